@@ -1,0 +1,69 @@
+"""An architecture: a spec whose every layer is known, typed and checked. Still no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from plait.arch.options import MixerOptions, OptionError
+from plait.arch.table import options_of
+from plait.errors import UserError
+from plait.spec import Header, Layer, Spec, SpecError, load
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a model is built from and a result is keyed by."""
+
+    header: Header
+    layers: tuple[MixerOptions, ...]
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The spec in its shortest spelling (no option equal to its default)."""
+        return Spec(self.header, tuple(layer.to_layer() for layer in self.layers))
+
+    @property
+    def text(self) -> str:
+        return self.spec.text
+
+    @property
+    def hash(self) -> str:
+        """The identity of the architecture: equal for every spelling of it."""
+        return self.spec.hash
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def architecture(given: str | Spec | Architecture) -> Architecture:
+    """Read spec text, a preset's name, a spec file's path, or a parsed spec; check it whole."""
+    if isinstance(given, Architecture):
+        return given
+    spec = given if isinstance(given, Spec) else load(given)
+    layers = []
+    for layer in spec.layers:
+        try:
+            layers.append(_checked(spec.header, layer))
+        except UserError as wrong:
+            raise _pointing(spec, layer, wrong) from None
+    return Architecture(spec.header, tuple(layers))
+
+
+def _checked(header: Header, layer: Layer) -> MixerOptions:
+    options = options_of(layer)
+    options.check(header.d)
+    if options.kind == "sequence" and options.bidirectional != (header.kind == "encoder"):
+        remedy = "it needs causal=false" if header.kind == "encoder" else "only kind=encoder looks ahead"
+        raise UserError(f"{options.name} in a model of kind={header.kind}: {remedy}.")
+    return options
+
+
+def _pointing(spec: Spec, layer: Layer, wrong: UserError) -> SpecError:
+    """The same error, with the place in the text it is about."""
+    where = layer.where
+    if isinstance(wrong, OptionError) and wrong.option is not None:
+        where = layer.option_where.get(wrong.option, where)
+    if where is None:
+        return SpecError(f"in '{layer}': {wrong}")
+    return SpecError(str(wrong), spec.source, where.line, where.column)

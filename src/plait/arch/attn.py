@@ -1,0 +1,123 @@
+"""Options and cost of softmax attention (`attn`) and forgetting attention (`fox`): one mixer, two sets of defaults.
+
+Letters: d model width, H query heads, G key-value heads, D head dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.options import MixerOptions, option
+from plait.errors import UserError
+
+
+@dataclass(frozen=True)
+class AttnOptions(MixerOptions):
+    """Multi-head softmax attention with every option of the Transformer (LLaMA, Pro), GPT-2 and BERT."""
+
+    name: ClassVar[str] = "attn"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.attn:Attention"
+    reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
+
+    heads: int = option(8, "query heads", minimum=1, choices=(2, 4, 8, 16))
+    kv_heads: int = option(0, "key-value heads (0: as many as query heads)", minimum=0)
+    head_dim: int = option(0, "width of a head (0: d / heads)", minimum=0)
+    pos: str = option("rope", "positions inside attention", allowed=("rope", "alibi", "none"))
+    theta: float = option(10000.0, "base of the rotary frequencies", minimum=1)
+    window: int = option(0, "sliding window in tokens, the query's own included (0: none)", minimum=0)
+    causal: bool = option(True, "a position sees itself and earlier ones; false in encoders")
+    bias: bool = option(False, "biases on the four projections")
+    forget: str = option(
+        "none",
+        "forget gate: from the data, a bias a head, fixed a head",
+        allowed=("none", "full", "bias-only", "fixed"),
+    )
+    t_min: float = option(2.0, "shortest initial memory in tokens (bias-only and fixed gates)", minimum=1e-3)
+    t_max: float = option(2048.0, "longest initial memory in tokens (bias-only and fixed gates)", minimum=1e-3)
+    qk_norm: str = option("none", "RMS norm on queries and keys", allowed=("none", "per-head", "shared"))
+    out_gate: bool = option(False, "sigmoid gate on the output")
+    out_norm: bool = option(False, "RMS norm of each head's output")
+    kv_shift: bool = option(False, "mix each key and value with the one before it, by a gate from the data")
+
+    @property
+    def bidirectional(self) -> bool:
+        return not self.causal
+
+    def head_width(self, d: Number) -> Number:
+        return self.head_dim or d // self.heads
+
+    def groups(self) -> Number:
+        """Key-value heads."""
+        return self.heads if isinstance(self.kv_heads, int) and self.kv_heads == 0 else self.kv_heads
+
+    def check(self, d: int) -> None:
+        if not self.head_dim and d % self.heads:
+            raise UserError(f"{self.name}: d={d} is not a multiple of heads={self.heads}; change one or set head_dim.")
+        if self.heads % self.groups():
+            raise UserError(f"{self.name}: heads={self.heads} is not a multiple of kv_heads={self.kv_heads}.")
+        if self.pos == "rope" and self.head_width(d) % 2:
+            raise UserError(f"{self.name}: pos=rope needs an even head width, not {self.head_width(d)}; set head_dim.")
+        if not self.causal and (self.forget != "none" or self.pos == "alibi" or self.kv_shift):
+            raise UserError(f"{self.name}: causal=false goes with neither forget gates, pos=alibi nor kv_shift.")
+        if self.t_min > self.t_max:
+            raise UserError(f"{self.name}: t_min={self.t_min} is larger than t_max={self.t_max}.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        # Written with H·D = d where no head width is given, so that sizes may be arrays.
+        queries = d if not self.head_dim else self.heads * self.head_dim
+        keys = queries * self.groups() // self.heads
+        params = {
+            "query": linear(d, queries, self.bias),
+            "key, value": 2 * linear(d, keys, self.bias),
+            "output": linear(queries, d, self.bias),
+        }
+        weights = d * queries + 2 * d * keys + queries * d
+        if self.forget == "full":
+            params["forget gate"] = linear(d, self.heads, bias=True)
+            weights = weights + d * self.heads
+        elif self.forget == "bias-only":
+            params["forget gate"] = self.heads
+        if self.out_gate:
+            params["output gate"] = linear(d, queries)
+            weights = weights + d * queries
+        if self.kv_shift:
+            params["kv shift"] = 2 * linear(d, self.groups())
+            weights = weights + 2 * d * self.groups()
+        if self.qk_norm == "per-head":
+            params["qk norm"] = queries + keys
+        elif self.qk_norm == "shared":
+            params["qk norm"] = 2 * self.head_width(d)
+        if self.out_norm:
+            params["output norm"] = queries
+        held = memory + seq if not self.window else _least(self.window, memory + seq)
+        return Cost(
+            params=params,
+            flops={"projections": 2 * seq * weights, MIXING: 4 * seq * (memory + seq) * queries},
+            tail_state=2 * keys if self.kv_shift else 0,
+            dynamic_state=held * (2 * keys + (self.heads if self.forget != "none" else 0)),
+        )
+
+
+@dataclass(frozen=True)
+class FoxOptions(AttnOptions):
+    """Forgetting attention: `attn` with a data-dependent forget gate and no positions.
+
+    FoX (LLaMA) is `fox`; FoX (Pro) is `fox[qk_norm=per-head,out_gate,out_norm,kv_shift]`.
+    """
+
+    name: ClassVar[str] = "fox"
+    reference: ClassVar[str] = "Lin et al. 2025, arXiv:2503.02130"
+
+    pos: str = option("none", "positions inside attention", allowed=("rope", "alibi", "none"))
+    forget: str = option(
+        "full",
+        "forget gate: from the data, a bias a head, fixed a head",
+        allowed=("none", "full", "bias-only", "fixed"),
+    )
+
+
+def _least(a: int, b: int) -> int:
+    return a if a < b else b

@@ -1,0 +1,61 @@
+"""Options and cost of Gated DeltaNet (`gated-deltanet`).
+
+Letters: d model width, H heads, K key width and V value width of a head, W width of the short convolutions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.gla import fraction
+from plait.arch.options import MixerOptions, option
+from plait.errors import UserError
+
+
+@dataclass(frozen=True)
+class GatedDeltaNetOptions(MixerOptions):
+    """DeltaNet whose state decays first, one gate a head, and whose output is gated."""
+
+    name: ClassVar[str] = "gated-deltanet"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.gated_deltanet:GatedDeltaNet"
+    reference: ClassVar[str] = "Yang et al. 2024, arXiv:2412.06464"
+
+    head_dim: int = option(128, "key width of a head", minimum=1, choices=(32, 64, 128))
+    expand_v: float = option(1.0, "width of all values, in d", minimum=1e-3, choices=(1.0, 2.0))
+    conv: int = option(4, "width of the short convolutions on queries, keys and values", minimum=1)
+
+    def value_width(self, d: Number) -> Number:
+        return fraction(d, self.expand_v)
+
+    def check(self, d: int) -> None:
+        if d % self.head_dim:
+            raise UserError(f"gated-deltanet: d={d} is not a multiple of head_dim={self.head_dim}.")
+        heads, width = d // self.head_dim, d * self.expand_v
+        if width % heads or width < heads:
+            raise UserError(f"gated-deltanet: d × expand_v = {width:g} is not a multiple of the {heads} heads.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        heads, values = d // self.head_dim, self.value_width(d)
+        convolved, state = 2 * d + values, self.head_dim * values
+        return Cost(
+            params={
+                "query, key": linear(d, 2 * d),
+                "value": linear(d, values),
+                "write strength": linear(d, heads),
+                "forget gate": linear(d, heads) + 2 * heads,
+                "output gate": linear(d, values),
+                "short conv": convolved * self.conv,
+                "output norm": values // heads,
+                "output": linear(values, d),
+            },
+            flops={
+                "projections": 2 * seq * (2 * d * d + 3 * d * values + 2 * d * heads),
+                "short conv": 2 * seq * convolved * self.conv,
+                MIXING: 6 * seq * state,
+            },
+            fixed_state=state,
+            tail_state=convolved * (self.conv - 1),
+        )

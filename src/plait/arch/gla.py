@@ -1,0 +1,65 @@
+"""Options and cost of gated linear attention (`gla`).
+
+Letters: d model width, H heads, K key width and V value width of a head, R rank of the gate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.options import MixerOptions, option
+from plait.errors import UserError
+
+
+@dataclass(frozen=True)
+class GlaOptions(MixerOptions):
+    """Linear attention whose state decays by a gate from the data, one a key channel."""
+
+    name: ClassVar[str] = "gla"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.gla:GatedLinearAttention"
+    reference: ClassVar[str] = "Yang et al. 2023, arXiv:2312.06635"
+
+    heads: int = option(4, "heads", minimum=1, choices=(2, 4, 8, 16))
+    expand_k: float = option(1.0, "width of all keys, in d", minimum=1e-3, choices=(0.5, 1.0))
+    expand_v: float = option(1.0, "width of all values, in d", minimum=1e-3, choices=(1.0, 2.0))
+    gate_rank: int = option(16, "rank of the map to the decays", minimum=1)
+    tau: float = option(16.0, "temperature of the decays: the larger, the longer the memory", minimum=1e-3)
+
+    def key_width(self, d: Number) -> Number:
+        return fraction(d, self.expand_k)
+
+    def value_width(self, d: Number) -> Number:
+        return fraction(d, self.expand_v)
+
+    def check(self, d: int) -> None:
+        for option_name, factor in (("expand_k", self.expand_k), ("expand_v", self.expand_v)):
+            width = d * factor
+            if width % self.heads or width < self.heads:
+                raise UserError(f"gla: d × {option_name} = {width:g} is not a multiple of heads={self.heads}.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        keys, values = self.key_width(d), self.value_width(d)
+        gate = linear(d, self.gate_rank) + linear(self.gate_rank, keys)
+        weights = 2 * d * keys + 3 * d * values + gate
+        state = keys * (values // self.heads)
+        return Cost(
+            params={
+                "query, key": 2 * linear(d, keys),
+                "value": linear(d, values),
+                "forget gate": gate + keys,
+                "output gate": linear(d, values),
+                "output norm": values // self.heads,
+                "output": linear(values, d),
+            },
+            flops={"projections": 2 * seq * weights, MIXING: 4 * seq * state},
+            fixed_state=state,
+        )
+
+
+def fraction(d: Number, factor: Number) -> Number:
+    """`factor` times the width `d`, a whole number once checked; stays an array where it is one."""
+    width = d * factor
+    return round(width) if isinstance(width, float) else width

@@ -1,0 +1,67 @@
+"""Options and cost of Mamba's selective state space (`mamba`).
+
+Letters: d model width, E = expand · d inner width, N state a channel, R rank of the step size, W convolution width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.options import MixerOptions, option
+from plait.errors import UserError
+
+
+@dataclass(frozen=True)
+class MambaOptions(MixerOptions):
+    """Selective state space with its own gate: a sequence and a channel mixer in one.
+
+    MAD's setting is `mamba[state=4,conv_bias=false]`, four layers of it in place of two blocks.
+    """
+
+    name: ClassVar[str] = "mamba"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.mamba:Mamba"
+    reference: ClassVar[str] = "Gu and Dao 2023, arXiv:2312.00752"
+    state_knobs: ClassVar[tuple[str, ...]] = ("state", "expand")
+
+    state: int = option(16, "numbers of state a channel", minimum=1, choices=(4, 8, 16, 32))
+    expand: float = option(2.0, "inner width, in units of d", minimum=0, choices=(1.0, 2.0))
+    conv: int = option(4, "width of the short convolution", minimum=1, choices=(2, 4))
+    dt_rank: int = option(0, "rank of the step size's projection (0: d / 16, rounded up)", minimum=0)
+    conv_bias: bool = option(True, "bias on the short convolution")
+    bias: bool = option(False, "biases on the input and output projections")
+
+    def inner_width(self, d: Number) -> Number:
+        width = self.expand * d
+        return round(width) if isinstance(width, (int, float)) else width
+
+    def rank(self, d: Number) -> Number:
+        return -(-d // 16) if isinstance(self.dt_rank, int) and not self.dt_rank else self.dt_rank
+
+    def check(self, d: int) -> None:
+        if self.inner_width(d) < 1 or self.expand * d != self.inner_width(d):
+            raise UserError(f"mamba: expand={self.expand:g} times d={d} is {self.expand * d:g}, not a whole width.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        E, N, R, W = self.inner_width(d), self.state, self.rank(d), self.conv
+        return Cost(
+            params={
+                "input, gate": linear(d, 2 * E, self.bias),
+                "short conv": E * W + (E if self.conv_bias else 0),
+                "selection": linear(E, R + 2 * N),
+                "step size": linear(R, E, bias=True),
+                "A": E * N,
+                "D": E,
+                "output": linear(E, d, self.bias),
+            },
+            flops={
+                "projections": 2 * seq * (d * 2 * E + E * (R + 2 * N) + R * E + E * d),
+                "short conv": 2 * seq * E * W,
+                # Each number of state is written and read once a token; decays and the skip are elementwise.
+                MIXING: 4 * seq * E * N,
+            },
+            fixed_state=E * N,
+            tail_state=(W - 1) * E,
+        )

@@ -1,0 +1,70 @@
+"""Options and cost of the dense channel mixers: `mlp`, `swiglu`, and `identity`, which does nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from plait.arch.cost import Cost, Number, linear
+from plait.arch.options import MixerOptions, option
+
+
+@dataclass(frozen=True)
+class MlpOptions(MixerOptions):
+    """Two linear maps with a nonlinearity between."""
+
+    name: ClassVar[str] = "mlp"
+    kind: ClassVar[str] = "channel"
+    module: ClassVar[str] = "plait.mixers.mlp:Mlp"
+    reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
+
+    inner: int = option(0, "inner width (0: 4 d)", minimum=0, choices=(512, 1024, 2048, 3072))
+    act: str = option("gelu", "nonlinearity", allowed=("gelu", "gelu-tanh", "relu", "silu"))
+    bias: bool = option(True, "biases on both maps")
+
+    def inner_width(self, d: Number) -> Number:
+        return 4 * d if isinstance(self.inner, int) and not self.inner else self.inner
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        f = self.inner_width(d)
+        return Cost(
+            params={"up": linear(d, f, self.bias), "down": linear(f, d, self.bias)},
+            flops={"up": 2 * seq * d * f, "down": 2 * seq * d * f},
+        )
+
+
+@dataclass(frozen=True)
+class SwigluOptions(MixerOptions):
+    """Gated MLP: down(silu(gate x) * up x)."""
+
+    name: ClassVar[str] = "swiglu"
+    kind: ClassVar[str] = "channel"
+    module: ClassVar[str] = "plait.mixers.mlp:Swiglu"
+    reference: ClassVar[str] = "Shazeer 2020, arXiv:2002.05202"
+
+    inner: int = option(0, "inner width (0: 8 d / 3, rounded to a multiple of 16)", minimum=0)
+
+    def inner_width(self, d: Number) -> Number:
+        # MAD Table C.2 rounds to the nearest 16 in all its 35 rows.
+        return 16 * round(8 * d / 3 / 16) if isinstance(self.inner, int) and not self.inner else self.inner
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        f = self.inner_width(d)
+        return Cost(
+            params={"gate": linear(d, f), "up": linear(d, f), "down": linear(f, d)},
+            flops={"gate, up": 4 * seq * d * f, "down": 2 * seq * d * f},
+        )
+
+
+@dataclass(frozen=True)
+class IdentityOptions(MixerOptions):
+    """A layer that passes its input on: F(X) = X."""
+
+    name: ClassVar[str] = "identity"
+    kind: ClassVar[str] = "channel"
+    module: ClassVar[str] = "plait.mixers.mlp:Identity"
+    prenorm: ClassVar[bool] = False
+    reference: ClassVar[str] = "Mandava et al. 2020, arXiv:2009.04534"
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        return Cost(params={}, flops={})

@@ -1,0 +1,55 @@
+"""Options and cost of RWKV-6's time mixing (`rwkv6`).
+
+Letters: d model width, H heads, K width of a head's keys and of its values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.options import MixerOptions, option
+from plait.errors import UserError
+
+#: What the token shift feeds: decay, key, value, receptance (the query) and output gate.
+SHIFTED = 5
+
+
+@dataclass(frozen=True)
+class Rwkv6Options(MixerOptions):
+    """Linear attention with a decay per channel, a bonus for the current token and shifted inputs (Finch)."""
+
+    name: ClassVar[str] = "rwkv6"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.rwkv6:Rwkv6"
+    reference: ClassVar[str] = "Peng et al. 2024, arXiv:2404.05892"
+
+    head_dim: int = option(64, "width of a head", minimum=1, choices=(32, 64, 128))
+    decay_rank: int = option(64, "rank of the map to the decays", minimum=1)
+    mix_rank: int = option(32, "rank of each map to the weights of the token shift", minimum=1)
+
+    def check(self, d: int) -> None:
+        if d % self.head_dim:
+            raise UserError(f"rwkv6: d={d} is not a multiple of head_dim={self.head_dim}.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        shift, decay = 2 * SHIFTED * d * self.mix_rank, 2 * d * self.decay_rank
+        state = d * self.head_dim
+        return Cost(
+            params={
+                "token shift": shift + (1 + SHIFTED) * d,
+                "decay": decay + d,
+                "bonus": d,
+                "receptance, key, value, gate": 4 * linear(d, d),
+                "output norm": 2 * d,
+                "output": linear(d, d),
+            },
+            flops={
+                "token shift": 2 * seq * shift,
+                "projections": 2 * seq * (5 * d * d + decay),
+                MIXING: 4 * seq * state,
+            },
+            fixed_state=state,
+            tail_state=d,
+        )

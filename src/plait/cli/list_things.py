@@ -1,0 +1,94 @@
+"""`plait list [KIND]`: what there is to compose with."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from plait.cli.output import console, print_json, table
+from plait.errors import UserError, did_you_mean
+
+
+def command(
+    kind: Annotated[str | None, typer.Argument(help="mixers, presets, header, or a mixer's name.")] = None,
+    match: Annotated[str, typer.Option(help="Only names that contain this text.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+) -> None:
+    """List mixers, presets, header keys, or one mixer's options."""
+    from plait import arch
+
+    listings = {"mixers": mixers, "presets": presets, "header": header_keys}
+    if kind is None:
+        rows: list[dict[str, Any]] = [{"name": name, "entries": len(make())} for name, make in listings.items()]
+    elif kind in listings:
+        rows = listings[kind]()
+    elif kind in arch.names():
+        rows = [{"name": row["option"], **row} for row in arch.load(kind).describe()]
+    else:
+        known = [*listings, *arch.names()]
+        raise UserError(f"nothing called '{kind}' to list.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
+    rows = [row for row in rows if match.lower() in row["name"].lower()]
+    if as_json:
+        print_json(rows)
+    else:
+        _print(rows)
+
+
+def mixers() -> list[dict[str, Any]]:
+    from plait import arch
+
+    found = []
+    for name in arch.names():
+        options = arch.load(name)
+        doc = (options.__doc__ or "").strip().splitlines()[0]
+        found.append({
+            "name": name,
+            "kind": options.kind,
+            "options": [row["option"] for row in options.describe()],
+            "what": doc,
+            "reference": options.reference,
+        })  # fmt: skip
+    return found
+
+
+def presets() -> list[dict[str, Any]]:
+    from plait.spec import presets as table_of
+
+    described = (table_of.describe(name) for name in table_of.names())
+    return [{"name": p.name, "family": p.family, "source": p.source, "what": p.what} for p in described]
+
+
+def header_keys() -> list[dict[str, Any]]:
+    from dataclasses import fields
+
+    from plait.spec import Header
+
+    return [
+        {
+            "name": f.name,
+            "default": f.default,
+            "allowed": list(f.metadata["choices"]),
+            "what": f.metadata["about"],
+        }
+        for f in fields(Header)
+    ]
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    out = console()
+    if not rows:
+        out.print("nothing matches")
+        return
+    # `option` repeats the name and `options` is long: both are for --json.
+    columns = [key for key in rows[0] if key not in ("option", "options")]
+    made = table(**dict.fromkeys(columns, "left"))
+    for row in rows:
+        made.add_row(*(_cell(row[key]) for key in columns))
+    out.print(made)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value).replace("[", r"\[")

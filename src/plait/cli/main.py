@@ -1,0 +1,53 @@
+"""`plait`: every verb, and the one place where a user's mistake becomes a message and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from plait import __version__
+from plait.cli import check, list_things, new, show, verify
+from plait.errors import UserError
+
+app = typer.Typer(
+    name="plait",
+    help="Design language-model architectures by measurement.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("show")(show.command)
+app.command("list")(list_things.command)
+app.command("check")(check.command)
+app.command("new")(new.command)
+app.command("verify")(verify.command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Design language-model architectures by measurement."""
+
+
+def main() -> None:
+    try:
+        app()
+    except UserError as wrong:
+        print(f"plait: {wrong}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader (head, less) has gone; what it wanted, it has.
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        print("plait: interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,41 @@
+"""How results reach the terminal or a script: one JSON document, or tables."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_json(document: Any) -> None:
+    """Plain JSON on standard output, whatever the terminal."""
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def console() -> Console:
+    """The terminal; where there is none (a pipe, a file) lines may be long."""
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=160)
+
+
+def table(title: str | None = None, **columns: str) -> Table:
+    """A table whose columns are given as name='left' or name='right'; underscores become spaces."""
+    made = Table(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)
+    for name, justify in columns.items():
+        made.add_column(name.replace("_", " "), justify=justify, overflow="fold")  # type: ignore[arg-type]
+    return made
+
+
+def count(number: float) -> str:
+    """A whole number with thousands separators: 12,345,678."""
+    return f"{round(number):,}"
+
+
+def short(number: float) -> str:
+    """Three digits and a unit: 12.3 M."""
+    for limit, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= limit:
+            return f"{number / limit:.3g} {unit}"
+    return f"{number:.3g}"

@@ -1,0 +1,97 @@
+"""The contract every mixer keeps, on the torch side.
+
+A mixer maps (B, T, D) to (B, T, D). It may be run three ways that must agree:
+
+    forward(x_BTD)            a whole sequence at once (training)
+    extend(x_BTD, state)      the next T tokens after a state (prefill in chunks, Transformer-XL segments)
+    step(x_BD, state)         the next token (generation)
+
+A state is a dict of tensors, batch first, and is never changed in place: keeping an earlier one is how to go back.
+Rows are therefore reordered by indexing; `merge` and `crop` are for what plain indexing cannot do.
+`plait check` tests all of it, for the mixers here and for yours.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from plait.arch import MixerOptions
+from plait.errors import UserError
+
+State = dict[str, Tensor]
+#: Fills a parameter with seeded normal noise of the given standard deviation.
+Draw = Callable[[Tensor, float], None]
+
+
+class Mixer(nn.Module, ABC):
+    """Base of sequence mixers. A subclass implements `forward`, `init_state` and `step`."""
+
+    #: Whether rows of a batch may start with padding (the state or `forward` takes `pad_B`).
+    paddable = False
+
+    def __init__(self, d: int, options: MixerOptions) -> None:
+        super().__init__()
+        self.d, self.options = d, options
+
+    @abstractmethod
+    def forward(self, x_BTD: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        """The state before the first token. `rollback` is how many tokens a later `crop` may have to take back."""
+
+    @abstractmethod
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next T tokens. Correct for any mixer; those that can, do better than one token at a time."""
+        outputs = []
+        for x_BD in x_BTD.unbind(1):
+            y_BD, state = self.step(x_BD, state)
+            outputs.append(y_BD)
+        return torch.stack(outputs, dim=1), state
+
+    def crop(self, state: State, tokens: int) -> State:
+        """The state as it was `tokens` tokens earlier, where a mixer keeps enough to know it."""
+        raise UserError(
+            f"{self.options.name} keeps a fixed state and no history to go back in; "
+            "states are never changed in place, so keep the one you may want to return to."
+        )
+
+    def merge(self, states: Sequence[State]) -> State:
+        """One batch of the rows of several states, which may stand at different lengths."""
+        return {key: torch.cat([state[key] for state in states]) for key in states[0]}
+
+    def init_weights(self, draw: Draw) -> None:
+        """Seed what the model's default (normal linear weights, zero biases) does not cover."""
+
+    def residual_weights(self) -> list[Tensor]:
+        """The weights of the last map before the residual sum, which `depth_scale` makes smaller."""
+        return []
+
+    def zeros(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Zeros on this mixer's device and, unless told otherwise, in its dtype."""
+        like = next(iter(self.parameters()))
+        return torch.zeros(shape, device=like.device, dtype=dtype or like.dtype)
+
+
+class ChannelMixer(Mixer):
+    """Base of mixers that treat every position alone: no state, and a step is a sequence of one."""
+
+    paddable = True
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        return {}
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.forward(x_BD[:, None])[:, 0], state
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.forward(x_BTD), state
+
+    def crop(self, state: State, tokens: int) -> State:
+        return state

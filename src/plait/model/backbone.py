@@ -1,0 +1,158 @@
+"""Tokens to hidden vectors: embedding, positions, residual blocks, final norm. Every model kind stands on it.
+
+Letters: B batch, T time, D width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from plait.arch import Architecture
+from plait.errors import UserError
+from plait.mixers.xl_attn import RelativeAttention
+from plait.model.block import Block, Blocks
+from plait.model.state import ModelState
+from plait.nn.embedding import AdaptiveEmbedding
+from plait.nn.norm import make_norm
+from plait.ops.relative import sinusoid
+
+
+class Backbone(nn.Module):
+    def __init__(self, arch: Architecture) -> None:
+        super().__init__()
+        h = arch.header
+        self.arch, self.pos, self.max_len, self.scale = arch, h.pos, h.max_len, math.sqrt(h.d) if h.embed_scale else 1.0
+        self.embedding = AdaptiveEmbedding(h.vocab, h.d, h.d_embed or h.d, h.cutoffs, h.div)
+        self.position = nn.Embedding(h.max_len, h.d) if h.pos == "learned" else None
+        self.segment = nn.Embedding(h.segments, h.d) if h.segments else None
+        self.embedding_norm = make_norm(h.norm, h.d, h.eps) if h.embed_norm else nn.Identity()
+        self.blocks = Blocks(Block(h, options) for options in arch.layers)
+        self.final_norm = make_norm(h.norm, h.d, h.eps) if h.final_norm else nn.Identity()
+        self._share_biases()
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        pad_B: Tensor | None = None,
+        segments_BT: Tensor | None = None,
+    ) -> Tensor:
+        if pad_B is not None:
+            self._require_paddable()
+        x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, pad_B), segments_BT)
+        for block in self.blocks:
+            x_BTD = block(x_BTD, pad_B)
+        out: Tensor = self.final_norm(x_BTD)
+        return out
+
+    def forward_with_loss(self, tokens_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden vectors, and the sum of the mixers' own losses (zero without experts)."""
+        x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, None), None)
+        own = x_BTD.new_zeros(())
+        for block in self.blocks:
+            x_BTD, loss = block.forward_with_loss(x_BTD)
+            own = own if loss is None else own + loss
+        return self.final_norm(x_BTD), own
+
+    def init_state(self, batch: int, *, rollback: int = 0, pad_B: Tensor | None = None) -> ModelState:
+        """The state before the first token. With `pad_B`, the first `pad_B[b]` tokens of row b are padding."""
+        layers = [block.mixer.init_state(batch, rollback=rollback) for block in self.blocks]
+        if pad_B is not None:
+            self._require_paddable()
+            for block, layer in zip(self.blocks, layers, strict=True):
+                if block.mixer.options.kind == "sequence":
+                    layer["pad"] = pad_B
+        device = next(self.parameters()).device
+        return ModelState(tuple(layers), torch.zeros(batch, dtype=torch.long, device=device), pad_B)
+
+    def init_memory(self, batch: int, tokens: int) -> ModelState:
+        """Segment memory for Transformer-XL training: each layer's last `tokens` inputs."""
+        layers = []
+        for block in self.blocks:
+            if isinstance(block.mixer, RelativeAttention):
+                layers.append(block.mixer.init_memory(batch, tokens))
+            elif block.mixer.options.kind == "channel":
+                layers.append({})
+            else:
+                raise UserError(f"segment memory is for xl-attn; {block.mixer.options.name} has its own state.")
+        device = next(self.parameters()).device
+        return ModelState(tuple(layers), torch.zeros(batch, dtype=torch.long, device=device))
+
+    def extend(self, tokens_BT: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+        """Hidden vectors of the next T tokens."""
+        positions_BT = self._positions(tokens_BT, state.pos_B, state.pad_B)
+        x_BTD = self.embed(tokens_BT, positions_BT, None)
+        layers = []
+        for block, layer in zip(self.blocks, state.layers, strict=True):
+            x_BTD, layer = block.extend(x_BTD, layer)
+            layers.append(layer)
+        return self.final_norm(x_BTD), ModelState(tuple(layers), state.pos_B + tokens_BT.shape[1], state.pad_B)
+
+    def step(self, tokens_B: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+        """Hidden vectors of the next token."""
+        tokens_BT = tokens_B[:, None]
+        x_BD = self.embed(tokens_BT, self._positions(tokens_BT, state.pos_B, state.pad_B), None)[:, 0]
+        layers = []
+        for block, layer in zip(self.blocks, state.layers, strict=True):
+            x_BD, layer = block.step(x_BD, layer)
+            layers.append(layer)
+        return self.final_norm(x_BD), ModelState(tuple(layers), state.pos_B + 1, state.pad_B)
+
+    def crop(self, state: ModelState, tokens: int) -> ModelState:
+        """The state as it was `tokens` tokens earlier."""
+        layers = tuple(block.mixer.crop(layer, tokens) for block, layer in zip(self.blocks, state.layers, strict=True))
+        return ModelState(layers, state.pos_B - tokens, state.pad_B)
+
+    def merge(self, states: Sequence[ModelState]) -> ModelState:
+        """One batch out of several states' rows, whatever their lengths."""
+        layers = tuple(
+            block.mixer.merge([state.layers[i] for state in states]) if states[0].layers[i] else {}
+            for i, block in enumerate(self.blocks)
+        )
+        pads = [torch.zeros_like(s.pos_B) if s.pad_B is None else s.pad_B for s in states]
+        padded = any(s.pad_B is not None for s in states)
+        return ModelState(layers, torch.cat([s.pos_B for s in states]), torch.cat(pads) if padded else None)
+
+    def embed(self, tokens_BT: Tensor, positions_BT: Tensor | None, segments_BT: Tensor | None) -> Tensor:
+        x_BTD: Tensor = self.embedding(tokens_BT)
+        if self.scale != 1.0:
+            x_BTD = x_BTD * self.scale
+        if self.position is not None:
+            x_BTD = x_BTD + self.position(positions_BT)
+        elif self.pos == "sinusoidal":
+            assert positions_BT is not None
+            x_BTD = x_BTD + sinusoid(positions_BT, x_BTD.shape[-1]).to(x_BTD.dtype)
+        if self.segment is not None:
+            x_BTD = x_BTD + self.segment(torch.zeros_like(tokens_BT) if segments_BT is None else segments_BT)
+        out: Tensor = self.embedding_norm(x_BTD)
+        return out
+
+    def _positions(self, tokens_BT: Tensor, start_B: Tensor | None, pad_B: Tensor | None) -> Tensor | None:
+        """Where every token stands, counted from the row's first real token."""
+        if self.pos == "none":
+            return None
+        positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand(tokens_BT.shape)
+        if start_B is not None:
+            positions = positions + start_B[:, None]
+        if pad_B is not None:
+            positions = (positions - pad_B[:, None]).clamp(min=0)
+        if self.pos == "learned" and start_B is None and tokens_BT.shape[1] > self.max_len:
+            raise UserError(f"{tokens_BT.shape[1]} tokens given, but the model has max_len={self.max_len} positions.")
+        return positions
+
+    def _require_paddable(self) -> None:
+        for block in self.blocks:
+            if not block.mixer.paddable:
+                raise UserError(
+                    f"{block.mixer.options.name} takes no padding: extend each row by itself and `merge` the states."
+                )
+
+    def _share_biases(self) -> None:
+        mixers = [block.mixer for block in self.blocks if isinstance(block.mixer, RelativeAttention)]
+        sharing = [mixer for mixer in mixers if mixer.shares_biases]
+        for mixer in sharing[1:]:
+            mixer.share_biases(sharing[0])

@@ -1,0 +1,59 @@
+"""A residual layer: x + mixer(norm(x)), the norm in front (pre-norm) whatever the mixer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import cast
+
+from torch import Tensor, nn
+
+from plait.arch import MixerOptions
+from plait.mixers.mixer import Mixer, State
+from plait.nn.norm import make_norm
+from plait.spec import Header
+
+
+def make_mixer(options: MixerOptions, d: int) -> Mixer:
+    """Import and build the torch side of a mixer."""
+    module, _, attribute = options.module.partition(":")
+    made: Mixer = getattr(import_module(module), attribute)(d, options)
+    return made
+
+
+class Block(nn.Module):
+    def __init__(self, header: Header, options: MixerOptions) -> None:
+        super().__init__()
+        self.norm = make_norm(header.norm, header.d, header.eps) if options.prenorm else nn.Identity()
+        self.mixer = make_mixer(options, header.d)
+
+    def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
+        inner = self.norm(x_BTD)
+        # Only sequence mixers need to know of padding; `Backbone` has made sure that they take it.
+        mixed: Tensor = (
+            self.mixer(inner) if pad_B is None or self.mixer.options.kind == "channel" else self.mixer(inner, pad_B)
+        )
+        return x_BTD + mixed
+
+    def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The output, and the mixer's own loss where it has one (load balancing of experts)."""
+        own_loss = getattr(self.mixer, "forward_with_loss", None)
+        if own_loss is None:
+            return self.forward(x_BTD), None
+        mixed, loss = own_loss(self.norm(x_BTD))
+        return x_BTD + mixed, loss
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        mixed, state = self.mixer.extend(self.norm(x_BTD), state)
+        return x_BTD + mixed, state
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        mixed, state = self.mixer.step(self.norm(x_BD), state)
+        return x_BD + mixed, state
+
+
+class Blocks(nn.ModuleList):
+    """A list of blocks that a type checker knows to be blocks."""
+
+    def __iter__(self) -> Iterator[Block]:
+        return cast("Iterator[Block]", super().__iter__())

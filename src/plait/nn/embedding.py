@@ -1,0 +1,122 @@
+"""Token embeddings and output layers: plain, tied, and adaptive.
+
+Adaptive input and softmax (Grave et al. 2017, arXiv:1609.04309; Baevski and Auli 2019, arXiv:1809.10853) split the
+vocabulary, ordered by frequency, at `cutoffs`. Cluster i has width d_embed / div^i and, when `div` > 1 or its width
+is not d, a projection to d. The softmax's first cluster also scores one entry for each later cluster, as
+Transformer-XL has it.
+
+Letters: B batch, T time, D model width, V vocabulary, N tokens in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def cluster_bounds(vocab: int, cutoffs: Sequence[int]) -> list[tuple[int, int]]:
+    """[first, last) of every cluster; one cluster without cutoffs."""
+    edges = [0, *cutoffs, vocab]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+class AdaptiveEmbedding(nn.Module):
+    """Embeddings whose width falls by `div` from cluster to cluster; with div = 1, one table of width d_embed."""
+
+    def __init__(self, vocab: int, d: int, d_embed: int, cutoffs: Sequence[int], div: int) -> None:
+        super().__init__()
+        self.d, self.bounds = d, cluster_bounds(vocab, cutoffs if div > 1 else ())
+        widths = [max(1, d_embed // div**i) for i in range(len(self.bounds))]
+        self.tables = nn.ModuleList(
+            nn.Embedding(last - first, width) for (first, last), width in zip(self.bounds, widths, strict=True)
+        )
+        self.projections = nn.ModuleList(
+            nn.Linear(width, d, bias=False) if div > 1 or width != d else nn.Identity() for width in widths
+        )
+
+    @property
+    def first_table(self) -> nn.Parameter:
+        """The table of the most frequent words: all of them where there are no clusters."""
+        return cast("nn.Parameter", self.tables[0].weight)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        if len(self.bounds) == 1:
+            out: Tensor = self.projections[0](self.tables[0](tokens_BT))
+            return out
+        flat_N = tokens_BT.reshape(-1)
+        out_ND = self.first_table.new_zeros(flat_N.numel(), self.d)
+        for (first, last), table, projection in zip(self.bounds, self.tables, self.projections, strict=True):
+            (where,) = ((flat_N >= first) & (flat_N < last)).nonzero(as_tuple=True)
+            rows: Tensor = projection(table(flat_N[where] - first))
+            out_ND = out_ND.index_copy(0, where, rows.to(out_ND.dtype))
+        return out_ND.view(*tokens_BT.shape, self.d)
+
+
+class AdaptiveSoftmax(nn.Module):
+    """Log-probabilities over clusters: head words and cluster entries first, then each later cluster given its entry.
+
+    `tied` shares the tables (and with div = 1 the projection) with an `AdaptiveEmbedding`.
+    """
+
+    def __init__(
+        self, vocab: int, d: int, d_embed: int, cutoffs: Sequence[int], div: int, *, tied: AdaptiveEmbedding | None
+    ) -> None:
+        super().__init__()
+        self.bounds = cluster_bounds(vocab, cutoffs)
+        clusters = len(self.bounds) - 1
+        widths = [max(1, d_embed // div**i) for i in range(len(self.bounds) if div > 1 else 1)]
+        # With div = 1 one projection and one table of width d_embed serve every cluster, sliced at the cutoffs.
+        self.single = div == 1
+        self.projections = nn.ModuleList(
+            nn.Linear(d, width, bias=False) if div > 1 or width != d else nn.Identity() for width in widths
+        )
+        spans = [(0, vocab)] if self.single else self.bounds
+        self.tables = nn.ModuleList(
+            nn.Embedding(last - first, width) for (first, last), width in zip(spans, widths, strict=True)
+        )
+        if tied is not None:
+            for table, owner in zip(self.tables, tied.tables, strict=True):
+                table.weight = owner.weight
+        self.bias = nn.Parameter(torch.zeros(vocab))
+        self.cluster_weight = nn.Parameter(torch.zeros(clusters, widths[0]))
+        self.cluster_bias = nn.Parameter(torch.zeros(clusters))
+
+    def _scores(self, cluster: int, x_ND: Tensor) -> Tensor:
+        first, last = self.bounds[cluster]
+        which = 0 if self.single else cluster
+        inner: Tensor = self.projections[which](x_ND)
+        weight = cast("Tensor", self.tables[which].weight)
+        scores = F.linear(inner, weight[first:last] if self.single else weight, self.bias[first:last])
+        if cluster == 0 and len(self.bounds) > 1:
+            scores = torch.cat([scores, F.linear(inner, self.cluster_weight, self.cluster_bias)], dim=-1)
+        return scores
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """Log-probabilities of the whole vocabulary, (B, T, V)."""
+        head = F.log_softmax(self._scores(0, x_BTD), dim=-1)
+        words = self.bounds[0][1]
+        parts = [head[..., :words]]
+        for cluster in range(1, len(self.bounds)):
+            tail = F.log_softmax(self._scores(cluster, x_BTD), dim=-1)
+            parts.append(tail + head[..., words + cluster - 1, None])
+        return torch.cat(parts, dim=-1)
+
+    def nll(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """Negative log-likelihood a token; a cluster's words are scored only where a target lies in it."""
+        head = F.log_softmax(self._scores(0, x_ND), dim=-1)
+        words = self.bounds[0][1]
+        entry = targets_N.clamp(max=words - 1)
+        for cluster, (first, last) in enumerate(self.bounds[1:], start=1):
+            entry = torch.where((targets_N >= first) & (targets_N < last), words + cluster - 1, entry)
+        nll_N = -head.gather(-1, entry[:, None])[:, 0]
+        for cluster, (first, last) in enumerate(self.bounds[1:], start=1):
+            (where,) = ((targets_N >= first) & (targets_N < last)).nonzero(as_tuple=True)
+            tail = F.log_softmax(self._scores(cluster, x_ND[where]), dim=-1)
+            inside = -tail.gather(-1, (targets_N[where] - first)[:, None])[:, 0]
+            nll_N = nll_N.index_add(0, where, inside)
+        return nll_N
+

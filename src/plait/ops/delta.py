@@ -1,0 +1,116 @@
+"""The delta rule: a matrix state that is corrected towards v_t at the key k_t, optionally after a decay.
+
+    S_t = a_t S_{t-1} + β_t k_t (v_t - (a_t S_{t-1})ᵀ k_t)ᵀ        o_t = scale · q_tᵀ S_t,        a_t = exp g_t
+
+    DeltaNet:       Yang et al. 2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length",
+                    arXiv 2406.06484: the chunkwise WY / UT form; a_t = 1.
+    Gated DeltaNet: Yang et al. 2024, "Gated Delta Networks", arXiv 2412.06464: one decay per head.
+
+What token t writes is w_t = β_t (v_t - (a_t S_{t-1})ᵀ k_t), so that S_t = a_t S_{t-1} + k_t w_tᵀ. Written out over a
+chunk that starts from the state S, with D_tj the decay from token j to token t and d_t the one since the chunk began,
+
+    w_t + β_t Σ_{j<t} D_tj (k_t·k_j) w_j = β_t v_t - β_t d_t Sᵀ k_t
+
+a unit lower triangular system for all w of the chunk. It is solved for both parts of the right-hand side before S is
+known, W = W_v - W_k S, which makes the step from chunk to chunk one small matrix product.
+
+Letters: B batch, T time, H heads, K key, V value, N chunks, C time within a chunk.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from plait.ops.gla import HeadDecay, chunk_length, empty_state, join_chunks, split_chunks
+
+
+def delta_reference(
+    q_BTHK: Tensor,
+    k_BTHK: Tensor,
+    v_BTHV: Tensor,
+    beta_BTH: Tensor,
+    g_BTH: Tensor | None = None,
+    *,
+    scale: float = 1.0,
+    state: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One step per token, as the equations are written: the definition the fast path is held to."""
+    state_BHKV = empty_state(k_BTHK, v_BTHV) if state is None else state
+    outputs = []
+    for t in range(q_BTHK.shape[1]):
+        g_BH = None if g_BTH is None else g_BTH[:, t]
+        o_BHV, state_BHKV = delta_step(
+            q_BTHK[:, t], k_BTHK[:, t], v_BTHV[:, t], beta_BTH[:, t], g_BH, state_BHKV, scale=scale
+        )
+        outputs.append(o_BHV)
+    return torch.stack(outputs, dim=1), state_BHKV
+
+
+def delta_step(
+    q_BHK: Tensor,
+    k_BHK: Tensor,
+    v_BHV: Tensor,
+    beta_BH: Tensor,
+    g_BH: Tensor | None,
+    state: Tensor,
+    *,
+    scale: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """One token: (o_BHV, state_BHKV). Without a decay `g` is None."""
+    if g_BH is not None:
+        state = g_BH.exp()[..., None, None] * state
+    recalled_BHV = (k_BHK[..., None, :] @ state).squeeze(-2)
+    w_BHV = beta_BH[..., None] * (v_BHV - recalled_BHV)
+    state = state + k_BHK[..., :, None] * w_BHV[..., None, :]
+    o_BHV = (scale * q_BHK[..., None, :] @ state).squeeze(-2)
+    return o_BHV, state
+
+
+def delta(
+    q_BTHK: Tensor,
+    k_BTHK: Tensor,
+    v_BTHV: Tensor,
+    beta_BTH: Tensor,
+    g_BTH: Tensor | None = None,
+    *,
+    scale: float = 1.0,
+    state: Tensor | None = None,
+    chunk: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """All tokens at once: (o_BTHV, state_BHKV). `g` is the log decay, g <= 0; None means no decay.
+
+    Keys are usually L2-normalised and β in (0, 1), but nothing here relies on it. `chunk` is a power of two; by
+    default the fastest on a CPU for these sizes.
+    """
+    T, K, V = k_BTHK.shape[1], k_BTHK.shape[3], v_BTHV.shape[3]
+    C = chunk_length(T, chunk, default=16 if K <= 32 else 32)
+    q, k, v = (split_chunks(x, C) for x in (scale * q_BTHK, k_BTHK, v_BTHV))
+    beta_BHNC1 = split_chunks(beta_BTH[..., None], C)
+    k_beta = beta_BHNC1 * k
+    overlap, scores = k_beta @ k.transpose(-1, -2), q @ k.transpose(-1, -2)
+    if g_BTH is None:
+        scores = scores.tril()
+        q_from_start, k_to_end, k_beta_from_start = q, k, k_beta
+        total = torch.ones_like(k[..., :1, :1])
+    else:
+        decay = HeadDecay(g_BTH, C)
+        overlap, scores = overlap * decay.between, scores * decay.between
+        q_from_start, k_to_end, k_beta_from_start = q * decay.from_start, k * decay.to_end, k_beta * decay.from_start
+        total = decay.total
+
+    # unitriangular: the solver takes the diagonal as 1 and never reads what lies on or above it.
+    w = torch.linalg.solve_triangular(
+        overlap, torch.cat((beta_BHNC1 * v, k_beta_from_start), dim=-1), upper=False, unitriangular=True
+    )
+    # W_v and W_k side by side: one product takes both through the scores, one through the keys.
+    from_v_BHNCV, from_k_BHNCK = (scores @ w).split((V, K), dim=-1)
+    writes_BHNKV, erased_BHNKK = (k_to_end.transpose(-1, -2) @ w).split((V, K), dim=-1)
+    passed_BHNKK = total * torch.eye(K, dtype=k.dtype, device=k.device) - erased_BHNKK
+    state_BHKV = empty_state(k_BTHK, v_BTHV) if state is None else state
+    before = []
+    for write, passed in zip(writes_BHNKV.unbind(2), passed_BHNKK.unbind(2), strict=True):
+        before.append(state_BHKV)
+        state_BHKV = write + passed @ state_BHKV
+    o_BHNCV = from_v_BHNCV + (q_from_start - from_k_BHNCK) @ torch.stack(before, dim=2)
+    return join_chunks(o_BHNCV, T), state_BHKV

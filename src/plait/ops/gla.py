@@ -1,0 +1,199 @@
+"""Gated linear attention: a matrix state that decays and is written to once per token.
+
+    S_t = diag(exp g_t) S_{t-1} + k_t v_tᵀ        o_t = scale · q_tᵀ S_t
+
+    GLA:     Yang et al. 2023, "Gated Linear Attention Transformers with Hardware-Efficient Training",
+             arXiv 2312.06635: the recurrent and the chunkwise form. HGRN2 (arXiv 2404.07904) is the case k = 1 - exp g.
+    Mamba-2: Dao & Gu 2024, "Transformers are SSMs", arXiv 2405.21060: one decay per head, `g_BTH`.
+    RWKV-6:  Peng et al. 2024, "Eagle and Finch", arXiv 2404.05892: the state is read before the token is written, and
+             the token itself with a learned weight, `bonus`: o_t = scale · q_tᵀ (S_{t-1} + diag(u) k_t v_tᵀ).
+
+The fast path cuts time into chunks. A token sees earlier tokens of its own chunk through a C×C matrix of scores, and
+everything before through the state at the start of the chunk; only that state is carried along in a loop.
+
+Decays are never inverted. The textbook factorisation (q·exp b)(k·exp -b) overflows after a few strong decays, so for a
+decay per channel the chunk is halved again and again: two tokens that first part ways at some level are connected
+through the border between its two halves, as (q decayed back to the border) · (k decayed up to the border). Both
+factors are decays, at most 1, and no two long sums are ever subtracted, so neither the scores nor the gradient of g
+lose digits. One decay per head is cheaper still: the C×C sums of g are formed outright.
+
+Letters: B batch, T time, H heads, K key, V value, N chunks, C time within a chunk, D any of the last dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from plait.errors import UserError
+
+
+def gla_reference(
+    q_BTHK: Tensor,
+    k_BTHK: Tensor,
+    v_BTHV: Tensor,
+    g: Tensor,
+    *,
+    scale: float = 1.0,
+    state: Tensor | None = None,
+    bonus: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One step per token, as the equations are written: the definition the fast path is held to."""
+    state_BHKV = empty_state(k_BTHK, v_BTHV) if state is None else state
+    outputs = []
+    for t in range(q_BTHK.shape[1]):
+        o_BHV, state_BHKV = gla_step(
+            q_BTHK[:, t], k_BTHK[:, t], v_BTHV[:, t], g[:, t], state_BHKV, scale=scale, bonus=bonus
+        )
+        outputs.append(o_BHV)
+    return torch.stack(outputs, dim=1), state_BHKV
+
+
+def gla_step(
+    q_BHK: Tensor,
+    k_BHK: Tensor,
+    v_BHV: Tensor,
+    g: Tensor,
+    state: Tensor,
+    *,
+    scale: float = 1.0,
+    bonus: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One token: `g` is g_BHK (a decay per channel) or g_BH (one per head)."""
+    decay_BHK1 = (g if g.dim() == k_BHK.dim() else g[..., None]).exp()[..., None]
+    written_BHKV = k_BHK[..., :, None] * v_BHV[..., None, :]
+    new_state = decay_BHK1 * state + written_BHKV
+    read = new_state if bonus is None else state + bonus[..., None] * written_BHKV
+    o_BHV = (scale * q_BHK[..., None, :] @ read).squeeze(-2)
+    return o_BHV, new_state
+
+
+def gla(
+    q_BTHK: Tensor,
+    k_BTHK: Tensor,
+    v_BTHV: Tensor,
+    g: Tensor,
+    *,
+    scale: float = 1.0,
+    state: Tensor | None = None,
+    bonus: Tensor | None = None,
+    chunk: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """All tokens at once: (o_BTHV, state_BHKV). `g` is the log decay, g <= 0: g_BTHK, or g_BTH for one per head.
+
+    `bonus` is u_HK of RWKV-6. `chunk` is a power of two; by default the fastest on a CPU for these sizes.
+    """
+    T, K = k_BTHK.shape[1], k_BTHK.shape[3]
+    C = chunk_length(T, chunk, default=16 if K <= 32 else 32)
+    q, k, v = (split_chunks(x, C) for x in (scale * q_BTHK, k_BTHK, v_BTHV))
+    if g.dim() == k_BTHK.dim() or bonus is not None:
+        g_BTHK = g if g.dim() == k_BTHK.dim() else g[..., None].expand_as(k_BTHK)
+        g_BHNCK = split_chunks(g_BTHK, C)
+        # Reading before writing spares a query its own token's decay; otherwise q_t meets every older key through it.
+        own_BHNC = (q * k).sum(-1) if bonus is None else (q * k * bonus[:, None, None, :]).sum(-1)
+        q = q * g_BHNCK.exp() if bonus is None else q
+        scores, q_from_start, k_to_end, total = _scores_by_halving(q, k, g_BHNCK, own_BHNC)
+    else:
+        decay = HeadDecay(g, C)
+        scores = (q @ k.transpose(-1, -2)) * decay.between
+        q_from_start, k_to_end, total = q * decay.from_start, k * decay.to_end, decay.total
+
+    writes_BHNKV = k_to_end.transpose(-1, -2) @ v
+    state_BHKV = empty_state(k_BTHK, v_BTHV) if state is None else state
+    before = []
+    for write, decayed in zip(writes_BHNKV.unbind(2), total.unbind(2), strict=True):
+        before.append(state_BHKV)
+        state_BHKV = torch.addcmul(write, decayed, state_BHKV)
+    o_BHNCV = scores @ v + q_from_start @ torch.stack(before, dim=2)
+    return join_chunks(o_BHNCV, T), state_BHKV
+
+
+def _scores_by_halving(q: Tensor, k: Tensor, g: Tensor, own_BHNC: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Scores within a chunk under a decay per channel: q_i · exp(Σ_{j<m<i} g_m) k_j below the diagonal, `own` on it.
+
+    Also the queries decayed back to the chunk's start, the keys decayed up to its end, and the whole chunk's decay
+    (all but the scores come out of the last round for free). All of q, k, g are BHNCK.
+    """
+    C, K = q.shape[-2:]
+    where = torch.arange(C, device=q.device)
+    scores = torch.diag_embed(own_BHNC)
+    log_total = g  # the log decay across each block of `half` tokens
+    half = 1
+    while half < C:
+        # Here q is decayed back to the start of its block of `half` tokens, and k up to the end of its block: for a
+        # query in a right half and a key in the left half beside it these are the same border.
+        block = where // half
+        siblings = (block[:, None] == block[None, :] + 1) & (block[:, None] % 2 == 1)
+        scores = torch.addcmul(scores, q @ k.transpose(-1, -2), siblings.to(q.dtype))
+        left, right = log_total.unflatten(-2, (C // half // 2, 2)).unbind(-2)
+        one = torch.ones_like(left)
+        q = _scale_blocks(q, torch.stack((one, left.exp()), dim=-2).flatten(-3, -2))
+        k = _scale_blocks(k, torch.stack((right.exp(), one), dim=-2).flatten(-3, -2))
+        # Logs, not products: exp rounds 1 - 1e-6 by 4e-8 every time alike, which would add up over a long sequence.
+        log_total = left + right
+        half *= 2
+    return scores, q, k, log_total.exp().reshape(*q.shape[:-2], K, 1)
+
+
+def _scale_blocks(x: Tensor, factor: Tensor) -> Tensor:
+    """Multiply each block of consecutive tokens of x by its own row of `factor`."""
+    x_by_block: Tensor = x.unflatten(-2, (factor.shape[-2], -1))
+    return (x_by_block * factor.unsqueeze(-2)).flatten(-3, -2)
+
+
+class HeadDecay:
+    """The decays inside each chunk when a head has one decay per token, `g_BTH`.
+
+    between    BHNCC  from token j to token i: exp Σ_{j<m<=i} g_m, zero for j > i
+    from_start BHNC1  from before the chunk to token i
+    to_end     BHNC1  from token j to the end of the chunk
+    total      BHN11  across the chunk
+
+    Every sum is a product with a constant 0/1 matrix rather than a difference of running sums: after a strong decay
+    such a difference would have lost the digits of the weak ones, and its gradient those of the strong ones.
+    """
+
+    def __init__(self, g_BTH: Tensor, C: int) -> None:
+        g_BHNC = split_chunks(g_BTH[..., None], C).squeeze(-1)
+        # Borders 0..C lie before, between and after the tokens: token m between m and m + 1. The sums run from border
+        # `first` to border `last`: C·C of them for `between` (row i, column j), then C, C and 1 for the other three.
+        token = torch.arange(C, device=g_BTH.device)
+        after, start, end = token + 1, torch.zeros_like(token), torch.full_like(token, C)
+        first = torch.cat((after.repeat(C), start, after, start[:1]))
+        last = torch.cat((after.repeat_interleave(C), after, end, end[:1]))
+        summed = ((first <= token[:, None]) & (token[:, None] < last)).to(g_BTH.dtype)
+        forbidden = torch.zeros_like(summed[0]).masked_fill(first > last, -math.inf)
+        decay = torch.addmm(forbidden, g_BHNC.reshape(-1, C), summed).exp().reshape(*g_BHNC.shape[:-1], -1)
+        between, from_start, to_end, total = decay.split((C * C, C, C, 1), dim=-1)
+        self.between = between.reshape(*g_BHNC.shape, C)
+        self.from_start, self.to_end, self.total = from_start[..., None], to_end[..., None], total[..., None]
+
+
+def chunk_length(T: int, chunk: int | None, *, default: int) -> int:
+    """The chunk to use: as asked, else the default, but no longer than the sequence needs."""
+    if chunk is not None and (chunk < 1 or chunk & (chunk - 1)):
+        raise UserError(f"chunk is {chunk}; it must be a power of two, for example 16, 32 or 64.")
+    return min(default if chunk is None else chunk, 1 << (T - 1).bit_length())
+
+
+def split_chunks(x_BTHD: Tensor, C: int) -> Tensor:
+    """BTHD -> BHNCD, contiguous. Zeros fill the last chunk: no key, no decay, so the final state stays exact."""
+    missing = -x_BTHD.shape[1] % C
+    if missing:
+        x_BTHD = F.pad(x_BTHD, (0, 0, 0, 0, 0, missing))
+    x_BNCHD: Tensor = x_BTHD.unflatten(1, (-1, C))
+    return x_BNCHD.permute(0, 3, 1, 2, 4).contiguous()
+
+
+def join_chunks(x_BHNCD: Tensor, T: int) -> Tensor:
+    """BHNCD -> BTHD, without the padding."""
+    return x_BHNCD.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :T]
+
+
+def empty_state(k_BTHK: Tensor, v_BTHV: Tensor) -> Tensor:
+    """The state before the first token: zeros, BHKV."""
+    B, _, H, K = k_BTHK.shape
+    return k_BTHK.new_zeros(B, H, K, v_BTHV.shape[-1])

@@ -1,0 +1,25 @@
+"""The text language of architectures: `d=512 vocab=50257 | (attn[heads=8] mlp)x12`."""
+
+from __future__ import annotations
+
+from plait.spec.errors import SpecError
+from plait.spec.format import format_spec, spec_hash
+from plait.spec.header import Header
+from plait.spec.nodes import Layer, Spec
+from plait.spec.parser import parse
+from plait.spec.serial import from_json, from_yaml, load, to_json, to_yaml
+
+__all__ = [
+    "Header",
+    "Layer",
+    "Spec",
+    "SpecError",
+    "format_spec",
+    "from_json",
+    "from_yaml",
+    "load",
+    "parse",
+    "spec_hash",
+    "to_json",
+    "to_yaml",
+]

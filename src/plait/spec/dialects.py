@@ -1,0 +1,204 @@
+"""Dialects: other people's notations for architectures, read as groups of layers.
+
+`par:(sfff)x6 (f)x8`      strings of blocks as in the PAR Transformer, Tables 1-3 (Mandava et al. 2020,
+                          arXiv:2009.04534): s attention, f feed-forward, i identity.
+`mad:(2H:4A:4H:2A)x2`     stripes as in Mechanistic Architecture Design, Table D.1 (Poli et al. 2024,
+                          arXiv:2403.17844): a count and a letter; every counted letter is one block.
+`rule:par(n=32,p=5)`      a design rule that gives such a string (`plait.spec.rules`).
+
+What a letter stands for can be said in place: `par[s=attn[heads=8],f=swiglu]:(sf)x6`, with several layers in
+parentheses: `mad[A=(attn mlp)]:6A`. A par or mad pattern runs to the end of the text or of the parenthesis it stands
+in, so what follows it needs one around it: `(par:(sf)x3) attn`. A rule ends with its own parenthesis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from plait.spec.errors import Where, quoted
+from plait.spec.limits import MAX_LAYERS
+from plait.spec.nodes import Layer
+from plait.spec.repeats import Repeat
+from plait.spec.rules import RULES, par_pattern, sandwich_pattern, stripe_blocks
+from plait.spec.scanner import Node, Scanner, read_sequence
+from plait.spec.values import parse_int
+
+DIALECTS = ("par", "mad", "rule")
+
+ItemReader = Callable[[Scanner], Node]  # reads one layer or group of the plain language
+Letters = Mapping[str, Node]
+
+_SWIGLU = Layer("swiglu")
+_PAR_BLOCKS = {
+    "s": (Layer("xl-attn"),),
+    "f": (Layer.of("mlp", act="relu"),),
+    "i": (Layer("identity"),),
+}
+_MAD_BLOCKS = {
+    "a": (Layer("attn"), _SWIGLU),
+    "h": (Layer("hyena"), _SWIGLU),
+    "mh": (Layer("mh-hyena"), _SWIGLU),
+    "g": (Layer("gla"), _SWIGLU),
+    # Mamba mixes channels by itself: two of it make a block as deep as the others.
+    "m": (Layer("mamba"), Layer("mamba")),
+}
+_LETTER = re.compile(r"[A-Za-z]{1,8}")
+_TERM = re.compile(r"([0-9][0-9_]*)?([A-Za-z]{1,8})(?![A-Za-z0-9_.-])")
+
+
+def read_dialect(scan: Scanner, name: str, start: int, read_item: ItemReader) -> Node:
+    """The rest of `par…`, `mad…` or `rule…`, the cursor behind the name that began at `start`."""
+    defined = _read_definitions(scan, name, read_item) if scan.peek() == "[" else {}
+    if not scan.take(":"):
+        example = {"par": "par:(sfff)x6", "mad": "mad:(1H:1A)x6", "rule": "rule:par(n=32)"}[name]
+        raise scan.error(f"expected ':' after '{name}', found {scan.found()}; write {example}")
+    where = scan.where(start)
+    scan.skip()
+    if name == "rule":
+        return _read_rule(scan, where, defined)
+    if name == "par":
+        letters = _letters(_PAR_BLOCKS, where, defined)
+        nodes = read_sequence(scan, lambda s: _read_par_letter(s, letters))
+    else:
+        letters = _letters(_MAD_BLOCKS, where, defined)
+        nodes = read_sequence(scan, lambda s: _read_mad_term(s, letters), separators=":")
+    if not nodes:
+        raise scan.error(f"'{name}:' without blocks", start)
+    return Repeat(nodes, 1, where)
+
+
+def _letters(defaults: Mapping[str, tuple[Layer, ...]], where: Where, defined: Letters) -> Letters:
+    known: dict[str, Node] = {
+        letter: Repeat(tuple(Layer(layer.name, layer.options, where) for layer in layers), 1, where)
+        for letter, layers in defaults.items()
+    }
+    return {**known, **defined}
+
+
+def _read_definitions(scan: Scanner, dialect: str, read_item: ItemReader) -> dict[str, Node]:
+    """`[s=attn[heads=8], f=(swiglu mlp)]`, the cursor at its bracket."""
+    opening = scan.at
+    scan.at += 1
+    defined: dict[str, Node] = {}
+    with scan.nested(opening):
+        while True:
+            scan.skip(",")
+            if scan.take("]"):
+                return defined
+            if not scan.peek():
+                raise scan.error("this '[' is never closed", opening)
+            at = scan.at
+            letter = scan.name("a letter to define")
+            if letter == "x" or not _LETTER.fullmatch(letter) or (dialect == "par" and len(letter) > 1):
+                limit = "one letter" if dialect == "par" else "up to 8 letters"
+                raise scan.error(f"cannot define {quoted(letter)}: {limit}, and not x, which repeats", at)
+            if letter in defined:
+                raise scan.error(f"{quoted(letter)} is defined twice", at)
+            scan.skip()
+            scan.expect("=", f"'{letter}'")
+            scan.skip()
+            defined[letter] = read_item(scan)
+
+
+def _read_par_letter(scan: Scanner, letters: Letters) -> Node:
+    node = letters.get(scan.peek().lower())
+    if node is None:
+        raise scan.error(f"unknown block {scan.found()}: {_known(letters)}")
+    scan.at += 1
+    return node
+
+
+def _read_mad_term(scan: Scanner, letters: Letters) -> Repeat[Layer]:
+    start = scan.at
+    count, letter = _read_term(scan)
+    return Repeat((_lookup(scan, letter, letters, start),), count, scan.where(start))
+
+
+def _read_term(scan: Scanner) -> tuple[int, str]:
+    """`4A` as (4, 'a'); the count may be left out."""
+    match = _TERM.match(scan.text, scan.at)
+    if match is None:
+        raise scan.error(f"expected a count and a letter such as 4A, found {scan.found()}")
+    count = scan.checked(scan.at, lambda: parse_int(match.group(1) or "1"))
+    if count < 1:
+        raise scan.error("a block is repeated at least once")
+    scan.at = match.end()
+    return count, match.group(2).lower()
+
+
+def _lookup(scan: Scanner, letter: str, letters: Letters, at: int) -> Node:
+    if letter not in letters:
+        raise scan.error(f"unknown block {quoted(letter)}: {_known(letters)}", at)
+    return letters[letter]
+
+
+def _known(letters: Letters) -> str:
+    return f"the letters are {', '.join(sorted(letters))}; define others in place, as in [{min(letters)}=attn]"
+
+
+def _read_rule(scan: Scanner, where: Where, defined: Letters) -> Node:
+    start = scan.at
+    name = scan.name(f"a rule ({', '.join(RULES)})")
+    if name not in RULES:
+        raise scan.error(f"unknown rule {quoted(name)}: the rules are {', '.join(RULES)}", start)
+    scan.expect("(", f"'{name}'")
+    ratio, places = _read_ratio(scan) if name == "stripe" else ([], [])
+    values = _read_arguments(scan, name, start)
+    letters = _letters(_MAD_BLOCKS if name == "stripe" else _PAR_BLOCKS, where, defined)
+    for (_, letter), at in zip(ratio, places, strict=True):
+        _lookup(scan, letter, letters, at)
+    blocks = scan.checked(start, lambda: _blocks(name, ratio, values))
+    return Repeat(tuple(letters[letter] for letter in blocks), 1, where)
+
+
+def _blocks(name: str, ratio: list[tuple[int, str]], values: Mapping[str, float]) -> str | list[str]:
+    n = int(values["n"])
+    if name == "par":
+        return par_pattern(n, values.get("p", 5))
+    if name == "sandwich":
+        return sandwich_pattern(int(values["k"]), n)
+    return stripe_blocks(ratio, n)
+
+
+def _read_ratio(scan: Scanner) -> tuple[list[tuple[int, str]], list[int]]:
+    """`1A:3H` at the head of a stripe's arguments, and where each term stands."""
+    terms: list[tuple[int, str]] = []
+    places: list[int] = []
+    while True:
+        scan.skip()
+        if len(terms) >= MAX_LAYERS:
+            raise scan.error(f"more than {MAX_LAYERS:,} terms")
+        places.append(scan.at)
+        terms.append(_read_term(scan))
+        scan.skip()
+        if scan.peek() == "=":
+            raise scan.error("a stripe begins with its ratio, as in stripe(1A:3H,n=24)", places[-1])
+        if not scan.take(":"):
+            return terms, places
+
+
+def _read_arguments(scan: Scanner, rule: str, start: int) -> dict[str, float]:
+    """`n=32, p=5)` with every key known and none missing. All are whole numbers but p."""
+    required, optional = RULES[rule]
+    values: dict[str, float] = {}
+    while True:
+        scan.skip(",")
+        if scan.take(")"):
+            break
+        at = scan.at
+        key = scan.name(f"an argument of {rule} ({', '.join((*required, *optional))}) or ')'")
+        if key not in (*required, *optional) or key in values:
+            problem = "is given twice" if key in values else f"is not an argument of {rule}"
+            raise scan.error(f"{quoted(key)} {problem}: it takes {', '.join((*required, *optional))}", at)
+        scan.skip()
+        scan.expect("=", f"'{key}'")
+        scan.skip()
+        value = scan.value(key)
+        if isinstance(value, bool) or not isinstance(value, int | float if key == "p" else int):
+            raise scan.error(f"{key} takes a {'' if key == 'p' else 'whole '}number", at)
+        values[key] = value
+    missing = [key for key in required if key not in values]
+    if missing:
+        raise scan.error(f"rule {rule} needs {' and '.join(f'{key}=…' for key in missing)}", start)
+    return values

@@ -1,0 +1,66 @@
+"""Design rules: a few numbers in, a pattern of blocks out.
+
+PAR (Mandava et al. 2020, arXiv:2009.04534, section 2.3) for n blocks and the coefficient p:
+  1. attention is needed only among the first 2n/3 blocks, 2. one attention block for p blocks suffices, and these are
+  placed uniformly.
+Read as: a = n/p attention blocks, rounded (a half goes down, since few is the point), the first at block 1, the others
+at the widest even spacing that keeps all of them within the first ⌊2n/3⌋. With p = 5 this gives the published
+patterns of 32 blocks, (sfff)x6 (f)x8, and of 24, (sff)x5 (f)x9. For 36 it gives (sff)x7 (f)x15, whereas the paper
+trained (sfff)x7 (f)x8: there the seventh attention is block 25, outside the first 24, so the paper breaks its own
+first rule. To have that model, write `par:(sfff)x7 (f)x8`.
+
+Sandwich (Press et al. 2020, arXiv:1911.03864) with n pairs and the coefficient k: k attention blocks, n - k pairs of
+attention and feed-forward, k feed-forward blocks.
+
+Stripe: a ratio such as 1A:3H repeated until there are n blocks, cut off there.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+
+from plait.errors import UserError
+from plait.spec.limits import MAX_LAYERS
+
+# name -> (arguments that must be given, arguments that may be)
+RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "par": (("n",), ("p",)),
+    "sandwich": (("k", "n"), ()),
+    "stripe": (("n",), ()),
+}
+
+
+def par_pattern(n: int, p: float = 5) -> str:
+    """n letters s (attention) and f (feed-forward) by the two PAR rules."""
+    _check_blocks(n)
+    if p <= 0:
+        raise UserError(f"p={p:g}: must be greater than 0")
+    attention = max(1, ceil(n / Fraction(p) - Fraction(1, 2)))
+    room = max(1, 2 * n // 3)
+    if attention > room:
+        raise UserError(f"p={p:g}: {attention:,} attention blocks do not fit into the first {room:,} of {n:,}; raise p")
+    spacing = (room - 1) // (attention - 1) if attention > 1 else n
+    return "".join("s" if at % spacing == 0 and at < attention * spacing else "f" for at in range(n))
+
+
+def sandwich_pattern(k: int, n: int) -> str:
+    """2n letters: k times s, n - k times sf, k times f."""
+    _check_blocks(2 * n)
+    if not 0 <= k <= n:
+        raise UserError(f"k={k}: must lie between 0 and n={n}")
+    return "s" * k + "sf" * (n - k) + "f" * k
+
+
+def stripe_blocks(ratio: list[tuple[int, str]], n: int) -> list[str]:
+    """n letters: the (count, letter) pairs of the ratio over and over, cut off after n."""
+    _check_blocks(n)
+    once: list[str] = []
+    for count, letter in ratio:
+        once += [letter] * min(count, n - len(once))
+    return (once * (n // len(once) + 1))[:n]
+
+
+def _check_blocks(n: int) -> None:
+    if not 1 <= n <= MAX_LAYERS:
+        raise UserError(f"{n:,} blocks: a rule takes 1 to {MAX_LAYERS:,}")

@@ -1,0 +1,213 @@
+"""Specs as JSON and YAML, and `load`, which takes a file or any of the texts.
+
+    {"d": 512, "vocab": 50257, "layers": [{"repeat": 12, "layers": [{"mixer": "attn", "heads": 8}, {"mixer": "mlp"}]}]}
+
+Nothing is guessed: unknown keys, wrong types, keys given twice and YAML aliases are refused, with the path to them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from plait.errors import UserError
+from plait.spec.errors import HeaderError, SpecError, quoted
+from plait.spec.header import Header
+from plait.spec.limits import MAX_JSON, MAX_LAYERS, MAX_NESTING, MAX_TEXT
+from plait.spec.nodes import RESERVED_KEY, Layer, Spec
+from plait.spec.parser import parse
+from plait.spec.repeats import Repeat, compress, expand, total_size
+from plait.spec.values import Value, check_value, parse_int
+from plait.spec.yaml_reader import read_yaml
+
+_SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".plait")
+
+Json = dict[str, object]
+
+
+def to_dict(spec: Spec) -> Json:
+    """The spec as plain data: the header's keys, then the layers with runs as `repeat`."""
+    by_text = {layer.text: layer for layer in spec.layers}
+    layers = _nodes_to_data(compress([layer.text for layer in spec.layers]), by_text)
+    return {**{key: _plain(value) for key, value in spec.header.given().items()}, "layers": layers}
+
+
+def from_dict(data: object) -> Spec:
+    """The spec that plain data describes; the inverse of `to_dict`."""
+    if not isinstance(data, Mapping):
+        raise SpecError(f"expected a mapping with header keys and 'layers', got {type(data).__name__}")
+    values = _string_keys(data, "")
+    if "layers" not in values:
+        raise SpecError("'layers' is missing")
+    nodes = _read_nodes(values.pop("layers"), "layers", _Budget())
+    size = total_size(nodes)
+    if size > MAX_LAYERS:
+        raise SpecError(f"the spec has {size:,} layers; at most {MAX_LAYERS:,} are allowed", path="layers")
+    try:
+        header = Header.from_values(values)
+    except HeaderError as error:
+        raise SpecError(error.message, path=next((key for key in error.keys if key in values), "header")) from None
+    return Spec(header, tuple(expand(nodes)))
+
+
+def to_json(spec: Spec) -> str:
+    return json.dumps(to_dict(spec), indent=2) + "\n"
+
+
+def from_json(text: str) -> Spec:
+    _check_length(text, MAX_JSON)
+    try:
+        data = json.loads(
+            text, parse_int=parse_int, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+        )
+    except json.JSONDecodeError as error:
+        raise SpecError(f"not JSON: {error.msg}", text, error.lineno, error.colno) from None
+    except RecursionError:
+        raise SpecError(f"nested more than {MAX_NESTING} levels deep") from None
+    except SpecError:
+        raise
+    except UserError as error:  # from parse_int, which knows no place
+        raise SpecError(str(error)) from None
+    return _with_source(from_dict(data), text)
+
+
+def to_yaml(spec: Spec) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(to_dict(spec), sort_keys=False, default_flow_style=None, width=120)
+    return text
+
+
+def from_yaml(text: str) -> Spec:
+    _check_length(text, MAX_TEXT)
+    return _with_source(from_dict(read_yaml(text)), text)
+
+
+def load(text_or_path: str | os.PathLike[str]) -> Spec:
+    """A spec from a file (.json, .yaml, .yml, .txt, .plait), from JSON text, or from spec text."""
+    given = os.fspath(text_or_path)
+    looks_like_file = given.lower().endswith(_SUFFIXES) and "|" not in given and "\n" not in given
+    if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(given)):
+        return _load_file(Path(given))
+    if given.lstrip().startswith("{"):
+        return from_json(given)
+    if looks_like_file and not any(character.isspace() for character in given):
+        raise SpecError(f"there is no file {quoted(given)}")
+    return parse(given)
+
+
+def _load_file(path: Path) -> Spec:
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise SpecError(f"{quoted(path.name)}: a spec file ends in {', '.join(_SUFFIXES)}")
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(MAX_JSON + 1)  # no more than the readers would accept
+    except UnicodeDecodeError:
+        raise SpecError(f"{quoted(path.name)} is not UTF-8 text") from None
+    except OSError as error:
+        raise SpecError(f"cannot read {quoted(path.name)}: {error.strerror}") from None
+    reader = {".json": from_json, ".yaml": from_yaml, ".yml": from_yaml}.get(suffix, parse)
+    return reader(text)
+
+
+class _Budget:
+    """How many layers may still be read: data of a few objects can refer to one of them any number of times."""
+
+    def __init__(self) -> None:
+        self.left = MAX_LAYERS
+
+    def spend(self, path: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise SpecError(f"more than {MAX_LAYERS:,} layers", path=path)
+
+
+def _read_nodes(data: object, path: str, budget: _Budget, depth: int = 0) -> tuple[Layer | Repeat[Layer], ...]:
+    if not isinstance(data, list | tuple) or not data:
+        raise SpecError("expected a list with at least one layer", path=path)
+    if depth > MAX_NESTING:
+        raise SpecError(f"nested more than {MAX_NESTING} levels deep", path="layers")
+    return tuple(_read_node(item, f"{path}[{index}]", budget, depth) for index, item in enumerate(data))
+
+
+def _read_node(data: object, path: str, budget: _Budget, depth: int) -> Layer | Repeat[Layer]:
+    if not isinstance(data, Mapping):
+        raise SpecError(f"expected {{'{RESERVED_KEY}': …}} or {{'repeat': …, 'layers': …}}", path=path)
+    values = _string_keys(data, path)
+    if RESERVED_KEY in values:
+        budget.spend(path)
+        return _read_layer(values, path)
+    if set(values) != {"repeat", "layers"}:
+        keys = ", ".join(map(quoted, values)) or "none"
+        raise SpecError(
+            f"expected '{RESERVED_KEY}' with options, or just 'repeat' and 'layers'; the keys are {keys}", path=path
+        )
+    count = _value(values["repeat"], f"{path}.repeat")
+    if type(count) is not int or count < 1:
+        raise SpecError("must be a whole number of at least 1", path=f"{path}.repeat")
+    return Repeat(_read_nodes(values["layers"], f"{path}.layers", budget, depth + 1), count)
+
+
+def _read_layer(values: Json, path: str) -> Layer:
+    name = values.pop(RESERVED_KEY)
+    if not isinstance(name, str):
+        raise SpecError("must be the name of a mixer", path=f"{path}.{RESERVED_KEY}")
+    options = tuple((key, _value(value, f"{path}.{key}")) for key, value in values.items())
+    try:
+        return Layer(name, options)
+    except UserError as error:
+        raise SpecError(str(error), path=path) from None
+
+
+def _value(data: object, path: str) -> Value:
+    try:
+        return check_value(data)
+    except UserError as error:
+        raise SpecError(str(error), path=path) from None
+
+
+def _string_keys(data: Mapping[object, object], path: str) -> Json:
+    for key in data:
+        if not isinstance(key, str):
+            raise SpecError(f"the key {quoted(repr(key))} is not text", path=path or None)
+    return {str(key): value for key, value in data.items()}
+
+
+def _nodes_to_data(nodes: Iterable[str | Repeat[str]], by_text: Mapping[str, Layer]) -> list[Json]:
+    data: list[Json] = []
+    for node in nodes:
+        if isinstance(node, Repeat):
+            data.append({"repeat": node.count, "layers": _nodes_to_data(node.items, by_text)})
+        else:
+            layer = by_text[node]
+            data.append({RESERVED_KEY: layer.name, **{key: _plain(value) for key, value in layer.options}})
+    return data
+
+
+def _plain(value: Value) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _check_length(text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise SpecError(f"the text has {len(text):,} characters; at most {limit:,} are allowed")
+
+
+def _with_source(spec: Spec, text: str) -> Spec:
+    return Spec(spec.header, spec.layers, text)
+
+
+def _refuse_constant(name: str) -> object:
+    raise SpecError(f"{name} is not a value: a number must be finite")
+
+
+def _refuse_duplicates(pairs: list[tuple[str, object]]) -> Json:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise SpecError(f"the key {quoted(twice)} is given twice")
+    return data

@@ -1,0 +1,28 @@
+"""The papers' checkable facts, by id, and the code that checks them."""
+
+from __future__ import annotations
+
+from plait.errors import UserError, did_you_mean
+from plait.verify.fact import Fact, Result
+
+__all__ = ["Fact", "Result", "all_facts", "select"]
+
+
+def all_facts() -> list[Fact]:
+    """Every fact, paper by paper, in the order of its id; errata at the end."""
+    from plait.verify import across, fox, lts, mad, par
+
+    facts = [fact for paper in (lts, par, mad, fox, across) for fact in paper.facts.facts]
+    return sorted(facts, key=lambda fact: ("LPMFCE".index(fact.id[0]), float(fact.id[1:])))
+
+
+def select(ids: list[str]) -> list[Fact]:
+    """The facts with these ids (a prefix such as L or F0 takes all it begins), or all of them."""
+    facts = all_facts()
+    known = [fact.id for fact in facts]
+    for wanted in ids:
+        if not any(id.startswith(wanted.upper()) for id in known):
+            raise UserError(
+                f"there is no fact '{wanted}'.{did_you_mean(wanted.upper(), known)} `plait verify` lists all."
+            )
+    return [fact for fact in facts if not ids or any(fact.id.startswith(wanted.upper()) for wanted in ids)]

@@ -1,0 +1,164 @@
+"""Forgetting Transformer (Lin et al. 2025, arXiv:2503.02130)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plait.arch import architecture
+from plait.model.conventions import fox_flops_per_token
+from plait.model.cost import model_cost
+from plait.verify.fact import FactTable, tally
+
+facts = FactTable()
+
+
+@facts.fact("F01", "forgetting attention: f ≡ 1 is softmax attention, a fixed f is ALiBi")
+def identities() -> tuple[str, str, bool]:
+    import torch
+
+    from plait.ops.attention import attention
+
+    stream = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 65, 4, 8, generator=stream, dtype=torch.float64) for _ in range(3))
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625], dtype=torch.float64)
+    ones = torch.zeros(2, 65, 4, dtype=torch.float64)
+    softmax = float((attention(q, k, v, log_f_BNH=ones) - attention(q, k, v)).abs().max().detach())
+    fixed = attention(q, k, v, log_f_BNH=(-slopes).expand(2, 65, 4))
+    alibi = float((fixed - attention(q, k, v, slopes_H=slopes)).abs().max().detach())
+    return "equal", f"largest gaps {softmax:.1g}, {alibi:.1g}", max(softmax, alibi) < 1e-10
+
+
+@facts.fact("F02", "attention without N² memory equals the plain form, gradients too (fp32, 1e-5)")
+def fast_equals_plain() -> tuple[str, str, bool]:
+    import torch
+    import torch.nn.functional as F
+
+    from plait.ops.attention import attention, attention_path, attention_reference
+
+    stream = torch.Generator().manual_seed(0)
+    leaves = [torch.randn(1, 1025, 2, 16, generator=stream) for _ in range(3)]
+    leaves.append(F.logsigmoid(torch.randn(1, 1025, 2, generator=stream) + 2))
+
+    def run(op, dtype):  # type: ignore[no-untyped-def]
+        q, k, v, g = (leaf.to(dtype).requires_grad_() for leaf in leaves)
+        out = op(q, k, v, log_f_BNH=g)
+        return out, *torch.autograd.grad(out.square().sum(), (q, k, v, g))
+
+    ours, plain = run(attention, torch.float32), run(attention_reference, torch.float64)
+    gap = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, plain, strict=True))
+    path = attention_path(*leaves[:3], log_f_BNH=leaves[3])
+    return "relative gap < 1e-5", f"{gap:.1g} ({path}, 1025 tokens)", gap < 1e-5
+
+
+def _millions(*names: str) -> list[float]:
+    return [model_cost(name).params_without_input_embedding / 1e6 for name in names]
+
+
+@facts.fact("F03", "FoX (LLaMA) parameters without input embedding: 125M, 360M, 760M")
+def llama_counts() -> tuple[str, str, bool]:
+    ours = [f"{n:.2f}" for n in _millions("fox-llama-125m", "fox-llama-360m", "fox-llama-760m")]
+    return "123.66, 360.19, 757.63 (printed 757M)", ", ".join(ours), ours == ["123.66", "360.19", "757.63"]
+
+
+@facts.fact("F04", "FoX (Pro) parameters without input embedding: 125M, 360M, 760M")
+def pro_counts() -> tuple[str, str, bool]:
+    ours = [f"{n:.2f}" for n in _millions("fox-pro-125m", "fox-pro-360m", "fox-pro-760m")]
+    return "123.91, 367.34, 759.51 (printed 759M)", ", ".join(ours), ours == ["123.91", "367.34", "759.51"]
+
+
+@facts.fact("F05", "Transformer (LLaMA) and (Pro) at 760M")
+def transformer_counts() -> tuple[str, str, bool]:
+    ours = [int(n) for n in _millions("transformer-llama-760m", "transformer-pro-760m")]
+    return "756M / 757M", " / ".join(f"{n}M" for n in ours), ours == [756, 757]
+
+
+# Table 6: forward FLOPs a token at 16,384 tokens, in 1e9.
+TABLE_6 = {
+    "fox-pro-760m": 2.72,
+    "transformer-pro-760m": 2.72,
+    "fox-llama-760m": 2.72,
+    "transformer-llama-760m": 2.72,
+    "mamba2-760m": 1.65,
+    "hgrn2-760m": 1.54,
+    "deltanet-760m": 1.54,
+}
+
+
+@facts.fact("F06", "Table 6 forward FLOPs a token (±0.01e9)")
+def flops() -> tuple[str, str, bool]:
+    ours = {name: fox_flops_per_token(name) / 1e9 for name in TABLE_6}
+    good = sum(abs(ours[name] - printed) <= 0.0101 for name, printed in TABLE_6.items())
+    return ", ".join(map(str, TABLE_6.values())), f"{', '.join(f'{x:.3f}' for x in ours.values())} (1e9)", good == 7
+
+
+@facts.fact("F08", "Table 4: 24 × 1536, 24 × 1024, 12 × 768; head 64 (128 in the 760M Transformer)")
+def configurations() -> tuple[str, str, bool]:
+    expected = {
+        "fox-pro-760m": (24, 1536, 64),
+        "transformer-llama-760m": (24, 1536, 128),
+        "fox-pro-360m": (24, 1024, 64),
+        "fox-llama-125m": (12, 768, 64),
+    }
+    good = 0
+    for name, (blocks, d, head) in expected.items():
+        arch = architecture(name)
+        attention = arch.layers[0]
+        good += (len(arch.layers) // 2, arch.header.d, attention.head_width(d)) == (blocks, d, head)  # type: ignore[attr-defined]
+    return tally(4, 4), tally(good, 4), good == 4
+
+
+@facts.fact("F10", "baselines: parallel = recurrent; 780M, 756M, 757M parameters")
+def baselines() -> tuple[str, str, bool]:
+    from plait.verify.mad import stepwise
+
+    counts = [f"{n:.1f}" for n in _millions("mamba2-760m", "hgrn2-760m", "deltanet-760m")]
+    _, ours, agrees = stepwise("mamba2", "hgrn2", "deltanet", "mamba", "attn[window=7]")
+    near = all(abs(float(n) - printed) <= 1 for n, printed in zip(counts, (780, 756, 757), strict=True))
+    return "equal; 780, 756, 757", f"{ours}; {', '.join(counts)}", agrees and near
+
+
+facts.not_yet(
+    F09="Table 5 learning rates",
+    F11="per-token loss L(i) and its smoothing windows",
+    F12="P(l) = exp(mean L(i), i ≤ l)",
+)
+
+
+@facts.fact("F14", "Table 3: the fifteen ablation rows as architectures")
+def ablations() -> tuple[str, str, bool]:
+    hashes = [architecture(f"fox-ablation-{row}").hash for row in range(1, 16)]
+    # Rows 7 and 12 are the same model reached from two sides, and the table prints 6.80 for both.
+    ours = f"{len(hashes)} rows, {len(set(hashes))} architectures"
+    return "15 rows, 14 architectures", ours, len(set(hashes)) == 14 and hashes[6] == hashes[11]
+
+
+facts.not_yet(
+    F16="forget-gate and attention maps",
+    F17="needle-in-a-haystack harness",
+    F19="Table 1 averages",
+    F23="acc, length-normalised acc and perplexity as in LM-eval",
+)
+
+
+@facts.fact("F24", "decoding step by step, in chunks, and left-padded gives the parallel logits (FoX Pro)")
+def decoding() -> tuple[str, str, bool]:
+    import torch
+
+    from plait.model import build
+
+    model: Any = build("d=32 vocab=17 | (fox[heads=4,qk_norm=per-head,out_gate,out_norm,kv_shift] swiglu)x2").double()
+    tokens = torch.randint(17, (3, 19), generator=torch.Generator().manual_seed(0))
+    whole, state, steps = model(tokens), model.init_state(3), []
+    first, state = model.extend(tokens[:, :7], state)
+    for token in tokens[:, 7:].unbind(1):
+        scores, state = model.step(token, state)
+        steps.append(scores)
+    stepped = float((torch.cat([first, torch.stack(steps, dim=1)], dim=1) - whole).abs().max().detach())
+    pad = torch.tensor([0, 2, 5])
+    padded = model(tokens, pad_B=pad)
+    alone = [model(tokens[row : row + 1, skip:])[0] for row, skip in enumerate(pad.tolist())]
+    left = max(float((padded[row, skip:] - alone[row]).abs().max().detach()) for row, skip in enumerate(pad.tolist()))
+    return "equal", f"largest gaps {stepped:.1g} (steps), {left:.1g} (padding)", max(stepped, left) < 1e-10
+
+
+facts.not_yet(F26="Hugging Face class and checkpoint round trip")

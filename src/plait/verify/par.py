@@ -1,0 +1,160 @@
+"""PAR Transformer (Mandava et al. 2020, arXiv:2009.04534)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plait.arch import architecture
+from plait.model.conventions import par_block_flops
+from plait.model.cost import model_cost
+from plait.spec import parse
+from plait.verify.fact import FactTable, tally
+
+facts = FactTable()
+
+# Tables 1, 2 and 3: pattern, blocks, attention blocks.
+PATTERNS = (
+    ("(sf)x16", 32, 16),
+    ("(s)x6 (sf)x10 (f)x6", 32, 16),
+    ("(sfff)x6 (f)x8", 32, 6),
+    ("(sf)x18", 36, 18),
+    ("(s)x6 (sf)x12 (f)x6", 36, 18),
+    ("(sfff)x7 (f)x8", 36, 7),
+    ("(sf)x12", 24, 12),
+    ("(s)x5 (sf)x7 (f)x5", 24, 12),
+    ("(sff)x5 (f)x9", 24, 5),
+    ("(s)x3 (sf)x9 (f)x3", 24, 12),
+    ("(sf)x6", 12, 6),
+)
+
+
+def _letters(text: str) -> str:
+    return "".join("s" if layer.name == "xl-attn" else "f" for layer in parse(text).layers)
+
+
+@facts.fact("P01", "search blocks: pre-norm residual attention, feed-forward, identity (eqs 1-4)")
+def blocks() -> tuple[str, str, bool]:
+    import torch
+
+    from plait.model import build
+
+    torch.manual_seed(0)
+    model: Any = build("d=32 vocab=11 norm=layer final_norm=false | xl-attn[heads=4] mlp identity")
+    x = torch.randn(2, 7, 32)
+    gaps = []
+    for block in model.backbone.blocks:
+        by_hand = x + block.mixer(block.norm(x)) if block.mixer.options.name != "identity" else x
+        gaps.append(float((block(x) - by_hand).abs().max().detach()))
+    return "F(X) = mixer(LN(X)) + X; identity: X", f"largest gap {max(gaps):.1g}", max(gaps) == 0
+
+
+facts.not_yet(
+    P02="supernet as convex mix; a one-hot m equals the plain network",
+    P03="Gumbel-softmax sampling; temperature → 0 gives the argmax",
+    P04="two-stage search loop and its preset",
+    P05="convergence rule: unchanged during 75 % of the architecture stage",
+    P06="3^32 points; supernet cost linear in the number of block kinds",
+)
+
+
+@facts.fact("P11", "PAR rule, p = 5: 32 and 24 layers")
+def rule() -> tuple[str, str, bool]:
+    pairs = [("rule:par(n=32,p=5)", "par:(sfff)x6 (f)x8"), ("rule:par(n=24,p=5)", "par:(sff)x5 (f)x9")]
+    good = sum(_letters(rule) == _letters(published) for rule, published in pairs)
+    return "(sfff)x6 (f)x8 and (sff)x5 (f)x9", tally(good, 2), good == 2
+
+
+@facts.fact("E05", "PAR Large (sfff)x7 (f)x8 breaks the paper's own first rule", erratum=True)
+def rule_broken() -> tuple[str, str, bool]:
+    letters = _letters("par:(sfff)x7 (f)x8")
+    last = max(i for i, letter in enumerate(letters, start=1) if letter == "s")
+    return "attention only in the first 24 of 36 layers", f"attention at layer {last}", last == 25
+
+
+@facts.fact("P12", "the 11 published patterns expand to their blocks and attention blocks")
+def patterns() -> tuple[str, str, bool]:
+    good = 0
+    for text, blocks, attention in PATTERNS:
+        letters = _letters(f"par:{text}")
+        good += len(letters) == blocks and letters.count("s") == attention
+    return tally(len(PATTERNS), len(PATTERNS)), tally(good, len(PATTERNS)), good == len(PATTERNS)
+
+
+@facts.fact("P13", "sandwich rule (s)xk (sf)x(n−k) (f)xk for k,n = 6,16; 6,18; 5,12; 3,12")
+def sandwich() -> tuple[str, str, bool]:
+    published = {(6, 16): 1, (6, 18): 4, (5, 12): 7, (3, 12): 9}
+    good = sum(
+        _letters(f"rule:sandwich(k={k},n={n})") == _letters(f"par:{PATTERNS[row][0]}")
+        for (k, n), row in published.items()
+    )
+    return tally(4, 4), tally(good, 4), good == 4
+
+
+@facts.fact("P14", "63 % fewer attention blocks; printed latency ratios")
+def ratios() -> tuple[str, str, bool]:
+    fewer = 1 - _letters("par:(sfff)x6 (f)x8").count("s") / _letters("par:(sf)x16").count("s")
+    printed = [(9.9, 15.2, 0.651), (13.4, 18.9, 0.709), (8.4, 12.5, 0.672), (5.7, 8.6, 0.663)]
+    good = sum(round(par / base, 3) == ratio for par, base, ratio in printed)
+    ours = f"{fewer:.1%}; ratios {', '.join(f'{p / b:.3f}' for p, b, _ in printed)}"
+    return "62.5 % (printed 63 %); 0.651, 0.709, 0.672, 0.663", ours, fewer == 0.625 and good == 4
+
+
+@facts.fact("P16", "Table A2 parameters: Transformer-XL, Sandwich, PAR base")
+def parameters() -> tuple[str, str, bool]:
+    ours = [model_cost(name).total_params for name in ("txl-base", "sandwich-base", "par-base")]
+    expected = [191_950_298, 191_950_298, 199_840_218]
+    return " / ".join(f"{n:,}" for n in expected), " / ".join(f"{n:,}" for n in ours), ours == expected
+
+
+@facts.fact("P17", "Table A2 GFLOP, 64 new tokens after 640: 27 / 27 / 17 with the adaptive softmax")
+def gflops() -> tuple[str, str, bool]:
+    blocks = [par_block_flops(name) / 1e9 for name in ("txl-base", "sandwich-base", "par-base")]
+    # The softmax scores its head cluster for every token and the tails for some: 1.64 to 2.20 GFLOP.
+    rounded = [{round(b + 1.64), round(b + 2.20)} for b in blocks]
+    attention, feed_forward = (
+        float(layer.total_flops) / 2e9 for layer in model_cost("txl-base", seq=64, memory=640).layers[:2]
+    )
+    ours = (
+        f"blocks {', '.join(f'{b:.2f}' for b in blocks)}; with softmax {', '.join(str(max(r)) for r in rounded)}; "
+        f"attention {attention:.3f}, feed-forward {feed_forward:.3f} G multiply-adds"
+    )
+    good = [f"{b:.2f}" for b in blocks] == ["25.30", "25.30", "14.86"]
+    good = good and all(want in got for want, got in zip((27, 27, 17), rounded, strict=True))
+    good = good and f"{attention:.3f}" == "0.656" and f"{feed_forward:.3f}" == "0.134"
+    return "blocks 25.30, 25.30, 14.86; 27, 27, 17; 0.656 and 0.134", ours, good
+
+
+@facts.fact("P18", "model sizes: base d 512, 8 × 64, inner 2048; Large d 1024, 16 × 64, inner 4096")
+def sizes() -> tuple[str, str, bool]:
+    found = []
+    for name in ("txl-base", "txl-large"):
+        arch = architecture(name)
+        attention, feed_forward = arch.layers[0], arch.layers[1]
+        d = arch.header.d
+        found.append((d, attention.heads, attention.head_width(d), feed_forward.inner_width(d), len(arch.layers)))  # type: ignore[attr-defined]
+    expected = [(512, 8, 64, 2048, 32), (1024, 16, 64, 4096, 36)]
+    return str(expected), str(found), found == expected
+
+
+@facts.fact("P19", "segments with memory give the full context's output inside the window")
+def segments() -> tuple[str, str, bool]:
+    import torch
+
+    from plait.model import build
+
+    model: Any = build("d=32 vocab=11 norm=layer | (xl-attn[heads=4,clamp=9,window=12] mlp)x2").double()
+    tokens = torch.randint(11, (2, 23), generator=torch.Generator().manual_seed(0))
+    whole, state, parts = model(tokens), model.init_state(2), []
+    for segment in tokens.split(5, dim=1):
+        part, state = model.extend(segment, state)
+        parts.append(part)
+    gap = float((torch.cat(parts, dim=1) - whole).abs().max().detach())
+    return "equal", f"largest gap {gap:.1g}", gap < 1e-10
+
+
+facts.not_yet(
+    P21="bits per character = cross-entropy / ln 2",
+    P22="two-phase BERT pretraining preset",
+    P23="attention latency quadratic in length, feed-forward linear",
+    P24="architecture diagram and latency figure from the spec",
+)

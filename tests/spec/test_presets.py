@@ -1,0 +1,338 @@
+"""Presets: complete, readable, and with exactly the sizes their papers print."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+
+import pytest
+
+from plait import arch
+from plait.errors import UserError
+from plait.model.cost import ModelCost, model_cost
+from plait.spec import Spec, parse, presets
+from plait.spec.presets import fox, lts, mad, mad_scaling, par
+
+NAMES = presets.names()
+ROWS = lts.rows()
+
+
+def cost(name: str) -> ModelCost:
+    """The preset's cost; the test is skipped where a mixer of it is not in the table."""
+    text = presets.lookup(name)
+    assert text is not None
+    missing = {layer.name for layer in parse(text).layers} - set(arch.names())
+    if missing:
+        pytest.skip(f"no such mixer: {', '.join(sorted(missing))}")
+    return model_cost(text)
+
+
+# The set as a whole
+
+
+def test_there_are_as_many_as_the_tables_have_rows():
+    counts = {row["family"]: len(row["presets"]) for row in presets.families()}
+    assert counts == {
+        "gpt2": 4,
+        "par": 15,
+        "fox": 9 * 3 + 15,
+        "mad": 21 + 35 * (4 + 2 * 3) + 20 + 20 + 12,
+        "lts": 257 + 236 + 2 * 16,
+    }
+    assert sum(counts.values()) == len(NAMES) == len({name.lower() for name in NAMES})
+
+
+def test_every_text_parses_and_round_trips():
+    for name in NAMES:
+        spec = parse(presets.lookup(name))
+        assert parse(spec.text) == spec, name
+
+
+def test_a_name_stands_for_its_text_and_case_does_not_matter():
+    for name in ("lts-gpt2-titanxp-M12", "par-base", "mad-mamba", "fox-pro-360m", "gpt2-124m"):
+        assert parse(name.upper()) == parse(f"preset:{name}") == parse(presets.lookup(name.title()))
+
+
+def test_every_layer_of_a_known_mixer_fits_its_options():
+    known = set(arch.names())
+    for name in NAMES:
+        spec = parse(presets.lookup(name))
+        if known >= {layer.name for layer in spec.layers}:
+            arch.architecture(Spec(spec.header, tuple(dict.fromkeys(spec.layers))))  # each different layer once
+
+
+def test_every_preset_says_what_it_is():
+    for name in NAMES:
+        preset = presets.describe(name)
+        assert preset.name == name
+        assert preset.text == presets.lookup(name)
+        assert preset.source.startswith(("Table", "Appendix"))
+        assert 10 < len(preset.what) < 130, preset.what
+    by_family = {row["family"]: row["presets"] for row in presets.families()}
+    assert all(presets.describe(names[0]).family == family for family, names in by_family.items())
+
+
+def test_what_is_not_there():
+    assert presets.lookup("attn") is None
+    with pytest.raises(UserError, match="Did you mean 'fox-pro-360m'"):
+        presets.describe("fox-pr-360m")
+    with pytest.raises(UserError, match="Did you mean 'mad21'"):
+        presets.suite("mad22")
+
+
+def test_lookup_is_cheap():
+    presets.lookup("lts-xl-arm-M36")
+    times = []
+    for _ in range(20):
+        start = perf_counter()
+        presets.lookup("lts-xl-arm-M36")
+        times.append(perf_counter() - start)
+    assert median(times) < 1e-3
+
+
+def test_needs_neither_torch_nor_numpy():
+    code = "import sys; from plait.spec import presets; presets.names(); print({'torch', 'numpy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+# LiteTransformerSearch
+
+
+def test_lts_tables_are_complete():
+    tables = Counter((row.earlier, row.table, row.backbone, row.device) for row in ROWS)
+    assert tables == {
+        (False, 3, "opt", "a6000"): 21,
+        (False, 4, "xl", "arm"): 39,
+        (False, 4, "xl", "corei7"): 35,
+        (False, 5, "xl", "titanxp"): 40,
+        (False, 6, "gpt2", "titanxp"): 39,
+        (False, 7, "gpt2", "arm"): 45,
+        (False, 7, "gpt2", "corei7"): 38,
+        (True, 3, "xl", "arm"): 39,
+        (True, 3, "xl", "corei7"): 35,
+        (True, 4, "xl", "titanxp"): 40,
+        (True, 5, "gpt2", "titanxp"): 39,
+        (True, 6, "gpt2", "arm"): 45,
+        (True, 6, "gpt2", "corei7"): 38,
+    }
+    assert sum(row.clean for row in ROWS) == 199 + 225
+
+
+def test_lts_versions_have_the_same_architectures():
+    later = {row.name: row for row in ROWS if not row.earlier}
+    for row in ROWS:
+        if row.earlier and row.backbone == "gpt2":
+            twin = later[row.name.replace("lts1-", "lts-")]
+            assert (row.d, row.heads, row.inner) == (twin.d, twin.heads, twin.inner), row.name
+
+
+def test_lts_row_in_full():
+    row = lts.row("lts-opt-M17")
+    assert row.d == 1480  # off the paper's own grid, and the count confirms it
+    assert lts.row("lts1-xl-arm-M2") == lts.LtsRow(
+        "lts1-xl-arm-M2", True, 3, "xl", "arm", 320, (2, 4, 2), (1472, 2368, 3392), 5.5, True
+    )
+
+
+@pytest.mark.parametrize("backbone", ["gpt2", "xl", "opt"])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_lts_decoder_parameters(backbone: str, earlier: bool):
+    rows = [row for row in ROWS if row.backbone == backbone and row.earlier == earlier]
+    assert rows or (backbone == "opt" and earlier)
+    for row in rows:
+        counted = cost(row.name)
+        params = counted.decoder_params
+        if backbone == "opt":
+            params += counted.parts["positions"]
+        elif backbone == "xl" and earlier:
+            # Heads of 64 but relative biases of the model's width: see the module.
+            params += sum(2 * (row.d - 64 * heads) for heads in row.heads)
+        assert abs(params / 1e6 - row.decoder_params_m) <= 0.05 + 1e-9, (row.name, params)
+
+
+def test_lts_baselines_grow_by_one_layer():
+    for backbone, layer in (("xl", 5 * 512**2 + 7 * 512 + 2 * 512 * 2048 + 2048), ("gpt2", None)):
+        sizes = [cost(f"lts-{backbone}-base-{n}").decoder_params for n in range(1, 17)]
+        steps = {b - a for a, b in pairwise(sizes)}
+        assert len(steps) == 1
+        assert layer is None or steps == {layer}
+    assert len(parse("lts-gpt2-base-16").layers) == 32
+
+
+# PAR Transformer
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("txl-base", 191_950_298),
+        ("sandwich-base", 191_950_298),
+        ("par-base", 199_840_218),
+        ("bert-base", 109_514_298),
+        ("distilbert", 66_985_530),
+        ("gpt2-124m", 124_439_808),
+        ("gpt2-355m", 354_823_168),
+        ("gpt2-774m", 774_030_080),
+        ("gpt2-1558m", 1_557_611_200),
+    ],
+)
+def test_exact_parameters(name: str, params: int):
+    assert cost(name).total_params == params
+
+
+def test_par_patterns_have_their_blocks():
+    blocks = {}
+    for name in par.ROWS:
+        layers = parse(presets.lookup(name)).layers
+        blocks[name] = len(layers), sum(layer.name in ("attn", "xl-attn") for layer in layers)
+    assert blocks == {
+        "txl-base": (32, 16),
+        "sandwich-base": (32, 16),
+        "par-base": (32, 6),
+        "txl-large": (36, 18),
+        "sandwich-large": (36, 18),
+        "par-large": (36, 7),
+        "txl-24b-enwik8": (24, 12),
+        "sandwich-24b-enwik8": (24, 12),
+        "par-24b-enwik8": (24, 5),
+        "txl-24b-text8": (24, 12),
+        "sandwich-24b-text8": (24, 12),
+        "par-24b-text8": (24, 5),
+        "distilbert": (12, 6),
+        "bert-base": (24, 12),
+        "par-bert-base": (24, 5),
+    }
+
+
+def test_par_rule_and_table_agree():
+    header = presets.lookup("par-base").split("|")[0]
+    blocks = "s=xl-attn[heads=8,shared_bias],f=mlp[inner=2048,act=relu]"
+    assert parse(f"{header} | rule[{blocks}]:par(n=32,p=5)") == parse("par-base")
+    assert parse(f"{header} | rule[{blocks}]:sandwich(k=6,n=16)") == parse("sandwich-base")
+
+
+# Mechanistic Architecture Design
+
+
+def test_mad_suite_is_the_papers_21():
+    suite = presets.suite("mad21")
+    assert len(set(suite)) == 21
+    specs = [parse(presets.lookup(name)) for name in suite]
+    assert len({spec.text for spec in specs}) == 21
+    assert {len(spec.layers) for spec in specs} == {4}
+    assert {spec.header.d for spec in specs} == {128}
+    striped = [spec for name, spec in zip(suite, specs, strict=True) if "striped" in name]
+    assert len(striped) == 10
+    assert all(spec.layers[2].name == "attn" != spec.layers[0].name for spec in striped)
+
+
+@pytest.mark.parametrize("name", [name for name in mad.suite() if "attn" not in name and "striped" not in name])
+def test_mad_suite_has_the_same_state_without_attention(name: str):
+    assert cost(name).fixed_state == 4096
+
+
+def test_mad_table_c2_rules():
+    for row in mad_scaling.TABLE_C2:
+        assert row.ffw == 16 * round(8 * row.d / 3 / 16)
+    assert [row.params_m for row in mad_scaling.TABLE_C2 if row.heads * row.kv != row.d] == [70]
+    rates = [row.lr for row in mad_scaling.TABLE_C2]
+    assert len(rates) == 35
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_mad_transformers_have_the_printed_sizes():
+    printed = {f"mad-transformer-{row.params_m}m": row.params_m for row in mad_scaling.TABLE_C2}
+    off = {name: cost(name).total_params / 1e6 / millions - 1 for name, millions in printed.items()}
+    assert all(abs(ratio) < 0.10 for ratio in off.values())
+    # The table is rough where it is small: 8M would be 7.2M, and the 70M row's heads do not fill its width.
+    far = [name for name, ratio in off.items() if abs(ratio) > 0.02]
+    assert far == [f"mad-transformer-{size}m" for size in (8, 38, 70, 134, 163, 306)]
+
+
+def test_mad_moe_widths_explain_the_printed_counts():
+    for row in mad_scaling.TABLE_C3:
+        s = mad_scaling.size(row.size)
+        dense = s.layers * 4 * s.d**2 + mad_scaling.VOCAB * s.d
+        wide = s.layers * s.d * row.moe_width
+        assert (dense + 9 * wide) / 1e6 == pytest.approx(row.total_m, rel=0.005)
+        assert (dense + 3 * wide) / 1e6 == pytest.approx(row.active_m, rel=0.03)
+
+
+def test_mad_hyena_experts_share_the_width():
+    assert len(mad_scaling.TABLE_C4) == 20
+    for row in mad_scaling.TABLE_C4:
+        assert 8 * row.mixer_width == mad_scaling.size(row.size).d
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("mad-striped-hyena-1-1-350m", ["attn", "hyena", "attn", "hyena"]),
+        ("mad-striped-hyena-1-3-350m", ["attn", "hyena", "hyena", "hyena", "attn"]),
+        ("mad-striped-mamba-1-1-350m", ["attn", "mamba", "mamba", "attn"]),
+        ("mad-striped-hyena-moe-350m", ["attn", "hyena", "attn"]),
+        ("mad-striped-hyena-experts-350m", ["attn", *["hyena-experts"] * 11, "attn"]),
+    ],
+)
+def test_mad_stripes(name: str, first: list[str]):
+    mixers = [layer.name for layer in parse(presets.lookup(name)).layers if layer.name not in ("swiglu", "moe")]
+    assert mixers[: len(first)] == first
+
+
+def test_mad_topologies_are_half_attention():
+    for number in range(1, 13):
+        layers = parse(presets.lookup(f"mad-topology-{number}")).layers
+        assert Counter(layer.name for layer in layers) == {"hyena": 12, "attn": 12, "swiglu": 24}
+
+
+# Forgetting Transformer
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("fox-llama-125m", 123.66),
+        ("fox-llama-360m", 360.19),
+        ("fox-llama-760m", 757.63),
+        ("fox-pro-125m", 123.91),
+        ("fox-pro-360m", 367.34),
+        ("fox-pro-760m", 759.51),
+        ("samba-760m", 765.85),
+    ],
+)
+def test_fox_parameters(name: str, millions: float):
+    assert round(cost(name).params_without_input_embedding / 1e6, 2) == millions
+
+
+@pytest.mark.parametrize("name", fox.TABLE_6)
+def test_fox_table_6(name: str):
+    # The paper cuts the decimals off: 759.51 is printed as 759, 757.63 as 757.
+    assert int(cost(name).params_without_input_embedding / 1e6) == fox.TABLE_6[name]
+
+
+def test_fox_mlp_widths():
+    assert [(fox.mlp_width(d, 4), fox.mlp_width(d, 3.5)) for d in (768, 1024, 1536)] == [
+        (2048, 1792),
+        (2816, 2560),
+        (4096, 3584),
+    ]
+
+
+def test_fox_ablations():
+    texts = [presets.lookup(f"fox-ablation-{i}") for i in range(1, 16)]
+    assert len(set(texts)) == 14  # row 12, Pro - KV-shift, is row 7
+    assert texts[6] == texts[11]
+    for number, name in ((2, "transformer-llama"), (4, "fox-llama"), (8, "fox-pro"), (14, "transformer-pro")):
+        assert parse(f"fox-ablation-{number}") == parse(f"{name}-360m")
+    for number in range(1, 16):
+        assert 359.5e6 < cost(f"fox-ablation-{number}").params_without_input_embedding < 368e6
+    assert fox.TABLE_3[7].perplexity == min(row.perplexity for row in fox.TABLE_3)
+
+
+def test_fox_sizes_match_their_token_counts():
+    for size in fox.SIZES.values():
+        assert size.tokens == size.steps * 32 * 16384
