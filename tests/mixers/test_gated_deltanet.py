@@ -45,5 +45,5 @@ def test_values_may_be_wider_than_keys() -> None:
 def test_widths_that_do_not_split_into_heads_are_refused() -> None:
     with pytest.raises(UserError, match="d=96 is not a multiple of head_dim=128"):
         GatedDeltaNetOptions().check(96)
-    with pytest.raises(UserError, match="expand_v = 19.2 is not a multiple of the 4 heads"):
+    with pytest.raises(UserError, match=r"expand_v = 19\.2 is not a multiple of the 4 heads"):
         GatedDeltaNetOptions(head_dim=16, expand_v=0.3).check(64)

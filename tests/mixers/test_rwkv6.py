@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from plait.arch.rwkv6 import Rwkv6Options
 from plait.errors import UserError
 from plait.mixers.rwkv6 import Rwkv6
-from plait.model.build import build
+from plait.model import build
 
 
 def test_forward_is_the_recurrence_of_the_paper() -> None:

@@ -41,13 +41,14 @@ def architecture(given: str | Spec | Architecture) -> Architecture:
     if isinstance(given, Architecture):
         return given
     spec = given if isinstance(given, Spec) else load(given)
-    layers = []
+    known: dict[Layer, MixerOptions] = {}  # a deep model repeats a few layers
     for layer in spec.layers:
-        try:
-            layers.append(_checked(spec.header, layer))
-        except UserError as wrong:
-            raise _pointing(spec, layer, wrong) from None
-    return Architecture(spec.header, tuple(layers))
+        if layer not in known:
+            try:
+                known[layer] = _checked(spec.header, layer)
+            except UserError as wrong:
+                raise _pointing(spec, layer, wrong) from None
+    return Architecture(spec.header, tuple(known[layer] for layer in spec.layers))
 
 
 def _checked(header: Header, layer: Layer) -> MixerOptions:

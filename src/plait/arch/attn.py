@@ -92,7 +92,8 @@ class AttnOptions(MixerOptions):
             params["qk norm"] = 2 * self.head_width(d)
         if self.out_norm:
             params["output norm"] = queries
-        held = memory + seq if not self.window else _least(self.window, memory + seq)
+        # The query's own key is new; what a window must keep for the next is one less.
+        held = memory + seq if not self.window else _least(self.window - 1, memory + seq)
         return Cost(
             params=params,
             flops={"projections": 2 * seq * weights, MIXING: 4 * seq * (memory + seq) * queries},

@@ -68,15 +68,15 @@ class MhHyenaOptions(HyenaOptions):
             raise UserError(f"{self.name}: d={d} is not a multiple of heads={self.heads}.")
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
-        H, S = self.heads, self.state
-        state = d * (d // H) * S  # H · P² · S
+        H, S, P = self.heads, self.state, d // self.heads
+        state = d * P * S  # S matrices of P × P a head
         return Cost(
             params=_around(d, d, self.short) | {"filter": 2 * H * S, "output": d * d},
             flops={
                 "projections": 2 * seq * 4 * d * d,
                 "short conv": 2 * seq * 3 * d * self.short,
-                # k vᵀ is written to each mode and q reads it; then the residues weigh the S readings.
-                MIXING: 4 * seq * state + 2 * seq * d * S,
+                # Each mode of k vᵀ is advanced and weighed once a token; then q reads their sum.
+                MIXING: 4 * seq * state + 2 * seq * d * P,
             },
             fixed_state=state,
             tail_state=(self.short - 1) * 3 * d,

@@ -45,8 +45,8 @@ class SwigluOptions(MixerOptions):
     inner: int = option(0, "inner width (0: 8 d / 3, rounded to a multiple of 16)", minimum=0)
 
     def inner_width(self, d: Number) -> Number:
-        # MAD Table C.2 rounds to the nearest 16 in all its 35 rows.
-        return 16 * round(8 * d / 3 / 16) if isinstance(self.inner, int) and not self.inner else self.inner
+        # MAD Table C.2 rounds to the nearest 16 in all its 35 rows; 8 d / 3 / 16 is d / 6.
+        return 16 * ((d + 3) // 6) if isinstance(self.inner, int) and not self.inner else self.inner
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         f = self.inner_width(d)

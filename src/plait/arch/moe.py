@@ -26,7 +26,8 @@ class MoeOptions(MixerOptions):
 
     def inner_width(self, d: Number) -> Number:
         if isinstance(self.inner, int) and not self.inner:
-            return max(16, 16 * round(8 * d / 3 / 16 / self.active))
+            sixteens = (d + 3 * self.active) // (6 * self.active)  # 8 d / 3 / active to the nearest 16 …
+            return 16 * (sixteens + (sixteens == 0))  # … and never none
         return self.inner
 
     def check(self, d: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 from plait.arch.cost import Cost
@@ -77,7 +78,7 @@ class MixerOptions:
     @classmethod
     def from_layer(cls, layer: Layer) -> MixerOptions:
         """Typed options from a parsed layer."""
-        types = get_type_hints(cls)
+        types = _types(cls)
         known = {f.name: f for f in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in layer.options:
@@ -105,7 +106,7 @@ class MixerOptions:
     @classmethod
     def describe(cls) -> list[dict[str, Any]]:
         """One row per option, for `plait list` and the documentation."""
-        types = get_type_hints(cls)
+        types = _types(cls)
         return [
             {
                 "option": f.name,
@@ -117,6 +118,11 @@ class MixerOptions:
             }
             for f in dataclasses.fields(cls)
         ]
+
+
+@cache
+def _types(cls: type[MixerOptions]) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def coerce(value: Any, wanted: type, metadata: Mapping[str, Any]) -> Any:

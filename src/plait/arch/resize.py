@@ -72,11 +72,12 @@ def decoder_params(arch: Architecture) -> int:
     """Parameters of the layers, their norms and the final norm, as `plait.model.cost` counts them."""
     h = arch.header
     norm = h.d if h.norm == "rms" else 2 * h.d
-    total, shared = norm if h.final_norm else 0, {}
+    total = norm if h.final_norm else 0
+    shared: dict[str, Any] = {}
     for options, count in Counter(arch.layers).items():
         cost = options.cost(h.d, 1)
         total += count * (cost.total_params + (norm if options.prenorm else 0))
-        shared |= dict(cost.shared)
+        shared.update(cost.shared)
     return int(total + sum(shared.values()))
 
 
@@ -251,5 +252,6 @@ def _within(value: int, target: int, tolerance: float) -> bool:
 
 def _unreachable(what: str, target: int, tolerance: float, nearest: int, arch: Architecture) -> UserError:
     return UserError(
-        f"no setting gives a {what} within {tolerance:.1%} of {target:,}; the nearest reachable is {nearest:,}: {arch.text}"
+        f"no setting gives a {what} within {tolerance:.1%} of {target:,}; "
+        f"the nearest reachable is {nearest:,}: {arch.text}"
     )

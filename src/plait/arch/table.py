@@ -57,6 +57,8 @@ def options_of(layer: Layer) -> MixerOptions:
     """The typed options of a parsed layer."""
     known = names()
     if layer.name not in known:
-        near = did_you_mean(layer.name, known)
+        from plait.spec import presets  # only a mistake needs the presets' names
+
+        near = did_you_mean(layer.name, [*known, *map(str.lower, presets.names())])
         raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.")
     return load(layer.name).from_layer(layer)

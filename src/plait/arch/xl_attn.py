@@ -50,5 +50,5 @@ class XlAttnOptions(MixerOptions):
                 # content scores, position scores, and the weighted sum of values
                 MIXING: 6 * seq * keys * inner,
             },
-            dynamic_state=(min(keys, self.window) if self.window else keys) * 2 * inner,
+            dynamic_state=(min(keys, self.window - 1) if self.window else keys) * 2 * inner,
         )

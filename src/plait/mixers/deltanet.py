@@ -28,7 +28,8 @@ class DeltaNet(RecurrentMixer):
     def __init__(self, d: int, options: DeltaNetOptions) -> None:
         super().__init__(d, options)
         self.width, self.heads = options.head_dim, d // options.head_dim
-        self.scale, self.taps_std = self.width**-0.5, taps_std(options.conv)
+        self.scale = self.width**-0.5
+        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
         # Query, key, value and write strength in one product.
         self.input = nn.Linear(d, 3 * d + self.heads, bias=False)
         self.taps_CW = nn.Parameter(self.taps_std * torch.randn(3 * d, options.conv))
@@ -47,7 +48,7 @@ class DeltaNet(RecurrentMixer):
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BTC, strength_BTH = self._project(x_BTD)
-        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state=state.get("conv"), activation="silu")
+        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
         o_BTHK, S_BHKK = delta(*self._heads(qkv_BTC), self._share(strength_BTH), scale=self.scale, state=state.get("S"))
         return self._combine(x_BTD, o_BTHK), {"S": S_BHKK, "conv": conv}
 
@@ -77,8 +78,3 @@ class DeltaNet(RecurrentMixer):
 def unit_length(x: Tensor) -> Tensor:
     """x divided by its length over the last dimension; smooth at zero, where the length is held above 1e-3."""
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
-
-
-def taps_std(width: int) -> float:
-    """Standard deviation of a short filter's initial taps: that of torch's own convolutions, U(±1/√width)."""
-    return (3 * width) ** -0.5

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch.gated_deltanet import GatedDeltaNetOptions
-from plait.mixers.deltanet import taps_std, unit_length
+from plait.mixers.deltanet import unit_length
 from plait.mixers.mamba2 import init_decay
 from plait.mixers.mixer import Draw, State
 from plait.mixers.recurrent import RecurrentMixer
@@ -33,7 +33,8 @@ class GatedDeltaNet(RecurrentMixer):
         super().__init__(d, options)
         values = options.value_width(d)
         self.heads, self.key_width = d // options.head_dim, options.head_dim
-        self.value_width, self.scale, self.taps_std = values // self.heads, self.key_width**-0.5, taps_std(options.conv)
+        self.value_width, self.scale = values // self.heads, self.key_width**-0.5
+        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
         # Query, key and value (convolved together), output gate, write strength and decay in one product.
         self.splits = [2 * d + values, values, self.heads, self.heads]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
@@ -56,7 +57,7 @@ class GatedDeltaNet(RecurrentMixer):
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BTC, gate, beta_BTH, g_BTH = self._project(x_BTD)
-        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state=state.get("conv"), activation="silu")
+        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
         q, k, v = self._heads(qkv_BTC)
         o_BTHV, S_BHKV = delta(q, k, v, beta_BTH, g_BTH, scale=self.scale, state=state.get("S"))
         return self._combine(o_BTHV, gate), {"S": S_BHKV, "conv": conv}

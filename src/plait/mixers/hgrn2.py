@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from plait.arch.hgrn2 import Hgrn2Options
 from plait.mixers.mixer import State
 from plait.mixers.recurrent import RecurrentMixer
+from plait.nn.norm import HeadNorm
 from plait.ops.gla import gla, gla_step
 
 
@@ -26,7 +27,7 @@ class Hgrn2(RecurrentMixer):
         super().__init__(d, options)
         self.width, self.heads = options.head_dim, d // options.head_dim
         self.input = nn.Linear(d, 3 * d, bias=False)
-        self.norm = nn.RMSNorm(d, eps=1e-6)
+        self.norm = HeadNorm(1, d, eps=1e-6, shared=True)  # the whole width as one head
         self.output = nn.Linear(d, d, bias=False)
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
@@ -47,5 +48,5 @@ class Hgrn2(RecurrentMixer):
         return F.silu(q), (-f).sigmoid(), v, F.logsigmoid(f)
 
     def _combine(self, x: Tensor, o: Tensor) -> Tensor:
-        y: Tensor = self.output(self.norm(o.flatten(-2).to(x.dtype)))
+        y: Tensor = self.output(self.norm(o.flatten(-2)).to(x.dtype))
         return y

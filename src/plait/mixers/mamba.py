@@ -22,20 +22,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch.mamba import MambaOptions
-from plait.mixers.mixer import Draw, Mixer, State
+from plait.mixers.mixer import Draw, State
+from plait.mixers.recurrent import RecurrentMixer
 from plait.ops.scan import selective_scan, selective_scan_step
 from plait.ops.shortconv import short_conv, short_conv_step
 
 _SHORTEST_STEP, _LONGEST_STEP = 1e-3, 0.1
 
 
-class Mamba(Mixer):
+class Mamba(RecurrentMixer):
     def __init__(self, d: int, options: MambaOptions) -> None:
         super().__init__(d, options)
         self.inner, self.state, self.rank = int(options.inner_width(d)), options.state, int(options.rank(d))
         self.input_gate = nn.Linear(d, 2 * self.inner, bias=options.bias)
-        self.conv_EW = nn.Parameter(torch.zeros(self.inner, options.conv))
-        self.conv_bias_E = nn.Parameter(torch.zeros(self.inner)) if options.conv_bias else None
+        self.taps_std = (3 * options.conv) ** -0.5
+        self.taps_EW = nn.Parameter(self.taps_std * torch.randn(self.inner, options.conv))
+        self.taps_bias_E = nn.Parameter(torch.zeros(self.inner)) if options.conv_bias else None
         self.selection = nn.Linear(self.inner, self.rank + 2 * self.state, bias=False)
         self.step_size = nn.Linear(self.rank, self.inner)
         self.log_A_EN = nn.Parameter(torch.arange(1.0, self.state + 1).log().repeat(self.inner, 1))
@@ -43,9 +45,8 @@ class Mamba(Mixer):
         self.output = nn.Linear(self.inner, d, bias=options.bias)
 
     def init_weights(self, draw: Draw) -> None:
-        # A sum of W taps keeps its input's scale.
-        draw(self.conv_EW, self.conv_EW.shape[1] ** -0.5)
-        # As wide as the paper's uniform draw from ±R^(−1/2).
+        # Both as wide as the authors' uniform draws, from ±W^(−1/2) and ±R^(−1/2).
+        draw(self.taps_EW, self.taps_std)
         draw(self.step_size.weight, (3 * self.rank) ** -0.5)
         # Normal noise through its own distribution function is uniform.
         draw(self.step_size.bias, 1.0)
@@ -53,25 +54,21 @@ class Mamba(Mixer):
         step_E = _SHORTEST_STEP * torch.exp(uniform_E * math.log(_LONGEST_STEP / _SHORTEST_STEP))
         self.step_size.bias.copy_(step_E + torch.log(-torch.expm1(-step_E)))  # softplus of it is the step again
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.extend(x_BTD, {})[0]
-
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        wide = torch.promote_types(self.D_E.dtype, torch.float32)
         return {
-            "scan": self.zeros(batch, self.inner, self.state, dtype=wide),
-            "conv": self.zeros(batch, self.conv_EW.shape[1] - 1, self.inner),
+            "scan": self.zeros(batch, self.inner, self.state, dtype=self.state_dtype),
+            "conv": self.zeros(batch, self.taps_EW.shape[1] - 1, self.inner),
         }
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         u_BTE, gate_BTE = self.input_gate(x_BTD).chunk(2, dim=-1)
-        u_BTE, conv = short_conv(u_BTE, self.conv_EW, self.conv_bias_E, state=state.get("conv"), activation="silu")
+        u_BTE, conv = short_conv(u_BTE, self.taps_EW, self.taps_bias_E, state_BHC=state.get("conv"), activation="silu")
         y_BTE, scan = selective_scan(*self._select(u_BTE), state_BEN=state.get("scan"))
         return self._combine(y_BTE, gate_BTE), {"scan": scan, "conv": conv}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         u_BE, gate_BE = self.input_gate(x_BD).chunk(2, dim=-1)
-        u_BE, conv = short_conv_step(u_BE, self.conv_EW, self.conv_bias_E, state["conv"], activation="silu")
+        u_BE, conv = short_conv_step(u_BE, self.taps_EW, self.taps_bias_E, state["conv"], activation="silu")
         y_BE, scan = selective_scan_step(*self._select(u_BE), state["scan"])
         return self._combine(y_BE, gate_BE), {"scan": scan, "conv": conv}
 
@@ -80,7 +77,7 @@ class Mamba(Mixer):
 
     def _select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """What the scan takes, in fp32 or wider: the recurrence multiplies its rounding errors. (…, E) in."""
-        wide = torch.promote_types(u.dtype, torch.float32)
+        wide = self.state_dtype
         rank, B, C = self.selection(u).split([self.rank, self.state, self.state], dim=-1)
         delta = F.softplus(self.step_size(rank).to(wide))
         A_EN = -torch.exp(self.log_A_EN.to(wide))

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from plait.arch.mamba2 import Mamba2Options
 from plait.mixers.mixer import Draw, State
 from plait.mixers.recurrent import RecurrentMixer
+from plait.nn.norm import HeadNorm
 from plait.ops.gla import gla, gla_step
 from plait.ops.shortconv import short_conv, short_conv_step
 
@@ -38,7 +39,7 @@ class Mamba2(RecurrentMixer):
         inner, channels = int(options.inner_width(d)), int(options.conv_width(d))
         self.heads, self.width = int(options.heads(d)), options.head_dim
         self.groups, self.state_size = options.groups, options.state
-        self.taps_std = (3 * options.conv) ** -0.5
+        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
         self.splits = [inner, channels, self.heads]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
         self.taps_CW = nn.Parameter(self.taps_std * torch.randn(channels, options.conv))
@@ -46,7 +47,7 @@ class Mamba2(RecurrentMixer):
         self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
         self.step_bias_H = nn.Parameter(torch.zeros(self.heads))
         self.skip_H = nn.Parameter(torch.ones(self.heads))
-        self.norm = nn.RMSNorm(inner, eps=1e-5)
+        self.norm = HeadNorm(1, inner, eps=1e-5, shared=True)  # the whole width as one head
         self.output = nn.Linear(inner, d, bias=False)
 
     def init_weights(self, draw: Draw) -> None:
@@ -63,7 +64,7 @@ class Mamba2(RecurrentMixer):
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         z, mixed_BTC, step = self.input(x_BTD).split(self.splits, dim=-1)
         mixed_BTC, conv = short_conv(
-            mixed_BTC, self.taps_CW, self.taps_bias_C, state=state.get("conv"), activation="silu"
+            mixed_BTC, self.taps_CW, self.taps_bias_C, state_BHC=state.get("conv"), activation="silu"
         )
         q, k, v_BTHP = self._heads(mixed_BTC)
         step_BTH, g_BTH = self._decay(step)
@@ -85,7 +86,7 @@ class Mamba2(RecurrentMixer):
         return self._to_heads(q), self._to_heads(k), v.unflatten(-1, (self.heads, self.width))
 
     def _to_heads(self, shared: Tensor) -> Tensor:
-        by_group = shared.unflatten(-1, (self.groups, 1, self.state_size))
+        by_group: Tensor = shared.unflatten(-1, (self.groups, 1, self.state_size))
         return by_group.expand(*by_group.shape[:-2], self.heads // self.groups, -1).flatten(-3, -2)
 
     def _decay(self, step: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,7 +96,7 @@ class Mamba2(RecurrentMixer):
 
     def _combine(self, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
         y = (y + self.skip_H[:, None] * v).flatten(-2)
-        out: Tensor = self.output(self.norm((y * F.silu(z)).to(z.dtype)))
+        out: Tensor = self.output(self.norm(y * F.silu(z)).to(z.dtype))
         return out
 
 
@@ -109,4 +110,5 @@ def init_decay(log_rate_H: nn.Parameter, step_bias_H: nn.Parameter, draw: Draw) 
 def _uniform(parameter: nn.Parameter, draw: Draw, low: float, high: float) -> Tensor:
     """Uniform numbers from the parameter's own normal stream, through the normal distribution function."""
     draw(parameter, 1.0)
-    return low + (high - low) * torch.special.ndtr(parameter.detach())
+    share: Tensor = torch.special.ndtr(parameter.detach())
+    return low + (high - low) * share

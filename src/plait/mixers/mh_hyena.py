@@ -10,46 +10,32 @@ Letters: B batch, T time, D model width, H heads, P head width, S modes of a fil
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from plait.arch.hyena import MhHyenaOptions
-from plait.mixers.hyena import ModalFilter, ShortConvolvedProjections, hyena_state
-from plait.mixers.mixer import Draw, Mixer, State
+from plait.mixers.hyena import HyenaBase
+from plait.mixers.mixer import State
 from plait.ops.longconv import multihead_conv, multihead_conv_step
 
 
-class MultiHeadHyena(Mixer):
+class MultiHeadHyena(HyenaBase):
     def __init__(self, d: int, options: MhHyenaOptions) -> None:
-        super().__init__(d, options)
-        self.heads, self.width, self.modes = options.heads, d // options.heads, options.state
-        self.projections = ShortConvolvedProjections(d, d, options.short)
-        self.filter = ModalFilter(self.heads, self.modes)
-        self.output = nn.Linear(d, d, bias=False)
+        super().__init__(d, options, width=d, short=options.short, filters=options.heads, modes=options.state, d_out=d)
+        self.heads, self.width = options.heads, d // options.heads
 
-    def init_weights(self, draw: Draw) -> None:
-        self.projections.init_weights(draw)
-        self.filter.init_weights(draw)
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.extend(x_BTD, {})[0]
-
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        shape = torch.Size((self.heads, self.modes, self.width, self.width))
-        return hyena_state(self, self.projections, shape, batch)
+    @property
+    def modes_shape(self) -> tuple[int, ...]:
+        return (*super().modes_shape, self.width, self.width)
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        qkv, tail = self.projections(x_BTD, state.get("conv"))
-        y_BTHP, modes = multihead_conv(*self._heads(qkv), *self.filter(), state_BHSPP=state.get("modes"))
+        qkv, tail = self.project(x_BTD, state.get("conv"))
+        y_BTHP, modes = multihead_conv(*self._heads(qkv), *self.filter.modes(), state_BHSPP=state.get("modes"))
         return self._combine(x_BTD, y_BTHP), {"modes": modes, "conv": tail}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        qkv, tail = self.projections.step(x_BD, state["conv"])
-        y_BHP, modes = multihead_conv_step(*self._heads(qkv), *self.filter(), state["modes"])
+        qkv, tail = self.project_step(x_BD, state["conv"])
+        y_BHP, modes = multihead_conv_step(*self._heads(qkv), *self.filter.modes(), state["modes"])
         return self._combine(x_BD, y_BHP), {"modes": modes, "conv": tail}
-
-    def residual_weights(self) -> list[Tensor]:
-        return [self.output.weight]
 
     def _heads(self, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = (x.unflatten(-1, (self.heads, self.width)) for x in qkv)

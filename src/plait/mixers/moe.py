@@ -46,7 +46,7 @@ class MixtureOfExperts(ChannelMixer):
         static = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x_ND)
         mix = self._dense if static else self._sparse
         y_ND = mix(x_ND, weight_NK, chosen_NK)
-        share_E = F.one_hot(chosen_NK, self.experts).to(scores_NE.dtype).mean(dim=(0, 1))
+        share_E = self._one_hot(chosen_NK).to(scores_NE.dtype).mean(dim=(0, 1))
         balance = self.experts * (share_E * scores_NE.softmax(dim=-1).mean(dim=0)).sum()
         return y_ND.view_as(x_BTD), self.balance * balance
 
@@ -60,10 +60,14 @@ class MixtureOfExperts(ChannelMixer):
         return y_ND
 
     def _dense(self, x_ND: Tensor, weight_NK: Tensor, chosen_NK: Tensor) -> Tensor:
-        weight_NE = (F.one_hot(chosen_NK, self.experts).to(weight_NK.dtype) * weight_NK[..., None]).sum(dim=-2)
+        weight_NE = (self._one_hot(chosen_NK) * weight_NK[..., None]).sum(dim=-2)
         gate, up = (x_ND @ self.gate_up_EDW).chunk(2, dim=-1)
         out_END = (F.silu(gate) * up) @ self.down_EWD
         return (out_END * weight_NE.mT[..., None]).sum(dim=0)
+
+    def _one_hot(self, chosen_NK: Tensor) -> Tensor:
+        # By comparison: torch's own one_hot looks at the values, which vmap does not allow.
+        return chosen_NK[..., None] == torch.arange(self.experts, device=chosen_NK.device)
 
     def residual_weights(self) -> list[Tensor]:
         return [self.down_EWD]

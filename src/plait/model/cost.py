@@ -53,8 +53,16 @@ class ModelCost:
     def params_without_input_embedding(self) -> int:
         """FoX's count: the output layer is in (once, tied or not), the input table is not."""
         header = self.arch.header
-        tied = header.vocab * (header.d_embed or header.d) if header.tie else 0
+        # An auto-encoder's output is its own whatever the header says.
+        shares = header.tie and header.kind != "autoencoder"
+        tied = sum(words * width for words, width in _clusters(header)) if shares else 0
         return self.total_params - self.parts["token embedding"] + tied
+
+    @property
+    def input_flops(self) -> int:
+        """Projecting the embeddings to d, for tokens of the first cluster: the most frequent and the dearest."""
+        width = _clusters(self.arch.header)[0][1]
+        return 2 * self.seq * width * self.arch.header.d if _projected(self.arch.header, width) else 0
 
     @property
     def output_flops(self) -> int:
@@ -64,7 +72,7 @@ class ModelCost:
     @property
     def flops(self) -> int:
         """Forward FLOPs for the new tokens."""
-        return int(sum(layer.total_flops for layer in self.layers)) + self.output_flops
+        return self.input_flops + int(sum(layer.total_flops for layer in self.layers)) + self.output_flops
 
     @property
     def fixed_state(self) -> int:

@@ -59,7 +59,7 @@ class AdaptiveEmbedding(nn.Module):
 class AdaptiveSoftmax(nn.Module):
     """Log-probabilities over clusters: head words and cluster entries first, then each later cluster given its entry.
 
-    `tied` shares the tables (and with div = 1 the projection) with an `AdaptiveEmbedding`.
+    `tied` shares the tables with an `AdaptiveEmbedding`; the projections are its own.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
     h_t = exp(Δ_t A) ∘ h_{t-1} + (Δ_t u_t) B_t          y_t = ⟨h_t, C_t⟩ + D ∘ u_t
 
 Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", 2023, arXiv:2312.00752, eq. 2 with
-the simplified discretisation of section 3.2.
+B discretised as Δ B.
 
 The fast path is two-level. Time is cut into G chunks of L steps; a loop over the L positions of a chunk advances all
 chunks at once, first from zero to learn what each chunk adds to the state, then, after a short scan over the chunks,
@@ -18,20 +18,17 @@ R = rows of a slab (batch × chunks). States are kept N-major inside (…NE): E 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plait.ops.stacked import StackedFunction, cache_blocks
+
 _Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # u, Δ, B, C along the sequence; A, D of the model
 _BySequence = Sequence[Tensor]  # one for each of u, Δ, B, C
-
-# One slab of the recurrence, in numbers. On a CPU a few slabs should stay in cache; elsewhere launches
-# cost more than cache misses, so the slab is as large as memory sensibly allows.
-_SLAB_ON_CPU = 2**17
-_SLAB_ELSEWHERE = 2**26
 
 
 def selective_scan_reference(
@@ -78,8 +75,8 @@ def selective_scan(
 ) -> tuple[Tensor, Tensor]:
     """The same as `selective_scan_reference`, two-level. `chunk` is L; by default about √(T/2).
 
-    Differentiable once, composes with `torch.func` (vmap, grad). Under `torch.compile` the same scan is written in plain
-    operations instead, because the compiler fuses those and does not honour custom gradients inside `torch.func.grad`.
+    Differentiable once, composes with `torch.func` (vmap, grad). Under `torch.compile` the same scan is written in
+    plain operations, because the compiler fuses those and ignores custom gradients inside `torch.func.grad`.
     """
     n_steps = u_BTE.shape[1]
     n_in_chunk = chunk or _default_chunk(n_steps)
@@ -87,18 +84,18 @@ def selective_scan(
     A_NE, state_BNE = A_EN.mT, state_BEN.mT
     D_E = torch.zeros_like(A_NE[0]) if D_E is None else D_E
     # A padded step has Δ = 0: decay 1, input 0, so the state passes through it unchanged.
-    inputs = [_pad_time(x, -n_steps % n_in_chunk) for x in (u_BTE, delta_BTE, B_BTN, C_BTN)]
+    u, delta, B, C = (_pad_time(x, -n_steps % n_in_chunk) for x in (u_BTE, delta_BTE, B_BTN, C_BTN))
     if torch.compiler.is_compiling():
-        y_BTE, state_BNE = _plain_scan(*inputs, A_NE, D_E, state_BNE, n_in_chunk)
+        y_BTE, state_BNE = _plain_scan(u, delta, B, C, A_NE, D_E, state_BNE, n_in_chunk)
     else:
-        stacked = [x.unsqueeze(0) for x in (*inputs, A_NE, D_E, state_BNE)]
+        stacked = [x.unsqueeze(0) for x in (u, delta, B, C, A_NE, D_E, state_BNE)]
         y_MBTE, state_MBNE, _ = _Scan.apply(*stacked, n_in_chunk)
         y_BTE, state_BNE = y_MBTE.squeeze(0), state_MBNE.squeeze(0)
     return (y_BTE[:, :n_steps] if y_BTE.shape[1] > n_steps else y_BTE), state_BNE.mT
 
 
 def _default_chunk(n_steps: int) -> int:
-    """The power of two near √(T/2), which minimises the 2L + G iterations of the two passes and the scan over chunks."""
+    """A power of two near √(T/2), which minimises the 2L + G iterations: two passes and the scan over chunks."""
     chunk = 1
     while 8 * chunk * chunk <= n_steps:
         chunk *= 2
@@ -139,16 +136,6 @@ def _plain_scan(
     return y_BGLE.flatten(1, 2) + D_E * u_BTE, starts[-1]
 
 
-def _blocks(n_models: int, batch: int, numbers_per_row: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """Cut models × batch into pieces whose slabs (`numbers_per_row` a batch row) stay within the budget."""
-    budget = _SLAB_ON_CPU if device.type == "cpu" else _SLAB_ELSEWHERE
-    rows = min(batch, max(1, budget // numbers_per_row))
-    models_at_once = max(1, budget // (numbers_per_row * batch))
-    for m in range(0, n_models, models_at_once):
-        for b in range(0, batch, rows):
-            yield slice(m, min(m + models_at_once, n_models)), slice(b, min(b + rows, batch))
-
-
 class _Workspace:
     """Buffers that outlive a block: fresh memory for every block would cost more in page faults than the arithmetic."""
 
@@ -167,12 +154,14 @@ class _Workspace:
 def _positions(x_MBTX: Tensor, L: int) -> tuple[Tensor, ...]:
     """L views (M, R, X): the i-th holds the i-th step of every chunk."""
     M, B, T, X = x_MBTX.shape
-    return x_MBTX.view(M, B * (T // L), L, X).unbind(2)
+    steps: tuple[Tensor, ...] = x_MBTX.view(M, B * (T // L), L, X).unbind(2)
+    return steps
 
 
 def _chunks(x_MRNE: Tensor, batch: int) -> tuple[Tensor, ...]:
     """G views (M, B, N, E): the g-th holds the g-th chunk of every sequence."""
-    return x_MRNE.unflatten(1, (batch, -1)).unbind(2)
+    chunks: tuple[Tensor, ...] = x_MRNE.unflatten(1, (batch, -1)).unbind(2)
+    return chunks
 
 
 def _sources(u: Sequence[Tensor], delta: Sequence[Tensor], work: _Workspace) -> Sequence[Tensor]:
@@ -231,7 +220,13 @@ def _scan_block(
 
 
 def _adjoint_block(
-    inputs: _Inputs, start_MBGNE: Tensor, grad_y: Tensor, grad_end_MBNE: Tensor, grads: _BySequence, L: int, work: _Workspace
+    inputs: _Inputs,
+    start_MBGNE: Tensor,
+    grad_y: Tensor,
+    grad_end_MBNE: Tensor,
+    grads: _BySequence,
+    L: int,
+    work: _Workspace,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Fill the block's gradients of u, Δ, B and C; return its gradients of A, D and the initial state.
 
@@ -275,27 +270,7 @@ def _adjoint_block(
     return grad_A_MRNE.sum(1), grad_D_MRE.sum(1), grad_state
 
 
-def _fold_models(in_dims: tuple[int | None, ...], size: int, args: tuple[Any, ...]) -> list[Any]:
-    """Merge a vmapped axis into the leading model axis of every tensor (repeating those that do not have it)."""
-    folded: list[Any] = []
-    for arg, dim in zip(args, in_dims, strict=True):
-        if isinstance(arg, Tensor):
-            arg = arg.expand(size, *arg.shape) if dim is None else arg.movedim(dim, 0)
-            arg = arg.flatten(0, 1)
-        folded.append(arg)
-    return folded
-
-
-class _PerModel(torch.autograd.Function):
-    """A function of tensors with a leading model axis, along which vmap stacks."""
-
-    @classmethod
-    def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        outs = cls.apply(*_fold_models(in_dims, info.batch_size, args))
-        return tuple(out.unflatten(0, (info.batch_size, -1)) for out in outs), (0,) * len(outs)
-
-
-class _Scan(_PerModel):
+class _Scan(StackedFunction):
     """(u, Δ, B, C, A, D, state, L) -> (y, state, start state of each chunk)."""
 
     @staticmethod
@@ -304,7 +279,7 @@ class _Scan(_PerModel):
         (M, batch, T, E), N, work = u.shape, A.shape[1], _Workspace(u)
         y, final_state = torch.empty_like(u), state.new_empty(state.shape)
         starts = state.new_empty(M, batch, T // L, N, E)
-        for m, b in _blocks(M, batch, starts[0, 0].numel(), u.device):
+        for m, b in cache_blocks(M, batch, starts[0, 0].numel(), u.device):
             inputs = (u[m, b], delta[m, b], B[m, b], C[m, b], A[m], D[m])
             final_state[m, b] = _scan_block(inputs, state[m, b], y[m, b], starts[m, b], L, work)
         return y, final_state, starts
@@ -314,7 +289,8 @@ class _Scan(_PerModel):
         *tensors, _, ctx.n_in_chunk = inputs
         starts = output[2]
         ctx.mark_non_differentiable(starts)
-        ctx.set_materialize_grads(False)  # most callers drop the final state: no gradient should not cost a tensor of zeros
+        # Most callers drop the final state: a gradient that is not there should not cost a tensor of zeros.
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, starts)
 
     @staticmethod
@@ -325,7 +301,7 @@ class _Scan(_PerModel):
         return *_ScanAdjoint.apply(*ctx.saved_tensors, grad_y, grad_state, ctx.n_in_chunk), None
 
 
-class _ScanAdjoint(_PerModel):
+class _ScanAdjoint(StackedFunction):
     """(u, Δ, B, C, A, D, start state of each chunk, dy, dstate, L) -> gradients of u, Δ, B, C, A, D and the state.
 
     A function of its own, so that the backward pass of `_Scan` can be vmapped too.
@@ -339,7 +315,7 @@ class _ScanAdjoint(_PerModel):
         grads = [torch.empty_like(x) for x in (u, delta, B, C)]
         grad_A, grad_D, grad_start = torch.zeros_like(A), torch.zeros_like(D), torch.empty_like(grad_state)
         work = _Workspace(u)
-        for m, b in _blocks(*u.shape[:2], starts[0, 0].numel(), u.device):
+        for m, b in cache_blocks(u.shape[0], u.shape[1], starts[0, 0].numel(), u.device):
             inputs = (u[m, b], delta[m, b], B[m, b], C[m, b], A[m], D[m])
             outputs = [grad[m, b] for grad in grads]
             block_A, block_D, grad_start[m, b] = _adjoint_block(

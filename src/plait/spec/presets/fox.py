@@ -5,12 +5,12 @@ the output layer included and the input table not, in millions: FoX (LLaMA) 123.
 367.34, 759.51.
 
 `fox-ablation-1` to `-15` are Table 3's rows in order. The table does not say how wide their MLPs are: here a row has
-Pro's narrower one if it has the output gate, which is what the narrower one pays for, so all rows have
-359.8 to 367.8M parameters.
+Pro's narrower one if it has the output gate, which is what the narrower one pays for, so all rows have 359.8 to 367.3M
+parameters.
 
 Baselines: Mamba-2, HGRN2, DeltaNet at all three sizes; Samba (Ren et al. 2024, arXiv:2406.07522) and the sliding-window
 Transformer were trained at 760M only, the smaller ones follow the same recipe. Mamba-2's number of layers and Samba's
-MLPs (ratio 3 behind Mamba, 4 behind attention), are those of the authors' public settings.
+MLPs (ratio 3 behind Mamba, 4 behind attention) are those of the authors' public settings.
 """
 
 from __future__ import annotations

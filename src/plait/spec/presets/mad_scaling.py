@@ -7,8 +7,8 @@ Where the paper needs reading:
   - Table C.2's 70M row has 8 heads of 64, which is 512, in a model of 576; taken as printed.
   - D.1 says that everything outside it uses 1H:1A, but C.2 describes three ratios, 1A:1H, 1A:3H and 1A:11H; all three
     are here, beginning with attention as written there. No ratio is given for StripedHyena-MoE: 1A:1H.
-  - The MoE width W of Tables C.3 and C.4 is three times an expert's, rounded here. C.3's totals are n(4d² + 9dW) + Vd to
-    0.3 % in all rows: nine experts of width W/3, where the text has 8, of which 2 are active. The presets follow the
+  - The MoE width W of Tables C.3 and C.4 is three times an expert's, rounded here. C.3's totals are n(4d² + 9dW) + Vd
+    to 0.3 % in all rows: nine experts of width W/3, where the text has 8, of which 2 are active. The presets follow the
     text, so they count 8 to 9 % less than the table; with a ninth expert that every token meets, both would agree.
   - C.3's row 440 prints the width of the row above it, 2752; only 3072 gives its counts.
   - Table D.1's last row prints 8H:12A:4A; all other rows have as many H as A, so it is read as 8H:12A:4H.

@@ -1,0 +1,146 @@
+"""Causal depthwise convolution with a short filter, continuing from the last inputs it has seen.
+
+    y_t = bias + Σ_{k < W} w_{W-1-k} ∘ x_{t-k}
+
+The last column of the weight meets the present, as in `torch.nn.functional.conv1d` with left padding. Used in
+front of the sequence mixers of H3, Hyena and Mamba: Fu et al., 2022, arXiv:2212.14052; Gu and Dao, 2023,
+arXiv:2312.00752.
+
+The fast path adds W shifted products in place, block by block while the block is in cache; on one CPU thread that is
+three times faster, forward and backward, than the grouped convolution in either memory layout.
+
+Shapes: B batch, T time, C channels, W width of the filter, H = W - 1 inputs of history; M stacked models (vmap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from plait.errors import UserError
+from plait.ops.stacked import StackedFunction, cache_blocks
+
+Activation = Literal["silu"]
+
+
+def short_conv_reference(
+    x_BTC: Tensor,
+    weight_CW: Tensor,
+    bias_C: Tensor | None = None,
+    *,
+    state_BHC: Tensor | None = None,
+    activation: Activation | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The definition, as shifts of the padded input. Returns the output and the last W - 1 inputs."""
+    T, W = x_BTC.shape[1], weight_CW.shape[1]
+    state_BHC = _zero_state(x_BTC, W) if state_BHC is None else state_BHC
+    seen_BTC = torch.cat((state_BHC, x_BTC), dim=1)
+    y_BTC = sum((seen_BTC[:, i : i + T] * weight_CW[:, i] for i in range(W)), start=torch.zeros_like(x_BTC))
+    return _finish(y_BTC if bias_C is None else y_BTC + bias_C, activation), seen_BTC[:, T:]
+
+
+def short_conv(
+    x_BTC: Tensor,
+    weight_CW: Tensor,
+    bias_C: Tensor | None = None,
+    *,
+    state_BHC: Tensor | None = None,
+    activation: Activation | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The same, fast. Differentiable once; composes with `torch.func` and, as plain shifts, with `torch.compile`."""
+    if torch.compiler.is_compiling():  # the compiler fuses the shifts, and ignores custom gradients in torch.func.grad
+        return short_conv_reference(x_BTC, weight_CW, bias_C, state_BHC=state_BHC, activation=activation)
+    W = weight_CW.shape[1]
+    state_BHC = _zero_state(x_BTC, W) if state_BHC is None else state_BHC
+    bias_C = torch.zeros_like(weight_CW[:, 0]) if bias_C is None else bias_C
+    (y_MBTC,) = _ShortConv.apply(*(x.unsqueeze(0) for x in (x_BTC, state_BHC, weight_CW.mT, bias_C)))
+    recent_BTC = torch.cat((state_BHC, x_BTC[:, max(0, x_BTC.shape[1] - W + 1) :]), dim=1)
+    return _finish(y_MBTC.squeeze(0), activation), recent_BTC[:, recent_BTC.shape[1] - W + 1 :]
+
+
+def short_conv_step(
+    x_BC: Tensor, weight_CW: Tensor, bias_C: Tensor | None, state_BHC: Tensor, activation: Activation | None = None
+) -> tuple[Tensor, Tensor]:
+    """One token: the output and the next state."""
+    seen_BWC = torch.cat((state_BHC, x_BC[:, None]), dim=1)
+    y_BC = (seen_BWC * weight_CW.mT).sum(1)
+    return _finish(y_BC if bias_C is None else y_BC + bias_C, activation), seen_BWC[:, 1:]
+
+
+def _zero_state(x_BTC: Tensor, width: int) -> Tensor:
+    return x_BTC.new_zeros(x_BTC.shape[0], width - 1, x_BTC.shape[2])
+
+
+def _finish(y: Tensor, activation: Activation | None) -> Tensor:
+    if activation is None:
+        return y
+    if activation == "silu":
+        return F.silu(y)
+    raise UserError(f"Unknown activation '{activation}' of a short convolution: allowed are None and 'silu'.")
+
+
+def _taps(n_steps: int, width: int) -> Iterator[tuple[int, slice, slice, slice, slice]]:
+    """For each column of the weight: the outputs it feeds from the input, those inputs; from the history, those."""
+    for lag in range(width):
+        n_old = min(lag, n_steps)  # the first outputs look back beyond the sequence
+        first = width - 1 - lag
+        yield first, slice(n_old, None), slice(0, n_steps - n_old), slice(0, n_old), slice(first, first + n_old)
+
+
+class _ShortConv(StackedFunction):
+    """(x, history, weight, bias) -> (y,)."""
+
+    @staticmethod
+    def forward(x_MBTC: Tensor, state_MBHC: Tensor, weight_MWC: Tensor, bias_MC: Tensor) -> Any:
+        (M, B, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
+        weight_WM11C = weight_MWC.movedim(1, 0)[:, :, None, None].contiguous()
+        y_MBTC = x_MBTC.new_empty(x_MBTC.shape)
+        for m, b in cache_blocks(M, B, T * C, x_MBTC.device):
+            x, state, y = x_MBTC[m, b], state_MBHC[m, b], y_MBTC[m, b]
+            y.copy_(bias_MC[m, None, None].expand_as(y))
+            for w, to_new, new, to_old, old in _taps(T, W):
+                y[:, :, to_new].addcmul_(x[:, :, new], weight_WM11C[w, m])
+                y[:, :, to_old].addcmul_(state[:, :, old], weight_WM11C[w, m])
+        return (y_MBTC,)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor]) -> None:
+        del output
+        ctx.save_for_backward(*inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> Any:
+        return _ShortConvAdjoint.apply(*ctx.saved_tensors, grad_y)
+
+
+class _ShortConvAdjoint(StackedFunction):
+    """(x, history, weight, dy) -> gradients of x, history, weight and bias. Apart, so that it too can be vmapped."""
+
+    @staticmethod
+    def forward(x_MBTC: Tensor, state_MBHC: Tensor, weight_MWC: Tensor, grad_y_MBTC: Tensor) -> Any:
+        (M, B, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
+        weight_WM11C = weight_MWC.movedim(1, 0)[:, :, None, None].contiguous()
+        grad_x_MBTC, grad_state_MBHC = x_MBTC.new_empty(x_MBTC.shape), torch.zeros_like(state_MBHC)
+        grad_weight_MWC, grad_bias_MC = weight_MWC.new_zeros(weight_MWC.shape), weight_MWC.new_zeros(M, C)
+        for m, b in cache_blocks(M, B, T * C, x_MBTC.device):
+            x, state, gy = x_MBTC[m, b], state_MBHC[m, b], grad_y_MBTC[m, b]
+            grad_x, grad_state = grad_x_MBTC[m, b].zero_(), grad_state_MBHC[m, b]
+            grad_bias_MC[m] += gy.sum((1, 2))
+            for w, to_new, new, to_old, old in _taps(T, W):
+                grad_x[:, :, new].addcmul_(gy[:, :, to_new], weight_WM11C[w, m])
+                grad_state[:, :, old].addcmul_(gy[:, :, to_old], weight_WM11C[w, m])
+                grad_weight_MWC[m, w] += (gy[:, :, to_new] * x[:, :, new]).sum((1, 2))
+                grad_weight_MWC[m, w] += (gy[:, :, to_old] * state[:, :, old]).sum((1, 2))
+        return grad_x_MBTC, grad_state_MBHC, grad_weight_MWC, grad_bias_MC
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        del ctx, inputs, output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise NotImplementedError("short_conv is differentiable once; for second derivatives use the reference")

@@ -1,0 +1,36 @@
+"""Every mixer of the table keeps the same contract: the clauses of `plait check`, with default and with other options."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.arch import names
+from plait.check import CLAUSES, load_mixer, run_clauses
+
+# Beside every mixer's defaults: options that take another way through its code.
+VARIANTS = [
+    "attn[heads=4,kv_heads=2,window=9]",
+    "attn[heads=4,pos=alibi,bias]",
+    "attn[heads=4,pos=none,causal=false]",
+    "attn[heads=3,head_dim=10,qk_norm=shared]",
+    "fox[heads=4,qk_norm=per-head,out_gate,out_norm,kv_shift]",
+    "fox[heads=4,forget=bias-only]",
+    "fox[heads=4,forget=fixed,pos=rope]",
+    "fox[heads=4,forget=none,kv_shift]",
+    "xl-attn[heads=4,head_dim=6,clamp=5,window=11,shared_bias]",
+    "mlp[inner=40,act=relu,bias=false]",
+    "moe[experts=3,active=1,inner=24]",
+]
+SUBJECTS = [*names(), *VARIANTS]
+
+
+@pytest.mark.parametrize("clause", CLAUSES)
+@pytest.mark.parametrize("mixer", SUBJECTS)
+def test_clause(mixer, clause):
+    options = load_mixer(mixer)
+    # Mixers whose heads are 128 wide by default need that width.
+    d = 128 if getattr(options, "head_dim", 0) >= 128 or mixer == "mamba2" else 64
+    (verdict,) = run_clauses(options, d=d, clauses={clause: CLAUSES[clause]})
+    assert verdict.status != "fail", verdict.detail
+    if verdict.status == "skip":
+        assert options.bidirectional or options.name == "identity"

@@ -1,0 +1,291 @@
+"""The house has storeys: imports go down, never up and never in a circle, and half of it stands without torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import plait
+
+PACKAGE = Path(plait.__file__).parent
+
+#: What each part may import, lowest first. A part that is not here fails the test: give it its place.
+BELOW: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "spec": ("errors",),
+    "arch": ("errors", "spec"),
+    "records": ("errors", "spec"),
+    "analysis": ("errors", "spec", "records"),
+    "report": ("errors", "spec", "records", "analysis"),
+    "ops": ("errors",),
+    "nn": ("errors", "ops"),
+    "mixers": ("errors", "arch", "ops", "nn"),
+    "model": ("errors", "spec", "arch", "ops", "nn", "mixers"),
+    "check": ("errors", "spec", "arch", "ops", "nn", "mixers", "model"),
+    "verify": ("errors", "spec", "arch", "ops", "nn", "mixers", "model", "check"),
+}
+TOP = "cli"  # may import everything
+
+#: Never import torch, not even inside a function, and are never reached by an import of torch.
+TORCH_FREE = ("errors", "spec", "arch", "records", "analysis", "report", "model.cost", "model.conventions")
+#: May import torch inside a function only.
+STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli")
+
+
+@dataclass(frozen=True)
+class Import:
+    importer: str
+    target: str  # a module of the tree, or the name of a foreign package
+    line: int
+    at_import: bool  # runs when the importer is imported: neither in a function nor for type checkers only
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def modules_of(root: Path) -> dict[str, Path]:
+    """Dotted name → file of every module below (and of) the package at `root`."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = (root.name, *path.relative_to(root).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(root: Path) -> list[Import]:
+    modules = modules_of(root)
+    found = []
+    for importer, path in modules.items():
+        for node, at_import in _statements(ast.parse(path.read_text(encoding="utf-8")), True):
+            targets = _targets(node, importer, path.name == "__init__.py", modules)
+            found += [Import(importer, target, node.lineno, at_import) for target in targets]
+    return found
+
+
+def _statements(node: ast.AST, at_import: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, at_import
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _statements(child, False)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from _statements(ast.Module(child.body, []), False)
+            yield from _statements(ast.Module(child.orelse, []), at_import)
+        else:
+            yield from _statements(child, at_import)
+
+
+def _targets(
+    node: ast.Import | ast.ImportFrom, importer: str, is_package: bool, modules: Mapping[str, Path]
+) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name
+        return
+    base = node.module or ""
+    if node.level:
+        parts = importer.split(".")
+        kept = parts[: len(parts) - node.level + is_package]
+        base = ".".join([*kept, *([base] if base else [])])
+    for alias in node.names:
+        # `from plait import arch` names a module; `from plait.arch import load` a thing inside one.
+        yield f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base
+
+
+def part_of(module: str) -> str:
+    """The package or module right below the root; empty for the root itself."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def part_graph(imports: Iterable[Import], root: str) -> dict[str, set[str]]:
+    graph: dict[str, set[str]] = {}
+    for found in imports:
+        if found.target.split(".")[0] == root and part_of(found.importer) and part_of(found.target):
+            graph.setdefault(part_of(found.importer), set()).add(part_of(found.target))
+    return {part: others - {part} for part, others in graph.items()}
+
+
+def upward(imports: Iterable[Import], root: str) -> list[str]:
+    """Every import of a part that the importer does not stand on."""
+    wrong = []
+    for found in imports:
+        above, below = part_of(found.importer), part_of(found.target)
+        if found.target.split(".")[0] != root or above in ("", TOP, below) or not below:
+            continue
+        if above not in BELOW:
+            wrong.append(f"'{above}' has no place in BELOW ({found})")
+        elif below not in BELOW[above]:
+            wrong.append(str(found))
+    return wrong
+
+
+def cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """The nodes of some cycle in order, the first repeated at the end; empty where there is none."""
+    done: set[str] = set()
+
+    def visit(node: str, path: list[str]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return []
+        for other in sorted(graph.get(node, ())):
+            if found := visit(other, [*path, node]):
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in sorted(graph) if (found := visit(node, []))), [])
+
+
+def way_to_torch(start: str, imports: Iterable[Import]) -> list[str]:
+    """The chain of imports by which importing `start` imports torch; empty where it does not."""
+    graph: dict[str, list[str]] = {}
+    for found in imports:
+        if found.at_import:
+            graph.setdefault(found.importer, []).append(found.target)
+    seen, chains = set(), [[start]]
+    while chains:
+        chain = chains.pop(0)
+        name = chain[-1]
+        if name.split(".")[0] == "torch":
+            return chain
+        if name in seen:
+            continue
+        seen.add(name)
+        parent = name.rpartition(".")[0]  # importing a.b.c runs a and a.b first
+        chains += [[*chain, other] for other in (*graph.get(name, ()), *([parent] if parent else ()))]
+    return []
+
+
+def torch_imports(imports: Iterable[Import], root: str) -> list[str]:
+    """Every way in which a part that should not has to do with torch."""
+    imports = list(imports)
+    wrong = [
+        str(found)
+        for found in imports
+        if found.target.split(".")[0] == "torch" and _within(found.importer, TORCH_FREE, root)
+    ]
+    starts = {found.importer for found in imports if _within(found.importer, STARTS_WITHOUT_TORCH, root)}
+    chains = [way_to_torch(start, imports) for start in sorted(starts)]
+    return wrong + [" → ".join(chain) for chain in chains if chain]
+
+
+def _within(module: str, places: Iterable[str], root: str) -> bool:
+    return any(module == f"{root}.{place}" or module.startswith(f"{root}.{place}.") for place in places)
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    return imports_of(PACKAGE)
+
+
+def test_the_walker_sees_the_package(imports: list[Import]) -> None:
+    seen = {(found.importer, found.target, found.at_import) for found in imports}
+    assert ("plait.mixers.attn", "torch", True) in seen
+    assert ("plait.cli.list_things", "plait.arch", False) in seen  # `from plait import arch`, in a function
+    assert ("plait.model", "plait.model.construct", False) in seen  # for type checkers only
+    assert ("plait.model.cost", "plait.arch.cost", True) in seen
+
+
+def test_no_import_goes_up(imports: list[Import]) -> None:
+    assert not upward(imports, "plait")
+
+
+def test_no_parts_import_each_other_in_a_circle(imports: list[Import]) -> None:
+    assert not cycle(part_graph(imports, "plait"))
+    assert not cycle(BELOW), "the table itself allows a circle"
+
+
+def test_no_modules_import_each_other_in_a_circle(imports: list[Import]) -> None:
+    graph: dict[str, set[str]] = {}
+    for found in imports:
+        if found.at_import and found.target.startswith("plait."):
+            graph.setdefault(found.importer, set()).add(found.target)
+    assert not cycle(graph)
+
+
+def test_what_needs_no_torch_gets_none(imports: list[Import]) -> None:
+    assert not torch_imports(imports, "plait")
+
+
+def planted(root: Path, files: dict[str, str]) -> list[Import]:
+    """The imports of a package `house` with these files in it."""
+    for name, text in files.items():
+        path = root / "house" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return imports_of(root / "house")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import house.model.cost",
+        "from house.model.cost import model_cost",
+        "from house import model",
+        "from ..model import cost",
+        "def f():\n    from house.model import cost",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from house.model import cost",
+        "try:\n    import house.model\nexcept ImportError:\n    pass",
+    ],
+)
+def test_a_planted_upward_import_is_caught(tmp_path: Path, statement: str) -> None:
+    found = planted(tmp_path, {"arch/attn": statement, "model/__init__": "", "model/cost": "import house.errors"})
+    (wrong,) = upward(found, "house")
+    assert wrong.startswith("house.arch.attn:")
+    assert "imports house.model" in wrong
+
+
+def test_a_part_without_a_place_is_caught(tmp_path: Path) -> None:
+    (wrong,) = upward(planted(tmp_path, {"attic/box": "import house.errors"}), "house")
+    assert "'attic' has no place" in wrong
+
+
+def test_a_planted_circle_is_caught(tmp_path: Path) -> None:
+    files = {"spec/a": "def f():\n    import house.ops.b", "ops/b": "from house import nn", "nn": "import house.spec"}
+    found = planted(tmp_path, files)
+    assert cycle(part_graph(found, "house")) == ["nn", "spec", "ops", "nn"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"spec/a": "import torch.nn"}, "house.spec.a:1 imports torch.nn"),
+        ({"arch/a": "def f():\n    from torch import nn"}, "house.arch.a:2 imports torch"),
+        ({"cli/a": "import torch"}, "house.cli.a → torch"),
+        ({"cli/a": "from house.model import x", "model/x": "import torch"}, "house.cli.a → house.model.x → torch"),
+        (
+            {"model/cost": "from house.errors import E", "model/__init__": "import torch"},
+            "house.model.cost → house.model → torch",
+        ),
+    ],
+)
+def test_planted_torch_is_caught(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    assert message in torch_imports(planted(tmp_path, files), "house")
+
+
+def test_torch_inside_a_function_of_the_command_line_is_allowed(tmp_path: Path) -> None:
+    assert not torch_imports(planted(tmp_path, {"cli/a": "def f():\n    import torch"}), "house")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("show", "gpt2-124m"), ("show", "gpt2-124m", "--json"), ("list", "mixers"), ("list", "presets")],
+    ids=" ".join,
+)
+def test_quick_commands_start_without_torch(arguments: tuple[str, ...]) -> None:
+    program = (
+        "import sys\nfrom plait.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code, left.code\n"
+        "print('torch' in sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+    assert ran.stderr.splitlines()[-1] == "False", "torch was imported"
