@@ -151,12 +151,19 @@ def main() -> None:
     if "growth" in results:
         table = Table("mixer", *map(str, LENGTHS), "exponent", title="forward + backward, ms by tokens")
         for mixer, row in results["growth"].items():
-            table.add_row(mixer.replace("[", r"\["), *(f"{ms:.1f}" for ms in row["milliseconds"]), f"{row['exponent']:.2f}")
+            table.add_row(
+                mixer.replace("[", r"\["), *(f"{ms:.1f}" for ms in row["milliseconds"]), f"{row['exponent']:.2f}"
+            )
         out.print(table)
     if "streaming" in results:
         table = Table("mixer", "at 100", "at 100,000", "ratio", title="one step, ms")
         for mixer, row in results["streaming"].items():
-            table.add_row(mixer.replace("[", r"\["), f"{row['at_100_ms']:.3f}", f"{row['at_100000_ms']:.3f}", f"{row['ratio']:.2f}")
+            table.add_row(
+                mixer.replace("[", r"\["),
+                f"{row['at_100_ms']:.3f}",
+                f"{row['at_100000_ms']:.3f}",
+                f"{row['ratio']:.2f}",
+            )
         out.print(table)
     if asked.out:
         about = {"date": time.strftime("%Y-%m-%d"), "plait": __version__, "torch": torch.__version__,

@@ -68,6 +68,12 @@ def test_without_channel_mixers_the_expansion_gives_the_parameters() -> None:
     assert abs(model_cost(found).fixed_state / 4096 - 1) <= 0.01
 
 
+def test_a_tolerance_of_zero_asks_for_the_very_number() -> None:
+    assert total_state(match("d=128 vocab=16 | (gla swiglu)x2", state=4096, tolerance=0)) == 4096
+    with pytest.raises(UserError, match="nearest reachable is 4,096"):
+        match("d=128 vocab=16 | (gla swiglu)x2", state=4097, tolerance=0)
+
+
 def test_what_matches_is_left_alone() -> None:
     arch = architecture("d=128 vocab=16 | (hyena swiglu)x2")
     assert match(arch, state=4080, params=decoder_params(arch) + 1000) == arch

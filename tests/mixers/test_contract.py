@@ -1,4 +1,4 @@
-"""Every mixer of the table keeps the same contract: the clauses of `plait check`, with default and with other options."""
+"""Every mixer of the table keeps the same contract, the clauses of `plait check`, with default and other options."""
 
 from __future__ import annotations
 

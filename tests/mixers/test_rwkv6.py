@@ -24,7 +24,9 @@ def test_forward_is_the_recurrence_of_the_paper() -> None:
     for x_t in x[0]:
         delta = before - x_t
         low = torch.tanh(mixer.shift_down(x_t + delta * mixer.shift_x_D)).view(5, 2)
-        x_w, x_k, x_v, x_r, x_g = (x_t + delta * (mixer.shift_FD[i] + low[i] @ mixer.shift_up_FRD[i]) for i in range(5))
+        x_w, x_k, x_v, x_r, x_g = (
+            x_t + delta * (mixer.shift_up[i].bias + mixer.shift_up[i].weight @ low[i]) for i in range(5)
+        )
         w = torch.exp(-torch.exp(mixer.decay_up(torch.tanh(mixer.decay_down(x_w))))).view(3, 4, 1)
         r, k, v = (part.view(3, 4) for part in (mixer.receptance(x_r), mixer.key(x_k), mixer.value(x_v)))
         write = k[:, :, None] * v[:, None, :]
@@ -47,8 +49,10 @@ def test_token_shift_starts_from_its_ramps_alone() -> None:
     """The low-rank part is zero at first, but its second factor is not, so that the first one gets a gradient."""
     mixer = build("d=16 vocab=8 | rwkv6[head_dim=8]").backbone.blocks[0].mixer
     x, before = torch.ones(1, 16), torch.zeros(1, 16)
-    torch.testing.assert_close(mixer._shift(x, before)[0], 1 - mixer.shift_FD)
-    mixer._shift(x, before).sum().backward()
+    ramp = torch.arange(16) / 16
+    for shifted, expected in zip(mixer._shift(x, before), [ramp] * 3 + [ramp.sqrt()] * 2, strict=True):
+        torch.testing.assert_close(shifted[0], expected)
+    sum(mixer._shift(x, before)).sum().backward()
     assert mixer.shift_down.weight.grad.abs().max() > 0
 
 

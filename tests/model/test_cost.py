@@ -251,6 +251,11 @@ FAMILIES: dict[str, tuple[str, str, Callable[..., Any]]] = {
         "xl-attn[heads={heads}] mlp[inner={inner}]",
         lambda heads: XlAttnOptions.sizes(heads=heads),
     ),
+    "xl, shared biases": (
+        "norm=layer final_norm=false",
+        "xl-attn[heads={heads},shared_bias] mlp[inner={inner}]",
+        lambda heads: XlAttnOptions.sizes(heads=heads, shared_bias=True),
+    ),
 }
 
 

@@ -18,7 +18,8 @@ def test_gpt2_logits_are_hugging_faces():
     for parameter in theirs.parameters():
         parameter.add_(0.05 * torch.randn_like(parameter))  # biases and norms must matter, too
     ours = build(
-        "d=32 vocab=37 pos=learned max_len=24 tie=true norm=layer eps=1e-5 | (attn[heads=4,pos=none,bias] mlp[act=gelu-tanh])x3"
+        "d=32 vocab=37 pos=learned max_len=24 tie=true norm=layer eps=1e-5"
+        " | (attn[heads=4,pos=none,bias] mlp[act=gelu-tanh])x3"
     )
     backbone, source = ours.backbone, theirs.transformer
     backbone.embedding.tables[0].weight.copy_(source.wte.weight)

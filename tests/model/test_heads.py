@@ -123,7 +123,7 @@ def test_transformer_xl_trains_over_segments():
         loss, memory = model.loss_with_memory(segment, wanted, memory)
         losses.append(loss)
     torch.testing.assert_close(torch.stack(losses).mean(), model.loss(given, targets))
-    # Keys of the memory come from the current weights, so the last segment alone reaches them; the memory itself is cut.
+    # Keys of the memory come from the current weights; the memory itself is cut off from the graph.
     assert all(not layer["hidden"].requires_grad for layer in memory.layers if layer)
     assert memory.layers[0]["hidden"].shape[1] == 12
 
@@ -165,8 +165,8 @@ def test_adaptive_softmax_is_a_distribution_and_its_loss_agrees(tie, div, d_embe
 
 def test_encoder_sees_both_sides_and_segments():
     model = build(
-        "d=32 vocab=23 kind=encoder pos=learned max_len=16 segments=2 embed_norm=true norm=layer head_bias=true tie=true"
-        " | (attn[heads=4,causal=false,pos=none,bias] mlp)x2"
+        "d=32 vocab=23 kind=encoder pos=learned max_len=16 segments=2 embed_norm=true norm=layer"
+        " head_bias=true tie=true | (attn[heads=4,causal=false,pos=none,bias] mlp)x2"
     ).double()
     given = torch.randint(23, (2, 9), generator=torch.Generator().manual_seed(0))
     changed = given.clone()

@@ -1,8 +1,19 @@
 """Architectures without torch: each mixer's options and exact cost, and specs checked against them."""
 
 from plait.arch.architecture import Architecture, architecture
-from plait.arch.cost import MIXING, Cost
+from plait.arch.cost import MIXING, SHORT_CONV, Cost
 from plait.arch.options import MixerOptions, option
 from plait.arch.table import load, names, register
 
-__all__ = ["MIXING", "Architecture", "Cost", "MixerOptions", "architecture", "load", "names", "option", "register"]
+__all__ = [
+    "MIXING",
+    "SHORT_CONV",
+    "Architecture",
+    "Cost",
+    "MixerOptions",
+    "architecture",
+    "load",
+    "names",
+    "option",
+    "register",
+]

@@ -20,6 +20,9 @@ Number = Any  # int, float, or a NumPy array of them
 #: recurrence it is the arithmetic of the recurrence itself; a chunked fast path may spend more to run faster.
 MIXING = "mixing"
 
+#: The term of depthwise short convolutions, which are not matrix products.
+SHORT_CONV = "short conv"
+
 
 @dataclass(frozen=True)
 class Cost:

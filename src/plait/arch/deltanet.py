@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.cost import MIXING, SHORT_CONV, Cost, Number, linear
 from plait.arch.options import MixerOptions, option
 from plait.errors import UserError
 
@@ -35,13 +35,13 @@ class DeltaNetOptions(MixerOptions):
             params={
                 "query, key, value": linear(d, 3 * d),
                 "write strength": linear(d, heads),
-                "short conv": 3 * d * self.conv,
+                SHORT_CONV: 3 * d * self.conv,
                 "output norm": self.head_dim,
                 "output": linear(d, d),
             },
             flops={
                 "projections": 2 * seq * (4 * d * d + d * heads),
-                "short conv": 2 * seq * 3 * d * self.conv,
+                SHORT_CONV: 2 * seq * 3 * d * self.conv,
                 MIXING: 6 * seq * state,
             },
             fixed_state=state,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.cost import MIXING, SHORT_CONV, Cost, Number, linear
 from plait.arch.gla import fraction
 from plait.arch.options import MixerOptions, option
 from plait.errors import UserError
@@ -47,13 +47,13 @@ class GatedDeltaNetOptions(MixerOptions):
                 "write strength": linear(d, heads),
                 "forget gate": linear(d, heads) + 2 * heads,
                 "output gate": linear(d, values),
-                "short conv": convolved * self.conv,
+                SHORT_CONV: convolved * self.conv,
                 "output norm": values // heads,
                 "output": linear(values, d),
             },
             flops={
                 "projections": 2 * seq * (2 * d * d + 3 * d * values + 2 * d * heads),
-                "short conv": 2 * seq * convolved * self.conv,
+                SHORT_CONV: 2 * seq * convolved * self.conv,
                 MIXING: 6 * seq * state,
             },
             fixed_state=state,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.cost import MIXING, SHORT_CONV, Cost, Number, linear
 from plait.arch.options import MixerOptions, option
 from plait.errors import UserError
 
@@ -41,7 +41,7 @@ class HyenaOptions(MixerOptions):
             params=_around(d, d, self.short) | {"filter": 2 * d * S, "skip": d, "output": d * d},
             flops={
                 "projections": 2 * seq * 4 * d * d,
-                "short conv": 2 * seq * 3 * d * self.short,
+                SHORT_CONV: 2 * seq * 3 * d * self.short,
                 # Each mode is advanced and read once a token; the gates and the skip are elementwise.
                 MIXING: 4 * seq * d * S,
             },
@@ -74,7 +74,7 @@ class MhHyenaOptions(HyenaOptions):
             params=_around(d, d, self.short) | {"filter": 2 * H * S, "output": d * d},
             flops={
                 "projections": 2 * seq * 4 * d * d,
-                "short conv": 2 * seq * 3 * d * self.short,
+                SHORT_CONV: 2 * seq * 3 * d * self.short,
                 # Each mode of k vᵀ is advanced and weighed once a token; then q reads their sum.
                 MIXING: 4 * seq * state + 2 * seq * d * P,
             },
@@ -122,7 +122,7 @@ class HyenaExpertsOptions(MixerOptions):
             flops={
                 "router": 2 * seq * d * self.experts,
                 "projections": 2 * seq * (3 * d * total + w * d),
-                "short conv": 2 * seq * 3 * total * self.short,
+                SHORT_CONV: 2 * seq * 3 * total * self.short,
                 MIXING: 4 * seq * total * S,
             },
             fixed_state=total * S,
@@ -132,4 +132,4 @@ class HyenaExpertsOptions(MixerOptions):
 
 def _around(d: Number, width: Number, short: Number) -> dict[str, Number]:
     """Parameters of what stands before every Hyena's filter."""
-    return {"q, k, v": linear(d, 3 * width), "short conv": 3 * width * short}
+    return {"q, k, v": linear(d, 3 * width), SHORT_CONV: 3 * width * short}

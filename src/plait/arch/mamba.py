@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.cost import MIXING, SHORT_CONV, Cost, Number, linear
 from plait.arch.options import MixerOptions, option
 from plait.errors import UserError
 
@@ -49,7 +49,7 @@ class MambaOptions(MixerOptions):
         return Cost(
             params={
                 "input, gate": linear(d, 2 * E, self.bias),
-                "short conv": E * W + (E if self.conv_bias else 0),
+                SHORT_CONV: E * W + (E if self.conv_bias else 0),
                 "selection": linear(E, R + 2 * N),
                 "step size": linear(R, E, bias=True),
                 "A": E * N,
@@ -58,7 +58,7 @@ class MambaOptions(MixerOptions):
             },
             flops={
                 "projections": 2 * seq * (d * 2 * E + E * (R + 2 * N) + R * E + E * d),
-                "short conv": 2 * seq * E * W,
+                SHORT_CONV: 2 * seq * E * W,
                 # Each number of state is written and read once a token; decays and the skip are elementwise.
                 MIXING: 4 * seq * E * N,
             },

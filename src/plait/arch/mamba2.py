@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plait.arch.cost import MIXING, Cost, Number, linear
+from plait.arch.cost import MIXING, SHORT_CONV, Cost, Number, linear
 from plait.arch.options import MixerOptions, option
 from plait.errors import UserError
 
@@ -53,14 +53,14 @@ class Mamba2Options(MixerOptions):
         return Cost(
             params={
                 "input": weights_in,
-                "short conv": channels * (self.conv + 1),
+                SHORT_CONV: channels * (self.conv + 1),
                 "decay, step, skip": 3 * heads,
                 "output norm": inner,
                 "output": linear(inner, d),
             },
             flops={
                 "projections": 2 * seq * (weights_in + inner * d),
-                "short conv": 2 * seq * channels * self.conv,
+                SHORT_CONV: 2 * seq * channels * self.conv,
                 MIXING: 4 * seq * inner * self.state,
             },
             fixed_state=inner * self.state,

@@ -9,7 +9,7 @@ is imported only when a model is built.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, get_type_hints
@@ -121,8 +121,13 @@ class MixerOptions:
 
 
 @cache
-def _types(cls: type[MixerOptions]) -> dict[str, Any]:
+def _type_hints(cls: Hashable) -> dict[str, Any]:
     return get_type_hints(cls)
+
+
+def _types(cls: Any) -> dict[str, Any]:
+    """An options class's types, read once."""
+    return _type_hints(cls)
 
 
 def coerce(value: Any, wanted: type, metadata: Mapping[str, Any]) -> Any:

@@ -125,7 +125,9 @@ def _nearest_state(
     def badness(combination: tuple[Any, ...]) -> tuple[Any, ...]:
         total = sum(n * state for n, (_, state, _, _) in zip(counts.values(), combination, strict=True))
         uneven = sum(unevenness for _, _, unevenness, _ in combination) if len(combination) > 1 else 0.0
-        return round(abs(total / target - 1) / tolerance + uneven, 9), [changes for *_, changes in combination]
+        return round(abs(total / target - 1) / max(tolerance, 1e-9) + uneven, 9), [
+            changes for *_, changes in combination
+        ]
 
     best = min(itertools.product(*choices), key=badness)
     return _changed(arch, {old: new for old, (new, *_) in zip(counts, best, strict=True)})
@@ -186,7 +188,8 @@ def _settings(options: MixerOptions, knobs: tuple[str, ...], d: int, scale: floa
             made.check(d)
         except UserError:
             continue
-        yield made
+        if _state(made, d):
+            yield made
 
 
 def _values(options: MixerOptions, knob: str, d: int, scale: float) -> Sequence[Any]:

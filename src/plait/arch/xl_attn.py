@@ -23,7 +23,7 @@ class XlAttnOptions(MixerOptions):
     head_dim: int = option(0, "width of a head (0: d / heads)", minimum=0)
     window: int = option(0, "tokens a query sees, its own included (0: all that is kept)", minimum=0)
     clamp: int = option(0, "largest distance told apart (0: no limit)", minimum=0)
-    shared_bias: bool = option(False, "one pair of content and position biases for all layers")
+    shared_bias: bool = option(False, "one pair of content and position biases for all layers with equal heads")
 
     def head_width(self, d: Number) -> Number:
         return self.head_dim or d // self.heads
@@ -38,7 +38,8 @@ class XlAttnOptions(MixerOptions):
         inner = d if isinstance(self.head_dim, int) and not self.head_dim else self.heads * self.head_dim
         keys = memory + seq
         distances = keys if not self.clamp else min(keys, self.clamp + 1)
-        biases = {"content and position biases": 2 * inner}
+        # Biases are shared by layers with equal heads; they are the only ones that could.
+        biases = {f"content and position biases, {self.heads} heads of {self.head_width(d)}": 2 * inner}
         return Cost(
             params={"query": d * inner, "key, value": 2 * d * inner, "distance": d * inner, "output": inner * d}
             | ({} if self.shared_bias else biases),

@@ -48,7 +48,8 @@ def _run(path: Path) -> ModuleType:
     # A module name of its own, importable later by the name that `Options.module` carries.
     name = f"plait_user_{path.stem}_{abs(hash(path.resolve())):x}"
     found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None and found.loader is not None
+    assert found is not None
+    assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     try:

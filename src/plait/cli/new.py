@@ -22,7 +22,7 @@ def command(
         raise UserError(f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join(TEMPLATES)}.")
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise UserError(f"{path} is no Python module's name; give one such as my_mixer.py.")
-    text = files("plait").joinpath("check", TEMPLATES[kind]).read_text()
+    text = (files("plait") / "check" / TEMPLATES[kind]).read_text()
     name = path.stem.replace("_", "-")
     try:
         # "x": a file that is there already is never overwritten.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -90,20 +91,16 @@ def conventions(cost: Any) -> dict[str, float]:
     from plait.model.conventions import fox_flops_per_token, mad_flops
 
     found = {}
-    for name, ask in (
-        ("mad_sequence", lambda: mad_flops(cost.arch, length=cost.seq)),
-        ("fox_per_token", lambda: fox_flops_per_token(cost.arch, length=cost.seq + cost.memory)),
-    ):
-        try:
-            found[name] = ask()
-        except UserError:
-            continue
+    with suppress(UserError):
+        found["mad_sequence"] = mad_flops(cost.arch, length=cost.seq)
+    with suppress(UserError):
+        found["fox_per_token"] = fox_flops_per_token(cost.arch, length=cost.seq + cost.memory)
     return found
 
 
 def _print(shown: dict[str, Any]) -> None:
     out = console()
-    out.print(shown["spec"], style="bold", soft_wrap=True)
+    out.print(shown["spec"], style="bold", soft_wrap=True, markup=False)
     out.print(f"{shown['kind']}, {len(shown['layers'])} layers, hash {shown['hash']}", style="dim")
     out.print()
     out.print(_drawing(shown["layers"]))

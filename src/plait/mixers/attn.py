@@ -27,8 +27,8 @@ from plait.arch.attn import AttnOptions
 from plait.errors import UserError
 from plait.mixers.mixer import Mixer, State
 from plait.nn.norm import HeadNorm
-from plait.nn.rotary import rotate
 from plait.ops.attention import alibi_slopes, attention
+from plait.ops.rotary import rotate
 
 
 class Attention(Mixer):

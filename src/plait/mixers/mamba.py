@@ -6,8 +6,8 @@
     h_t = exp(Δ_t A) ∘ h_{t−1} + (Δ_t u_t) B_t         with A = −exp(log A) < 0
     y = W_o [(⟨h_t, C_t⟩ + D ∘ u_t) ∘ silu(z)]
 
-Gu and Dao 2023, arXiv:2312.00752, Sec. 3.4 and Algorithm 2; initial values from Sec. 3.6 (A_n = −n, S4D-real) and
-App. E.2 (Δ log-uniform over [0.001, 0.1]).
+Gu and Dao 2023, arXiv:2312.00752, Sec. 3.4 and Algorithm 2; initial values from Sec. 3.6 (A_n = −n; Δ in [0.001, 0.1],
+drawn log-uniformly as in the authors' public code).
 
 Letters: B batch, T time, D model width, E inner width, N state a channel, R rank of the step size, W width of the
 short convolution.

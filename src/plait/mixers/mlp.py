@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from plait.arch.mlp import IdentityOptions, MlpOptions, SwigluOptions
 from plait.mixers.mixer import ChannelMixer
+from plait.ops.swiglu import swiglu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -49,8 +50,7 @@ class Swiglu(ChannelMixer):
         self.down = nn.Linear(inner, d, bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        gate, up = self.gate_up(x_BTD).chunk(2, dim=-1)
-        y: Tensor = self.down(F.silu(gate) * up)
+        y: Tensor = self.down(swiglu(self.gate_up(x_BTD)))
         return y
 
     def residual_weights(self) -> list[Tensor]:

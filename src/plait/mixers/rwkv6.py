@@ -13,8 +13,7 @@ Recurrence and output, r the receptance, which is the query, and u the bonus:
 Peng et al. 2024, arXiv:2404.05892. The authors start μ, w_0 and u from ramps over the channels that vary with depth;
 a mixer here does not know its depth and takes those of the first layer.
 
-Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, F the five shifted
-inputs, R rank of a token-shift map.
+Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
 """
 
 from __future__ import annotations
@@ -36,12 +35,9 @@ class Rwkv6(RecurrentMixer):
     def __init__(self, d: int, options: Rwkv6Options) -> None:
         super().__init__(d, options)
         self.width, self.heads = options.head_dim, d // options.head_dim
-        ramp_D = torch.arange(d) / d
-        # Decay, key and value look back along one ramp, receptance and gate along a flatter one.
-        self.shift_x_D = nn.Parameter(1 - ramp_D)
-        self.shift_FD = nn.Parameter(torch.stack([1 - ramp_D] * 3 + [1 - ramp_D.sqrt()] * 2))
+        self.shift_x_D = nn.Parameter(1 - torch.arange(d) / d)
         self.shift_down = nn.Linear(d, SHIFTED * options.mix_rank, bias=False)
-        self.shift_up_FRD = nn.Parameter(torch.zeros(SHIFTED, options.mix_rank, d))
+        self.shift_up = nn.ModuleList(nn.Linear(options.mix_rank, d) for _ in range(SHIFTED))  # their biases are μ_□
         self.decay_down = nn.Linear(d, options.decay_rank, bias=False)
         self.decay_up = nn.Linear(options.decay_rank, d)  # its bias is w_0
         self.key = nn.Linear(d, d, bias=False)
@@ -57,8 +53,12 @@ class Rwkv6(RecurrentMixer):
         # Each low-rank map starts as zero, and can leave it: only its first factor is zero.
         nn.init.zeros_(self.shift_down.weight)
         nn.init.zeros_(self.decay_down.weight)
-        draw(self.shift_up_FRD, 0.01)
-        draw(self.decay_up.weight, 0.01)
+        for up in (*self.shift_up, self.decay_up):
+            draw(up.weight, 0.01)
+        # Decay, key and value look back along one ramp, receptance and gate along another that falls faster.
+        ramp_D = torch.arange(self.d, device=self.shift_x_D.device) / self.d
+        for up, power in zip(self.shift_up, (1, 1, 1, 0.5, 0.5), strict=True):
+            up.get_parameter("bias").copy_(1 - ramp_D**power)
         # From exp(−e^−6), a memory of 400 tokens, to exp(−e^−1), one of three.
         ramp_D = torch.linspace(0, 1, self.d, device=self.decay_up.bias.device)
         self.decay_up.bias.copy_(-6 + 5 * ramp_D**0.7)
@@ -83,18 +83,17 @@ class Rwkv6(RecurrentMixer):
 
     def _project(self, x: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Receptances, keys, values and log decays by head, and the output gate."""
-        for_decay, for_key, for_value, for_receptance, for_gate = self._shift(x, before).unbind(-2)
+        for_decay, for_key, for_value, for_receptance, for_gate = self._shift(x, before)
         w = self.decay_up(self.decay_down(for_decay).tanh())
         parts = (self.receptance(for_receptance), self.key(for_key), self.value(for_value), w)
         r, k, v, w = (part.to(self.state_dtype).unflatten(-1, (self.heads, self.width)) for part in parts)
         return r, k, v, -w.exp(), self.gate(for_gate)
 
-    def _shift(self, x: Tensor, before: Tensor) -> Tensor:
-        """The five inputs, …FD: each between a token and the one before, at a place of its own that the data sets."""
+    def _shift(self, x: Tensor, before: Tensor) -> list[Tensor]:
+        """The five inputs, each between a token and the one before, at a place of its own that the data sets."""
         back = before - x
-        low_FR = self.shift_down(x + back * self.shift_x_D).tanh().unflatten(-1, (SHIFTED, -1))
-        weight_FD = self.shift_FD + torch.einsum("...fr,frd->...fd", low_FR, self.shift_up_FRD)
-        return x[..., None, :] + back[..., None, :] * weight_FD
+        low = self.shift_down(x + back * self.shift_x_D).tanh().chunk(SHIFTED, dim=-1)
+        return [x + back * up(part) for up, part in zip(self.shift_up, low, strict=True)]
 
     def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
         normed = F.layer_norm(o, o.shape[-1:], eps=NORM_EPS) * self.norm_weight_HK + self.norm_bias_HK

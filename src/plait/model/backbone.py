@@ -152,7 +152,8 @@ class Backbone(nn.Module):
                 )
 
     def _share_biases(self) -> None:
-        mixers = [block.mixer for block in self.blocks if isinstance(block.mixer, RelativeAttention)]
-        sharing = [mixer for mixer in mixers if mixer.shares_biases]
-        for mixer in sharing[1:]:
-            mixer.share_biases(sharing[0])
+        owners: dict[torch.Size, RelativeAttention] = {}
+        for block in self.blocks:
+            mixer = block.mixer
+            if isinstance(mixer, RelativeAttention) and mixer.shares_biases:
+                mixer.share_biases(owners.setdefault(mixer.content_bias_HP.shape, mixer))

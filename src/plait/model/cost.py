@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from plait.arch import Architecture, Cost, MixerOptions, architecture
 from plait.arch.cost import Number, linear
@@ -120,6 +121,7 @@ def decoder_costs(
     norm     parameters of one norm (d or 2 d)
     """
     totals: dict[str, Number] = dict.fromkeys(("params", "active_params", "flops", "fixed_state", "dynamic_state"), 0)
+    shared: dict[str, Number] = {}
     for options, present in layers:
         cost = options.cost(d, seq, memory)
         extra = norm if options.prenorm else 0
@@ -128,6 +130,12 @@ def decoder_costs(
         totals["flops"] = totals["flops"] + present * cost.total_flops
         totals["fixed_state"] = totals["fixed_state"] + present * cost.fixed_state
         totals["dynamic_state"] = totals["dynamic_state"] + present * cost.dynamic_state
+        for name, count in cost.shared.items():
+            # Held once, however many layers use it: the larger of the two, as arithmetic on arrays.
+            held, wanted = shared.get(name, 0), present * count
+            shared[name] = held + (wanted > held) * (wanted - held)
+    for name in ("params", "active_params"):
+        totals[name] = totals[name] + sum(shared.values())
     return totals
 
 
@@ -152,7 +160,7 @@ def _outside(h: Header) -> dict[str, int]:
 def _clusters(h: Header) -> list[tuple[int, int]]:
     """(words, width) of every cluster that has a table of its own."""
     edges = [0, *(h.cutoffs if h.div > 1 else ()), h.vocab]
-    sizes = [last - first for first, last in zip(edges[:-1], edges[1:], strict=True)]
+    sizes = [last - first for first, last in pairwise(edges)]
     return [(words, max(1, (h.d_embed or h.d) // h.div**i)) for i, words in enumerate(sizes)]
 
 

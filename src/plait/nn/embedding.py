@@ -11,6 +11,7 @@ Letters: B batch, T time, D model width, V vocabulary, N tokens in all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 def cluster_bounds(vocab: int, cutoffs: Sequence[int]) -> list[tuple[int, int]]:
     """[first, last) of every cluster; one cluster without cutoffs."""
     edges = [0, *cutoffs, vocab]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 class AdaptiveEmbedding(nn.Module):
@@ -119,4 +120,3 @@ class AdaptiveSoftmax(nn.Module):
             inside = -tail.gather(-1, (targets_N[where] - first)[:, None])[:, 0]
             nll_N = nll_N.index_add(0, where, inside)
         return nll_N
-

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from plait.ops.rms_norm import rms_norm
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps)
 
 
 def make_norm(kind: str, width: int, eps: float) -> nn.Module:
     """The model's norm: 'rms' (one weight a channel) or 'layer' (weight and bias)."""
-    return nn.RMSNorm(width, eps=eps) if kind == "rms" else nn.LayerNorm(width, eps=eps)
+    return RmsNorm(width, eps) if kind == "rms" else nn.LayerNorm(width, eps=eps)
 
 
 class HeadNorm(nn.Module):
@@ -21,4 +32,6 @@ class HeadNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(head_dim) if shared else torch.ones(heads, head_dim))
 
     def forward(self, x_BTHD: Tensor) -> Tensor:
-        return F.rms_norm(x_BTHD, x_BTHD.shape[-1:], eps=self.eps) * self.weight
+        if self.weight.dim() == 1:
+            return rms_norm(x_BTHD, self.weight, self.eps)
+        return rms_norm(x_BTHD, torch.ones_like(self.weight[0]), self.eps) * self.weight

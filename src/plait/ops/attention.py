@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.errors import UserError
+from plait.ops.paths import plain_asked
 from plait.ops.tiled_attention import mask_value, tiled_attention
 
 # Below this width BLAS is slow with one column per feature, as fused attention has it (measured on one core).
@@ -79,13 +80,15 @@ def attention_path(
 ) -> str:
     """ "sdpa", "tiled" or "plain": the path `attention` takes for these arguments (it asks here)."""
     (M, D), N = q_BMHD.shape[1::2], k_BNGD.shape[1]
+    if plain_asked():
+        return "plain"
     if M == 1:  # one row of bias is cheap, and the window is a slice
         return "sdpa"
     plain = log_f_BNH is None and slopes_H is None and pad_B is None and not 0 < window < N
     # Fused attention aligns its causal mask with the first key, ours with the last: they agree when M = N.
     expressible = plain and (M == N or not causal)
     # Stacked members (vmap) are one more batch to the tiles; torch's own op would take them one by one on a CPU.
-    stacked = torch._C._functorch.is_batchedtensor(q_BMHD)
+    stacked = torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
     tiles_win = not q_BMHD.is_cuda and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
     if expressible and not tiles_win:
         return "sdpa"

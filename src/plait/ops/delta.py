@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from plait.ops.gla import HeadDecay, chunk_length, empty_state, join_chunks, split_chunks
+from plait.ops.precision import full_precision
 
 
 def delta_reference(
@@ -67,6 +68,7 @@ def delta_step(
     return o_BHV, state
 
 
+@full_precision
 def delta(
     q_BTHK: Tensor,
     k_BTHK: Tensor,

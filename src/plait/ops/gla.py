@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.errors import UserError
+from plait.ops.precision import full_precision
 
 
 def gla_reference(
@@ -71,6 +72,7 @@ def gla_step(
     return o_BHV, new_state
 
 
+@full_precision
 def gla(
     q_BTHK: Tensor,
     k_BTHK: Tensor,

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from plait.errors import UserError, did_you_mean
 from plait.ops.gla import chunk_length, empty_state, join_chunks, split_chunks
+from plait.ops.precision import full_precision
 
 # S_BHKV, and z_BHK beside it only where outputs are normalised: a state holds nothing that is never read.
 LinearState = tuple[Tensor, ...]
@@ -87,6 +88,7 @@ def linear_attention_step(
     return o_BHV / ((q_BHK * z_BHK).sum(-1, keepdim=True) + NORMALIZER_FLOOR), (S_BHKV, z_BHK)
 
 
+@full_precision
 def linear_attention(
     q_BTHK: Tensor,
     k_BTHK: Tensor,

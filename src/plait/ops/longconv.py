@@ -23,6 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plait.ops.precision import full_precision
+
 # Chosen by measurement (one CPU thread). A sequence of at most the first number is one chunk, so one dense product;
 # a longer one is cut into chunks of the second.
 _CHANNEL_CHUNKS = (64, 32)
@@ -43,6 +45,7 @@ def long_conv_reference(x_BTC: Tensor, h_CT: Tensor, skip_C: Tensor | None = Non
     return _add_skip(torch.stack(ys, dim=1), x_BTC, skip_C)
 
 
+@full_precision
 def long_conv(x_BTC: Tensor, h_CT: Tensor, skip_C: Tensor | None = None) -> Tensor:
     """The same by FFT, for any filter as long as the sequence."""
     n_steps = x_BTC.shape[1]
@@ -53,6 +56,7 @@ def long_conv(x_BTC: Tensor, h_CT: Tensor, skip_C: Tensor | None = None) -> Tens
     return _add_skip(y_BCT.mT, x_BTC, skip_C)
 
 
+@full_precision
 def modal_conv(
     x_BTC: Tensor,
     log_lambda_CS: Tensor,
@@ -120,6 +124,7 @@ def multihead_conv_reference(
     return torch.stack(ys, dim=1), state_BHSPP
 
 
+@full_precision
 def multihead_conv(
     q_BTHP: Tensor,
     k_BTHP: Tensor,

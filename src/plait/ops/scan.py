@@ -25,6 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plait.ops.paths import plain_wanted
+from plait.ops.precision import full_precision
 from plait.ops.stacked import StackedFunction, cache_blocks
 
 _Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # u, Δ, B, C along the sequence; A, D of the model
@@ -62,6 +64,7 @@ def selective_scan_step(
     return (y_BE if D_E is None else y_BE + D_E * u_BE), state_BEN
 
 
+@full_precision
 def selective_scan(
     u_BTE: Tensor,
     delta_BTE: Tensor,
@@ -85,7 +88,7 @@ def selective_scan(
     D_E = torch.zeros_like(A_NE[0]) if D_E is None else D_E
     # A padded step has Δ = 0: decay 1, input 0, so the state passes through it unchanged.
     u, delta, B, C = (_pad_time(x, -n_steps % n_in_chunk) for x in (u_BTE, delta_BTE, B_BTN, C_BTN))
-    if torch.compiler.is_compiling():
+    if plain_wanted():
         y_BTE, state_BNE = _plain_scan(u, delta, B, C, A_NE, D_E, state_BNE, n_in_chunk)
     else:
         stacked = [x.unsqueeze(0) for x in (u, delta, B, C, A_NE, D_E, state_BNE)]
@@ -331,4 +334,4 @@ class _ScanAdjoint(StackedFunction):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        raise NotImplementedError("selective_scan is differentiable once; for second derivatives use the reference")
+        raise NotImplementedError("selective_scan is differentiable once; for second derivatives use `plain_ops()`")

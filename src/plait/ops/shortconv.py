@@ -22,6 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.errors import UserError
+from plait.ops.paths import plain_wanted
+from plait.ops.precision import full_precision
 from plait.ops.stacked import StackedFunction, cache_blocks
 
 Activation = Literal["silu"]
@@ -43,6 +45,7 @@ def short_conv_reference(
     return _finish(y_BTC if bias_C is None else y_BTC + bias_C, activation), seen_BTC[:, T:]
 
 
+@full_precision
 def short_conv(
     x_BTC: Tensor,
     weight_CW: Tensor,
@@ -52,7 +55,7 @@ def short_conv(
     activation: Activation | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The same, fast. Differentiable once; composes with `torch.func` and, as plain shifts, with `torch.compile`."""
-    if torch.compiler.is_compiling():  # the compiler fuses the shifts, and ignores custom gradients in torch.func.grad
+    if plain_wanted():
         return short_conv_reference(x_BTC, weight_CW, bias_C, state_BHC=state_BHC, activation=activation)
     W = weight_CW.shape[1]
     state_BHC = _zero_state(x_BTC, W) if state_BHC is None else state_BHC
@@ -143,4 +146,4 @@ class _ShortConvAdjoint(StackedFunction):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        raise NotImplementedError("short_conv is differentiable once; for second derivatives use the reference")
+        raise NotImplementedError("short_conv is differentiable once; for second derivatives use `plain_ops()`")

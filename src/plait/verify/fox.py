@@ -45,7 +45,7 @@ def fast_equals_plain() -> tuple[str, str, bool]:
         return out, *torch.autograd.grad(out.square().sum(), (q, k, v, g))
 
     ours, plain = run(attention, torch.float32), run(attention_reference, torch.float64)
-    gap = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, plain, strict=True))
+    gap = max(float((a - b).detach().abs().max() / b.abs().max().detach()) for a, b in zip(ours, plain, strict=True))
     path = attention_path(*leaves[:2], log_f_BNH=leaves[3])
     return "relative gap < 1e-5", f"{gap:.1g} ({path}, 1025 tokens)", gap < 1e-5
 

@@ -1,0 +1,326 @@
+"""Writes what the pages state about the code, from the code: `make docs`.
+
+A page marks such a part with `<!-- begin NAME -->` and `<!-- end NAME -->`; `PARTS` says who writes it. Outputs of
+examples are brought up to date too (`examples.py`). With `--check` nothing is written: the differences are printed
+and the exit code is 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from examples import StaleExample, plait, refreshed
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "plait"
+PART = re.compile(r"<!-- begin (?P<name>[\w-]+) -->\n.*?<!-- end (?P=name) -->", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def up_to_date(page: str) -> str:
+    """The page with its generated parts and its examples' outputs as they should be."""
+    return refreshed(filled(page))
+
+
+def filled(page: str) -> str:
+    return PART.sub(
+        lambda m: f"<!-- begin {m['name']} -->\n{PARTS[m['name']]().strip()}\n<!-- end {m['name']} -->", page
+    )
+
+
+def rows(header: str, *body: tuple[Any, ...]) -> str:
+    """A Markdown table; `header` is the cells' names, separated by bars."""
+    names = header.split("|")
+    lines = [names, ["---"] * len(names), *([_cell(value) for value in row] for row in body)]
+    return "\n".join(f"| {' | '.join(cell.strip() for cell in line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value).replace("|", r"\|")
+
+
+def code(value: Any) -> str:
+    """A default as the spec language writes it; an empty list has no spelling."""
+    from plait.spec.values import format_value
+
+    return f"`{format_value(value)}`" if value != () else "none"
+
+
+# ---- README
+
+
+def source_tree() -> str:
+    """Every part of the package with the first sentence of its own docstring, then what stands beside it."""
+    beside = {
+        "tests/": "mirrors src/plait: tests/ops/test_gla.py is about ops/gla.py",
+        "docs/": "the pages, what writes and checks them, and the tour",
+        "benchmarks/": "measurements: `make bench`",
+    }
+    inside = {f"{part}/": first_sentence(PACKAGE / part / "__init__.py") for part in package_parts()}
+    lines = ["src/plait/", *(f"  {name:<11} {what}" for name, what in inside.items())]
+    return "```text\n" + "\n".join([*lines, *(f"{name:<13} {what}" for name, what in beside.items())]) + "\n```"
+
+
+def package_parts() -> list[str]:
+    """The packages under src/plait, in the order in which they build on each other."""
+    order = [*storeys(), "cli"]
+    found = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def first_sentence(path: Path) -> str:
+    text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
+    return re.split(r"(?<=[.!])\s", text)[0].rstrip(".")
+
+
+# ---- docs/spec.md
+
+
+def header_keys() -> str:
+    from plait.spec import Header
+
+    return rows(
+        "key | default | allowed | what",
+        *(
+            (f"`{f.name}`", code(f.default), " ".join(f"`{c}`" for c in f.metadata["choices"]), f.metadata["about"])
+            for f in fields(Header)
+        ),
+    )
+
+
+def limits() -> str:
+    """The bounds with their comments, which say what they bound."""
+    from plait.spec import limits as module
+
+    text = Path(module.__file__).read_text(encoding="utf-8")
+    found = re.findall(r"^(MAX_\w+) = [^#\n]+?(?:  # (.+))?$", text, re.MULTILINE)
+    return rows("limit | value | of", *((f"`{name}`", getattr(module, name), what) for name, what in found))
+
+
+# ---- docs/mixers.md
+
+WIDTH, TOKENS = 128, 1024
+
+
+def mixer_overview() -> str:
+    from plait import arch
+
+    body = []
+    for name in arch.names():
+        options: Any = arch.load(name)()
+        options.check(WIDTH)
+        cost = options.cost(WIDTH, TOKENS)
+        body.append((
+            f"[`{name}`](#{name})", options.kind, int(cost.total_params), int(cost.total_flops // TOKENS),
+            int(cost.fixed_state), int(cost.tail_state), int(cost.dynamic_state),
+        ))  # fmt: skip
+    return rows("mixer|kind|parameters|FLOPs a token|fixed state|tail|dynamic state", *body)
+
+
+def mixer_pages() -> str:
+    from plait import arch
+
+    shown: set[str] = set()
+    text = []
+    for name in arch.names():
+        options = arch.load(name)
+        text += [f"### {name}", _paragraphs(options.__doc__ or ""), f"{options.reference}."]
+        if (file := options.module.partition(":")[0]) not in shown:
+            shown.add(file)
+            text.append(f"```text\n{_docstring(file)}\n```")
+        text.append(_options_table(options) if options.describe() else "It has no options.")
+    return "\n\n".join(text)
+
+
+def _docstring(module: str) -> str:
+    path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def _paragraphs(docstring: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in docstring.split("\n\n"))
+
+
+def _options_table(options: Any) -> str:
+    least = {f.name: f.metadata["minimum"] for f in fields(options)}
+    body = []
+    for row in options.describe():
+        bound = least[row["option"]]
+        allowed = " ".join(f"`{a}`" for a in row["allowed"]) or (f"≥ {bound:g}" if bound is not None else "")
+        body.append((f"`{row['option']}`", row["type"], code(row["default"]), allowed, row["choices"], row["doc"]))
+    return rows("option | type | default | allowed | for a search | what", *body)
+
+
+# ---- docs/presets.md
+
+#: How presets are named, what they are, and one of them. Every preset must fit exactly one row.
+SCHEMES: dict[str, list[tuple[str, str, str]]] = {
+    "gpt2": [(r"gpt2-\d+m", "GPT-2", "gpt2-124m")],
+    "par": [
+        (r"(txl|sandwich|par)-(base|large)", "WikiText-103 models (Tables 1, A1)", "par-base"),
+        (r"(txl|sandwich|par)-24b-(enwik8|text8)", "24-block character models (Table 2)", "par-24b-enwik8"),
+        (r"(bert-base|distilbert|par-bert-base)", "encoders (Table 3)", "par-bert-base"),
+    ],
+    "fox": [
+        (r"(fox|transformer)-(llama|pro)-\d+m", "FoX and Transformer, LLaMA and Pro (Table 4)", "fox-pro-360m"),
+        (r"(mamba2|hgrn2|deltanet|samba|swa)-\d+m", "the baselines", "samba-760m"),
+        (r"fox-ablation-\d+", "the rows of Table 3, in order", "fox-ablation-8"),
+    ],
+    "mad": [
+        (r"mad-[a-z-]+", "the 21 probe architectures (App. B.3)", "mad-striped-gla-moe"),
+        (r"mad-(transformer|hyena|mh-hyena|mamba)-\d+m", "one mixer all through (Table C.2)", "mad-hyena-350m"),
+        (r"mad-striped-(hyena|mamba)-1-\d+-\d+m", "1 attention block to n others (C.2)", "mad-striped-hyena-1-3-350m"),
+        (r"mad-striped-hyena-(moe|experts)-\d+m", "with experts (Tables C.3, C.4)", "mad-striped-hyena-moe-350m"),
+        (r"mad-topology-\d+", "the rows of Table D.1, in order", "mad-topology-7"),
+    ],
+    "lts": [
+        (r"lts-(gpt2|xl)-(arm|corei7|titanxp)-M\d+", "found for a device (Tables 4 to 7)", "lts-gpt2-titanxp-M12"),
+        (r"lts1-(gpt2|xl)-(arm|corei7|titanxp)-M\d+", "the same in the earlier version", "lts1-xl-arm-M1"),
+        (r"lts-opt-(baseline|M\d+)", "against OPT-350M (Table 3)", "lts-opt-M1"),
+        (r"lts-(gpt2|xl)-base-\d+", "the baselines at 1 to 16 layers", "lts-xl-base-4"),
+    ],
+}  # fmt: skip
+
+
+def preset_families() -> str:
+    from plait.spec import presets
+
+    found = presets.families()
+    body = [(f"`{f['family']}`", f["what"], f["source"], len(f["presets"])) for f in found]
+    return rows("family | what | paper | presets", *body, ("all", "", "", len(presets.names())))
+
+
+def preset_names() -> str:
+    from plait.spec import presets
+
+    text = []
+    for family in presets.families():
+        names: Any = family["presets"]
+        body = []
+        left = set(names)
+        for pattern, what, example in SCHEMES[str(family["family"])]:
+            fitting = {name for name in left if re.fullmatch(pattern, name)}
+            assert example in fitting, f"{example} is no example of {pattern}"
+            left -= fitting
+            shape = pattern.replace(r"\d+", "N").replace("[a-z-]+", "…")
+            body.append((f"`{shape}`", what, len(fitting), f"`{example}`"))
+        assert not left, f"presets that no scheme describes: {sorted(left)[:5]}"
+        text += [f"### {family['family']}", f"{family['what']}. {family['source']}."]
+        text.append(rows("name | what | presets | such as", *body))
+        example = presets.describe(SCHEMES[str(family["family"])][0][2])
+        text.append(f"`{example.name}` stands for\n\n```text\n{example.text}\n```")
+    return "\n\n".join(text)
+
+
+# ---- docs/verify.md, docs/your-mixer.md, docs/design.md, docs/commands.md
+
+
+def facts() -> str:
+    from plait.verify import all_facts
+
+    status = {True: "not yet", False: "checked"}
+    return rows(
+        "id | what | ",
+        *((f.id, f.what, "erratum" if f.erratum else status[f.check is None]) for f in all_facts()),
+    )
+
+
+def clauses() -> str:
+    from plait.check import CLAUSES
+
+    return rows("clause | what must hold", *((name, _paragraphs(test.__doc__ or "")) for name, test in CLAUSES.items()))
+
+
+def storeys() -> dict[str, tuple[str, ...]]:
+    """What may import what, as the layer test has it."""
+    path = ROOT / "tests" / "test_layers.py"
+    found = importlib.util.spec_from_file_location("layer_table", path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # its dataclasses look themselves up
+    found.loader.exec_module(module)
+    table: dict[str, tuple[str, ...]] = module.BELOW
+    return table
+
+
+def layers() -> str:
+    """The parts that exist."""
+    here = {path.stem if path.is_file() else path.name for path in PACKAGE.iterdir()}
+    body = [
+        (f"`{part}`", ", ".join(f"`{below}`" for below in beneath if below in here))
+        for part, beneath in storeys().items()
+        if part in here
+    ]
+    return rows("part | may import", *body, ("`cli`", "everything, inside its functions"))
+
+
+def verbs() -> list[str]:
+    """The commands that `plait` has."""
+    from plait.cli.main import app
+
+    return [command.name for command in app.registered_commands if command.name]
+
+
+def help_pages() -> str:
+    text = []
+    for words in ([], *([verb] for verb in verbs())):
+        title = " ".join(["plait", *words])
+        shown = "\n".join(line.rstrip() for line in plait(*words, "--help").strip("\n").splitlines())
+        text.append(f"## {title}\n\n```text\n{shown.strip()}\n```")
+    return "\n\n".join(text)
+
+
+PARTS = {
+    "tree": source_tree,
+    "header-keys": header_keys,
+    "limits": limits,
+    "mixer-overview": mixer_overview,
+    "mixers": mixer_pages,
+    "preset-families": preset_families,
+    "preset-names": preset_names,
+    "facts": facts,
+    "clauses": clauses,
+    "layers": layers,
+    "commands": help_pages,
+}
+
+
+def main(check: bool) -> int:
+    wrong = 0
+    for path in pages():
+        name, before = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+        try:
+            after = up_to_date(before)
+        except StaleExample as stale:
+            print(f"{name}: {stale}", file=sys.stderr)
+            wrong += 1
+            continue
+        if after == before:
+            continue
+        if check:
+            wrong += 1
+            sys.stdout.writelines(difflib.unified_diff(before.splitlines(True), after.splitlines(True), name, name))
+        else:
+            path.write_text(after, encoding="utf-8")
+            print(f"{name} rewritten")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))

@@ -1,0 +1,90 @@
+"""Bad input: exit code 2, one message on standard error, nothing on standard output, never a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import plait as package
+
+MISTAKES = {
+    "unknown mixer": (("show", "d=64 | atn"), "spec:1:8: unknown mixer 'atn'. Did you mean 'attn'?"),
+    "unknown option": (
+        ("show", "d=64 | attn[haeds=2]"),
+        "spec:1:13: attn has no option 'haeds'. Did you mean 'heads'?",
+    ),
+    "bad value": (("show", "d=64 | attn[heads=0]"), "the least allowed is 1"),
+    "does not divide": (("show", "d=60 | attn"), "d=60 is not a multiple of heads=8"),
+    "unbalanced": (("show", "d=64 | (attn"), "spec:1:"),
+    "unknown header key": (("show", "dd=64 | attn"), "dd"),
+    "nothing": (("show", ""), "spec"),
+    "no such preset": (("show", "gpt2-125m"), "gpt2-124m"),
+    "no such file": (("show", "nowhere.yaml"), "there is no file 'nowhere.yaml'"),
+    "broken file": (("show", "broken.json"), "spec"),
+    "binary file": (("show", "binary.yaml"), "not UTF-8"),
+    "json asked for": (("show", "d=64 | atn", "--json"), "unknown mixer 'atn'"),
+    "huge": (("show", "(attn)x999999999"), "at most"),
+    "nothing to list": (("list", "mixer"), "nothing called 'mixer' to list. Did you mean 'mixers'?"),
+    "unknown mixer to check": (("check", "atn"), "unknown mixer 'atn'"),
+    "two mixers to check": (("check", "attn mlp"), "has 2 layers"),
+    "no file to check": (("check", "nowhere.py"), "there is no file nowhere.py"),
+    "a file that fails": (("check", "fails.py"), "fails.py does not run: ZeroDivisionError"),
+    "a file without mixer": (("check", "empty.py"), "should hold one subclass of Mixer, found: none"),
+    "no such fact": (("verify", "Z99"), "Z99"),
+}
+
+
+@pytest.fixture(autouse=True)
+def bad_files(tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text('{"d": 64, "layers": [')
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    (tmp_path / "fails.py").write_text("1 / 0\n")
+    (tmp_path / "empty.py").write_text("")
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_message(plait: Any, name: str) -> None:
+    arguments, message = MISTAKES[name]
+    ran = plait(*arguments)
+    assert ran.returncode == 2, ran.stderr
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("plait: ")
+    assert ran.stderr.count("plait: ") == 1
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("shwo",),
+        ("show",),
+        ("show", "attn", "--seq", "0"),
+        ("show", "attn", "--sqe", "1"),
+        ("check", "attn", "--d", "x"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_is_explained(plait: Any, arguments: tuple[str, ...]) -> None:
+    ran = plait(*arguments)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert "Usage: " in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_caret_points_at_the_culprit(plait: Any) -> None:
+    message, line, caret = plait("show", "d=64 | attn mlp[iner=3]").stderr.splitlines()
+    assert message.startswith("plait: spec:1:17:")
+    assert line[caret.index("^") :].startswith("iner=3")
+
+
+def test_help_and_version(plait: Any) -> None:
+    asked = plait("--help")
+    assert asked.returncode == 0
+    for verb in ("show", "list", "check", "new", "verify"):
+        assert verb in asked.stdout
+        assert plait(verb, "-h").returncode == 0
+    assert plait("--version").stdout == f"{package.__version__}\n"

@@ -1,0 +1,65 @@
+"""`plait list`: the tables themselves, so that nothing can be there and not be listed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from plait import arch
+from plait.arch.table import MIXERS
+from plait.spec import Header, presets
+
+
+def listed(plait: Any, *arguments: str) -> list[dict[str, Any]]:
+    ran = plait("list", *arguments, "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    rows: list[dict[str, Any]] = json.loads(ran.stdout)
+    return rows
+
+
+def test_mixers(plait: Any) -> None:
+    rows = listed(plait, "mixers")
+    assert [row["name"] for row in rows] == list(MIXERS)
+    for row in rows:
+        assert row["kind"] == arch.load(row["name"]).kind
+        assert row["what"]
+        assert row["options"] == [option["option"] for option in arch.load(row["name"]).describe()]
+
+
+def test_presets_and_header_keys(plait: Any) -> None:
+    assert [row["name"] for row in listed(plait, "presets")] == list(presets.names())
+    assert [row["name"] for row in listed(plait, "header")] == [f.name for f in fields(Header)]
+
+
+def test_without_a_kind_it_says_what_can_be_listed(plait: Any) -> None:
+    found = {row["name"]: row["entries"] for row in listed(plait)}
+    assert found["mixers"] == len(MIXERS)
+    assert found["presets"] == len(list(presets.names()))
+    assert found["header"] == len(fields(Header))
+
+
+def test_one_mixers_options(plait: Any) -> None:
+    rows = {row["option"]: row for row in listed(plait, "attn")}
+    assert rows["heads"]["default"] == 8
+    assert rows["pos"]["allowed"] == ["rope", "alibi", "none"]
+
+
+def test_match_narrows(plait: Any) -> None:
+    names = [row["name"] for row in listed(plait, "presets", "--match", "PRO")]
+    assert names
+    assert len(names) < len(list(presets.names()))
+    assert all("pro" in name for name in names)
+    nothing = plait("list", "presets", "--match", "no such thing")
+    assert (nothing.returncode, nothing.stdout) == (0, "nothing matches\n")
+
+
+@pytest.mark.parametrize("kind", ["mixers", "header", "attn"])
+def test_the_table_has_a_row_for_every_entry(plait: Any, kind: str) -> None:
+    ran = plait("list", kind)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    starts = [line.split()[0] for line in ran.stdout.splitlines() if line and not line[0].isspace()]
+    assert [row["name"] for row in listed(plait, kind) if row["name"] not in starts] == []

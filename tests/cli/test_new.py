@@ -1,0 +1,45 @@
+"""`plait new`: a file that works as it is, and never one written over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_a_new_mixer_keeps_the_contract(plait: Any, tmp_path: Path) -> None:
+    made = plait("new", "mixer", "slow_fade.py")
+    assert made.returncode == 0, made.stderr
+    assert "plait check slow_fade.py" in made.stdout
+    assert "my-mixer" not in (tmp_path / "slow_fade.py").read_text()
+    checked = plait("check", "slow_fade.py", "--d", "16", "--no-speed", "--json")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    document = json.loads(checked.stdout)
+    assert (document["mixer"], document["passed"]) == ("slow-fade", True)
+
+
+def test_a_file_that_is_there_stays(plait: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("precious")
+    ran = plait("new", "mixer", "mine.py")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "mine.py exists already" in ran.stderr
+    assert (tmp_path / "mine.py").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mixr", "mine.py"), "cannot make a new 'mixr'. Did you mean 'mixer'?"),
+        (("mixer", "mine.txt"), "mine.txt is no Python module's name"),
+        (("mixer", "2-fast.py"), "2-fast.py is no Python module's name"),
+        (("mixer", "nowhere/mine.py"), "cannot write nowhere/mine.py: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(plait: Any, tmp_path: Path, arguments: tuple[str, str], message: str) -> None:
+    ran = plait("new", *arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert not list(tmp_path.iterdir())

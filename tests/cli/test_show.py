@@ -1,0 +1,86 @@
+"""`plait show`: the numbers of `plait.model.cost`, as a table and as one JSON document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plait.arch import architecture
+from plait.model.conventions import fox_flops_per_token, mad_flops
+from plait.model.cost import model_cost
+from plait.spec import parse, to_yaml
+
+HYBRID = "d=128 vocab=1000 | (attn[heads=4] swiglu gla[heads=2] moe[experts=4,inner=32])x2"
+
+
+def shown(plait: Any, *arguments: str) -> dict[str, Any]:
+    ran = plait("show", *arguments, "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    document: dict[str, Any] = json.loads(ran.stdout)
+    return document
+
+
+def test_json_holds_the_cost(plait: Any) -> None:
+    document, cost = shown(plait, HYBRID, "--seq", "100", "--memory", "28"), model_cost(HYBRID, seq=100, memory=28)
+    assert (document["spec"], document["hash"]) == (cost.arch.text, cost.arch.hash)
+    assert (document["d"], document["vocab"], document["seq"], document["memory"]) == (128, 1000, 100, 28)
+    params, flops, state = document["params"], document["flops"], document["state"]
+    assert (params["total"], params["active"]) == (cost.total_params, cost.active_params)
+    assert params["decoder"] + params["embedding"] == params["total"]
+    assert params["active"] < params["total"]
+    assert flops["forward"] == cost.flops
+    assert flops["per_token"] == cost.flops / 100
+    assert (state["fixed"], state["tail"], state["dynamic"]) == (cost.fixed_state, cost.tail_state, cost.dynamic_state)
+    assert state["bytes_fp32"] == 2 * state["bytes_bf16"] == cost.state_bytes()
+
+
+def test_json_layers_add_up(plait: Any) -> None:
+    document = shown(plait, HYBRID)
+    layers = document["layers"]
+    assert [layer["index"] for layer in layers] == list(range(1, 9))
+    assert [layer["mixer"] for layer in layers] == ["attn", "swiglu", "gla", "moe"] * 2
+    assert sum(layer["params"] for layer in layers) + 128 == document["params"]["decoder"]  # and the final norm
+    assert sum(layer["flops"] for layer in layers) + document["flops"]["output_layer"] == document["flops"]["forward"]
+    for kind in ("fixed", "tail", "dynamic"):
+        assert sum(layer[f"{kind}_state"] for layer in layers) == document["state"][kind]
+
+
+def test_vocab_replaces_the_specs_own(plait: Any) -> None:
+    document = shown(plait, "gpt2-124m", "--vocab", "100")
+    assert document["vocab"] == 100
+    assert document["params"]["decoder"] == model_cost("gpt2-124m").decoder_params
+    assert document["params"]["parts"]["token embedding"] == 100 * 768
+
+
+def test_conventions_are_shown_where_they_apply(plait: Any) -> None:
+    text = "d=64 vocab=100 | (attn[heads=4] swiglu)x2"
+    assert shown(plait, text, "--seq", "32")["flops"]["conventions"] == {
+        "mad_sequence": mad_flops(text, length=32),
+        "fox_per_token": fox_flops_per_token(text, length=32),
+    }
+    assert shown(plait, HYBRID)["flops"]["conventions"] == {}
+
+
+@pytest.mark.parametrize("preset", ["gpt2-124m", "par-base", "fox-pro-360m"])
+def test_table_names_every_layer_and_total(plait: Any, preset: str) -> None:
+    ran, cost = plait("show", preset), model_cost(preset)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    lines = ran.stdout.splitlines()
+    assert lines[0] == cost.arch.text
+    assert cost.arch.hash in lines[1]
+    for options in set(cost.arch.layers):
+        row = next(line for line in lines if line.startswith(f"{options.to_layer()} "))
+        assert f" {cost.arch.layers.count(options)} " in row
+    assert f"{cost.total_params:,}" in ran.stdout
+    assert ran.stdout.count("█") >= sum(options.kind == "sequence" for options in cost.arch.layers)
+
+
+def test_a_file_is_shown_like_its_text(plait: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(to_yaml(parse(HYBRID)))
+    assert shown(plait, "mine.yaml") == shown(plait, HYBRID)
+    assert shown(plait, "mine.yaml")["hash"] == architecture(HYBRID).hash
