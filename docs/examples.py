@@ -17,7 +17,8 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from unittest.mock import patch
 
 FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -42,7 +43,7 @@ def refreshed(page: str) -> str:
             if printed and language != "output":
                 raise StaleExample(f"this is printed and shown nowhere:\n{printed}")
             if language == "python":
-                printed = captured(lambda body=body: exec(compile(body, "<example>", "exec"), names))
+                printed = captured(partial(exec, compile(body, "<example>", "exec"), names))
             elif language == "output":
                 if printed is None:
                     raise StaleExample(f"no python block stands before this output:\n{body}")
@@ -68,7 +69,9 @@ def plait(*arguments: str) -> str:
     from plait.arch import table
     from plait.cli.main import main
 
-    with patch.object(sys, "argv", ["plait", *arguments]), patch.dict(table._registered):
+    # A program that was started as `python -m something` would be called that in usage lines.
+    started = patch.object(sys.modules["__main__"], "__package__", None)
+    with started, patch.object(sys, "argv", ["plait", *arguments]), patch.dict(table._registered):
         return captured(main)
 
 
@@ -92,11 +95,8 @@ def matches(written: str, actual: str) -> bool:
 def captured(call: Callable[[], object]) -> str:
     """What `call` prints, without the blanks that tables leave at the ends of lines."""
     out = io.StringIO()
-    with patch.dict(os.environ, TERMINAL), redirect_stdout(out), redirect_stderr(out):
-        try:
-            call()
-        except SystemExit:
-            pass
+    with patch.dict(os.environ, TERMINAL), redirect_stdout(out), redirect_stderr(out), suppress(SystemExit):
+        call()
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().strip("\n").splitlines())
 
 

@@ -158,13 +158,21 @@ def _paragraphs(docstring: str) -> str:
 
 
 def _options_table(options: Any) -> str:
+    """Every option; of a mixer that is another with other defaults, only what differs."""
+    from plait import arch
+
+    base = options.__mro__[1]
+    known = base.describe() if getattr(base, "name", None) in arch.names() else []
     least = {f.name: f.metadata["minimum"] for f in fields(options)}
     body = []
     for row in options.describe():
+        if row in known:
+            continue
         bound = least[row["option"]]
         allowed = " ".join(f"`{a}`" for a in row["allowed"]) or (f"≥ {bound:g}" if bound is not None else "")
         body.append((f"`{row['option']}`", row["type"], code(row["default"]), allowed, row["choices"], row["doc"]))
-    return rows("option | type | default | allowed | for a search | what", *body)
+    differs = f"The options of [`{base.name}`](#{base.name}), but for these:\n\n" if known else ""
+    return differs + rows("option | type | default | allowed | for a search | what", *body)
 
 
 # ---- docs/presets.md
@@ -201,7 +209,7 @@ SCHEMES: dict[str, list[tuple[str, str, str]]] = {
 def preset_families() -> str:
     from plait.spec import presets
 
-    found = presets.families()
+    found: Any = presets.families()
     body = [(f"`{f['family']}`", f["what"], f["source"], len(f["presets"])) for f in found]
     return rows("family | what | paper | presets", *body, ("all", "", "", len(presets.names())))
 
@@ -221,10 +229,11 @@ def preset_names() -> str:
             shape = pattern.replace(r"\d+", "N").replace("[a-z-]+", "…")
             body.append((f"`{shape}`", what, len(fitting), f"`{example}`"))
         assert not left, f"presets that no scheme describes: {sorted(left)[:5]}"
-        text += [f"### {family['family']}", f"{family['what']}. {family['source']}."]
+        what = str(family["what"])
+        text += [f"### {family['family']}", f"{what[0].upper()}{what[1:]}. {family['source']}."]
         text.append(rows("name | what | presets | such as", *body))
-        example = presets.describe(SCHEMES[str(family["family"])][0][2])
-        text.append(f"`{example.name}` stands for\n\n```text\n{example.text}\n```")
+        first = presets.describe(SCHEMES[str(family["family"])][0][2])
+        text.append(f"`{first.name}` stands for\n\n```text\n{first.text}\n```")
     return "\n\n".join(text)
 
 
@@ -251,7 +260,8 @@ def storeys() -> dict[str, tuple[str, ...]]:
     """What may import what, as the layer test has it."""
     path = ROOT / "tests" / "test_layers.py"
     found = importlib.util.spec_from_file_location("layer_table", path)
-    assert found is not None and found.loader is not None
+    assert found is not None
+    assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # its dataclasses look themselves up
     found.loader.exec_module(module)

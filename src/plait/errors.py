@@ -13,5 +13,6 @@ class UserError(ValueError):
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """' Did you mean …?' for the nearest known name, or an empty string when nothing is near."""
-    near = difflib.get_close_matches(given.lower(), list(known), n=1, cutoff=0.6)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    spelling = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(given.lower(), spelling, n=1, cutoff=0.6)
+    return f" Did you mean '{spelling[near[0]]}'?" if near else ""

@@ -59,6 +59,6 @@ def options_of(layer: Layer) -> MixerOptions:
     if layer.name not in known:
         from plait.spec import presets  # only a mistake needs the presets' names
 
-        near = did_you_mean(layer.name, [*known, *map(str.lower, presets.names())])
+        near = did_you_mean(layer.name, [*known, *presets.names()])
         raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.")
     return load(layer.name).from_layer(layer)

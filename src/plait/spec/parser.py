@@ -193,4 +193,4 @@ def _find_preset(name: str) -> str | None:
 def _nearest_preset(name: str) -> str:
     from plait.spec.presets import names
 
-    return did_you_mean(name, map(str.lower, names()))
+    return did_you_mean(name, names())

@@ -9,7 +9,7 @@ from plait.arch import architecture
 from plait.model.conventions import mad_flops, mad_terms
 from plait.model.cost import model_cost
 from plait.spec import parse, presets
-from plait.spec.presets.mad_scaling import RATIOS, TABLE_C2, TABLE_C3, TABLE_C4, TABLE_D1, size
+from plait.spec.presets.mad_scaling import RATIOS, TABLE_C2, TABLE_C3, TABLE_C4, TABLE_D1, VOCAB, size
 from plait.verify.fact import FactTable, tally
 
 facts = FactTable()

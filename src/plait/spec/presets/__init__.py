@@ -54,7 +54,7 @@ def describe(name: str) -> Preset:
     """The preset called `name`, with its source; a `UserError` when there is none."""
     preset = _find(name)
     if preset is None:
-        raise UserError(f"there is no preset '{name}'.{did_you_mean(name, map(str.lower, names()))}")
+        raise UserError(f"there is no preset '{name}'.{did_you_mean(name, names())}")
     return preset
 
 

@@ -1,0 +1,160 @@
+"""The pages cannot lie: what is generated is up to date, examples run, links lead somewhere, nothing is left out."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+examples = importlib.import_module("examples")
+generate = importlib.import_module("generate")
+
+PAGES = {path.relative_to(ROOT).as_posix(): path for path in generate.pages()}
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def prose(text: str) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_is_up_to_date_and_its_examples_run(page: str) -> None:
+    written = PAGES[page].read_text(encoding="utf-8")
+    now = generate.up_to_date(written)
+    difference = "".join(difflib.unified_diff(written.splitlines(True), now.splitlines(True), page, "make docs"))
+    assert not difference, f"stale; run `make docs`:\n{difference}"
+
+
+def test_every_command_is_documented() -> None:
+    from plait.cli.main import app
+
+    page = PAGES["docs/commands.md"].read_text(encoding="utf-8")
+    documented = re.findall(r"^## plait (\S+)$", page, re.MULTILINE)
+    assert documented == [command.name for command in app.registered_commands]
+    for verb in documented:
+        assert f"Usage: plait {verb}" in page
+
+
+def test_readme_prints_the_tree_that_is_there() -> None:
+    tree = re.search(r"begin tree -->\n```text\n(.*?)```", PAGES["README.md"].read_text(encoding="utf-8"), re.DOTALL)
+    assert tree is not None
+    printed = dict(re.findall(r"^  (\w+)/ +(\S.*)$", tree.group(1), re.MULTILINE))
+    assert set(printed) == {path.parent.name for path in (ROOT / "src" / "plait").glob("*/__init__.py")}
+    for folder in re.findall(r"^(\w\S*)/", tree.group(1), re.MULTILINE):
+        assert (ROOT / folder).is_dir(), folder
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for target in LINK.findall(prose(PAGES[page].read_text(encoding="utf-8"))):
+        if target.startswith("http"):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (PAGES[page].parent / file).resolve() if file else PAGES[page]
+        assert path.exists(), target
+        if anchor:
+            assert anchor in headings(path.read_text(encoding="utf-8")), target
+
+
+def headings(text: str) -> set[str]:
+    """The anchors of a page, as code hosts derive them."""
+    titles = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_readme_leads_to_every_page() -> None:
+    linked = set(LINK.findall(PAGES["README.md"].read_text(encoding="utf-8")))
+    assert {name for name in PAGES if name != "README.md"} <= linked
+
+
+def test_every_generated_part_has_its_place() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in PAGES.values())
+    assert sorted(part["name"] for part in generate.PART.finditer(text)) == sorted(generate.PARTS)
+    assert len(re.findall("<!-- (?:begin|end) ", text)) == 2 * len(generate.PARTS)
+
+
+def test_every_dependency_is_explained() -> None:
+    declared = re.findall(r'^  "([A-Za-z-]+)>=[^"]*",?$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert len(declared) > 5
+    page = PAGES["docs/design.md"].read_text(encoding="utf-8")
+    assert [name for name in declared if name not in page] == []
+
+
+def test_no_page_names_a_folder_of_this_machine() -> None:
+    for page, path in PAGES.items():
+        text = path.read_text(encoding="utf-8")
+        assert not [folder for folder in (str(ROOT), "/tmp") if folder in text], page
+
+
+def test_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    tour = importlib.import_module("tour")
+    said = io.StringIO()
+    monkeypatch.setattr(tour, "out", Console(file=said, width=120))
+    monkeypatch.setattr(tour, "TRAINING", 2)
+    monkeypatch.setattr(tour, "QUIET", True)
+    with examples.scratch_folder():
+        shown = examples.captured(tour.main)  # `plait show` writes to standard output
+    assert "hash" in shown
+    for stop in tour.STOPS:
+        assert stop.__doc__ in said.getvalue()
+    assert "fail" not in said.getvalue()
+    gap = re.search(r"largest\s+difference\s+(\S+)", said.getvalue())
+    assert gap is not None
+    assert float(gap.group(1)) < 1e-4
+
+
+def fenced(language: str, body: str) -> str:
+    return f"```{language}\n{body}```\n"
+
+
+def test_a_wrong_output_is_put_right() -> None:
+    block = fenced("python", "print(6 * 7)\n")
+    assert examples.refreshed(block + fenced("output", "41\n")) == block + fenced("output", "42\n")
+    wrong = "$ plait list\nnothing\n$ make test\nas written\n"
+    right = examples.refreshed(fenced("console", wrong))
+    assert "nothing" not in right
+    assert "mixers" in right
+    assert "$ make test\nas written\n" in right  # what is no plait command is left alone
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        (fenced("python", "print(1)\n"), "shown nowhere"),
+        (fenced("python", "print(1)\n") + fenced("python", "x = 1\n"), "shown nowhere"),
+        (fenced("output", "1\n"), "no python block"),
+        (fenced("python", "print('a b')\n") + fenced("output", "a [...] c\n"), "but it prints"),
+    ],
+)
+def test_an_example_that_needs_a_person_says_so(page: str, message: str) -> None:
+    with pytest.raises(examples.StaleExample, match=message):
+        examples.refreshed(page)
+
+
+def test_a_broken_example_is_an_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        examples.refreshed(fenced("python", "1 / 0\n"))
+
+
+@pytest.mark.parametrize(
+    ("written", "actual", "same"),
+    [
+        ("a [...] c\n", "a b c\n", True),
+        ("a [...]\n", "a b\nc\n", False),  # within a line it stays in the line
+        ("a\n[...]\nd\n", "a\nb\nc\nd\n", True),
+        ("a\n[...]\nd\n", "a\nd\n", True),
+        ("a\n[...]\nd\n", "a\nb\n", False),
+        ("a.c\n", "abc\n", False),
+    ],
+)
+def test_elisions(written: str, actual: str, same: bool) -> None:
+    assert examples.matches(written, actual) == same
