@@ -133,3 +133,9 @@ def test_a_registered_mixer_is_one_like_any_other() -> None:
 def test_an_unregistered_mixer_is_unknown() -> None:
     with pytest.raises(UserError, match="unknown mixer 'echo'"):
         architecture("d=64 | echo")
+
+
+def test_layers_that_share_biases_must_have_equal_heads() -> None:
+    with pytest.raises(SpecError, match="cannot share") as caught:
+        architecture("d=64 norm=layer | xl-attn[heads=2,shared_bias] xl-attn[heads=4,shared_bias]")
+    assert caught.value.column == 49

@@ -196,7 +196,6 @@ def test_flops_without_softmax_attention(name: str) -> None:
     [
         "fox[heads=4]",
         "fox[heads=4,kv_heads=2,out_gate,out_norm,kv_shift,qk_norm=per-head]",
-        "attn[heads=4,window=5]",
         "attn[heads=4,pos=alibi]",
         "fox[heads=4,forget=fixed]",
         "attn[heads=8]",
@@ -207,6 +206,11 @@ def test_flops_of_attention_by_its_definition(layer: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(attn_module, "attention", attention_reference)
     spec = f"d=32 vocab=19 | {layer} swiglu"
     assert model_cost(spec, seq=37).flops == counted_flops(spec, 37)
+
+
+def test_a_window_bounds_what_attention_costs() -> None:
+    costs = [architecture(f"d=32 | attn[heads=4{window}]").layers[0].cost(32, seq=37) for window in ("", ",window=5")]
+    assert [cost.flops["mixing"] for cost in costs] == [4 * 37 * 37 * 32, 4 * 37 * 5 * 32]
 
 
 @torch.no_grad()
@@ -259,18 +263,20 @@ FAMILIES: dict[str, tuple[str, str, Callable[..., Any]]] = {
 }
 
 
-def candidates(count: int, seed: int) -> Iterator[Candidate]:
+def candidates(count: int, seed: int, *, same_heads: bool) -> Iterator[Candidate]:
     draw = random.Random(seed)
     for _ in range(count):
         depth = draw.randint(2, 16)
-        layers = [(draw.choice((2, 4, 8)), draw.randrange(128, 4033, 64)) for _ in range(depth)]
-        yield draw.randrange(128, 961, 64), layers
+        choose = [draw.choice((2, 4, 8)) for _ in range(depth)]
+        # Layers that share biases have equal heads.
+        heads = choose[:1] * depth if same_heads else choose
+        yield draw.randrange(128, 961, 64), [(h, draw.randrange(128, 4033, 64)) for h in heads]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_many_candidates_at_once_cost_what_each_does(family: str) -> None:
     header, pair, mixer = FAMILIES[family]
-    drawn = list(candidates(50, seed=1))
+    drawn = list(candidates(50, seed=1, same_heads="shared" in family))
     assert len({len(layers) for _, layers in drawn}) > 5
     d, deepest = np.array([width for width, _ in drawn]), max(len(layers) for _, layers in drawn)
     columns: list[tuple[Any, Any]] = []

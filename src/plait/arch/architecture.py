@@ -42,10 +42,12 @@ def architecture(given: str | Spec | Architecture) -> Architecture:
         return given
     spec = given if isinstance(given, Spec) else load(given)
     known: dict[Layer, MixerOptions] = {}  # a deep model repeats a few layers
+    shared: dict[str, tuple[int, ...]] = {}
     for layer in spec.layers:
         if layer not in known:
             try:
                 known[layer] = _checked(spec.header, layer)
+                _check_sharing(known[layer].shares(spec.header.d), shared)
             except UserError as wrong:
                 raise _pointing(spec, layer, wrong) from None
     return Architecture(spec.header, tuple(known[layer] for layer in spec.layers))
@@ -58,6 +60,13 @@ def _checked(header: Header, layer: Layer) -> MixerOptions:
         remedy = "it needs causal=false" if header.kind == "encoder" else "only kind=encoder looks ahead"
         raise UserError(f"{options.name} in a model of kind={header.kind}: {remedy}.")
     return options
+
+
+def _check_sharing(wanted: dict[str, tuple[int, ...]], shared: dict[str, tuple[int, ...]]) -> None:
+    """Layers that share a parameter must agree on its shape."""
+    for name, shape in wanted.items():
+        if shared.setdefault(name, shape) != shape:
+            raise UserError(f"this layer cannot share its {name} of shape {shape}: another's are {shared[name]}.")
 
 
 def _pointing(spec: Spec, layer: Layer, wrong: UserError) -> SpecError:

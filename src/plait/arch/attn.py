@@ -92,11 +92,12 @@ class AttnOptions(MixerOptions):
             params["qk norm"] = 2 * self.head_width(d)
         if self.out_norm:
             params["output norm"] = queries
-        # The query's own key is new; what a window must keep for the next is one less.
+        # A window bounds what a query sees, its own key included, and so what must be kept for the next: one less.
+        seen = memory + seq if not self.window else _least(self.window, memory + seq)
         held = memory + seq if not self.window else _least(self.window - 1, memory + seq)
         return Cost(
             params=params,
-            flops={"projections": 2 * seq * weights, MIXING: 4 * seq * (memory + seq) * queries},
+            flops={"projections": 2 * seq * weights, MIXING: 4 * seq * seen * queries},
             tail_state=2 * keys if self.kv_shift else 0,
             dynamic_state=held * (2 * keys + (self.heads if self.forget != "none" else 0)),
         )

@@ -61,6 +61,10 @@ class MixerOptions:
     def check(self, d: int) -> None:
         """Raise `UserError` for options that do not fit together at width `d`."""
 
+    def shares(self, d: int) -> dict[str, tuple[int, ...]]:
+        """Parameters shared with other layers of the model, and the shape those must have there, too."""
+        return {}
+
     @property
     def bidirectional(self) -> bool:
         """Whether a position sees later ones; such a mixer belongs in an encoder."""

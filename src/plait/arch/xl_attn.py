@@ -10,6 +10,9 @@ from plait.arch.options import MixerOptions, option
 from plait.errors import UserError
 
 
+BIASES = "content and position biases"
+
+
 @dataclass(frozen=True)
 class XlAttnOptions(MixerOptions):
     """Relative attention with segment memory; distances beyond `clamp` count as `clamp`."""
@@ -23,7 +26,7 @@ class XlAttnOptions(MixerOptions):
     head_dim: int = option(0, "width of a head (0: d / heads)", minimum=0)
     window: int = option(0, "tokens a query sees, its own included (0: all that is kept)", minimum=0)
     clamp: int = option(0, "largest distance told apart (0: no limit)", minimum=0)
-    shared_bias: bool = option(False, "one pair of content and position biases for all layers with equal heads")
+    shared_bias: bool = option(False, "one pair of content and position biases for all layers")
 
     def head_width(self, d: Number) -> Number:
         return self.head_dim or d // self.heads
@@ -34,12 +37,14 @@ class XlAttnOptions(MixerOptions):
         if d % 2:
             raise UserError(f"{self.name}: sinusoidal distances need an even d, not {d}.")
 
+    def shares(self, d: int) -> dict[str, tuple[int, ...]]:
+        return {BIASES: (self.heads, self.head_width(d))} if self.shared_bias else {}
+
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         inner = d if isinstance(self.head_dim, int) and not self.head_dim else self.heads * self.head_dim
         keys = memory + seq
         distances = keys if not self.clamp else min(keys, self.clamp + 1)
-        # Biases are shared by layers with equal heads; they are the only ones that could.
-        biases = {f"content and position biases, {self.heads} heads of {self.head_width(d)}": 2 * inner}
+        biases = {BIASES: 2 * inner}
         return Cost(
             params={"query": d * inner, "key, value": 2 * d * inner, "distance": d * inner, "output": inner * d}
             | ({} if self.shared_bias else biases),

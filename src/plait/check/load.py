@@ -9,7 +9,7 @@ from types import ModuleType
 
 from plait import arch
 from plait.arch import MixerOptions
-from plait.arch.table import options_of
+from plait.arch.table import MIXERS, options_of
 from plait.errors import UserError, did_you_mean
 from plait.mixers.mixer import Mixer
 from plait.spec import parse
@@ -36,7 +36,7 @@ def from_file(path: Path, attribute: str = "") -> MixerOptions:
     for wanted in ("name", "kind"):
         if not hasattr(options, wanted):
             raise UserError(f"{path}: {mixer.__name__}.Options has no `{wanted}`; add it as a class attribute.")
-    if options.name in arch.names() and arch.load(options.name) is not options:
+    if options.name in MIXERS:
         raise UserError(f"{path}: the name '{options.name}' is taken by a built-in mixer; choose another.")
     arch.register(options)
     return options()

@@ -2,7 +2,7 @@
 
 Per head, with log f_t = logsigmoid(w_f·x_t + b_f) and c_t = Σ_{s≤t} log f_s (both in fp32):
 
-    o_i = Σ_j softmax_j(q_i·k_j / √D + c_i − c_j) v_j
+    o_i = Σ_j softmax_j(q_i·k_j / √P + c_i − c_j) v_j
 
 Without a forget gate c = 0 and this is softmax attention; a fixed f per head is ALiBi. The "Pro" parts, in order:
 k and v are mixed with their predecessors (k'_t = α_t k̃_{t−1} + (1−α_t) k̃_t, α_t = σ(w_α·x_t)), q and the shifted k

@@ -39,7 +39,7 @@ class RelativeAttention(Mixer):
         draw(self.position_bias_HP, 0.02)
 
     def share_biases(self, owner: RelativeAttention) -> None:
-        """Use another layer's biases (`shared_bias`): one pair for all layers with equal heads."""
+        """Use another layer's biases (`shared_bias`): one pair for the whole model."""
         self.content_bias_HP = owner.content_bias_HP
         self.position_bias_HP = owner.position_bias_HP
 

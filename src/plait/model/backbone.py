@@ -152,8 +152,7 @@ class Backbone(nn.Module):
                 )
 
     def _share_biases(self) -> None:
-        owners: dict[torch.Size, RelativeAttention] = {}
-        for block in self.blocks:
-            mixer = block.mixer
-            if isinstance(mixer, RelativeAttention) and mixer.shares_biases:
-                mixer.share_biases(owners.setdefault(mixer.content_bias_HP.shape, mixer))
+        mixers = [block.mixer for block in self.blocks if isinstance(block.mixer, RelativeAttention)]
+        sharing = [mixer for mixer in mixers if mixer.shares_biases]
+        for mixer in sharing[1:]:
+            mixer.share_biases(sharing[0])

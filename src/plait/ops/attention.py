@@ -88,7 +88,7 @@ def attention_path(
     # Fused attention aligns its causal mask with the first key, ours with the last: they agree when M = N.
     expressible = plain and (M == N or not causal)
     # Stacked members (vmap) are one more batch to the tiles; torch's own op would take them one by one on a CPU.
-    stacked = torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
+    stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
     tiles_win = not q_BMHD.is_cuda and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
     if expressible and not tiles_win:
         return "sdpa"
