@@ -24,8 +24,8 @@ from unittest.mock import patch
 FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 ELISION = "[...]"
 
-#: A terminal of known size without colours, whoever runs this and from where.
-TERMINAL = {"COLUMNS": "100", "LINES": "60", "TERM": "dumb", "NO_COLOR": "1", "FORCE_COLOR": "1"}
+#: A terminal of known size without colours, and no store but the page's own, whoever runs this and from where.
+TERMINAL = {"COLUMNS": "100", "LINES": "60", "TERM": "dumb", "NO_COLOR": "1", "FORCE_COLOR": "1", "PLAIT_STORE": ""}
 
 
 class StaleExample(Exception):

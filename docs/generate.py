@@ -281,15 +281,19 @@ def layers() -> str:
 
 
 def verbs() -> list[str]:
-    """The commands that `plait` has."""
+    """The commands that `plait` has; those of a group with its name before theirs."""
+    from typer.main import get_command
+
     from plait.cli.main import app
 
-    return [command.name for command in app.registered_commands if command.name]
+    found: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    inside = {name: list(getattr(command, "commands", [""])) for name, command in found.items()}
+    return [f"{name} {rest}".strip() for name, commands in inside.items() for rest in commands]
 
 
 def help_pages() -> str:
     text = []
-    for words in ([], *([verb] for verb in verbs())):
+    for words in ([], *(verb.split() for verb in verbs())):
         title = " ".join(["plait", *words])
         shown = "\n".join(line.rstrip() for line in plait(*words, "--help").strip("\n").splitlines())
         text.append(f"## {title}\n\n```text\n{shown.strip()}\n```")

@@ -18,22 +18,35 @@ PACKAGE = Path(plait.__file__).parent
 #: What each part may import, lowest first. A part that is not here fails the test: give it its place.
 BELOW: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "userfile": ("errors",),
     "spec": ("errors",),
     "arch": ("errors", "spec"),
     "records": ("errors", "spec"),
     "analysis": ("errors", "spec", "records"),
     "report": ("errors", "spec", "records", "analysis"),
+    "tasks": ("errors", "userfile"),
     "ops": ("errors",),
     "nn": ("errors", "ops"),
     "mixers": ("errors", "arch", "ops", "nn"),
     "model": ("errors", "spec", "arch", "ops", "nn", "mixers"),
-    "check": ("errors", "spec", "arch", "ops", "nn", "mixers", "model"),
-    "verify": ("errors", "spec", "arch", "ops", "nn", "mixers", "model", "check"),
+    "check": ("errors", "userfile", "spec", "arch", "ops", "nn", "mixers", "model"),
+    "verify": ("errors", "spec", "tasks", "arch", "ops", "nn", "mixers", "model", "check"),
 }
 TOP = "cli"  # may import everything
 
 #: Never import torch, not even inside a function, and are never reached by an import of torch.
-TORCH_FREE = ("errors", "spec", "arch", "records", "analysis", "report", "model.cost", "model.conventions")
+TORCH_FREE = (
+    "errors",
+    "userfile",
+    "spec",
+    "arch",
+    "tasks",
+    "records",
+    "analysis",
+    "report",
+    "model.cost",
+    "model.conventions",
+)
 #: May import torch inside a function only.
 STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli")
 
@@ -276,7 +289,16 @@ def test_torch_inside_a_function_of_the_command_line_is_allowed(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("show", "gpt2-124m"), ("show", "gpt2-124m", "--json"), ("list", "mixers"), ("list", "presets")],
+    [
+        ("--help",),
+        ("show", "gpt2-124m"),
+        ("show", "gpt2-124m", "--json"),
+        ("list", "mixers"),
+        ("list", "presets"),
+        ("runs", "list"),
+        ("list", "tasks"),
+        ("task", "show", "compression"),
+    ],
     ids=" ".join,
 )
 def test_quick_commands_start_without_torch(arguments: tuple[str, ...]) -> None:

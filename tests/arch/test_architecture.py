@@ -138,4 +138,4 @@ def test_an_unregistered_mixer_is_unknown() -> None:
 def test_layers_that_share_biases_must_have_equal_heads() -> None:
     with pytest.raises(SpecError, match="cannot share") as caught:
         architecture("d=64 norm=layer | xl-attn[heads=2,shared_bias] xl-attn[heads=4,shared_bias]")
-    assert caught.value.column == 49
+    assert caught.value.column == 48

@@ -20,6 +20,17 @@ def test_a_new_mixer_keeps_the_contract(plait: Any, tmp_path: Path) -> None:
     assert (document["mixer"], document["passed"]) == ("slow-fade", True)
 
 
+def test_a_new_task_answers_as_it_asks(plait: Any) -> None:
+    made = plait("new", "task", "running_sum.py")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert "plait task show running_sum.py" in made.stdout
+    shown = plait("task", "show", "running_sum.py", "--set", "first=8", "--json")
+    assert shown.returncode == 0, shown.stderr
+    document = json.loads(shown.stdout)
+    assert (document["task"], document["label"]) == ("running-sum", "first=8")
+    assert document["scored_per_sequence"]["test"] == 56
+
+
 def test_a_file_that_is_there_stays(plait: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("precious")
     ran = plait("new", "mixer", "mine.py")

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.ops.rotary import rotate
+from plait.nn.rotary import Rotary
+from plait.ops.rotary import rotary_angles
+from plait.ops.rotary import rotate as turn
+
+
+def rotate(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.Tensor:
+    return turn(x, *rotary_angles(positions, x.shape[-1], theta, x.dtype))
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -55,3 +61,14 @@ def test_half_precision_tells_far_neighbours_apart() -> None:
     for rounded, wanted in zip(far, exact, strict=True):
         torch.testing.assert_close(rounded.double(), wanted, atol=0.02, rtol=0)
     assert not torch.equal(*far)
+
+
+def test_remembered_angles_are_the_right_ones_at_every_length_and_dtype() -> None:
+    rotary = Rotary(8, 10000.0)
+    for tokens in (3, 9, 5):
+        for dtype in (torch.float32, torch.float64):
+            x = draw(2, tokens, 3, 8).to(dtype)
+            torch.testing.assert_close(rotary(x), rotate(x, torch.arange(tokens), 10000.0))
+            torch.testing.assert_close(
+                rotary(x, 4 + torch.arange(tokens)), rotate(x, 4 + torch.arange(tokens), 10000.0)
+            )

@@ -9,7 +9,6 @@ from plait.arch.cost import MIXING, Cost, Number
 from plait.arch.options import MixerOptions, option
 from plait.errors import UserError
 
-
 BIASES = "content and position biases"
 
 

@@ -11,14 +11,14 @@ from plait.errors import UserError, did_you_mean
 
 
 def command(
-    kind: Annotated[str | None, typer.Argument(help="mixers, presets, header, or a mixer's name.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="mixers, presets, header, tasks, or a mixer's name.")] = None,
     match: Annotated[str, typer.Option(help="Only names that contain this text.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """List mixers, presets, header keys, or one mixer's options."""
+    """List mixers, presets, header keys, tasks, or one mixer's options."""
     from plait import arch
 
-    listings = {"mixers": mixers, "presets": presets, "header": header_keys}
+    listings = {"mixers": mixers, "presets": presets, "header": header_keys, "tasks": tasks}
     if kind is None:
         rows: list[dict[str, Any]] = [{"name": name, "entries": len(make())} for name, make in listings.items()]
     elif kind in listings:
@@ -73,6 +73,24 @@ def header_keys() -> list[dict[str, Any]]:
         }
         for f in fields(Header)
     ]
+
+
+def tasks() -> list[dict[str, Any]]:
+    from plait import tasks as table_of
+
+    found = []
+    for name in table_of.names():
+        task = table_of.baseline(name)
+        found.append({
+            "name": name,
+            "vocab": task.vocab,
+            "length": task.length,
+            "train_size": task.train_size,
+            "settings": len(task.grid()),
+            "ceiling": round(table_of.mean_ceiling(task), 3),
+            "what": task.skill,
+        })  # fmt: skip
+    return found
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

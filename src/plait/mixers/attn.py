@@ -27,8 +27,8 @@ from plait.arch.attn import AttnOptions
 from plait.errors import UserError
 from plait.mixers.mixer import Mixer, State
 from plait.nn.norm import HeadNorm
+from plait.nn.rotary import Rotary
 from plait.ops.attention import alibi_slopes, attention
-from plait.ops.rotary import rotate
 
 
 class Attention(Mixer):
@@ -39,7 +39,8 @@ class Attention(Mixer):
     def __init__(self, d: int, options: AttnOptions) -> None:
         super().__init__(d, options)
         self.heads, self.groups, self.width = options.heads, int(options.groups()), int(options.head_width(d))
-        self.causal, self.window, self.theta, self.pos = options.causal, options.window, options.theta, options.pos
+        self.causal, self.window, self.pos = options.causal, options.window, options.pos
+        self.rotary = Rotary(self.width, options.theta) if options.pos == "rope" else None
         self.forget = options.forget
         inner = self.heads * self.width
         self.qkv = nn.Linear(d, inner + 2 * self.groups * self.width, bias=options.bias)
@@ -69,7 +70,7 @@ class Attention(Mixer):
         if self.kv_shift is not None:
             k, v = self._drop_padding(k, pad_B), self._drop_padding(v, pad_B)
             k, v = self._shift(x_BTD, k, v, torch.zeros_like(k[:, :1]), torch.zeros_like(v[:, :1]))
-        q, k = self._place(q, k, torch.arange(x_BTD.shape[1], device=x_BTD.device))
+        q, k = self._place(q, k, None)
         return self._combine(x_BTD, self._attend(q, k, v, self._log_forget(x_BTD), pad_B))
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
@@ -169,12 +170,12 @@ class Attention(Mixer):
         k_before, v_before = torch.cat([k_last, k[:, :-1]], dim=1), torch.cat([v_last, v[:, :-1]], dim=1)
         return a_k * k_before + (1 - a_k) * k, a_v * v_before + (1 - a_v) * v
 
-    def _place(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Norm and rotation of queries and keys."""
+    def _place(self, q: Tensor, k: Tensor, positions_BT: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Norm and rotation of queries and keys; they stand at the sequence's start unless told otherwise."""
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        if self.pos == "rope":
-            q, k = rotate(q, positions, self.theta), rotate(k, positions, self.theta)
+        if self.rotary is not None:
+            q, k = self.rotary(q, positions_BT), self.rotary(k, positions_BT)
         return q, k
 
     def _exact_dtype(self) -> torch.dtype:

@@ -18,33 +18,34 @@ from plait.ops.paths import plain_wanted
 from plait.ops.stacked import StackedFunction, cache_blocks
 
 
-def rotate_reference(x_BTHD: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """The definition. `positions` is (T,), or (B, T) when rows stand at different places."""
-    cos, sin = _angles(x_BTHD, positions, theta)
+def rotary_angles(positions: Tensor, width: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """cos and sin of every position and pair as (…, 1, I), ready to broadcast over heads; `positions` of any shape.
+
+    Computed in at least fp32 whatever the dtype they are for: at position 100,000 half precision no longer tells
+    neighbours apart.
+    """
+    half = width // 2
+    exact = torch.promote_types(dtype, torch.float32)
+    index_I = torch.arange(half, device=positions.device, dtype=exact)
+    angles = positions.to(exact)[..., None, None] * theta ** (-index_I / half)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate_reference(x_BTHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The definition. `cos` and `sin` are (T, 1, I), or (B, T, 1, I) when rows stand at different places."""
     first, second = x_BTHD.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-def rotate(x_BTHD: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """The same, fast."""
+def rotate(x_BTHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The same, fast on a CPU. Rows apart occur in generation, where T is short; a GPU's caches need no blocks."""
     H, D = x_BTHD.shape[-2:]
-    if plain_wanted() or positions.dim() > 1:  # rows apart occur in generation, where T is short
-        return rotate_reference(x_BTHD, positions, theta)
-    cos_T1I, sin_T1I = _angles(x_BTHD, positions, theta)
-    cos_TC = torch.cat([cos_T1I, cos_T1I], dim=-1).expand(-1, H, D).flatten(-2)
-    sin_TC = torch.cat([-sin_T1I, sin_T1I], dim=-1).expand(-1, H, D).flatten(-2)
+    if plain_wanted() or cos.dim() > 3 or x_BTHD.is_cuda:
+        return rotate_reference(x_BTHD, cos, sin)
+    cos_TC = torch.cat([cos, cos], dim=-1).expand(-1, H, D).flatten(-2)
+    sin_TC = torch.cat([-sin, sin], dim=-1).expand(-1, H, D).flatten(-2)
     y_MBTC: Tensor = _Rotate.apply(x_BTHD.flatten(-2)[None], cos_TC[None], sin_TC[None], D)[0]
     return y_MBTC[0].view(x_BTHD.shape)
-
-
-def _angles(x_BTHD: Tensor, positions: Tensor, theta: float) -> tuple[Tensor, Tensor]:
-    """cos and sin as (…, T, 1, I). Computed in at least fp32 whatever the dtype of `x`: at position 100,000 half
-    precision no longer tells neighbours apart."""
-    half = x_BTHD.shape[-1] // 2
-    exact = torch.promote_types(x_BTHD.dtype, torch.float32)
-    index_I = torch.arange(half, device=x_BTHD.device, dtype=exact)
-    angles = positions.to(exact)[..., None, None] * theta ** (-index_I / half)
-    return angles.cos().to(x_BTHD.dtype), angles.sin().to(x_BTHD.dtype)
 
 
 class _Rotate(StackedFunction):

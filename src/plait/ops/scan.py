@@ -278,6 +278,10 @@ class _Scan(StackedFunction):
 
     @staticmethod
     def forward(u: Tensor, delta: Tensor, B: Tensor, C: Tensor, A: Tensor, D: Tensor, state: Tensor, L: int) -> Any:
+        if u.is_cuda:
+            from plait.ops.scan_triton import scan_forward  # Triton comes with CUDA builds of torch
+
+            return scan_forward(u, delta, B, C, A, D, state, L)
         u, delta, B, C, A = (x.contiguous() for x in (u, delta, B, C, A))
         (M, batch, T, E), N, work = u.shape, A.shape[1], _Workspace(u)
         y, final_state = torch.empty_like(u), state.new_empty(state.shape)
@@ -314,6 +318,10 @@ class _ScanAdjoint(StackedFunction):
     def forward(*args: Any) -> Any:
         *tensors, grad_y, grad_state, L = args
         u, delta, B, C, A, D, starts = tensors
+        if u.is_cuda:
+            from plait.ops.scan_triton import scan_backward
+
+            return scan_backward(u, delta, B, C, A, D, starts, grad_y, grad_state, L)
         u, delta, B, C, A, grad_y = (x.contiguous() for x in (u, delta, B, C, A, grad_y))
         grads = [torch.empty_like(x) for x in (u, delta, B, C)]
         grad_A, grad_D, grad_start = torch.zeros_like(A), torch.zeros_like(D), torch.empty_like(grad_state)

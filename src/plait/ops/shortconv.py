@@ -99,6 +99,10 @@ class _ShortConv(StackedFunction):
 
     @staticmethod
     def forward(x_MBTC: Tensor, state_MBHC: Tensor, weight_MWC: Tensor, bias_MC: Tensor) -> Any:
+        if x_MBTC.is_cuda:
+            from plait.ops.shortconv_triton import conv_forward  # Triton comes with CUDA builds of torch
+
+            return (conv_forward(x_MBTC, state_MBHC, weight_MWC, bias_MC),)
         (M, B, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
         weight_WM11C = weight_MWC.movedim(1, 0)[:, :, None, None].contiguous()
         y_MBTC = x_MBTC.new_empty(x_MBTC.shape)
@@ -125,6 +129,10 @@ class _ShortConvAdjoint(StackedFunction):
 
     @staticmethod
     def forward(x_MBTC: Tensor, state_MBHC: Tensor, weight_MWC: Tensor, grad_y_MBTC: Tensor) -> Any:
+        if x_MBTC.is_cuda:
+            from plait.ops.shortconv_triton import conv_backward
+
+            return conv_backward(x_MBTC, state_MBHC, weight_MWC, grad_y_MBTC)
         (M, B, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
         weight_WM11C = weight_MWC.movedim(1, 0)[:, :, None, None].contiguous()
         grad_x_MBTC, grad_state_MBHC = x_MBTC.new_empty(x_MBTC.shape), torch.zeros_like(state_MBHC)

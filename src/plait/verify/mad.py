@@ -15,11 +15,6 @@ from plait.verify.fact import FactTable, tally
 facts = FactTable()
 
 facts.not_yet(
-    M01="six task generators",
-    M02="recall baselines",
-    M03="copying, compression, memorization baselines",
-    M04="66 difficulty settings",
-    M05="memorization exposure rates",
     M06="sweep and selection: 396 runs an architecture",
     M07="training preset (Table B.1)",
 )

@@ -1,0 +1,125 @@
+"""How fast a fleet is on a GPU, against the plain eager loop, in one run.
+
+    python benchmarks/fleet.py [--members 6 24] [--steps 200] [--only attn gla] [--out FILE.json]
+
+The probe's models (two blocks of mixer and SwiGLU 512, four Mamba layers; width 128, bf16 autocast) on in-context
+recall's shape, batch 128 × 128 tokens. For each: milliseconds a step of one model in the plain loop (eager, fused
+AdamW), milliseconds a member-step of a fleet, their ratio, and how far the fleet's loss is from the plain loop's after
+20 steps. Needs a CUDA device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+import torch
+
+from plait import __version__
+from plait.arch import architecture
+from plait.model import build
+from plait.train.fleet import Fleet, Member, Plan, Split, _order
+from plait.train.stacked_adamw import decayed_parameters
+
+BODIES = {
+    "attn": "(attn[heads=16] swiglu[inner=512])x2",
+    "hyena": "(hyena swiglu[inner=512])x2",
+    "gla": "(gla[heads=8] swiglu[inner=512])x2",
+    "mamba": "(mamba[state=4,conv_bias=false])x4",
+    "mh-hyena": "(mh-hyena[heads=16] swiglu[inner=512])x2",
+    "moe": "(attn[heads=16] moe[inner=16])x2",
+}
+TOKENS, VOCAB, BATCH, EXAMPLES = 128, 16, 128, 12_800
+
+
+def data(device: str) -> Split:
+    x = torch.randint(VOCAB, (1, EXAMPLES, TOKENS), generator=torch.Generator().manual_seed(0), dtype=torch.int16)
+    return Split(x.to(device), x.roll(-1, dims=2).to(device))
+
+
+def plain_loop(body: str, split: Split, steps: int, device: str) -> tuple[float, float]:
+    """(milliseconds a step, loss after 20 steps) of one model, trained the ordinary way."""
+    member = Member(lr=1e-3, weight_decay=0.1, seed=0)
+    model = build(f"d=128 vocab={VOCAB} | {body}", seed=0, device=device)
+    decayed = decayed_parameters(model)
+    groups = [
+        {"params": [p for n, p in model.named_parameters() if (n in decayed) == wanted], "weight_decay": decay}
+        for wanted, decay in ((True, member.weight_decay), (False, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=member.lr, betas=(0.9, 0.98), fused=True)
+    order = _order(0, 0, EXAMPLES).to(device)
+    early = math.nan
+
+    def step(i: int) -> torch.Tensor:
+        rows = order[(i * BATCH) % EXAMPLES :][:BATCH]
+        for group in optimizer.param_groups:
+            group["lr"] = member.lr * 0.5 * (1 + math.cos(math.pi * i / 10_000))
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model.loss(split.inputs_DNT[0, rows].long(), split.targets_DNT[0, rows].long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for i in range(20):
+        loss = step(i)
+    early = float(loss)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for i in range(steps):
+        step(20 + i)
+    torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - start) / steps, early
+
+
+def fleet(body: str, split: Split, members: int, steps: int, device: str) -> tuple[float, float, float]:
+    """(milliseconds a member-step, seconds to the first step, loss of the first member after 20 steps)."""
+    arch = architecture(f"d=128 vocab={VOCAB} | {body}")
+    small = Split(split.inputs_DNT[:, :128], split.targets_DNT[:, :128])
+    grid = [Member(lr=1e-3, weight_decay=0.1, seed=seed) for seed in range(members)]
+    made = Fleet(arch, grid, Plan(steps=10_000, batch=BATCH), split, small, small, device=device)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    made._train(1)
+    torch.cuda.synchronize()
+    ready = time.perf_counter() - start
+    early = float(made._train(19)[0])
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    made._train(steps)
+    torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - start) / steps / members, ready, early
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, nargs="*", default=[6, 24])
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--only", nargs="*", default=list(BODIES))
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    device = "cuda"
+    torch.set_float32_matmul_precision("high")
+    split, rows = data(device), []
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, plait {__version__}")
+    print(f"{'model':10} {'members':>8} {'plain ms':>9} {'fleet ms':>9} {'ratio':>6} {'compile s':>10} {'loss gap':>9}")
+    for name in asked.only:
+        plain_ms, plain_loss = plain_loop(BODIES[name], split, asked.steps, device)
+        for members in asked.members:
+            ms, ready, loss = fleet(BODIES[name], split, members, asked.steps, device)
+            row = {"model": name, "members": members, "plain_ms": plain_ms, "fleet_ms_a_member_step": ms,
+                   "ratio": plain_ms / ms, "compile_seconds": ready, "loss_gap": abs(loss - plain_loss)}  # fmt: skip
+            rows.append(row)
+            print(f"{name:10} {members:8} {plain_ms:9.2f} {ms:9.3f} {row['ratio']:6.1f} {ready:10.1f} "
+                  f"{row['loss_gap']:9.1e}", flush=True)  # fmt: skip
+    if asked.out:
+        about = {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+                 "plait": __version__, "steps": asked.steps}  # fmt: skip
+        asked.out.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

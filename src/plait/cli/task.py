@@ -1,0 +1,180 @@
+"""`plait task show NAME`: a task's setting, and example sequences with what is scored in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from plait.cli.output import console, count, print_json, table
+
+if TYPE_CHECKING:
+    from plait.tasks import Task, TaskData
+
+group = typer.Typer(no_args_is_help=True, help="Look at the synthetic tasks.")
+
+_SPLITS = ("train", "validation", "test")
+
+
+@group.callback()
+def options() -> None:
+    """Look at the synthetic tasks."""
+
+
+@group.command("show")
+def show(
+    task: Annotated[str, typer.Argument(help="A task (`plait list tasks`) or a file (my_task.py, my_task.py:Class).")],
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="A variable's value, such as length=256; may be repeated.")
+    ] = None,
+    examples: Annotated[int, typer.Option("--count", help="Sequences to print.", min=0, max=100)] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the data.", min=0)] = 0,
+    variant: Annotated[str, typer.Option(help="seed (as the paper describes it) or mad-lab (as its code does).")] = "",
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    tokens: Annotated[int, typer.Option(help="Most tokens of a sequence to print.", min=1)] = 256,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Print example sequences of a task, the scored positions marked."""
+    from plait.errors import UserError, did_you_mean
+    from plait.tasks import load_task, make_data
+
+    if split not in _SPLITS:
+        raise UserError(f"unknown split '{split}'.{did_you_mean(split, _SPLITS)} Known: {', '.join(_SPLITS)}.")
+    settings = _settings(change or [])
+    if variant:
+        settings["variant"] = variant
+    setting = load_task(task).with_settings(settings)
+    data = make_data(setting, seed)
+    if split != "train":
+        _check(data, split, examples)
+    document = describe(data, split, examples)
+    if as_json:
+        print_json(document)
+    else:
+        _print(document, data.task, tokens)
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    from plait.errors import UserError
+
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--set {text} given, but it is written as --set variable=value.")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _check(data: TaskData, split: str, examples: int) -> None:
+    """A task's own solver must agree with its generator; a user's may not."""
+    from plait.errors import UserError
+
+    drawn = data.split(split)
+    for number in range(min(examples, len(drawn))):
+        if not data.task.valid(drawn.inputs_NT[number], drawn.targets_NT[number]):
+            raise UserError(
+                f"{data.task.name}: `answers` does not give the targets of {split} sequence {number} "
+                f"(seed {data.seed}); `generate` and `answers` disagree."
+            )
+
+
+def describe(data: TaskData, split: str, examples: int) -> dict[str, Any]:
+    """Everything `show` knows, as plain data."""
+    task, shown = data.task, data.split(split)
+    return {
+        "task": task.name,
+        "skill": task.skill,
+        "settings": task.settings(),
+        "label": task.label,
+        "key": task.key(),
+        "model": task.model_kind,
+        "model_vocab": task.model_vocab,
+        "input_length": task.input_length,
+        "tokens": {kind: [task.ids(kind).start, task.ids(kind).stop - 1] for kind in task.layout},
+        "grid": [setting.label for setting in type(task)().grid()],
+        "seed": data.seed,
+        "sequences": {name: len(data.split(name)) for name in _SPLITS},
+        "scored_per_sequence": {name: data.split(name).scored / len(data.split(name)) for name in _SPLITS},
+        "ceiling": data.ceiling,
+        "split": split,
+        "examples": [
+            {"inputs": shown.inputs_NT[number].tolist(), "targets": shown.targets_NT[number].tolist()}
+            for number in range(min(examples, len(shown)))
+        ],
+    }
+
+
+def _print(shown: dict[str, Any], task: Task, tokens: int) -> None:
+    out = console()
+    out.print(f"[bold]{shown['task']}[/]  {shown['skill']}")
+    out.print(f"{shown['label']}, hash {shown['key']}, seed {shown['seed']}", style="dim")
+    out.print()
+    made = table(**{"": "left", " ": "left"})
+    made.show_header = False
+    made.add_row("setting", ", ".join(f"{name} {value}" for name, value in shown["settings"].items()))
+    made.add_row("model", f"{shown['model']}, {shown['model_vocab']} token ids, {shown['input_length']} tokens read")
+    sizes = (f"{name} {count(size)}" for name, size in shown["sequences"].items())
+    made.add_row("sequences", ", ".join(sizes))
+    scored = (f"{name} {number:.4g}" for name, number in shown["scored_per_sequence"].items())
+    made.add_row("scored in each", ", ".join(scored))
+    made.add_row("ceiling", f"{shown['ceiling']:.3f}  the best accuracy to be had on the test sequences")
+    made.add_row("grid", f"{len(shown['grid'])} settings")
+    out.print(made)
+    for number, example in enumerate(shown["examples"]):
+        out.print(f"\n[bold]{shown['split']} sequence {number}[/]")
+        for line in _lines(task, example, tokens, out.width):
+            out.print(line, no_wrap=True)
+        if len(example["inputs"]) > tokens:
+            out.print(f"… {len(example['inputs']) - tokens} more tokens (--tokens)", style="dim")
+    out.print()
+    out.print(_legend(task))
+
+
+_COLOURS = {
+    "key": "cyan", "value": "green", "noise": "bright_black", "blank": "bright_black", "pad": "bright_black",
+    "insert": "magenta", "copy": "magenta", "compress": "magenta", "token": "yellow",
+}  # fmt: skip
+#: Kinds of which there is one token, by a sign; the others by their first letter and a number.
+_SIGNS = {"blank": "·", "pad": "_", "insert": "?", "copy": "!", "compress": "c"}
+
+
+def _label(task: Task, token: int) -> tuple[str, str]:
+    kind = task.describe_token(token)
+    sign = _SIGNS.get(kind) if task.layout[kind] == 1 else None
+    return sign or f"{kind[0]}{token - task.ids(kind).start}", _COLOURS.get(kind, "white")
+
+
+def _lines(task: Task, example: dict[str, list[int]], tokens: int, width: int) -> list[Any]:
+    """Two lines for as many tokens as fit: what is read, and below it what is asked for."""
+    from rich.text import Text
+
+    from plait.tasks import IGNORE
+
+    pairs = list(zip(example["inputs"], example["targets"], strict=True))[:tokens]
+    labels = [(_label(task, token), _label(task, target) if target != IGNORE else None) for token, target in pairs]
+    cell = 1 + max(len(text) for label in labels for text, _ in filter(None, label))
+    fit = max(1, (width - 6) // cell)
+    lines = []
+    for start in range(0, len(labels), fit):
+        read, asked = Text("read  ", style="dim"), Text("asked ", style="dim")
+        for (text, colour), target in labels[start : start + fit]:
+            read.append(text, style=f"not dim {colour}{' bold underline' if target else ''}")
+            read.append(" " * (cell - len(text)))
+            asked.append(target[0] if target else "", style=f"not dim bold {target[1]}" if target else "")
+            asked.append(" " * (cell - len(target[0]) if target else cell))
+        lines += [read, asked] if asked.plain.strip() != "asked" else [read]
+    return lines
+
+
+def _legend(task: Task) -> Any:
+    from rich.text import Text
+
+    text = Text()
+    for kind in task.layout:
+        ids = task.ids(kind)
+        first, colour = _label(task, ids.start)
+        text.append(first if len(ids) == 1 else f"{first}…{_label(task, ids.stop - 1)[0]}", style=colour)
+        text.append(f" {kind}, id {ids.start}" if len(ids) == 1 else f" {kind}, ids {ids.start}–{ids.stop - 1}")
+        text.append("   ")
+    return text

@@ -1,0 +1,140 @@
+"""The selective scan on a GPU: one program a sequence and block of channels walks through time, the state in registers.
+
+The forward pass keeps the state at the start of every chunk; the backward pass goes through the chunks from last to
+first, recomputes a chunk's states into a small scratch and runs the adjoint recurrence over them. Compared with the
+two-level form of `plait.ops.scan` it reads every input once. `plait.ops.scan` says what is computed.
+
+Letters: S sequences (models × batch), T time, E channels, N state per channel, G chunks of L steps, X channel blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 64  # channels a program holds; with N = 16 its state is 1024 numbers, eight a thread
+
+
+@triton.jit
+def _forward(
+    u, delta, B, C, A, D, state, y, final, starts, T, E, batch,
+    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    s = tl.program_id(0).to(tl.int64)
+    e = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    n = tl.arange(0, WIDE)
+    in_e, in_n = e < E, n < N
+    inside = in_n[:, None] & in_e[None, :]
+    ne = n[:, None] * E + e[None, :]
+    a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
+    d = tl.load(D + (s // batch) * E + e, mask=in_e, other=0.0)
+    h = tl.load(state + s * N * E + ne, mask=inside, other=0.0)
+    for t in range(T):
+        if t % L == 0:
+            tl.store(starts + (s * (T // L) + t // L) * N * E + ne, h, mask=inside)
+        at = s * T + t
+        ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
+        dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
+        bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
+        ct = tl.load(C + at * N + n, mask=in_n, other=0.0)
+        h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
+        tl.store(y + at * E + e, tl.sum(h * ct[:, None], axis=0) + d * ut, mask=in_e)
+    tl.store(final + s * N * E + ne, h, mask=inside)
+
+
+@triton.jit
+def _backward(
+    u, delta, B, C, A, D, starts, grad_y, grad_final, scratch,
+    grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D, grad_state, T, E, batch, blocks,
+    L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    s, x = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    e = x * BLOCK + tl.arange(0, BLOCK)
+    n = tl.arange(0, WIDE)
+    in_e, in_n = e < E, n < N
+    inside = in_n[:, None] & in_e[None, :]
+    ne = n[:, None] * E + e[None, :]
+    a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
+    d = tl.load(D + (s // batch) * E + e, mask=in_e, other=0.0)
+    p = tl.load(grad_final + s * N * E + ne, mask=inside, other=0.0)
+    sum_A = tl.zeros_like(p)
+    sum_D = tl.zeros_like(d)
+    chunks = T // L
+    for back in range(chunks):
+        g = chunks - 1 - back
+        h = tl.load(starts + (s * chunks + g) * N * E + ne, mask=inside, other=0.0)
+        for i in range(L):  # the states before each step, once more
+            tl.store(scratch + (s * L + i) * N * E + ne, h, mask=inside)
+            at = s * T + g * L + i
+            ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
+            dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
+            bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
+            h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * bt[:, None]
+        tl.debug_barrier()
+        for j in range(L):
+            i = L - 1 - j
+            at = s * T + g * L + i
+            ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
+            dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
+            bt = tl.load(B + at * N + n, mask=in_n, other=0.0)
+            ct = tl.load(C + at * N + n, mask=in_n, other=0.0)
+            gy = tl.load(grad_y + at * E + e, mask=in_e, other=0.0)
+            before = tl.load(scratch + (s * L + i) * N * E + ne, mask=inside, other=0.0)
+            p += gy[None, :] * ct[:, None]  # dL/dh_t
+            tl.store(grad_B + (at * blocks + x) * N + n, tl.sum(p * (dt * ut)[None, :], axis=1), mask=in_n)
+            tl.store(grad_C + (at * blocks + x) * N + n, tl.sum(h * gy[None, :], axis=1), mask=in_n)
+            grad_source = tl.sum(p * bt[:, None], axis=0)
+            p = tl.exp(dt[None, :] * a) * p
+            product = p * before  # dL/d(Δ_t A)
+            sum_A += product * dt[None, :]
+            sum_D += gy * ut
+            tl.store(grad_delta + at * E + e, tl.sum(product * a, axis=0) + grad_source * ut, mask=in_e)
+            tl.store(grad_u + at * E + e, grad_source * dt + gy * d, mask=in_e)
+            h = before
+        tl.debug_barrier()
+    tl.store(grad_A + s * N * E + ne, sum_A, mask=inside)
+    tl.store(grad_D + s * E + e, sum_D, mask=in_e)
+    tl.store(grad_state + s * N * E + ne, p, mask=inside)
+
+
+def scan_forward(
+    u_MBTE: Tensor, delta: Tensor, B: Tensor, C: Tensor, A_MNE: Tensor, D: Tensor, state: Tensor, L: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, final state, state at the start of every chunk), as `plait.ops.scan._Scan` returns them."""
+    (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
+    y, final = torch.empty_like(u_MBTE), torch.empty_like(state)
+    starts = state.new_empty(M, batch, T // L, N, E)
+    inputs = [x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, state)]
+    _forward[_grid(M * batch, E)](*inputs, y, final, starts, T, E, batch, **_sizes(L, N))
+    return y, final, starts
+
+
+def scan_backward(
+    u_MBTE: Tensor, delta: Tensor, B: Tensor, C: Tensor, A_MNE: Tensor, D: Tensor, starts: Tensor, grad_y: Tensor,
+    grad_final: Tensor, L: int,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Gradients of u, Δ, B, C, A, D and the first state."""
+    (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
+    grid = _grid(M * batch, E)
+    blocks = grid[1]
+    inputs = [x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, starts, grad_y, grad_final)]
+    grad_u, grad_delta = torch.empty_like(u_MBTE), torch.empty_like(u_MBTE)
+    # Sums over channels or over the batch cross programs: each writes its own part.
+    grad_B, grad_C = (u_MBTE.new_empty(M, batch, T, blocks, N) for _ in range(2))
+    grad_A, grad_D = u_MBTE.new_empty(M, batch, N, E), u_MBTE.new_empty(M, batch, E)
+    grad_state, scratch = torch.empty_like(grad_A), u_MBTE.new_empty(M * batch, L, N, E)
+    outputs = (grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D, grad_state)
+    _backward[grid](*inputs, scratch, *outputs, T, E, batch, blocks, **_sizes(L, N))
+    return grad_u, grad_delta, grad_B.sum(3), grad_C.sum(3), grad_A.sum(1), grad_D.sum(1), grad_state
+
+
+def _grid(sequences: int, channels: int) -> tuple[int, int]:
+    return sequences, triton.cdiv(channels, BLOCK)
+
+
+def _sizes(L: int, N: int) -> dict[str, Any]:
+    return {"L": L, "N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": BLOCK, "num_warps": 4}

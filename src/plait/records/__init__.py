@@ -1,0 +1,10 @@
+"""What a result is, and the store that keeps it: SQLite by default, PostgreSQL by URL."""
+
+from __future__ import annotations
+
+from plait.records.about import about, code_hash
+from plait.records.export import export
+from plait.records.record import Record, record_key
+from plait.records.store import Store, open_store
+
+__all__ = ["Record", "Store", "about", "code_hash", "export", "open_store", "record_key"]

@@ -1,0 +1,112 @@
+"""From a URL to a connection, and from a database's complaint to a sentence that helps.
+
+SQLite runs with a write-ahead log: readers and one writer work at once, and a process killed at any moment leaves the
+file as the last commit left it. `synchronous=FULL` holds even when the power fails; its price is one fsync a commit,
+which is little beside the seconds of work that a record stands for.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError
+
+from plait.errors import UserError
+
+DEFAULT = "sqlite:///runs/plait.db"
+VARIABLE = "PLAIT_STORE"
+BUSY_SECONDS = 60  # how long a writer waits for the others
+POSTGRES = "postgresql+psycopg"
+DRIVERS = {"sqlite": "sqlite", "postgresql": POSTGRES, "postgres": POSTGRES, POSTGRES: POSTGRES}
+
+#: Whether an insert took place is told by its number of rows, which SQLAlchemy drops unless asked to keep it.
+COUNTED = {"preserve_rowcount": True}
+
+#: What SQLite says, and what to do about it. PostgreSQL's own messages say enough.
+REMEDIES = {
+    "disk is full": "Nothing stored so far is lost: free some space and run again.",
+    "not a database": "It is damaged, or no database. It was left as it is: move it away, or choose another store.",
+    "malformed": "It is damaged. It was left as it is: put a backup in its place, or move it away and begin a new one.",
+    "locked": f"Another process has kept it locked for {BUSY_SECONDS} seconds. Nothing is lost: run again.",
+    "readonly": "Even a reader keeps a log beside it: copy the store, or change the permissions of file and folder.",
+    "unable to open": "Is it a file, and may it and its folder be read and written?",
+    "disk I/O": "The disk may be full or failing. Nothing stored so far is lost.",
+}  # fmt: skip
+
+
+def resolve(url: str | None) -> URL:
+    """The store that is meant: the one given, else $PLAIT_STORE, else a file below the working folder."""
+    text = url or os.environ.get(VARIABLE) or DEFAULT
+    allowed = f"A store is {DEFAULT} (a file) or postgresql://user@host/database."
+    try:
+        parsed = make_url(text)
+    except ArgumentError:
+        # A password may stand in what is no URL, so it is repeated only where it looks like a file's name.
+        given = f" Did you mean sqlite:///{text}?" if "@" not in text else ""
+        raise UserError(f"this is no store's URL.{given} {allowed}") from None
+    if parsed.drivername not in DRIVERS:
+        raise UserError(f"no store speaks '{parsed.drivername}'. {allowed}")
+    parsed = parsed.set(drivername=DRIVERS[parsed.drivername])
+    if parsed.drivername != "sqlite":
+        return parsed
+    if parsed.database in (None, "", ":memory:"):
+        raise UserError(f"'{text}' names no file. {allowed}")
+    # Absolute, so that a later change of the working folder does not begin a second store.
+    return parsed.set(database=os.path.abspath(os.path.expanduser(str(parsed.database))))
+
+
+def file_of(url: URL) -> Path | None:
+    """SQLite's file; None for a server."""
+    return Path(str(url.database)) if url.drivername == "sqlite" else None
+
+
+def is_missing(path: Path) -> bool:
+    """Whether nothing is there. Where we may not look, something may be: the database says what is wrong with it."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def display_name(url: URL) -> str:
+    """For messages: the file relative to here where it is below, or the URL without its password."""
+    path = file_of(url)
+    return os.path.relpath(path) if path and path.is_relative_to(Path.cwd()) else str(path or url)
+
+
+def make_engine(url: URL) -> Engine:
+    """An engine that connects on first use."""
+    if url.drivername == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS}, execution_options=COUNTED)
+        event.listen(engine, "connect", _durable)
+        return engine
+    try:
+        # An idle connection may be gone by the time a long computation ends: try it before use.
+        return create_engine(url, pool_pre_ping=True, execution_options=COUNTED)
+    except ModuleNotFoundError as missing:
+        raise UserError(f"PostgreSQL needs {missing.name}: pip install 'plait[cluster]'.") from None
+
+
+def _durable(connection: sqlite3.Connection, _: Any) -> None:
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+@contextmanager
+def explained(url: URL) -> Iterator[None]:
+    """What the database complains about becomes a UserError; the original hangs on it as its cause."""
+    try:
+        yield
+    except (DatabaseError, sqlite3.Error) as wrong:
+        lines = str(wrong.orig if isinstance(wrong, DatabaseError) else wrong).strip().splitlines()
+        reason = lines[0] if lines else type(wrong).__name__
+        remedy = next((remedy for sign, remedy in REMEDIES.items() if sign in reason), "")
+        raise UserError(f"the store {display_name(url)} cannot be used: {reason}. {remedy}".rstrip()) from wrong

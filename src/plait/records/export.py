@@ -1,0 +1,99 @@
+"""Records as one file for other programs: CSV and Parquet with a column a field, JSON as they are."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from plait.errors import UserError, did_you_mean
+from plait.records.fields import flat
+from plait.records.record import Record
+
+
+def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> int:
+    """Write the records; how many there were. The file appears when it is complete, or not at all."""
+    if path.suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise UserError(f"cannot export to '{path.name}'.{did_you_mean(path.suffix, FORMATS)} Known endings: {known}.")
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already; overwrite it with --force, or choose another name.")
+    documents = [record.document() for record in records]
+    try:
+        _replace(path, lambda unfinished: FORMATS[path.suffix](documents, unfinished))
+    except OSError as wrong:
+        raise UserError(f"cannot write {path}: {wrong.strerror or wrong}.") from None
+    return len(documents)
+
+
+def _replace(path: Path, write: Callable[[Path], None]) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        write(Path(name))
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)  # mkstemp's files are for their owner alone
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _write_json(documents: list[dict[str, Any]], path: Path) -> None:
+    path.write_text(json.dumps(documents, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_csv(documents: list[dict[str, Any]], path: Path) -> None:
+    rows = [flat(document) for document in documents]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _columns(rows), restval="")
+        writer.writeheader()
+        writer.writerows({name: _plain(value) for name, value in row.items()} for row in rows)
+
+
+def _write_parquet(documents: list[dict[str, Any]], path: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise UserError("Parquet needs pyarrow: pip install 'plait[parquet]'. CSV and JSON need nothing.") from None
+    rows = [flat(document) for document in documents]
+    columns = {}
+    for name in _columns(rows):
+        values = [_list_or_plain(row.get(name)) for row in rows]
+        try:
+            columns[name] = pyarrow.array(values)
+        except (pyarrow.ArrowException, OverflowError):  # values of several types: a column has one
+            columns[name] = pyarrow.array([None if value is None else json.dumps(value) for value in values])
+    parquet.write_table(pyarrow.table(columns), path)
+
+
+FORMATS: dict[str, Callable[[list[dict[str, Any]], Path], None]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+    ".json": _write_json,
+}
+
+
+def _columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every name that occurs, in the order config, result, about and then of first sight."""
+    seen = dict.fromkeys(name for row in rows for name in row)
+    parts = ("key", "kind", "config", "result", "about")
+    return sorted(seen, key=lambda name: parts.index(name.partition(".")[0]))
+
+
+def _plain(value: Any) -> Any:
+    """A cell: true, false and lists as JSON writes them."""
+    return json.dumps(value) if isinstance(value, (bool, list, dict)) else value
+
+
+def _list_or_plain(value: Any) -> Any:
+    """Parquet has lists of its own, but nothing for an empty dict."""
+    if isinstance(value, list) and not any(isinstance(inner, (list, dict)) for inner in value):
+        return value
+    return json.dumps(value) if isinstance(value, (list, dict)) else value

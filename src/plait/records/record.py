@@ -1,0 +1,79 @@
+"""A result that explains itself, and the key under which it is found again.
+
+The key is the hash of everything that decides the result: what was asked for, fully resolved, and the version of the
+protocol that answers. The protocol version is a small integer in the config that the producer raises by hand when its
+results change meaning. What merely surrounds a result (source code, library versions, hardware) is written down in
+`about` and stays out of the key: in the key it would make every edit of a comment, every new library and every other
+machine compute everything again, and a shared store could not be shared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from plait.errors import UserError
+
+PROTOCOL = "protocol"  # the field of every config that holds the producer's protocol version
+
+
+@dataclass(frozen=True)
+class Record:
+    key: str  # record_key(kind, config)
+    kind: str  # what produced it, such as "probe"
+    config: dict[str, Any]  # all that decides the result, resolved
+    result: dict[str, Any]  # plain JSON: numbers, curves
+    about: dict[str, Any]  # what surrounded it: see `about`
+
+    @classmethod
+    def of(cls, kind: str, config: dict[str, Any], result: dict[str, Any], about: dict[str, Any]) -> Record:
+        """A new record, under the key that its kind and config give it."""
+        return cls(record_key(kind, config), kind, config, result, about)
+
+    def document(self) -> dict[str, Any]:
+        """As one JSON document."""
+        return {"key": self.key, "kind": self.kind, "config": self.config, "result": self.result, "about": self.about}
+
+
+def record_key(kind: str, config: dict[str, Any]) -> str:
+    """32 hex digits that stand for this kind of result of this config, whatever the order of its fields."""
+    if not kind:
+        raise UserError("a record needs a kind, such as 'probe'.")
+    protocol = config.get(PROTOCOL)
+    if not isinstance(protocol, int) or isinstance(protocol, bool):
+        raise UserError(
+            f"the config of a '{kind}' record needs the whole number '{PROTOCOL}', the version of what produces it; "
+            f"found {protocol!r}."
+        )
+    text = f"{kind}\n{json_text(config, 'config', canonical=True)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def json_text(value: Any, name: str, canonical: bool = False) -> str:
+    """`value` as compact JSON in ASCII; floats as Python's repr, which gives the same float back.
+
+    What JSON would silently change (tuples, keys that are no strings) or cannot hold (NaN, infinities) is refused;
+    messages call the value `name`. In canonical form fields are sorted.
+    """
+    _check(value, name)
+    return json.dumps(value, sort_keys=canonical, separators=(",", ":"), allow_nan=False)
+
+
+def _check(value: Any, name: str) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise UserError(f"{name} has the field {key!r}; a field's name is a string.")
+            _check(inner, f"{name}.{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _check(inner, f"{name}.{index}")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise UserError(f"{name} is {value}, which JSON cannot hold; store null, or say in words what happened.")
+    elif value is not None and not isinstance(value, (str, int)):
+        allowed = "a string, a number, true, false, null, a list or a dict"
+        raise UserError(f"{name} is a {type(value).__name__}; it should be {allowed}.")

@@ -1,0 +1,235 @@
+"""The store: records by key, found again by anyone, written by many at once; and claims, so that many share work.
+
+    with open_store() as store:
+        for key in keys:
+            if store.claim(key, owner, ttl=60):
+                store.put(compute(key))
+
+Nothing is created before the first write: reading a store that is not there finds nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, extract, func, literal, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from plait.errors import UserError
+from plait.records import schema
+from plait.records.database import display_name, explained, file_of, is_missing, make_engine, resolve
+from plait.records.fields import matches
+from plait.records.record import Record, json_text, record_key
+from plait.records.schema import claims, records
+
+AT_ONCE = 500  # keys in one statement; SQLite has a limit
+
+
+def open_store(url: str | None = None) -> Store:
+    """The store at `url`, else at $PLAIT_STORE, else `runs/plait.db` below the working folder."""
+    return Store(url)
+
+
+class Store:
+    """Safe to use from several threads, and after a fork. Another process opens its own with the same `url`."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self._url = resolve(url)
+        self._engine = make_engine(self._url)
+        self._process = os.getpid()
+        self._created = False
+        # The two dialects spell "insert unless it is there" alike, but not with the common insert.
+        self._insert = sqlite.insert if self._url.drivername == "sqlite" else postgresql.insert
+
+    @property
+    def url(self) -> str:
+        """Opens the same store in another process. It holds the password, if there is one: not for display."""
+        return self._url.render_as_string(hide_password=False)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return display_name(self._url)
+
+    # ---- records
+
+    def get(self, key: str) -> Record | None:
+        found = self._rows(select(*_RECORD).where(records.c.key == key))
+        return _record(found[0]) if found else None
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        """Those of the keys that are in the store."""
+        asked = select(records.c.key)
+        return {row.key for some in _batches(keys) for row in self._rows(asked.where(records.c.key.in_(some)))}
+
+    def put(self, record: Record) -> bool:
+        """Store it for good and end any claim on its key. The first writer wins: False if the key was there already.
+
+        When this returns, the record survives whatever happens to the process or the machine.
+        """
+        if record.key != record_key(record.kind, record.config):
+            raise UserError(f"{record.key} is not the key of the record's kind and config; make it with Record.of.")
+        row = {
+            "key": record.key,
+            "kind": record.kind,
+            "config": json_text(record.config, "config", canonical=True),
+            "result": json_text(record.result, "result"),
+            "about": json_text(record.about, "about"),
+        }
+        with self._writing() as connection:
+            done = connection.execute(self._insert(records).inline().values(row).on_conflict_do_nothing())
+            connection.execute(delete(claims).where(claims.c.key == record.key))
+        return done.rowcount == 1
+
+    def find(
+        self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None
+    ) -> list[Record]:
+        """The newest records first, of one kind or of all, whose config has these values.
+
+        Inner fields are named with dots: `{"task.name": "compression"}`. A string also matches the number, boolean or
+        null that it spells, so that text from a command line can be handed on.
+        """
+        asked = select(records.c.id, records.c.config).order_by(records.c.id.desc())
+        if kind is not None:
+            asked = asked.where(records.c.kind == kind)
+        if not where:
+            ids = [row.id for row in self._rows(asked.with_only_columns(records.c.id).limit(limit))]
+        else:
+            fitting = (row.id for row in self._rows(asked) if matches(json.loads(row.config), where))
+            ids = list(islice(fitting, limit))
+        return [
+            _record(row)
+            for some in _batches(ids)
+            for row in self._rows(select(*_RECORD).where(records.c.id.in_(some)).order_by(records.c.id.desc()))
+        ]
+
+    def delete(self, keys: Iterable[str]) -> int:
+        """How many of them there were."""
+        with self._writing() as connection:
+            return sum(
+                connection.execute(delete(records).where(records.c.key.in_(some))).rowcount for some in _batches(keys)
+            )
+
+    def kinds(self) -> dict[str, int]:
+        """How many records there are of each kind."""
+        asked = select(records.c.kind, func.count().label("number")).group_by(records.c.kind).order_by(records.c.kind)
+        return {row.kind: row.number for row in self._rows(asked)}
+
+    def count(self) -> int:
+        return sum(self.kinds().values())
+
+    def full_key(self, start: str) -> str:
+        """The one key that begins so."""
+        found = self._rows(select(records.c.key).where(records.c.key.startswith(start, autoescape=True)).limit(3))
+        if len(found) == 1:
+            return str(found[0].key)
+        if not found:
+            raise UserError(f"no record in {self.name} has a key that begins with '{start}'; see `plait runs list`.")
+        some = ", ".join(row.key[: len(start) + 4] + "…" for row in found)
+        raise UserError(f"more than one key begins with '{start}' ({some}); give more of it.")
+
+    # ---- claims: who computes what
+
+    def claim(self, key: str, owner: str, ttl: float) -> bool:
+        """Whether `owner` may compute `key` now: no record is there, and no one else holds an unexpired claim.
+
+        The claim expires after `ttl` seconds unless `heartbeat` renews it, so the work of a dead process is taken over.
+        """
+        now = self._now()
+        wanted = self._insert(claims).values(key=key, owner=owner, expires=now + ttl)
+        taken = wanted.on_conflict_do_update(
+            index_elements=[claims.c.key],
+            set_={"owner": wanted.excluded.owner, "expires": wanted.excluded.expires},
+            where=or_(claims.c.expires <= now, claims.c.owner == owner),
+        )
+        with self._writing() as connection:
+            if connection.execute(taken).rowcount != 1:
+                return False
+            # Looked up only now that the claim is ours: whoever held it before has put its record by now, if ever.
+            if connection.execute(select(records.c.id).where(records.c.key == key)).first() is None:
+                return True
+            connection.execute(delete(claims).where(claims.c.key == key))
+            return False
+
+    def heartbeat(self, owner: str, ttl: float) -> set[str]:
+        """Renew all claims of `owner`: the keys it still holds. What is missing was taken over, released or put."""
+        with self._writing() as connection:
+            connection.execute(update(claims).where(claims.c.owner == owner).values(expires=self._now() + ttl))
+            return set(connection.scalars(select(claims.c.key).where(claims.c.owner == owner)))
+
+    def release(self, key: str, owner: str) -> None:
+        """Give a claim up without a record; nothing happens where someone else holds it by now."""
+        with self._writing() as connection:
+            connection.execute(delete(claims).where(claims.c.key == key, claims.c.owner == owner))
+
+    def _now(self) -> ColumnElement[Any]:
+        # Machines that share a server go by its clock: theirs differ. A file's users share one clock anyway.
+        if self._url.drivername == "sqlite":
+            return literal(time.time())
+        return extract("epoch", func.clock_timestamp())
+
+    # ---- connections
+
+    def _rows(self, asked: Select[Any]) -> Sequence[Row[Any]]:
+        path = file_of(self._url)
+        if path is not None and is_missing(path):  # connecting would create it
+            return []
+        with self._connected() as connection:
+            if not self._created:
+                self._created = schema.is_there(connection, self.name)
+            return connection.execute(asked).all() if self._created else []
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """One transaction: all of it is stored at the end, or nothing."""
+        if not self._created:
+            self._create()
+        with self._connected() as connection, connection.begin():
+            yield connection
+
+    def _create(self) -> None:
+        path = file_of(self._url)
+        if path is not None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as wrong:
+                raise UserError(f"cannot make the folder of the store {self.name}: {wrong.strerror}.") from None
+        with self._connected() as connection:
+            schema.create(connection, self.name)
+        self._created = True
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        if self._process != os.getpid():  # after a fork the connections belong to the parent
+            self._engine.dispose(close=False)
+            self._process = os.getpid()
+        with explained(self._url), self._engine.connect() as connection:
+            yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_RECORD = (records.c.key, records.c.kind, records.c.config, records.c.result, records.c.about)
+
+
+def _record(row: Row[Any]) -> Record:
+    return Record(row.key, row.kind, json.loads(row.config), json.loads(row.result), json.loads(row.about))
+
+
+def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
+    rest = iter(items)
+    while batch := list(islice(rest, AT_ONCE)):
+        yield batch

@@ -1,0 +1,89 @@
+"""The data of one task setting and seed: training, validation and test sequences.
+
+Each split has streams of its own, named after the setting, the seed and the split, and is drawn in blocks with a
+stream each: the first hundred sequences are the same whether a hundred or a million are drawn, by one process or by
+many. No validation sequence occurs in training and no test sequence in either; the few that do are drawn again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from plait.errors import UserError
+from plait.tasks.streams import stream
+from plait.tasks.task import Examples, Task
+
+EVALUATION = 1280  # sequences of the validation and of the test split (Table B.1)
+BLOCK = 512  # sequences drawn from one stream
+REDRAWS = 100  # rounds, before the setting is said to have too few different sequences
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """Everything a model is trained, selected and scored on."""
+
+    task: Task
+    seed: int
+    train: Examples
+    validation: Examples
+    test: Examples
+    ceiling: float  # the best accuracy on `test` that can be expected of any model trained on `train`
+
+    def split(self, name: str) -> Examples:
+        found: Examples = {"train": self.train, "validation": self.validation, "test": self.test}[name]
+        return found
+
+
+def make_data(task: Task, seed: int, *, evaluation: int = EVALUATION) -> TaskData:
+    """Draw a task's data; the same for the same setting, seed and size."""
+    if evaluation < 1:
+        raise UserError(f"evaluation={evaluation} given, but at least one sequence is needed.")
+    task = task.seeded(seed)
+    train = draw(task, seed, "train", task.train_size)
+    validation = unseen(task, seed, "validation", evaluation, [train])
+    test = unseen(task, seed, "test", evaluation, [train, validation])
+    return TaskData(task, seed, train, validation, test, task.ceiling(train, test))
+
+
+def draw(task: Task, seed: int, split: str, count: int) -> Examples:
+    """The first `count` sequences of a split."""
+    training = split == "train"
+    blocks = [
+        task.generate(stream(task.as_dict(), seed, split, block), BLOCK, training=training)
+        for block in range(-(-count // BLOCK))
+    ]
+    inputs_NT, targets_NT = (
+        np.concatenate([getattr(block, name) for block in blocks])[:count] for name in ("inputs_NT", "targets_NT")
+    )
+    return Examples(inputs_NT, targets_NT)
+
+
+def unseen(task: Task, seed: int, split: str, count: int, others: list[Examples]) -> Examples:
+    """A split of which no sequence occurs in the others."""
+    seen = np.unique(np.concatenate([_rows(other) for other in others]))
+    found = draw(task, seed, split, count)
+    for attempt in range(REDRAWS):
+        again = np.flatnonzero(np.isin(_rows(found), seen))
+        if not len(again):
+            return found
+        fresh = task.generate(stream(task.as_dict(), seed, split, "again", attempt), len(again), training=False)
+        found.inputs_NT[again], found.targets_NT[again] = fresh.inputs_NT, fresh.targets_NT
+    raise UserError(
+        f"{task.name} ({task.label}) has too few different sequences: after {REDRAWS} tries {len(again)} of "
+        f"{count} {split} sequences still occur in training. Raise length or vocab, or lower train_size."
+    )
+
+
+def mean_ceiling(task: Task, seed: int = 0) -> float:
+    """The best mean accuracy over the task's grid."""
+    if task.always_answerable:
+        return 1.0
+    return float(np.mean([make_data(setting, seed).ceiling for setting in task.grid()]))
+
+
+def _rows(examples: Examples) -> np.ndarray:
+    """Each input sequence as one comparable item."""
+    inputs_NT = np.ascontiguousarray(examples.inputs_NT)
+    return inputs_NT.view(np.dtype((np.void, inputs_NT.dtype.itemsize * inputs_NT.shape[1]))).ravel()

@@ -1,0 +1,16 @@
+"""Named streams of random numbers: the name alone decides what comes, whoever draws, in whatever order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+
+def stream(*name: Any) -> np.random.Generator:
+    """The stream called this. The parts of a name are plain data."""
+    words = json.dumps(name, sort_keys=True).encode()
+    entropy = int.from_bytes(hashlib.sha256(words).digest(), "big")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))

@@ -1,0 +1,58 @@
+"""The table of tasks: name → where it is defined. Adding a task adds one line here; a user's own is one file."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from plait.errors import UserError, did_you_mean
+from plait.tasks.task import Task
+from plait.userfile import class_from_file, split_path
+
+TASKS: dict[str, str] = {
+    "in-context-recall": "plait.tasks.recall:InContextRecall",
+    "fuzzy-in-context-recall": "plait.tasks.fuzzy:FuzzyInContextRecall",
+    "noisy-in-context-recall": "plait.tasks.noisy:NoisyInContextRecall",
+    "selective-copying": "plait.tasks.copying:SelectiveCopying",
+    "compression": "plait.tasks.compression:Compression",
+    "memorization": "plait.tasks.memorization:Memorization",
+}
+
+
+def names() -> list[str]:
+    return list(TASKS)
+
+
+def load(name: str) -> type[Task]:
+    """The class of a task the table knows."""
+    if name not in TASKS:
+        raise UserError(f"unknown task '{name}'.{did_you_mean(name, TASKS)} Known: {', '.join(TASKS)}, or a .py file.")
+    module, _, attribute = TASKS[name].partition(":")
+    found: type[Task] = getattr(import_module(module), attribute)
+    return found
+
+
+def baseline(name: str) -> Task:
+    """A task at its baseline setting."""
+    return load(name)()
+
+
+def load_task(given: str) -> Task:
+    """The baseline of a task of the table, or of a user's: `my_task.py`, `my_task.py:Class`."""
+    file = split_path(given)
+    if file is None:
+        return baseline(given)
+    path, attribute = file
+    found = class_from_file(path, Task, attribute)  # type: ignore[type-abstract]
+    missing = ", ".join(sorted(found.__abstractmethods__))
+    if missing:
+        raise UserError(f"{path}: {found.__name__} does not define {missing}.")
+    if not isinstance(getattr(found, "name", None), str):
+        raise UserError(f"{path}: {found.__name__} has no `name`; add it as a class attribute.")
+    if found.name in TASKS:
+        raise UserError(f"{path}: the name '{found.name}' is taken by a built-in task; choose another.")
+    try:
+        return found()
+    except UserError:
+        raise
+    except Exception as wrong:
+        raise UserError(f"{path}: {found.__name__}() fails: {type(wrong).__name__}: {wrong}") from wrong

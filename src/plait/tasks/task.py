@@ -1,0 +1,182 @@
+"""What a task is: a setting of difficulty, and sequences drawn under it.
+
+A task is a frozen dataclass. Its fields are the difficulty variables, its defaults the baseline, and `steps` the
+values each variable takes when it alone is made harder (Poli et al. 2024, arXiv:2403.17844, App. B.1 and B.2).
+
+Two variants of each task exist: "seed" follows the paper's text, "mad-lab" the code its authors published, so that
+scores can be compared with either. Where they differ, the task's own file says how.
+
+    N  sequences      T  tokens of a sequence
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from plait.errors import UserError, did_you_mean
+
+IGNORE = -100  # a target that is not scored
+VARIANTS = ("seed", "mad-lab")
+
+Self = TypeVar("Self", bound="Task")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Sequences and what a model should answer: `IGNORE` where it is not asked."""
+
+    inputs_NT: np.ndarray
+    targets_NT: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.inputs_NT)
+
+    @property
+    def scored(self) -> int:
+        """How many positions are scored, all sequences together."""
+        return int((self.targets_NT != IGNORE).sum())
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """One setting of a task. A subclass gives `name`, `layout`, `generate` and `answers`."""
+
+    name: ClassVar[str]
+    skill: ClassVar[str] = ""  # what it probes, in a line
+    model_kind: ClassVar[str] = "lm"  # or "autoencoder": every token is to be recovered from the last position
+    always_answerable: ClassVar[bool] = True  # from the input; False: `ceiling` says how much can be known
+    steps: ClassVar[Mapping[str, Sequence[Any]]] = {}  # variable → its values, one of them the baseline's
+
+    vocab: int = 16
+    length: int = 128
+    train_size: int = 12_800
+    variant: str = "seed"
+
+    # -- what a subclass defines
+
+    @property
+    @abstractmethod
+    def layout(self) -> dict[str, int]:
+        """The kinds of token and how many there are of each, in the order of their ids."""
+
+    @abstractmethod
+    def generate(self, stream: np.random.Generator, count: int, *, training: bool) -> Examples:
+        """`count` sequences, all drawn from `stream`. Training may score more positions than evaluation."""
+
+    @abstractmethod
+    def answers(self, inputs: Sequence[int]) -> list[int] | None:
+        """The targets of one evaluation sequence, worked out from its input alone, token by token; None if the input
+        is no sequence of this task."""
+
+    def check(self) -> None:  # noqa: B027 (not every task has one)
+        """Raise `UserError` for a setting under which no sequence can be drawn."""
+
+    def seeded(self: Self, seed: int) -> Self:
+        """The task with whatever all splits of one seed have in common (memorization: its facts)."""
+        return self
+
+    def ceiling(self, train: Examples, test: Examples) -> float:
+        """The best accuracy on `test` that can be expected of a model that knows `train` by heart."""
+        return 1.0
+
+    # -- what follows from it
+
+    def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if isinstance(f.default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise UserError(f"{self.name}: {f.name}={value} given, but it is a whole number, 0 or more.")
+        if self.variant not in VARIANTS:
+            near = did_you_mean(str(self.variant), VARIANTS)
+            raise UserError(f"unknown variant '{self.variant}'.{near} Known: {', '.join(VARIANTS)}.")
+        self.require(self.train_size >= 1, "train_size", "at least 1")
+        self.check()
+
+    def require(self, holds: bool, variable: str, allowed: str) -> None:
+        """Refuse the setting unless `holds`; `allowed` says what `variable` may be."""
+        if not holds:
+            raise UserError(f"{self.name}: {variable}={getattr(self, variable)} given, but it must be {allowed}.")
+
+    @property
+    def as_mad_lab(self) -> bool:
+        return self.variant == "mad-lab"
+
+    @property
+    def input_length(self) -> int:
+        return self.length
+
+    @property
+    def model_vocab(self) -> int:
+        """Token ids a model must know, special tokens included."""
+        return sum(self.layout.values())
+
+    @property
+    def dtype(self) -> type[np.signedinteger[Any]]:
+        return np.int16 if self.model_vocab <= np.iinfo(np.int16).max else np.int32
+
+    def ids(self, kind: str) -> range:
+        """The ids of one kind of token."""
+        first = 0
+        for name, size in self.layout.items():
+            if name == kind:
+                return range(first, first + size)
+            first += size
+        raise KeyError(kind)
+
+    def describe_token(self, token: int) -> str:
+        """The kind of a token: key, value, noise, blank, …"""
+        for kind in self.layout:
+            if token in self.ids(kind):
+                return kind
+        raise UserError(f"{self.name} has no token {token}; its ids are 0 to {self.model_vocab - 1}.")
+
+    def valid(self, inputs: Sequence[int], targets: Sequence[int]) -> bool:
+        """Whether this is an evaluation sequence of the task with the right targets."""
+        return self.answers([int(token) for token in inputs]) == [int(token) for token in targets]
+
+    def grid(self: Self) -> list[Self]:
+        """This setting, then every step of every variable, the others left alone."""
+        harder = [{name: value} for name, values in self.steps.items() for value in values]
+        return list(dict.fromkeys([self, *(replace(self, **change) for change in harder)]))
+
+    def settings(self) -> dict[str, Any]:
+        """Variable → value."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("setting", True)}
+
+    def with_settings(self: Self, given: Mapping[str, str]) -> Self:
+        """The task with variables changed, given as text (`--set length=256`)."""
+        kinds = {name: type(value) for name, value in self.settings().items()}
+        change: dict[str, Any] = {}
+        for name, text in given.items():
+            if name not in kinds:
+                known = ", ".join(kinds)
+                raise UserError(f"{self.name} has no variable '{name}'.{did_you_mean(name, kinds)} Known: {known}.")
+            try:
+                change[name] = kinds[name](text)
+            except ValueError:
+                wanted = {int: "a whole number", float: "a number"}[kinds[name]]
+                raise UserError(f"{self.name}: {name}={text} given, but it is {wanted}.") from None
+        return replace(self, **change)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything that decides which sequences are drawn, but for the seed: plain data."""
+        return {"task": self.name, **self.settings()}
+
+    def key(self) -> str:
+        """The setting's identity: a hash that changes with any variable."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        """What differs from the baseline: 'length=256', or 'baseline'."""
+        usual = {f.name: f.default for f in dataclasses.fields(self)}
+        changed = [f"{n}={v}" for n, v in self.settings().items() if v != usual[n] and n != "variant"]
+        return " ".join(changed) or "baseline"

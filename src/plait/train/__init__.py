@@ -1,0 +1,1 @@
+"""Training: the fleet (many small models of one shape as one stacked step)."""

@@ -1,0 +1,360 @@
+"""The fleet: many small models of one shape trained as one stacked step.
+
+Members differ in learning rate, weight decay, seed (initial weights and order of the data) and data set; their
+parameters are stacked along a first dimension and one `vmap` over gradients trains them all, so that any mixer that
+passes `plait check` takes part. A member that has stopped (solved, or hopeless by the plan's rule) is compacted away.
+
+On a GPU the whole step, optimizer included, is compiled and replayed as a CUDA graph: nothing in it waits for the host.
+
+Letters: M members, D data sets, N examples, B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plait.arch import Architecture
+from plait.mixers.mixer import Mixer
+from plait.model import build
+from plait.model.heads import IGNORE
+from plait.train.stacked_adamw import AdamW, Tensors, decayed_parameters, zeros_like
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of the fleet. `data` is which of the fleet's data sets it learns from."""
+
+    lr: float
+    weight_decay: float
+    seed: int
+    data: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a fleet is trained.
+
+    steps       optimizer steps; the learning rate falls to zero along a cosine over them
+    eval_every  steps between evaluations on the validation split
+    solved      a member whose validation accuracy reaches this stops
+    hopeless    a member stops after this share of the steps if its validation accuracy has not risen above that of
+                the first evaluation by more than `hope` since (None: never)
+    """
+
+    steps: int
+    batch: int = 128
+    eval_every: int = 100
+    solved: float = 0.999
+    hopeless: float | None = None
+    hope: float = 0.01
+    optimizer: AdamW = field(default_factory=AdamW)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples of several data sets of one shape: (D, N, T) token ids, and targets with `IGNORE` where unscored."""
+
+    inputs_DNT: Tensor
+    targets_DNT: Tensor
+
+
+@dataclass
+class MemberRecord:
+    """What became of a member."""
+
+    member: Member
+    steps: int = 0
+    stopped: str = "running"  # then "done", "solved", "hopeless" or "diverged"
+    losses: list[tuple[int, float]] = field(default_factory=list)  # training loss at evaluations
+    validation: list[tuple[int, float, float]] = field(default_factory=list)  # step, accuracy, loss
+    test: tuple[float, float] | None = None  # accuracy, loss
+
+    @property
+    def best_validation(self) -> float:
+        return max((accuracy for _, accuracy, _ in self.validation), default=0.0)
+
+
+Report = Callable[["Fleet"], None]
+
+
+class Fleet:
+    def __init__(
+        self,
+        arch: Architecture,
+        members: Sequence[Member],
+        plan: Plan,
+        train: Split,
+        validation: Split,
+        test: Split,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.arch, self.plan, self.device = arch, plan, torch.device(device)
+        self.records = [MemberRecord(member) for member in members]
+        self.alive = list(range(len(members)))
+        self.step = 0
+        self.seconds = 0.0
+        self._splits = {name: _on(split, self.device) for name, split in _named(train, validation, test)}
+        models = [build(arch, seed=member.seed, device=self.device) for member in members]
+        self._template = _WithLoss(models[0])
+        self._decayed = decayed_parameters(self._template)
+        stacked = [dict(_WithLoss(model).named_parameters()) for model in models]
+        self.params: Tensors = {name: torch.stack([p[name].detach() for p in stacked]) for name in stacked[0]}
+        self.first, self.second = zeros_like(self.params), zeros_like(self.params)
+        self._stepper: _Stepper = self._make_stepper()
+        self._orders: dict[int, Tensor] = {}
+
+    @property
+    def members(self) -> list[Member]:
+        return [self.records[i].member for i in self.alive]
+
+    def run(self, *, until: int | None = None, report: Report | None = None) -> list[MemberRecord]:
+        """Train to the end of the plan (or to step `until`), evaluating as it says; then score on the test split."""
+        end = self.plan.steps if until is None else min(until, self.plan.steps)
+        started = time.perf_counter()
+        while self.alive and self.step < end:
+            pause = min(end, self.step - self.step % self.plan.eval_every + self.plan.eval_every)
+            losses_M = self._train(pause - self.step)
+            self.seconds += time.perf_counter() - started
+            started = time.perf_counter()
+            if self.step % self.plan.eval_every == 0 or self.step == self.plan.steps:
+                self._evaluate(losses_M)
+            if report is not None:
+                report(self)
+        if self.step >= self.plan.steps:
+            self._finish(range(len(self.alive)), "done")
+        self.seconds += time.perf_counter() - started
+        return self.records
+
+    def _train(self, steps: int) -> Tensor:
+        loss_M = torch.zeros(len(self.alive), device=self.device)
+        for _ in range(steps):
+            loss_M = self._stepper(self._batch_rows(self.step))
+            self.step += 1
+        return loss_M
+
+    def _batch_rows(self, step: int) -> Tensor:
+        """Which examples every member sees at a step, (M, B): each epoch is a permutation of its own seed's."""
+        size = self._splits["train"].inputs_DNT.shape[1]
+        batch = min(self.plan.batch, size)
+        epoch, place = divmod(step, size // batch)
+        if epoch not in self._orders:
+            orders = [_order(member.seed, epoch, size) for member in self.members]
+            self._orders = {epoch: torch.stack(orders).to(self.device)}
+        return self._orders[epoch][:, place * batch : (place + 1) * batch]
+
+    def _evaluate(self, losses_M: Tensor) -> None:
+        accuracy_M, loss_M = self.score("validation")
+        stopping: dict[str, list[int]] = {}
+        for place, i in enumerate(self.alive):
+            record = self.records[i]
+            record.steps = self.step
+            record.losses.append((self.step, float(losses_M[place])))
+            record.validation.append((self.step, float(accuracy_M[place]), float(loss_M[place])))
+            reason = self._verdict(record)
+            if reason:
+                stopping.setdefault(reason, []).append(place)
+        for reason, places in stopping.items():
+            self._finish(places, reason)
+        self._compact()
+
+    def _verdict(self, record: MemberRecord) -> str | None:
+        if not math.isfinite(record.losses[-1][1]):
+            return "diverged"
+        if record.validation[-1][1] >= self.plan.solved:
+            return "solved"
+        if self.plan.hopeless is not None and self.step >= self.plan.hopeless * self.plan.steps:
+            risen = record.best_validation - record.validation[0][1]
+            if len(record.validation) > 1 and risen <= self.plan.hope:
+                return "hopeless"
+        return None
+
+    def _finish(self, places: Sequence[int] | range, reason: str) -> None:
+        """Score members on the test split and mark them stopped."""
+        running = [p for p in places if self.records[self.alive[p]].stopped == "running"]
+        if not running:
+            return
+        accuracy_M, loss_M = self.score("test")
+        for place in running:
+            record = self.records[self.alive[place]]
+            record.steps, record.stopped = self.step, reason
+            record.test = (float(accuracy_M[place]), float(loss_M[place]))
+
+    def _compact(self) -> None:
+        """Drop stopped members. A captured graph is worth keeping until half of its members have stopped."""
+        running = [p for p, i in enumerate(self.alive) if self.records[i].stopped == "running"]
+        if len(running) == len(self.alive) or (self._stepper.captured and 2 * len(running) > len(self.alive)):
+            return
+        keep = torch.tensor(running, dtype=torch.long, device=self.device)
+        self.alive = [self.alive[p] for p in running]
+        for tensors in (self.params, self.first, self.second):
+            for name in tensors:
+                tensors[name] = tensors[name][keep]
+        self._orders = {epoch: order[keep] for epoch, order in self._orders.items()}
+        if running:
+            self._stepper = self._make_stepper()
+
+    @torch.no_grad()
+    def score(self, split: str) -> tuple[Tensor, Tensor]:
+        """Accuracy and mean cross-entropy over the scored positions, by member, (M,) each."""
+        data = self._splits[split]
+        which_M = torch.tensor([member.data for member in self.members], device=self.device)
+        right = scored = total = torch.zeros(len(self.alive), device=self.device)
+        for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self.plan.batch):
+            tokens, targets = data.inputs_DNT[which_M][:, rows], data.targets_DNT[which_M][:, rows]
+            with _precision(self.device):
+                scores_MBTV = torch.func.vmap(self._forward)(self.params, tokens.long()).float()
+            counted = targets != IGNORE
+            wanted = targets.long().clamp(min=0)
+            nll = -scores_MBTV.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+            right = right + ((scores_MBTV.argmax(-1) == wanted) & counted).sum(dim=(1, 2))
+            total = total + (nll * counted).sum(dim=(1, 2))
+            scored = scored + counted.sum(dim=(1, 2))
+        return right / scored, total / scored
+
+    def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
+        # The template's parameters carry the prefix of the module that adds the loss.
+        inner = {name.removeprefix("model."): p for name, p in params.items()}
+        out: Tensor = torch.func.functional_call(self._template.model, inner, (tokens_BT,))
+        return out
+
+    def _make_stepper(self) -> _Stepper:
+        return _Stepper(self)
+
+    def state(self) -> dict[str, Any]:
+        """Everything `restore` needs: tensors and plain data."""
+        tensors = {
+            f"{kind}/{name}": value
+            for kind, stack in (("params", self.params), ("first", self.first), ("second", self.second))
+            for name, value in stack.items()
+        }
+        records = [
+            {"steps": r.steps, "stopped": r.stopped, "losses": r.losses, "validation": r.validation, "test": r.test}
+            for r in self.records
+        ]
+        return {"tensors": tensors, "step": self.step, "alive": self.alive, "seconds": self.seconds, "records": records}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state of the same fleet."""
+        for kind, stack in (("params", self.params), ("first", self.first), ("second", self.second)):
+            for name in stack:
+                stack[name] = state["tensors"][f"{kind}/{name}"].to(self.device)
+        self.step, self.alive, self.seconds = state["step"], list(state["alive"]), state["seconds"]
+        for record, saved in zip(self.records, state["records"], strict=True):
+            record.steps, record.stopped = saved["steps"], saved["stopped"]
+            record.losses = [tuple(row) for row in saved["losses"]]
+            record.validation = [tuple(row) for row in saved["validation"]]
+            record.test = None if saved["test"] is None else tuple(saved["test"])
+        self._orders = {}
+        self._stepper = self._make_stepper()
+
+
+class _WithLoss(nn.Module):
+    """A model whose forward pass is its loss, as `functional_call` wants it."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        loss: Tensor = self.model.loss(tokens_BT, targets_BT)
+        return loss
+
+
+class _Stepper:
+    """One optimizer step of all members. On a GPU it compiles the step at its first call and captures it as a graph."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.captured = fleet.device.type == "cuda"
+        self._fleet = fleet
+        members, device = fleet.members, fleet.device
+        self._lr_M = torch.tensor([m.lr for m in members], device=device)
+        self._decay_M = torch.tensor([m.weight_decay for m in members], device=device)
+        self._which_M = torch.tensor([m.data for m in members], device=device)
+        self._step = torch.tensor(float(fleet.step), device=device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, rows_MB: Tensor) -> Tensor:
+        if not self.captured:
+            return self._advance(rows_MB)
+        if self._graph is None:
+            self._capture(rows_MB)
+            return self._loss_M
+        self._rows_MB.copy_(rows_MB)
+        self._graph.replay()
+        return self._loss_M
+
+    def _advance(self, rows_MB: Tensor) -> Tensor:
+        """The step itself: gather, gradients, AdamW along the cosine. Mutates the fleet's stacked tensors."""
+        fleet = self._fleet
+        train = fleet._splits["train"]
+        tokens = train.inputs_DNT[self._which_M[:, None], rows_MB].long()
+        targets = train.targets_DNT[self._which_M[:, None], rows_MB].long()
+        with _precision(fleet.device):
+            grads, loss_M = torch.func.vmap(torch.func.grad_and_value(self._loss))(fleet.params, tokens, targets)
+        rate = 0.5 * (1 + torch.cos(math.pi * self._step / fleet.plan.steps))
+        self._step.add_(1)
+        with torch.no_grad():
+            fleet.plan.optimizer.update(
+                fleet.params, grads, fleet.first, fleet.second, self._step, rate * self._lr_M, self._decay_M,
+                fleet._decayed,
+            )  # fmt: skip
+        detached: Tensor = loss_M.detach()
+        return detached
+
+    def _loss(self, params: Tensors, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        out: Tensor = torch.func.functional_call(self._fleet._template, params, (tokens_BT, targets_BT))
+        return out
+
+    def _capture(self, rows_MB: Tensor) -> None:
+        """Compile, warm up on copies so that no step is taken twice, then record the graph."""
+        fleet = self._fleet
+        self._rows_MB = rows_MB.clone()
+        compiled: Callable[[Tensor], Tensor] = self._advance
+        if not any(isinstance(module, Mixer) and module.own_kernels for module in fleet._template.modules()):
+            compiled = torch.compile(self._advance, fullgraph=True, dynamic=False)
+            # An eager pass first: what modules remember (rotary angles) a graph then reads instead of computing.
+            with torch.no_grad(), _precision(fleet.device):
+                tokens = fleet._splits["train"].inputs_DNT[0, :1].long()
+                fleet._template(tokens, tokens)
+        kept = [{name: p.clone() for name, p in stack.items()} for stack in (fleet.params, fleet.first, fleet.second)]
+        step = self._step.clone()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                compiled(self._rows_MB)
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._loss_M = compiled(self._rows_MB)
+        for stack, saved in zip((fleet.params, fleet.first, fleet.second), kept, strict=True):
+            for name in stack:
+                stack[name].copy_(saved[name])
+        self._step.copy_(step)
+        self._graph.replay()
+
+
+def _precision(device: torch.device) -> torch.autocast:
+    """bf16 products on a GPU, fp32 everywhere else; ops that need full precision see to it themselves."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+
+
+def _order(seed: int, epoch: int, size: int) -> Tensor:
+    stream = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+    return torch.randperm(size, generator=stream)
+
+
+def _named(train: Split, validation: Split, test: Split) -> Iterator[tuple[str, Split]]:
+    yield from (("train", train), ("validation", validation), ("test", test))
+
+
+def _on(split: Split, device: torch.device) -> Split:
+    return Split(split.inputs_DNT.to(device), split.targets_DNT.to(device))

@@ -1,0 +1,136 @@
+"""`plait runs`: the store from the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plait.records import Record, open_store
+
+
+def record(seed: int, kind: str = "probe", **result: Any) -> Record:
+    config = {"protocol": 1, "spec": "d=64 | attn[heads=2]", "seed": seed, "task": {"name": "copy"}}
+    about = {"started": "2026-01-02T03:04:05+00:00", "seconds": 1.5}
+    return Record.of(kind, config, result or {"accuracy": 0.25, "curve": [seed / 7] * 50}, about)
+
+
+@pytest.fixture
+def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Record]:
+    """Four records where `plait` looks by default; the last one is the newest."""
+    monkeypatch.delenv("PLAIT_STORE", raising=False)
+    records = [*(record(seed) for seed in range(3)), record(0, "train", loss=3.5)]
+    with open_store(f"sqlite:///{tmp_path}/runs/plait.db") as store:
+        for each in records:
+            store.put(each)
+    return records
+
+
+def seeds(text: str) -> list[int]:
+    return [document["config"]["seed"] for document in json.loads(text)]
+
+
+def test_list(plait: Any, filled: list[Record]) -> None:
+    lines = plait("runs", "list").stdout.splitlines()
+    assert lines[0].split() == ["key", "kind", "started", "seconds", "config", "result"]
+    assert [line.split()[0] for line in lines[1:]] == [each.key[:10] for each in reversed(filled)]
+    assert lines[1].split()[1:] == ["train", "2026-01-02", "03:04", "1.5", "seed=0", "loss=3.5"]
+    assert lines[2].split()[1:] == ["probe", "2026-01-02", "03:04", "1.5", "seed=2", "accuracy=0.25"]
+
+
+def test_list_chooses(plait: Any, filled: list[Record]) -> None:
+    assert json.loads(plait("runs", "list", "--json").stdout) == [each.document() for each in reversed(filled)]
+    assert seeds(plait("runs", "list", "--json", "--kind", "probe").stdout) == [2, 1, 0]
+    assert seeds(plait("runs", "list", "--json", "--limit", "2").stdout) == [0, 2]
+    assert seeds(plait("runs", "list", "--json", "--where", "seed=0", "--where", "task.name=copy").stdout) == [0, 0]
+    assert seeds(plait("runs", "list", "--json", "--where", "spec=d=64 | attn[heads=2]", "--limit", "1").stdout) == [0]
+    assert "the newest 2; more with --limit" in plait("runs", "list", "--limit", "2").stdout
+    assert plait("runs", "list", "--where", "seed=77").stdout == "no records in runs/plait.db\n"
+
+
+def test_an_empty_folder_stays_empty(plait: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PLAIT_STORE", raising=False)
+    ran = plait("runs", "list")
+    assert (ran.returncode, ran.stdout) == (0, "no records in runs/plait.db\n")
+    assert json.loads(plait("runs", "list", "--json").stdout) == []
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_store(plait: Any, filled: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(plait("runs", "list", "--json", "--store", "sqlite:///other.db").stdout) == []
+    monkeypatch.setenv("PLAIT_STORE", "sqlite:///other.db")
+    assert json.loads(plait("runs", "list", "--json").stdout) == []
+    assert len(json.loads(plait("runs", "list", "--json", "--store", "sqlite:///runs/plait.db").stdout)) == 4
+
+
+def test_show(plait: Any, filled: list[Record]) -> None:
+    key = filled[1].key
+    assert json.loads(plait("runs", "show", key[:8], "--json").stdout) == filled[1].document()
+    shown = dict(line.split(maxsplit=1) for line in plait("runs", "show", key[:8]).stdout.splitlines())
+    assert shown["key"].strip() == key
+    assert shown["config.spec"].strip() == "d=64 | attn[heads=2]"  # brackets are text, not markup
+    assert shown["config.task.name"].strip() == "copy"
+    assert shown["result.curve"].strip().endswith("(50 values)")
+
+
+def test_rm_asks_first(filled: list[Record], tmp_path: Path) -> None:
+    def rm(answer: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-c", "from plait.cli.main import main; main()", "runs", "rm", *arguments]
+        return subprocess.run(program, input=answer, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    def left() -> list[Record]:
+        with open_store(f"sqlite:///{tmp_path}/runs/plait.db") as store:
+            return store.find()
+
+    first, second, *rest = (each.key for each in filled)
+    for answer, code in (("n\n", 0), ("", 1)):
+        asked = rm(answer, first[:8])
+        assert asked.returncode == code
+        assert first[:10] in asked.stdout
+        assert "Remove 1 record from runs/plait.db?" in asked.stdout
+        assert "removed" not in asked.stdout
+        assert len(left()) == 4
+    assert "1 record removed" in rm("y\n", first[:8]).stdout
+    assert rm("", "--yes", second[:8], "feed").returncode == 2  # one of the keys is wrong: none is removed
+    assert len(left()) == 3
+    assert "1 record removed" in rm("", "--yes", second[:8], second).stdout  # the same one, named twice
+    assert {each.key for each in left()} == set(rest)
+
+
+def test_export(plait: Any, filled: list[Record], tmp_path: Path) -> None:
+    ran = plait("runs", "export", "out.csv", "--kind", "probe")
+    assert (ran.returncode, ran.stdout) == (0, "3 records in out.csv\n")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["config.seed"] for row in rows] == ["2", "1", "0"]
+    assert plait("runs", "export", "out.csv").returncode == 2
+    assert plait("runs", "export", "out.csv", "--force", "--where", "seed=0").stdout == "2 records in out.csv\n"
+
+
+MISTAKES = {
+    "no such key": (("show", "feed"), "no record in runs/plait.db has a key that begins with 'feed'"),
+    "no such kind": (("list", "--kind", "prob"), "no records of kind 'prob' in runs/plait.db. Did you mean 'probe'?"),
+    "no condition": (("list", "--where", "seed"), "--where seed: should be field=value"),
+    "no URL": (("list", "--store", "x.db"), "Did you mean sqlite:///x.db?"),
+    "no format": (("export", "out.xlsx"), "Known endings: .csv, .parquet, .json"),
+    "no records": (("export", "out.csv", "--where", "seed=9"), "no records to export in runs/plait.db"),
+    "no store": (("list", "--store", "sqlite:///damaged.db"), "file is not a database"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_message(plait: Any, filled: list[Record], tmp_path: Path, name: str) -> None:
+    (tmp_path / "damaged.db").write_text("no database" * 100)
+    arguments, message = MISTAKES[name]
+    ran = plait("runs", *arguments)
+    assert ran.returncode == 2, ran.stderr
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("plait: ")
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr

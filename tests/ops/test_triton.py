@@ -1,0 +1,66 @@
+"""The GPU's kernels against the CPU's ops: on a GPU, or in Triton's interpreter (TRITON_INTERPRET=1)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from plait.ops.scan import _Scan, _ScanAdjoint
+from plait.ops.shortconv import _ShortConv, _ShortConvAdjoint
+
+pytest.importorskip("triton", reason="Triton is not installed (it comes with CUDA builds of torch)")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if not torch.cuda.is_available() and not INTERPRETED:
+    pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
+
+
+@pytest.mark.parametrize(("members", "batch", "tokens", "channels", "states"), [(1, 2, 8, 5, 3), (2, 3, 24, 70, 4)])
+def test_kernels_equal_the_two_level_scan(members, batch, tokens, channels, states):
+    from plait.ops.scan_triton import scan_backward, scan_forward
+
+    stream = torch.Generator().manual_seed(0)
+
+    def drawn(*shape):
+        return torch.randn(*shape, generator=stream)
+
+    u, delta = drawn(members, batch, tokens, channels), drawn(members, batch, tokens, channels).exp()
+    B, C = drawn(members, batch, tokens, states), drawn(members, batch, tokens, states)
+    A, D = -drawn(members, states, channels).exp(), drawn(members, channels)
+    state = drawn(members, batch, states, channels)
+    grad_y, grad_final = torch.randn_like(u), torch.randn_like(state)
+    expected = _Scan.forward(u, delta, B, C, A, D, state, 8)
+    device = "cpu" if INTERPRETED else "cuda"
+    inputs = [x.to(device) for x in (u, delta, B, C, A, D)]
+    for ours, theirs in zip(scan_forward(*inputs, state.to(device), 8), expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-5)
+    wanted = _ScanAdjoint.forward(u, delta, B, C, A, D, expected[2], grad_y, grad_final, 8)
+    grads = scan_backward(*inputs, expected[2].to(device), grad_y.to(device), grad_final.to(device), 8)
+    for ours, theirs in zip(grads, wanted, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("tokens", "width"), [(1, 4), (2, 3), (33, 4), (70, 3)])
+def test_short_convolution(tokens, width):
+    from plait.ops.shortconv_triton import conv_backward, conv_forward
+
+    stream = torch.Generator().manual_seed(0)
+    members, batch, channels = 2, 3, 70
+    x, state, weight, bias, grad_y = (
+        torch.randn(*shape, generator=stream)
+        for shape in (
+            (members, batch, tokens, channels),
+            (members, batch, width - 1, channels),
+            (members, width, channels),
+            (members, channels),
+            (members, batch, tokens, channels),
+        )
+    )
+    device = "cpu" if INTERPRETED else "cuda"
+    (expected,) = _ShortConv.forward(x, state, weight, bias)
+    inputs = [t.to(device) for t in (x, state, weight)]
+    torch.testing.assert_close(conv_forward(*inputs, bias.to(device)).cpu(), expected, rtol=1e-4, atol=1e-5)
+    wanted = _ShortConvAdjoint.forward(x, state, weight, grad_y)
+    for ours, theirs in zip(conv_backward(*inputs, grad_y.to(device)), wanted, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)

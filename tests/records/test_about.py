@@ -1,0 +1,72 @@
+"""A result's surroundings are written down; where it ran is not."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import plait
+from plait.records import about, code_hash
+
+KEYS = {"started", "seconds", "plait", "code", "python", "torch", "system", "cpu", "cores", "gpu"}
+
+
+def test_what_surrounds_a_result() -> None:
+    found = about(started=86400.0, seconds=1.23456)
+    assert set(found) == KEYS
+    assert found["started"] == "1970-01-02T00:00:00+00:00"
+    assert found["seconds"] == 1.235
+    assert found["plait"] == plait.__version__
+    assert found["python"] == platform.python_version()
+    assert 1 <= found["cores"] <= (os.cpu_count() or 1)
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_nothing_tells_where_it_ran() -> None:
+    text = json.dumps(about(0.0, 0.0))
+    for private in (platform.node(), str(Path.home()), str(Path(plait.__file__).parent), getpass.getuser()):
+        assert private not in text
+
+
+def test_torch_is_named_but_not_imported() -> None:
+    program = "import sys\nfrom plait.records import about\nprint(about(0.0, 0.0)['torch'], 'torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    named, imported = ran.stdout.split()
+    assert named[0].isdigit()
+    assert imported == "False"
+
+
+def test_the_gpu_is_named_where_torch_has_one(monkeypatch) -> None:
+    class Cuda:
+        is_available = staticmethod(lambda: True)
+        get_device_name = staticmethod(lambda: "H200")
+
+    class Torch:
+        cuda = Cuda
+
+    assert about(0.0, 0.0)["gpu"] is None
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    assert about(0.0, 0.0)["gpu"] == "H200"
+
+
+def test_the_code_hash_sees_every_change(tmp_path: Path, monkeypatch) -> None:
+    source = Path(plait.__file__).parent / "records"
+    copy = shutil.copytree(source, tmp_path / "plait")
+    monkeypatch.setattr(plait, "__file__", str(copy / "__init__.py"))
+    fresh = code_hash.__wrapped__  # without its cache
+    before = fresh()
+    assert fresh() == before
+    (copy / "notes.md").write_text("no code")
+    assert fresh() == before
+    with (copy / "about.py").open("a") as file:
+        file.write("#")
+    changed = fresh()
+    assert changed != before
+    (copy / "about.py").rename(copy / "moved.py")
+    assert fresh() not in (before, changed)
