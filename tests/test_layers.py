@@ -29,6 +29,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "nn": ("errors", "ops"),
     "mixers": ("errors", "arch", "ops", "nn"),
     "model": ("errors", "spec", "arch", "ops", "nn", "mixers"),
+    "train": ("errors", "records", "arch", "ops", "nn", "mixers", "model"),
     "check": ("errors", "userfile", "spec", "arch", "ops", "nn", "mixers", "model"),
     "verify": ("errors", "spec", "tasks", "arch", "ops", "nn", "mixers", "model", "check"),
 }

@@ -61,7 +61,8 @@ def start() -> Iterator[Start]:
     running: list[subprocess.Popen[str]] = []
 
     def begin(program: str, *arguments: str) -> subprocess.Popen[str]:
-        running.append(subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True))
+        command = [sys.executable, "-c", program, *arguments]
+        running.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
         return running[-1]
 
     yield begin

@@ -36,13 +36,13 @@ WORKER = (
     + """
 import random, time
 print("ready", flush=True)
-while time.time() < float(sys.argv[3]):
-    pass
+sys.stdin.readline()
 seeds = list(range(200))
 random.Random(sys.argv[2]).shuffle(seeds)
 for seed in seeds:
     if store.claim(record(seed).key, sys.argv[2], ttl=60):
         print(seed, flush=True)
+        time.sleep(0.005)
         store.put(record(seed))
 """
 )
@@ -61,9 +61,11 @@ while store.heartbeat("first", ttl=1.5):
 
 
 def printed(process: subprocess.Popen[str]) -> list[str]:
-    """The whole lines; the last may be torn."""
-    out, _ = process.communicate(timeout=60)
-    return [line for line in out.splitlines(keepends=True) if line.endswith("\n")]
+    """The lines until its end that were not read yet; the last may be torn."""
+    assert process.stdout is not None
+    lines = process.stdout.readlines()  # `communicate` would lose what `readline` has buffered
+    process.wait(timeout=60)
+    return [line for line in lines if line.endswith("\n")]
 
 
 def test_killed_ten_times(url: str, start: Start) -> None:
@@ -99,9 +101,15 @@ def test_two_processes_create_and_fill_one_store(url: str, start: Start) -> None
 
 
 def test_two_processes_share_200_keys(url: str, start: Start) -> None:
-    begin = time.time() + 2  # both at the same time, whichever started first
-    workers = [start(WORKER, url, name, str(begin)) for name in ("a", "b")]
-    told = [[line.strip() for line in printed(worker)][1:] for worker in workers]
+    workers = [start(WORKER, url, name) for name in ("a", "b")]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:  # both at the same time, whichever started first
+        assert worker.stdin is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    told = [[line.strip() for line in printed(worker)] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0]
     assert Counter(told[0] + told[1]) == Counter(map(str, range(200))), "computed twice, or not at all"
     assert min(map(len, told)) > 0, "one did all the work, so nothing was tested"

@@ -231,7 +231,7 @@ def test_a_word_that_is_no_preset_is_a_layer() -> None:
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ("preset:fox-tiny-m2", 8, "Did you mean 'fox-tiny-m1'?"),
+        ("preset:fox-tiny-m2", 8, "Did you mean 'Fox-Tiny-M1'?"),
         ("d=8 | preset:fox-tiny-m1 mlp", 26, "all there is"),
         ("vocab=1 | preset:fox-tiny-m1", 1, "at least 2"),
     ],
