@@ -21,7 +21,7 @@ import torch
 from plait import __version__
 from plait.arch import architecture
 from plait.model import build
-from plait.train.fleet import Fleet, Member, Plan, Split, _order
+from plait.train.fleet import Fleet, Member, Plan, Split, data_order
 from plait.train.stacked_adamw import decayed_parameters
 
 BODIES = {
@@ -50,7 +50,7 @@ def plain_loop(body: str, split: Split, steps: int, device: str) -> tuple[float,
         for wanted, decay in ((True, member.weight_decay), (False, 0.0))
     ]
     optimizer = torch.optim.AdamW(groups, lr=member.lr, betas=(0.9, 0.98), fused=True)
-    order = _order(0, 0, EXAMPLES).to(device)
+    order = data_order(0, 0, EXAMPLES).to(device)
     early = math.nan
 
     def step(i: int) -> torch.Tensor:
@@ -83,13 +83,13 @@ def fleet(body: str, split: Split, members: int, steps: int, device: str) -> tup
     made = Fleet(arch, grid, Plan(steps=10_000, batch=BATCH), split, small, small, device=device)
     torch.cuda.synchronize()
     start = time.perf_counter()
-    made._train(1)
+    made.advance(1)
     torch.cuda.synchronize()
     ready = time.perf_counter() - start
-    early = float(made._train(19)[0])
+    early = float(made.advance(19)[0])
     torch.cuda.synchronize()
     start = time.perf_counter()
-    made._train(steps)
+    made.advance(steps)
     torch.cuda.synchronize()
     return 1e3 * (time.perf_counter() - start) / steps / members, ready, early
 

@@ -37,7 +37,9 @@ def save(path: Path, state: dict[str, Any]) -> None:
         if unfinished is not None:
             Path(unfinished).unlink(missing_ok=True)
         reason = getattr(wrong, "strerror", None) or str(wrong)
-        raise UserError(f"cannot save a checkpoint: {reason}. Finished results are stored; run again to go on.") from wrong
+        raise UserError(
+            f"cannot save a checkpoint: {reason}. Finished results are stored; run again to go on."
+        ) from wrong
 
 
 def load(path: Path) -> dict[str, Any] | None:

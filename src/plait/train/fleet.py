@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from plait.arch import Architecture
-from plait.mixers.mixer import Mixer
 from plait.model import build
 from plait.model.heads import IGNORE
 from plait.train.stacked_adamw import AdamW, Tensors, decayed_parameters, zeros_like
+from plait.train.stepper import Stepper, WithLoss, precision
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class Fleet:
         self.alive = list(range(len(members)))
         self.step = 0
         self.seconds = 0.0
-        self._splits = {name: _on(split, self.device) for name, split in _named(train, validation, test)}
+        self.splits = {name: _on(split, self.device) for name, split in _named(train, validation, test)}
         models = [build(arch, seed=member.seed, device=self.device) for member in members]
-        self._template = _WithLoss(models[0])
-        self._decayed = decayed_parameters(self._template)
-        stacked = [dict(_WithLoss(model).named_parameters()) for model in models]
+        self.template = WithLoss(models[0])
+        self.decayed = decayed_parameters(self.template)
+        stacked = [dict(WithLoss(model).named_parameters()) for model in models]
         self.params: Tensors = {name: torch.stack([p[name].detach() for p in stacked]) for name in stacked[0]}
         self.first, self.second = zeros_like(self.params), zeros_like(self.params)
-        self._stepper: _Stepper = self._make_stepper()
+        self._stepper: Stepper = self._make_stepper()
         self._orders: dict[int, Tensor] = {}
 
     @property
@@ -121,7 +121,7 @@ class Fleet:
         started = time.perf_counter()
         while self.alive and self.step < end:
             pause = min(end, self.step - self.step % self.plan.eval_every + self.plan.eval_every)
-            losses_M = self._train(pause - self.step)
+            losses_M = self.advance(pause - self.step)
             self.seconds += time.perf_counter() - started
             started = time.perf_counter()
             if self.step % self.plan.eval_every == 0 or self.step == self.plan.steps:
@@ -133,7 +133,7 @@ class Fleet:
         self.seconds += time.perf_counter() - started
         return self.records
 
-    def _train(self, steps: int) -> Tensor:
+    def advance(self, steps: int) -> Tensor:
         loss_M = torch.zeros(len(self.alive), device=self.device)
         for _ in range(steps):
             loss_M = self._stepper(self._batch_rows(self.step))
@@ -141,14 +141,16 @@ class Fleet:
         return loss_M
 
     def _batch_rows(self, step: int) -> Tensor:
-        """Which examples every member sees at a step, (M, B): each epoch is a permutation of its own seed's."""
-        size = self._splits["train"].inputs_DNT.shape[1]
+        """Which examples every member sees at a step, (M, B): each epoch is a permutation of its own seed's, and its
+        last batch is filled up from the permutation's start."""
+        size = self.splits["train"].inputs_DNT.shape[1]
         batch = min(self.plan.batch, size)
-        epoch, place = divmod(step, size // batch)
+        epoch, place = divmod(step, -(-size // batch))
         if epoch not in self._orders:
-            orders = [_order(member.seed, epoch, size) for member in self.members]
+            orders = [data_order(member.seed, epoch, size) for member in self.members]
             self._orders = {epoch: torch.stack(orders).to(self.device)}
-        return self._orders[epoch][:, place * batch : (place + 1) * batch]
+        places = (place * batch + torch.arange(batch, device=self.device)) % size
+        return self._orders[epoch][:, places]
 
     def _evaluate(self, losses_M: Tensor) -> None:
         accuracy_M, loss_M = self.score("validation")
@@ -204,12 +206,12 @@ class Fleet:
     @torch.no_grad()
     def score(self, split: str) -> tuple[Tensor, Tensor]:
         """Accuracy and mean cross-entropy over the scored positions, by member, (M,) each."""
-        data = self._splits[split]
+        data = self.splits[split]
         which_M = torch.tensor([member.data for member in self.members], device=self.device)
         right = scored = total = torch.zeros(len(self.alive), device=self.device)
         for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self.plan.batch):
             tokens, targets = data.inputs_DNT[which_M][:, rows], data.targets_DNT[which_M][:, rows]
-            with _precision(self.device):
+            with precision(self.device):
                 scores_MBTV = torch.func.vmap(self._forward)(self.params, tokens.long()).float()
             counted = targets != IGNORE
             wanted = targets.long().clamp(min=0)
@@ -222,11 +224,11 @@ class Fleet:
     def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
         # The template's parameters carry the prefix of the module that adds the loss.
         inner = {name.removeprefix("model."): p for name, p in params.items()}
-        out: Tensor = torch.func.functional_call(self._template.model, inner, (tokens_BT,))
+        out: Tensor = torch.func.functional_call(self.template.model, inner, (tokens_BT,))
         return out
 
-    def _make_stepper(self) -> _Stepper:
-        return _Stepper(self)
+    def _make_stepper(self) -> Stepper:
+        return Stepper(self)
 
     def state(self) -> dict[str, Any]:
         """Everything `restore` needs: tensors and plain data."""
@@ -256,98 +258,7 @@ class Fleet:
         self._stepper = self._make_stepper()
 
 
-class _WithLoss(nn.Module):
-    """A model whose forward pass is its loss, as `functional_call` wants it."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        loss: Tensor = self.model.loss(tokens_BT, targets_BT)
-        return loss
-
-
-class _Stepper:
-    """One optimizer step of all members. On a GPU it compiles the step at its first call and captures it as a graph."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.captured = fleet.device.type == "cuda"
-        self._fleet = fleet
-        members, device = fleet.members, fleet.device
-        self._lr_M = torch.tensor([m.lr for m in members], device=device)
-        self._decay_M = torch.tensor([m.weight_decay for m in members], device=device)
-        self._which_M = torch.tensor([m.data for m in members], device=device)
-        self._step = torch.tensor(float(fleet.step), device=device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-
-    def __call__(self, rows_MB: Tensor) -> Tensor:
-        if not self.captured:
-            return self._advance(rows_MB)
-        if self._graph is None:
-            self._capture(rows_MB)
-            return self._loss_M
-        self._rows_MB.copy_(rows_MB)
-        self._graph.replay()
-        return self._loss_M
-
-    def _advance(self, rows_MB: Tensor) -> Tensor:
-        """The step itself: gather, gradients, AdamW along the cosine. Mutates the fleet's stacked tensors."""
-        fleet = self._fleet
-        train = fleet._splits["train"]
-        tokens = train.inputs_DNT[self._which_M[:, None], rows_MB].long()
-        targets = train.targets_DNT[self._which_M[:, None], rows_MB].long()
-        with _precision(fleet.device):
-            grads, loss_M = torch.func.vmap(torch.func.grad_and_value(self._loss))(fleet.params, tokens, targets)
-        rate = 0.5 * (1 + torch.cos(math.pi * self._step / fleet.plan.steps))
-        self._step.add_(1)
-        with torch.no_grad():
-            fleet.plan.optimizer.update(
-                fleet.params, grads, fleet.first, fleet.second, self._step, rate * self._lr_M, self._decay_M,
-                fleet._decayed,
-            )  # fmt: skip
-        detached: Tensor = loss_M.detach()
-        return detached
-
-    def _loss(self, params: Tensors, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        out: Tensor = torch.func.functional_call(self._fleet._template, params, (tokens_BT, targets_BT))
-        return out
-
-    def _capture(self, rows_MB: Tensor) -> None:
-        """Compile, warm up on copies so that no step is taken twice, then record the graph."""
-        fleet = self._fleet
-        self._rows_MB = rows_MB.clone()
-        compiled: Callable[[Tensor], Tensor] = self._advance
-        if not any(isinstance(module, Mixer) and module.own_kernels for module in fleet._template.modules()):
-            compiled = torch.compile(self._advance, fullgraph=True, dynamic=False)
-            # An eager pass first: what modules remember (rotary angles) a graph then reads instead of computing.
-            with torch.no_grad(), _precision(fleet.device):
-                tokens = fleet._splits["train"].inputs_DNT[0, :1].long()
-                fleet._template(tokens, tokens)
-        kept = [{name: p.clone() for name, p in stack.items()} for stack in (fleet.params, fleet.first, fleet.second)]
-        step = self._step.clone()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                compiled(self._rows_MB)
-        torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._loss_M = compiled(self._rows_MB)
-        for stack, saved in zip((fleet.params, fleet.first, fleet.second), kept, strict=True):
-            for name in stack:
-                stack[name].copy_(saved[name])
-        self._step.copy_(step)
-        self._graph.replay()
-
-
-def _precision(device: torch.device) -> torch.autocast:
-    """bf16 products on a GPU, fp32 everywhere else; ops that need full precision see to it themselves."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
-
-
-def _order(seed: int, epoch: int, size: int) -> Tensor:
+def data_order(seed: int, epoch: int, size: int) -> Tensor:
     stream = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
     return torch.randperm(size, generator=stream)
 

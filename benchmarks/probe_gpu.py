@@ -1,0 +1,84 @@
+"""The probe's baseline settings as fleets on a GPU, and what the full protocol would take.
+
+    python benchmarks/probe_gpu.py [--mixers attn gla] [--tasks in-context-recall …] [--steps 200] [--out FILE.json]
+
+For each architecture and task: the six grid points (learning rate × weight decay) as one fleet at the task's baseline
+setting; milliseconds a member-step, seconds until the first step (compilation included), and the best validation
+accuracy after `--steps`. The projection multiplies the 66 settings' optimizer steps by the measured time, scaled by
+tokens a step, without early stops and without compilation. Needs a CUDA device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from plait import __version__
+from plait.arch import Architecture, architecture
+from plait.tasks import baseline, make_data, names
+from plait.train.fleet import Fleet, Member, Plan, Split
+
+PRESETS = {"attn": "mad-attn-swiglu", "hyena": "mad-hyena-swiglu", "gla": "mad-gla-swiglu", "mamba": "mad-mamba"}
+GRID = [Member(lr, decay, seed=0) for lr in (1e-4, 5e-4, 1e-3) for decay in (0.0, 0.1)]
+EPOCHS, BATCH = 200, 128
+
+
+def measure(mixer: str, name: str, steps: int) -> dict[str, object]:
+    task = baseline(name)
+    data = make_data(task, seed=0)
+    arch = architecture(PRESETS[mixer])
+    arch = Architecture(replace(arch.header, vocab=task.model_vocab, kind=task.model_kind), arch.layers)
+    splits = [
+        Split(torch.from_numpy(examples.inputs_NT)[None], torch.from_numpy(examples.targets_NT)[None])
+        for examples in (data.train, data.validation, data.test)
+    ]
+    total = EPOCHS * -(-task.train_size // BATCH)
+    fleet = Fleet(arch, GRID, Plan(steps=total, batch=BATCH, eval_every=total), *splits, device="cuda")
+    start = time.perf_counter()
+    fleet.advance(2)
+    torch.cuda.synchronize()
+    ready = time.perf_counter() - start
+    start = time.perf_counter()
+    fleet.advance(steps)
+    torch.cuda.synchronize()
+    ms = 1e3 * (time.perf_counter() - start) / steps / len(GRID)
+    accuracy, _ = fleet.score("validation")
+    projected = sum(
+        len(GRID) * EPOCHS * -(-s.train_size // BATCH) * ms * s.input_length / task.input_length for s in task.grid()
+    )
+    return {"mixer": mixer, "task": name, "ms_a_member_step": ms, "seconds_to_first_step": ready, "steps": steps,
+            "best_accuracy": float(accuracy.max()), "projected_full_minutes": projected / 6e4}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mixers", nargs="*", default=list(PRESETS))
+    parser.add_argument("--tasks", nargs="*", default=names())
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    rows = []
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, plait {__version__}")
+    for mixer in asked.mixers:
+        minutes = 0.0
+        for name in asked.tasks:
+            row = measure(mixer, name, asked.steps)
+            rows.append(row)
+            minutes += float(row["projected_full_minutes"])  # type: ignore[arg-type]
+            print(f"{mixer:6} {name:24} {row['ms_a_member_step']:7.3f} ms a member-step, first after "
+                  f"{row['seconds_to_first_step']:5.1f} s, accuracy {row['best_accuracy']:.3f}", flush=True)  # fmt: skip
+        print(f"{mixer:6} {len(asked.tasks)} tasks, full protocol: {minutes:.0f} minutes at most", flush=True)
+    if asked.out:
+        about = {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+                 "plait": __version__}  # fmt: skip
+        asked.out.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
