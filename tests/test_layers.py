@@ -31,6 +31,9 @@ BELOW: dict[str, tuple[str, ...]] = {
     "model": ("errors", "spec", "arch", "ops", "nn", "mixers"),
     "train": ("errors", "records", "arch", "ops", "nn", "mixers", "model"),
     "check": ("errors", "userfile", "spec", "arch", "ops", "nn", "mixers", "model"),
+    "probe": (
+        *("errors", "userfile", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "model", "check", "train"),
+    ),
     "verify": ("errors", "spec", "tasks", "arch", "ops", "nn", "mixers", "model", "check"),
 }
 TOP = "cli"  # may import everything

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from plait import __version__
-from plait.cli import check, list_things, new, runs, show, task, verify
+from plait.cli import check, list_things, new, probe, runs, show, task, verify
 from plait.errors import UserError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("list")(list_things.command)
 app.command("check")(check.command)
 app.command("new")(new.command)
 app.command("verify")(verify.command)
+app.command("probe")(probe.command)
 app.add_typer(runs.group, name="runs")
 app.add_typer(task.group, name="task")
 

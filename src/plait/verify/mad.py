@@ -80,15 +80,27 @@ def routing() -> tuple[str, str, bool]:
     from plait.model.block import make_mixer
     from plait.model.construct import seed_mixer
 
-    gaps = []
-    x = torch.randn(2, 33, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for text in ("moe[experts=6,active=2,inner=16]", "hyena-experts[experts=4,active=2,width=8]"):
+    def made(text: str) -> Any:
         mixer = make_mixer(load_mixer(text), 32)
-        seed_mixer(mixer, seed=0)
-        mixer = mixer.double()
-        # Inside vmap every expert computes every token and the routing weights mask the result.
-        dense = torch.func.vmap(mixer)(x[None])[0]
-        gaps.append(float((mixer(x) - dense).abs().max().detach()))
+        seed_mixer(mixer, seed=0, std=0.2)
+        return mixer.double()
+
+    x = torch.randn(2, 33, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    # Inside vmap every expert of `moe` computes every token and the routing weights mask the result.
+    moe = made("moe[experts=6,active=2,inner=16]")
+    gaps = [float((moe(x) - torch.func.vmap(moe)(x[None])[0]).abs().max().detach())]
+
+    # For Hyena experts: the same layer, told to take all experts with weights that are zero but for the chosen.
+    hyena = made("hyena-experts[experts=4,active=2,width=8]")
+    sparse, route = hyena(x), hyena.route
+
+    def masked(x_BTD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weight, chosen = route(x_BTD)
+        dense = x_BTD.new_zeros(*x_BTD.shape[:-1], 4).scatter(-1, chosen, weight)
+        return dense, torch.arange(4).expand(dense.shape)
+
+    hyena.route = masked
+    gaps.append(float((sparse - hyena(x)).abs().max().detach()))
     return "equal", f"largest gaps {', '.join(f'{gap:.1g}' for gap in gaps)}", max(gaps) < 1e-12
 
 

@@ -1,0 +1,157 @@
+"""What is probed: from what a user types to architectures that are fair to compare.
+
+A bare mixer (`gla`, `gla[heads=8]`, `my_mixer.py`) stands for two blocks of it with SwiGLU at the protocol's width, or
+four layers of Mamba, as the paper builds them (App. B.3). A spec is taken as it is; only its vocabulary and kind are
+the task's. Presets of the paper's probe are scaled to the protocol's width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from plait.arch import Architecture, MixerOptions, architecture
+from plait.arch.resize import decoder_params, match, total_state
+from plait.arch.table import options_of
+from plait.errors import UserError
+from plait.model.cost import model_cost
+from plait.probe.protocol import Protocol
+from plait.spec import Header, Layer, Spec, parse, presets
+from plait.spec.presets.mad import CHANNEL_MIXERS, SEQUENCE_MIXERS
+from plait.userfile import split_path
+
+BASELINES = ("attn", "gla", "mamba", "hyena")
+PAPER_WIDTH = 128  # of every architecture in the paper's probe
+TOLERANCE = 0.05  # how near matched state and parameters must come
+#: Mixers that stand for a whole block: no channel mixer beside them.
+WHOLE_BLOCKS = ("mamba",)
+#: Options that grow with the width, so that head dimensions and ratios stay the paper's.
+_WITH_WIDTH = ("heads", "head_dim", "inner", "width")
+NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One architecture to probe. `file` and `source` are a user's mixer: where it is, and the hash of its text."""
+
+    name: str
+    arch: Architecture
+    note: str = ""  # what was, or could not be, matched
+    file: str = ""
+    source: str = ""
+    baseline: bool = False
+
+    @property
+    def params(self) -> int:
+        return decoder_params(self.arch)
+
+    @property
+    def state(self) -> int:
+        return total_state(self.arch)
+
+    def dynamic_state(self, tokens: int) -> int:
+        return model_cost(self.arch, seq=tokens).dynamic_state
+
+
+def candidates(
+    given: Sequence[str], protocol: Protocol, *, baselines: bool = True, matched: bool = True
+) -> list[Candidate]:
+    """The architectures that are meant, baselines last; matched in state and parameters unless told otherwise."""
+    found = [candidate(text, protocol) for text in given]
+    if baselines and len(found) == 1:
+        found += [replace(candidate(name, protocol), baseline=True) for name in BASELINES if name != given[0]]
+    found = list({one.arch.hash + one.source: one for one in reversed(found)}.values())[::-1]
+    return [_matched(one, protocol) for one in found] if matched else found
+
+
+def candidate(given: str, protocol: Protocol) -> Candidate:
+    if file := split_path(given):
+        from plait.check.load import load_mixer  # runs the user's file, which imports torch
+
+        options = load_mixer(given)
+        return Candidate(options.name, _around(options.to_layer(), protocol), file=given, source=_hash(file[0]))
+    if presets.lookup(given) is not None:
+        arch = architecture(given)
+        paper = given.lower() in presets.suite("mad21")
+        return Candidate(given, _at_width(arch, protocol) if paper else arch)
+    if "|" not in given:
+        layers = parse(given).layers
+        if len(layers) == 1 and options_of(layers[0]).kind == "sequence":
+            return Candidate(given, _around(layers[0], protocol))
+        if len(layers) == 1:
+            raise UserError(f"'{given}' mixes channels only, so it sees one token at a time; give a sequence mixer.")
+    return Candidate(given, architecture(given))
+
+
+def _around(layer: Layer, protocol: Protocol) -> Architecture:
+    """Two blocks around one mixer; without options of its own it has those of the paper."""
+    if not layer.options and layer.name in _paper_blocks():
+        block = _paper_blocks()[layer.name]
+    elif layer.name in WHOLE_BLOCKS:
+        block = (layer, layer)
+    else:
+        block = (layer, *parse(CHANNEL_MIXERS["swiglu"]).layers)
+    header = Header(d=PAPER_WIDTH, vocab=16)
+    return _at_width(architecture(Spec(header, block * 2)), protocol, keep=dict(layer.options))
+
+
+def _paper_blocks() -> dict[str, tuple[Layer, ...]]:
+    """mixer → the layers of one block of the paper."""
+    blocks = {name: parse(f"{text} {CHANNEL_MIXERS['swiglu']}").layers for name, text in SEQUENCE_MIXERS.items()}
+    return {**blocks, "mamba": parse(presets.describe("mad-mamba").text).layers[:2]}
+
+
+def _at_width(arch: Architecture, protocol: Protocol, keep: Mapping[str, object] = NOTHING) -> Architecture:
+    """The paper's architecture at the protocol's width; options a user gave are kept as they are."""
+    layers = tuple(_scaled(options, arch.header.d, protocol, keep) for options in arch.layers)
+    for options in set(layers):
+        options.check(protocol.d)
+    return Architecture(arch.header.replace({"d": protocol.d, "init": protocol.init}), layers)
+
+
+def _scaled(options: MixerOptions, d: int, protocol: Protocol, keep: Mapping[str, object]) -> MixerOptions:
+    known = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+    change = {
+        name: max(1, round(known[name] * protocol.d / d))
+        for name in _WITH_WIDTH
+        if name not in keep and type(known.get(name)) is int and known[name] > 0
+    }
+    if options.name == "attn" and "heads" in change:
+        change["heads"] = max(1, protocol.d // protocol.head_dim)
+    if options.name == "swiglu" and "inner" in change:
+        change["inner"] = protocol.inner
+    return dataclasses.replace(options, **change)
+
+
+def _matched(one: Candidate, protocol: Protocol) -> Candidate:
+    """The same state as the paper's recurrent architectures, the same parameters as its Transformer; where that cannot
+    be, the note says so. A spec written out is left alone: its sizes are the user's."""
+    if "|" in one.name:
+        return replace(one, note="taken as given")
+    notes, arch = [], one.arch
+    if total_state(arch):
+        try:
+            arch = match(arch, state=protocol.state, tolerance=TOLERANCE)
+        except UserError:
+            notes.append(f"state not matched ({total_state(arch):,} against {protocol.state:,})")
+    target = decoder_params(_around(parse("attn").layers[0], protocol))
+    try:
+        # Without a channel mixer only expansions could change, and those change what the mixer is.
+        arch = match(arch, params=target, tolerance=TOLERANCE) if _has_inner(arch) else arch
+    except UserError:
+        pass
+    if abs(decoder_params(arch) / target - 1) > TOLERANCE:
+        notes.append(f"parameters not matched ({decoder_params(arch):,} against {target:,})")
+    return replace(one, arch=arch, note="; ".join(notes))
+
+
+def _has_inner(arch: Architecture) -> bool:
+    return any(o.kind == "channel" and hasattr(o, "inner") for o in arch.layers)
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

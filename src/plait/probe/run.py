@@ -1,0 +1,211 @@
+"""From a plan to a comparison, through the store: what is recorded is not computed again, what is not is trained by a
+crew of workers, and whatever interrupts them loses at most a few seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plait.errors import UserError
+from plait.probe import plan
+from plait.probe.candidates import Candidate
+from plait.probe.cell import Cell
+from plait.probe.crew import Crew
+from plait.probe.plan import Work
+from plait.probe.protocol import Protocol
+from plait.probe.verdict import Comparison, Score
+from plait.probe.worker import Event, Setup
+from plait.records import Record, Store
+from plait.records.database import file_of, resolve
+
+
+@dataclass
+class Progress:
+    """How far a probe is; `watch` is called whenever it has changed."""
+
+    work: Work | None = None
+    phase: str = "starting"
+    started: float = field(default_factory=time.perf_counter)
+    done: dict[str, float] = field(default_factory=dict)  # key → test accuracy
+    running: dict[str, dict[str, Any]] = field(default_factory=dict)  # key → the fleet's own progress
+    found_before: int = 0
+
+    def share(self, cells: Iterable[Cell]) -> float:
+        """Of these cells' steps, how many are behind us."""
+        total = behind = 0.0
+        for cell in cells:
+            total += cell.training.steps
+            now = self.running.get(cell.key, {}).get("step", 0)
+            behind += cell.training.steps if cell.key in self.done else now
+        return behind / total if total else 1.0
+
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    work: Work
+    records: dict[str, Record]  # by key
+    seconds: float  # of this call
+    fresh: int  # cells trained by this call
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it runs. A GPU is fed by one process."""
+
+    device: str
+    workers: int
+    checkpoint_seconds: float = 10.0
+
+    @property
+    def hands(self) -> int:
+        return 1 if self.device != "cpu" else self.workers
+
+
+def refuse_leaks(candidates: Sequence[Candidate]) -> None:
+    """A mixer that sees the future would look brilliant on every task: it is refused before anything is trained."""
+    from plait.check import run_clauses
+    from plait.check.clauses import causality
+
+    for one in candidates:
+        for options in dict.fromkeys(o for o in one.arch.layers if o.kind == "sequence"):
+            for found in run_clauses(options, d=one.arch.header.d, clauses={"causality": causality}):
+                if found.status == "fail":
+                    raise UserError(
+                        f"{options.name} leaks the future ({found.detail}): its scores would mean nothing. "
+                        "See `plait check`, clause causality."
+                    )
+
+
+def run_all(work: Work, store: Store, machine: Machine, watch: Watch) -> Outcome:
+    """Every cell of the work, however long it takes."""
+    progress = Progress(work, "training")
+    _note_recorded(progress, work.cells, store)
+    fresh = [cell for cell in work.cells if cell.key not in progress.done]
+    if fresh:
+        with _crew(work.candidates, store, machine) as crew:
+            _train(crew, work.cells, progress, store, watch)
+    return _outcome(work, store, progress, len(fresh))
+
+
+def run_budget(
+    candidates: Sequence[Candidate],
+    protocol: Protocol,
+    budget: float,
+    store: Store,
+    machine: Machine,
+    watch: Watch,
+    *,
+    seeds: int | None = None,
+    started: float | None = None,
+) -> Outcome:
+    """As much as `budget` seconds hold, counted from `started` (as `time.perf_counter()` counts)."""
+    began = time.perf_counter() if started is None else started
+    config = plan.plan_config(candidates, protocol, budget, machine.hands, seeds, machine.device)
+    progress = Progress(started=began)
+    work = plan.stored(store, config, candidates, protocol)
+    if work is not None:
+        _note_recorded(progress, work.cells, store)
+        if len(progress.done) == len({cell.key for cell in work.cells}):
+            progress.work = work
+            return _outcome(work, store, progress, 0)
+    with _crew(candidates, store, machine) as crew:
+        if work is None:
+            progress.phase = "measuring speed"
+            watch(progress)
+            first = plan.seeds_of_all(candidates, protocol, 1, machine.device).cells
+            seconds = crew.time(first)
+            left = budget - (time.perf_counter() - began)
+            work = plan.fitting(store, config, candidates, protocol, seconds, left)
+        progress.work, progress.phase = work, "training"
+        _note_recorded(progress, work.cells, store)
+        fresh = len({cell.key for cell in work.cells}) - len(progress.done)
+        _train(crew, work.cells, progress, store, watch)
+    return _outcome(work, store, progress, fresh)
+
+
+def expected(candidates: Sequence[Candidate], protocol: Protocol, store: Store, machine: Machine) -> dict[str, float]:
+    """Core-seconds that each architecture would take under a protocol, one seed, at most.
+
+    A few steps are timed at the shortest and the longest setting of each kind of model; the others lie between, in
+    proportion to their tokens.
+    """
+    with _crew(candidates, store, machine) as crew:
+        found = {}
+        for one in candidates:
+            cells = [Cell.of(one, setting, 0, machine.device) for setting in protocol.settings]
+            sizes = [cell.task.input_length * cell.training.batch for cell in cells]
+            ends = {min(range(len(cells)), key=lambda i: sizes[i]), max(range(len(cells)), key=lambda i: sizes[i])}
+            timed = crew.time([cells[i] for i in ends])
+            a_token = {sizes[i]: timed[cells[i].key] / cells[i].training.steps / sizes[i] for i in ends}
+            found[one.name] = sum(
+                cell.training.steps * size * _between(a_token, size) for cell, size in zip(cells, sizes, strict=True)
+            )
+    return found
+
+
+def _between(known: dict[int, float], size: int) -> float:
+    """Linear between the two sizes that were measured."""
+    (low, first), (high, last) = min(known.items()), max(known.items())
+    share = 0.0 if low == high else (size - low) / (high - low)
+    return first + share * (last - first)
+
+
+def compare(outcome: Outcome) -> Comparison:
+    """The table's numbers, from the records alone."""
+    scores = []
+    for cell in outcome.work.cells:
+        found = outcome.records[cell.key].result
+        task, sequences = cell.task, cell.training.evaluation
+        scores.append(
+            Score(cell.candidate, task.name, task.key(), cell.seed, found["accuracy"], found["loss"], sequences)
+        )
+    names = [one.name for one in outcome.work.candidates]
+    return Comparison(names, outcome.work.protocol.task_names, scores)
+
+
+def _crew(candidates: Sequence[Candidate], store: Store, machine: Machine) -> Crew:
+    files = tuple(one.file for one in candidates if one.file)
+    path = file_of(resolve(store.url))
+    folder = path.parent if path is not None else Path("runs")
+    return Crew(
+        Setup(store.url, str(folder.resolve() / "checkpoints"), files, machine.checkpoint_seconds), machine.hands
+    )
+
+
+def _train(crew: Crew, cells: Sequence[Cell], progress: Progress, store: Store, watch: Watch) -> None:
+    watch(progress)
+
+    def listen(event: Event) -> None:
+        if event.kind == "progress":
+            progress.running[event.key] = event.detail
+        elif event.kind == "done" and event.key not in progress.done:
+            progress.running.pop(event.key, None)
+            found = store.get(event.key)
+            progress.done[event.key] = found.result["accuracy"] if found else 0.0
+        watch(progress)
+
+    crew.run([cell for cell in cells if cell.key not in progress.done], listen)
+
+
+def _note_recorded(progress: Progress, cells: Sequence[Cell], store: Store) -> None:
+    for key in store.has({cell.key for cell in cells}):
+        found = store.get(key)
+        if found is not None:
+            progress.done[key] = found.result["accuracy"]
+    progress.found_before = len(progress.done)
+
+
+def _outcome(work: Work, store: Store, progress: Progress, fresh: int) -> Outcome:
+    records = {}
+    for key in {cell.key for cell in work.cells}:
+        found = store.get(key)
+        if found is None:
+            raise UserError(f"the record {key} has disappeared from {store.name} while the probe ran; run again.")
+        records[key] = found
+    return Outcome(work, records, time.perf_counter() - progress.started, fresh)

@@ -1,0 +1,201 @@
+"""A worker process: one torch thread, cells taken by claim, checkpoints as it goes.
+
+It is told what to do through a pipe (`Order`s) and tells what happens through the same (`Event`s). It leaves when told
+to, when its parent has died, and never without having saved what it was training.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from plait.errors import UserError
+from plait.probe.cell import KIND, Cell, checkpoint_path, result
+from plait.records import Record, Store, about, open_store
+
+CLAIM_SECONDS = 8.0  # how long the cell of a dead process stays taken
+HEARTBEAT_SECONDS = 2.0
+SLICE_SECONDS = 0.5  # how long a fleet trains between looks at the pipe
+WAIT_SECONDS = 0.2  # before looking again for cells that others may have given up
+TIMED_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker is born with."""
+
+    store: str
+    checkpoints: str
+    files: tuple[str, ...]  # users' mixers, to be known by name
+    checkpoint_seconds: float  # between two saves of what is training
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: str  # "timed", "progress", "done", "idle" or "failed"
+    key: str = ""
+    detail: Any = None
+
+
+class _Leave(Exception):
+    """Told to stop, or the parent has gone."""
+
+
+def main(pipe: Connection, setup: Setup) -> None:
+    """The life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
+    try:
+        _Worker(pipe, setup).serve()
+    except (_Leave, EOFError, BrokenPipeError):
+        pass
+    except UserError as wrong:
+        _send(pipe, Event("failed", detail=str(wrong)))
+    except Exception as wrong:
+        traceback.print_exc()
+        _send(pipe, Event("failed", detail=f"{type(wrong).__name__}: {wrong}"))
+
+
+def _send(pipe: Connection, event: Event) -> None:
+    try:
+        pipe.send(event)
+    except (BrokenPipeError, OSError):
+        raise _Leave from None
+
+
+class _Worker:
+    def __init__(self, pipe: Connection, setup: Setup) -> None:
+        import torch
+
+        from plait.check.load import load_mixer
+
+        torch.set_num_threads(1)
+        for file in setup.files:
+            load_mixer(file)
+        self.pipe, self.setup = pipe, setup
+        self.owner = f"{os.getpid()}-{time.time_ns()}"
+        self.stopped = False
+
+    def serve(self) -> None:
+        with open_store(self.setup.store) as self.store:
+            while True:
+                order, cells = self.pipe.recv()
+                if order == "stop":
+                    return
+                if order == "time":
+                    for cell in cells:
+                        self.say(Event("timed", cell.key, seconds_of(cell)))
+                elif order == "run":
+                    self.run(cells)
+                self.say(Event("idle"))
+
+    def say(self, event: Event) -> None:
+        _send(self.pipe, event)
+
+    def run(self, cells: Sequence[Cell]) -> None:
+        """Go through the cells until each has a record, whoever makes it."""
+        left = {cell.key: cell for cell in cells}
+        while left:
+            for key in self.store.has(left):
+                del left[key]
+                self.say(Event("done", key))
+            for key, cell in left.items():
+                if self.store.claim(key, self.owner, CLAIM_SECONDS):
+                    with _heartbeat(self.store, self.owner):
+                        self.train(cell)
+                    break
+            else:
+                time.sleep(WAIT_SECONDS)
+                self.look()
+
+    def train(self, cell: Cell) -> None:
+        """Train a cell from its checkpoint on, and store the result."""
+        from plait.train import checkpoint
+
+        path = checkpoint_path(Path(self.setup.checkpoints), cell.key)
+        started, saved_at = time.time(), time.perf_counter()
+        try:
+            fleet = cell.fleet()
+            saved = checkpoint.load(path)
+            if saved is not None:
+                fleet.restore(saved)
+            width = 1
+            while fleet.alive and fleet.step < fleet.plan.steps:
+                before = time.perf_counter()
+                fleet.run(until=fleet.step + width)
+                width = _next_width(width, time.perf_counter() - before)
+                self.say(Event("progress", cell.key, _progress(fleet)))
+                if time.perf_counter() - saved_at > self.setup.checkpoint_seconds:
+                    checkpoint.save(path, fleet.state())
+                    saved_at = time.perf_counter()
+                self.look(lambda: checkpoint.save(path, fleet.state()))
+        except (UserError, _Leave):
+            self.store.release(cell.key, self.owner)
+            raise
+        except Exception as wrong:
+            self.store.release(cell.key, self.owner)
+            raise UserError(f"{cell.candidate} fails on {cell.task.name}: {type(wrong).__name__}: {wrong}") from wrong
+        self.store.put(Record.of(KIND, cell.config, result(cell, fleet.records), about(started, fleet.seconds)))
+        checkpoint.remove(path)
+
+    def look(self, save: Callable[[], None] | None = None) -> None:
+        """Leave, having saved, if told to or if nobody is there to tell."""
+        parent = parent_process()
+        told = self.pipe.poll() and self.pipe.recv()[0] == "stop"
+        if told or (parent is not None and not parent.is_alive()):
+            if save is not None:
+                save()
+            raise _Leave
+
+
+def _next_width(steps: int, seconds: float) -> int:
+    """How many steps take about a slice. (How a fleet is sliced does not change what it computes.)"""
+    wanted = steps * SLICE_SECONDS / max(seconds, 1e-3)
+    return max(1, min(round(wanted), 4 * steps))
+
+
+def _progress(fleet: Any) -> dict[str, Any]:
+    accuracies = [record.validation[-1][1] for record in fleet.records if record.validation]
+    return {"step": fleet.step, "alive": len(fleet.alive), "accuracy": max(accuracies, default=None)}
+
+
+@contextmanager
+def _heartbeat(store: Store, owner: str) -> Iterator[None]:
+    """Keep the claims alive meanwhile. If one is lost all the same, two compute the cell, and the first one counts."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(HEARTBEAT_SECONDS):
+            with suppress(UserError):  # a store that cannot be written will say so when the result is
+                store.heartbeat(owner, CLAIM_SECONDS)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def seconds_of(cell: Cell) -> float:
+    """How long a cell will take here, from a few of its steps. Evaluations are about a third of a step's work."""
+    small = replace(cell.task, train_size=min(cell.task.train_size, 4 * cell.training.batch))
+    t = cell.training
+    probe = replace(cell, settings=tuple(small.settings().items()), training=replace(t, evaluation=t.batch))
+    fleet = probe.fleet()
+    fleet.run(until=1)
+    started = time.perf_counter()
+    fleet.run(until=1 + TIMED_STEPS)
+    step = (time.perf_counter() - started) / TIMED_STEPS
+    evaluations = -(-t.steps // t.eval_every) + 1
+    return step * (t.steps + evaluations * t.evaluation / t.batch / 3)

@@ -1,0 +1,90 @@
+"""Running a probe: nothing is computed twice, nothing is lost, and interruptions change no number."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plait.records import open_store
+
+PROGRAM = Path(__file__).parent / "tiny_probe.py"
+CELLS = 2 * 2 * 2  # architectures, tasks, seeds
+
+
+def start(url: str, workers: int = 1, steps: int = 30) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), url, str(workers), str(steps)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that it and its workers can be killed as one
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def finish(program: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = program.communicate(timeout=240)
+    assert program.returncode == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> dict[str, Any]:
+    return finish(start(f"sqlite:///{tmp_path_factory.mktemp('whole') / 'plait.db'}", workers=2, steps=STEPS))
+
+
+STEPS = 90
+
+
+def kill_and_finish(url: str, times: int, seed: int) -> tuple[dict[str, Any], int]:
+    """Kill the probe and all its workers at random moments, then let it end; how often it was really killed."""
+    moments, killed = random.Random(seed), 0
+    for _ in range(times):
+        program = start(url, steps=STEPS)
+        time.sleep(moments.uniform(1.5, 6.0))
+        if program.poll() is None:
+            os.killpg(program.pid, signal.SIGKILL)
+            killed += 1
+        program.communicate()
+    return finish(start(url, workers=2, steps=STEPS)), killed
+
+
+def same_table(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(one["table"] == other["table"] and one["results"] == other["results"])
+
+
+def test_killed_and_run_again_it_gives_the_same_table(uninterrupted, store_url):
+    found, killed = kill_and_finish(store_url, 4, seed=1)
+    assert killed >= 2, "it was too quick to be killed"
+    assert same_table(found, uninterrupted)
+    folder = Path(store_url.removeprefix("sqlite:///")).parent / "checkpoints"
+    assert not folder.exists() or not any(folder.iterdir()), "checkpoints of finished cells are left"
+
+
+@pytest.mark.slow
+def test_killed_twenty_times(uninterrupted, store_url):
+    found, killed = kill_and_finish(store_url, 20, seed=2)
+    assert killed >= 5
+    assert same_table(found, uninterrupted)
+
+
+def test_two_probes_on_one_store_share_the_work(uninterrupted, store_url):
+    both = [start(store_url, steps=STEPS) for _ in range(2)]
+    first, second = (finish(program) for program in both)
+    assert same_table(first, uninterrupted)
+    assert same_table(second, uninterrupted)
+    with open_store(store_url) as store:
+        assert store.kinds() == {"probe": CELLS}
+    again = finish(start(store_url, steps=STEPS))
+    assert again["fresh"] == 0
+    assert same_table(again, uninterrupted)
