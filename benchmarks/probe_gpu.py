@@ -71,8 +71,11 @@ def main() -> None:
             row = measure(mixer, name, asked.steps)
             rows.append(row)
             minutes += float(row["projected_full_minutes"])  # type: ignore[arg-type]
-            print(f"{mixer:6} {name:24} {row['ms_a_member_step']:7.3f} ms a member-step, first after "
-                  f"{row['seconds_to_first_step']:5.1f} s, accuracy {row['best_accuracy']:.3f}", flush=True)  # fmt: skip
+            print(
+                f"{mixer:6} {name:24} {row['ms_a_member_step']:7.3f} ms a member-step, first after "
+                f"{row['seconds_to_first_step']:5.1f} s, accuracy {row['best_accuracy']:.3f}",
+                flush=True,
+            )
         print(f"{mixer:6} {len(asked.tasks)} tasks, full protocol: {minutes:.0f} minutes at most", flush=True)
     if asked.out:
         about = {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "torch": torch.__version__,

@@ -34,7 +34,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "probe": (
         *("errors", "userfile", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "model", "check", "train"),
     ),
-    "verify": ("errors", "spec", "tasks", "arch", "ops", "nn", "mixers", "model", "check"),
+    "verify": ("errors", "spec", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "probe"),
 }
 TOP = "cli"  # may import everything
 

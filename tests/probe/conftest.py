@@ -7,6 +7,7 @@ import pytest
 from plait import tasks
 from plait.probe.candidates import Candidate, candidates
 from plait.probe.protocol import Protocol, Setting, Training
+from plait.spec import Header
 
 GRID = ((1e-3, 0.0), (5e-3, 0.1))
 
@@ -19,7 +20,7 @@ def tiny(steps: int = 30) -> Protocol:
     ):
         task = tasks.load_task(name).with_settings(change)
         found.append(Setting(name, task, Training(steps, 16, GRID, 32, 10, solved=None)))
-    return Protocol("tiny", 16, 8, 16, 128, 0.1, tuple(found))
+    return Protocol("tiny", Header(d=16, vocab=4, init=0.1), 8, 16, 128, tuple(found))
 
 
 def tiny_candidates(protocol: Protocol) -> list[Candidate]:

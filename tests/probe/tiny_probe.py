@@ -9,8 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from conftest import tiny, tiny_candidates
-
-from plait.probe.plan import seeds_of_all
+from plait.probe.plan import with_seeds
 from plait.probe.run import Machine, compare, run_all
 from plait.probe.verdict import document
 from plait.records import open_store
@@ -18,7 +17,7 @@ from plait.records import open_store
 
 def main(url: str, workers: int, steps: int) -> None:
     protocol = tiny(steps)
-    work = seeds_of_all(tiny_candidates(protocol), protocol, 2, "cpu")
+    work = with_seeds(tiny_candidates(protocol), protocol, [2, 1], "cpu")
     with open_store(url) as store:
         outcome = run_all(work, store, Machine("cpu", workers, checkpoint_seconds=0.2), lambda _: None)
     results = {key: record.result for key, record in sorted(outcome.records.items())}

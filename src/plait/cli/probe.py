@@ -35,9 +35,7 @@ def command(
         int | None, typer.Option(min=1, help="Seeds. [default: with --time as many as fit, else 1]")
     ] = None,
     tasks: Annotated[str, typer.Option(help="Only these, separated by commas; or your files.")] = "",
-    variant: Annotated[
-        str, typer.Option(help="the tasks as in the paper: seed; or its code: mad-lab.")
-    ] = "seed",
+    variant: Annotated[str, typer.Option(help="the tasks as in the paper: seed; or its code: mad-lab.")] = "seed",
     baselines: Annotated[bool, typer.Option(help="Run attn, gla, mamba and hyena beside a single candidate.")] = True,
     match: Annotated[bool, typer.Option(help="Give all the same state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -111,14 +109,14 @@ def _run(
     as_json: bool,
 ) -> Outcome:
     from plait.cli.probe_display import Display
-    from plait.probe.plan import seeds_of_all
+    from plait.probe.plan import with_seeds
     from plait.probe.run import refuse_leaks, run_all, run_budget
 
     refuse_leaks(found)
     with Display(found, protocol, budget, quiet=as_json) as display:
         try:
             if budget is None:
-                work = seeds_of_all(found, protocol, seeds or 1, machine.device)
+                work = with_seeds(found, protocol, [seeds or 1] * len(protocol.settings), machine.device)
                 return run_all(work, store, machine, display.update)
             return run_budget(found, protocol, budget, store, machine, display.update, seeds=seeds, started=started)
         except KeyboardInterrupt:
@@ -138,14 +136,14 @@ def _plan(
 ) -> None:
     from plait.probe.run import expected
 
-    core_seconds = expected(found, protocol, store, machine)
+    core_seconds = expected(found, protocol, store, machine, seeds)
     rows: list[dict[str, Any]] = [
         {
             "name": one.name,
             "runs": protocol.runs * seeds,
             "steps": protocol.steps * seeds,
-            "core_hours": core_seconds[one.name] * seeds / 3600,
-            "hours": core_seconds[one.name] * seeds / 3600 / machine.hands,
+            "core_hours": core_seconds[one.name] / 3600,
+            "hours": core_seconds[one.name] / 3600 / machine.hands,
         }
         for one in found
     ]

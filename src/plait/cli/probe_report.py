@@ -20,7 +20,8 @@ def document(outcome: Outcome, machine: Machine, seconds: float, suite: str = ""
     work, comparison = outcome.work, compare(outcome)
     ceilings: dict[tuple[str, str], list[float]] = {}
     for cell in work.cells:
-        ceilings.setdefault((cell.candidate, cell.task.name), []).append(outcome.records[cell.key].result["ceiling"])
+        known = ceilings.setdefault((cell.candidate, cell.task.name), [])
+        known += [one["ceiling"] for one in outcome.records[cell.key].result["seeds"]]
     described = {
         one.name: {
             "spec": one.arch.text,
@@ -34,8 +35,8 @@ def document(outcome: Outcome, machine: Machine, seconds: float, suite: str = ""
     rows = [{"name": row["name"], **described[row["name"]], **row} for row in scores(comparison)]
     for row in rows:
         for task, found in row["tasks"].items():
-            known = ceilings[row["name"], task]
-            found["ceiling"] = sum(known) / len(known)
+            mine = ceilings[row["name"], task]
+            found["ceiling"] = sum(mine) / len(mine)
     subjects = [one.name for one in work.candidates if not one.baseline]
     if len(subjects) > 1:
         subjects = [rows[0]["name"]]
@@ -62,9 +63,9 @@ def _notes(outcome: Outcome) -> list[str]:
     """What a reader of the table must know beside it."""
     notes = [f"{one.name}: {one.note}" for one in outcome.work.candidates if one.note]
     for cell in outcome.work.cells:
-        found = outcome.records[cell.key].result
-        if "note" in found:
-            notes.append(f"{cell.candidate} on {cell.task.name}, seed {cell.seed}: {found['note']}")
+        seeds = outcome.records[cell.key].result["seeds"]
+        where = f"{cell.candidate} on {cell.task.name}"
+        notes += [f"{where}, seed {one['seed']}: {one['note']}" for one in seeds if "note" in one]
     return notes
 
 

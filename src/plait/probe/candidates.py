@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -110,7 +111,7 @@ def _at_width(arch: Architecture, protocol: Protocol, keep: Mapping[str, object]
     layers = tuple(_scaled(options, arch.header.d, protocol, keep) for options in arch.layers)
     for options in set(layers):
         options.check(protocol.d)
-    return Architecture(arch.header.replace({"d": protocol.d, "init": protocol.init}), layers)
+    return Architecture(protocol.header, layers)
 
 
 def _scaled(options: MixerOptions, d: int, protocol: Protocol, keep: Mapping[str, object]) -> MixerOptions:
@@ -139,11 +140,9 @@ def _matched(one: Candidate, protocol: Protocol) -> Candidate:
         except UserError:
             notes.append(f"state not matched ({total_state(arch):,} against {protocol.state:,})")
     target = decoder_params(_around(parse("attn").layers[0], protocol))
-    try:
-        # Without a channel mixer only expansions could change, and those change what the mixer is.
-        arch = match(arch, params=target, tolerance=TOLERANCE) if _has_inner(arch) else arch
-    except UserError:
-        pass
+    if _has_inner(arch):  # else only expansions could change, and those change what the mixer is
+        with suppress(UserError):
+            arch = match(arch, params=target, tolerance=TOLERANCE)
     if abs(decoder_params(arch) / target - 1) > TOLERANCE:
         notes.append(f"parameters not matched ({decoder_params(arch):,} against {target:,})")
     return replace(one, arch=arch, note="; ".join(notes))

@@ -1,5 +1,8 @@
-"""A cell: one architecture on one task setting with one seed. A fleet of the grid's points is trained; the best by
-validation accuracy (ties: lower validation loss) is scored on the test split.
+"""A cell: one architecture on one task setting, with one or more seeds.
+
+For each seed there is a data set and a run for every point of the grid; the best of them by validation accuracy (ties:
+lower validation loss) is scored on the test split. All runs of a cell are one fleet: at these sizes most of a step's
+time is spent starting operations, so that three seeds cost little more than one.
 
 A cell is plain data, so that it travels to worker processes, and its key finds its result in the store.
 """
@@ -12,6 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from plait.arch import Architecture, architecture
 from plait.probe.candidates import Candidate
@@ -33,18 +38,18 @@ class Cell:
     source: str  # hash of the user's mixer, if there is one
     task_given: str
     settings: tuple[tuple[str, Any], ...]
-    seed: int
+    seeds: tuple[int, ...]
     training: Training
     device: str = "cpu"
 
     @classmethod
-    def of(cls, candidate: Candidate, setting: Setting, seed: int, device: str = "cpu") -> Cell:
+    def of(cls, candidate: Candidate, setting: Setting, seeds: tuple[int, ...], device: str = "cpu") -> Cell:
         """The architecture with the vocabulary and the kind of model that the task needs."""
         task = setting.task
         header = candidate.arch.header.replace({"vocab": task.model_vocab, "kind": task.model_kind})
         arch = Architecture(header, candidate.arch.layers)
         return cls(
-            candidate.name, arch.text, candidate.source, setting.given, tuple(task.settings().items()), seed,
+            candidate.name, arch.text, candidate.source, setting.given, tuple(task.settings().items()), seeds,
             setting.training, device,
         )  # fmt: skip
 
@@ -60,7 +65,7 @@ class Cell:
             "spec": self.spec,
             "mixer": self.source,
             "task": self.task.as_dict(),
-            "seed": self.seed,
+            "seeds": list(self.seeds),
             "training": self.training.as_dict(),
             "precision": "fp32" if self.device == "cpu" else "bf16",
         }
@@ -74,52 +79,74 @@ class Cell:
         from plait.train.fleet import Fleet, Member, Plan
 
         t = self.training
-        data = make_data(self.task, self.seed, evaluation=t.evaluation)
-        members = [Member(lr, decay, self.seed) for lr, decay in t.grid]
+        members = [
+            # Every run starts from weights of its own: a restart is as likely to help as another rate.
+            Member(lr, decay, seed * len(t.grid) + i, data)
+            for data, seed in enumerate(self.seeds)
+            for i, (lr, decay) in enumerate(t.grid)
+        ]
         never = 2.0  # no accuracy reaches it
         plan = Plan(t.steps, t.batch, t.eval_every, solved=never if t.solved is None else t.solved)
-        splits = [_split(data, name) for name in ("train", "validation", "test")]
+        splits = [_split(self.data, name) for name in ("train", "validation", "test")]
         return Fleet(architecture(self.spec), members, plan, *splits, device=self.device)
 
     @cached_property
-    def ceiling(self) -> float:
-        if self.task.always_answerable:
-            return 1.0
-        return make_data(self.task, self.seed, evaluation=self.training.evaluation).ceiling
+    def data(self) -> list[TaskData]:
+        """One data set a seed."""
+        return [make_data(self.task, seed, evaluation=self.training.evaluation) for seed in self.seeds]
 
 
-def _split(data: TaskData, name: str) -> Split:
+def _split(data: Sequence[TaskData], name: str) -> Split:
     import torch
 
     from plait.train.fleet import Split
 
-    examples = data.split(name)
-    return Split(torch.from_numpy(examples.inputs_NT)[None], torch.from_numpy(examples.targets_NT)[None])
+    examples = [one.split(name) for one in data]
+    return Split(*(torch.from_numpy(np.stack([getattr(e, part) for e in examples])) for part in _PARTS))
+
+
+_PARTS = ("inputs_NT", "targets_NT")
 
 
 def result(cell: Cell, records: Sequence[MemberRecord]) -> dict[str, Any]:
     """What is stored of a trained cell: plain JSON, in which a number that is not finite is null."""
-    alive = [i for i, record in enumerate(records) if record.stopped != "diverged"]
-    found: dict[str, Any] = {"accuracy": 0.0, "loss": None, "chosen": None, "ceiling": cell.ceiling}
-    if alive:
-        best = max(alive, key=lambda i: (records[i].validation[-1][1], -records[i].validation[-1][2]))
-        accuracy, loss = records[best].test or (0.0, math.nan)
-        found |= {"accuracy": accuracy, "loss": _finite(loss), "chosen": best}
-    else:
-        found["note"] = "every member diverged"
-    found["members"] = [
-        {
-            "lr": record.member.lr,
-            "weight_decay": record.member.weight_decay,
-            "steps": record.steps,
-            "stopped": record.stopped,
-            "losses": [[step, _finite(loss)] for step, loss in record.losses],
-            "validation": [[step, accuracy, _finite(loss)] for step, accuracy, loss in record.validation],
-            "test": None if record.test is None else [record.test[0], _finite(record.test[1])],
-        }
-        for record in records
-    ]
-    return found
+    seeds = []
+    for data, seed in enumerate(cell.seeds):
+        mine = [i for i, record in enumerate(records) if record.member.data == data]
+        seeds.append({"seed": seed, "ceiling": cell.data[data].ceiling, **_selected(records, mine)})
+    return {
+        "accuracy": sum(one["accuracy"] for one in seeds) / len(seeds),
+        "seeds": seeds,
+        "members": [_described(record, cell.seeds) for record in records],
+    }
+
+
+def _selected(records: Sequence[MemberRecord], members: Sequence[int]) -> dict[str, Any]:
+    """The member that counts, of those of one seed, and its test scores."""
+    place = best([None if records[i].stopped == "diverged" else records[i].validation[-1][1:] for i in members])
+    if place is None:
+        return {"accuracy": 0.0, "loss": None, "chosen": None, "note": "every member diverged"}
+    accuracy, loss = records[members[place]].test or (0.0, math.nan)
+    return {"accuracy": accuracy, "loss": _finite(loss), "chosen": members[place]}
+
+
+def _described(record: MemberRecord, seeds: Sequence[int]) -> dict[str, Any]:
+    return {
+        "seed": seeds[record.member.data],
+        "lr": record.member.lr,
+        "weight_decay": record.member.weight_decay,
+        "steps": record.steps,
+        "stopped": record.stopped,
+        "losses": [[step, _finite(loss)] for step, loss in record.losses],
+        "validation": [[step, accuracy, _finite(loss)] for step, accuracy, loss in record.validation],
+        "test": None if record.test is None else [record.test[0], _finite(record.test[1])],
+    }
+
+
+def best(validation: Sequence[tuple[float, float] | None]) -> int | None:
+    """Which member of a grid counts: the highest validation accuracy, then the lowest loss. None has diverged."""
+    alive = [(found[0], -found[1], -i) for i, found in enumerate(validation) if found is not None]
+    return -max(alive)[2] if alive else None
 
 
 def checkpoint_path(folder: Path, key: str) -> Path:

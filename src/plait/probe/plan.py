@@ -1,28 +1,29 @@
 """What is run: cells in the order in which they tell most.
 
-With a budget the number of steps is fixed by the protocol and the number of seeds by the budget: as many rows (one
-task and seed, every architecture) as the measured speed lets finish in time, seed by seed, within a seed the most
-telling task first. If not even one seed of each task fits, every training is shortened alike. The plan is a record of
-its own, so that a probe that is interrupted and run again, perhaps on a busier machine, does the very same work.
+With a budget the number of steps is fixed by the protocol and the number of seeds by the budget: as many for every task
+as the measured speed lets finish in time, then one more for a task at a time, the most telling first. If not even one
+seed fits, every training is shortened alike. The plan is a record of its own, so that a probe that is interrupted and
+run again, perhaps on a busier machine, does the very same work.
 """
 
 from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from plait.probe.candidates import Candidate
 from plait.probe.cell import Cell
 from plait.probe.protocol import VERSION, Protocol
+from plait.probe.speed import Speed
 from plait.records import Record, Store, about, record_key
 
 KIND = "probe-plan"
 MOST_SEEDS = 20
 FINISH_SECONDS = 2.0  # kept for the last evaluation, the table and the verdict
-SAFETY = 1.03  # measured speeds are a little better than those of a long run
+SAFETY = 1.02  # data are drawn, results stored, and short measurements are a little optimistic
 SHORTEST = 0.1  # of a training's steps
 
 
@@ -37,24 +38,19 @@ class Work:
 
     @property
     def runs(self) -> int:
-        return sum(len(cell.training.grid) for cell in self.cells)
+        return sum(len(cell.seeds) * len(cell.training.grid) for cell in self.cells)
 
     @property
     def steps(self) -> int:
-        return sum(len(cell.training.grid) * cell.training.steps for cell in self.cells)
+        return sum(len(cell.seeds) * len(cell.training.grid) * cell.training.steps for cell in self.cells)
 
 
-def row(candidates: Sequence[Candidate], protocol: Protocol, setting: int, seed: int, device: str) -> list[Cell]:
-    return [Cell.of(one, protocol.settings[setting], seed, device) for one in candidates]
-
-
-def seeds_of_all(candidates: Sequence[Candidate], protocol: Protocol, seeds: int, device: str) -> Work:
-    """Every setting with so many seeds, however long it takes."""
+def with_seeds(candidates: Sequence[Candidate], protocol: Protocol, seeds: Sequence[int], device: str) -> Work:
+    """Every setting of the protocol, the i-th with `seeds[i]` seeds."""
     cells = [
-        cell
-        for seed in range(seeds)
-        for setting in range(len(protocol.settings))
-        for cell in row(candidates, protocol, setting, seed, device)
+        Cell.of(one, setting, tuple(range(number)), device)
+        for setting, number in zip(protocol.settings, seeds, strict=True)
+        for one in candidates
     ]
     return Work(tuple(candidates), protocol, tuple(cells))
 
@@ -81,8 +77,9 @@ def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate]
     found = store.get(record_key(KIND, config))
     if found is None:
         return None
-    rows = [(setting, seed) for setting, seed in found.result["rows"]]
-    return _work(candidates, protocol, rows, found.result["scale"], config["device"], found.result["expected_seconds"])
+    shortened = _shortened(protocol, found.result["scale"])
+    work = with_seeds(candidates, shortened, found.result["seeds"], config["device"])
+    return replace(work, expected_seconds=found.result["expected_seconds"])
 
 
 def fitting(
@@ -90,49 +87,42 @@ def fitting(
     config: dict[str, Any],
     candidates: Sequence[Candidate],
     protocol: Protocol,
-    seconds: Mapping[str, float],
+    speed: Speed,
     left: float,
 ) -> Work:
-    """As many rows as fit into `left` seconds, stored as the plan for this config.
-
-    seconds   of each cell of the first seed, measured with all workers busy
-    """
-    started, device, workers = time.time(), config["device"], config["workers"]
-    first = [row(candidates, protocol, setting, 0, device) for setting in range(len(protocol.settings))]
-    costs = [[SAFETY * seconds[cell.key] for cell in cells] for cells in first]
+    """As much as fits into `left` seconds, stored as the plan for this config."""
+    started, workers = time.time(), config["workers"]
     room = left - FINISH_SECONDS
-    whole = makespan([cost for costs_of_row in costs for cost in costs_of_row], workers)
-    scale = max(SHORTEST, min(1.0, room / whole))
-    rows = [(setting, 0) for setting in range(len(costs))]
-    chosen = [cost * scale for costs_of_row in costs for cost in costs_of_row]
-    for seed in range(1, config["seeds"] or MOST_SEEDS):
-        for setting, more in enumerate(costs):
-            # A row that does not fit is left out; a shorter one after it may still.
-            if scale == 1.0 and makespan([*chosen, *more], workers) <= room:
-                chosen += more
-                rows.append((setting, seed))
-    expected = makespan(chosen, workers)
-    result = {"rows": [list(pair) for pair in rows], "scale": scale, "expected_seconds": expected}
+
+    def seconds(seeds: Sequence[int], scale: float = 1.0) -> float:
+        work = with_seeds(candidates, _shortened(protocol, scale), seeds, config["device"])
+        return SAFETY * makespan([speed.cell(cell) for cell in work.cells], workers)
+
+    most = config["seeds"] or MOST_SEEDS
+    seeds = [1] * len(protocol.settings)
+    scale = max(SHORTEST, min(1.0, room / seconds(seeds)))
+    while scale == 1.0 and max(seeds) < most and seconds([n + 1 for n in seeds]) <= room:
+        seeds = [n + 1 for n in seeds]
+    for i in range(len(seeds)):
+        more = [n + (i == j) for j, n in enumerate(seeds)]
+        if scale == 1.0 and max(more) <= most and seconds(more) <= room:
+            seeds = more
+    result = {"seeds": seeds, "scale": scale, "expected_seconds": seconds(seeds, scale)}
     store.put(Record.of(KIND, config, result, about(started, time.time() - started)))
     # Two probes may have planned at once; the first plan counts for both.
-    return stored(store, config, candidates, protocol) or _work(candidates, protocol, rows, scale, device, expected)
+    found = stored(store, config, candidates, protocol)
+    assert found is not None
+    return found
 
 
-def _work(
-    candidates: Sequence[Candidate],
-    protocol: Protocol,
-    rows: Sequence[tuple[int, int]],
-    scale: float,
-    device: str,
-    expected: float,
-) -> Work:
-    settings = tuple(
-        replace(s, training=replace(s.training, steps=max(1, round(s.training.steps * scale))))
-        for s in protocol.settings
+def _shortened(protocol: Protocol, scale: float) -> Protocol:
+    return replace(
+        protocol,
+        settings=tuple(
+            replace(s, training=replace(s.training, steps=max(1, round(s.training.steps * scale))))
+            for s in protocol.settings
+        ),
     )
-    protocol = replace(protocol, settings=settings)
-    cells = [cell for setting, seed in rows for cell in row(candidates, protocol, setting, seed, device)]
-    return Work(tuple(candidates), protocol, tuple(cells), expected)
 
 
 def makespan(costs: Sequence[float], workers: int) -> float:

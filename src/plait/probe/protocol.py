@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait import tasks
+from plait.spec import Header
 from plait.tasks import Task
 
 #: Raised by hand when results change meaning; part of every result's key.
@@ -20,7 +21,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Training:
-    """How a fleet is trained on one setting. Its members are the grid's points, all of one seed."""
+    """How a fleet is trained on one setting. Members are the grid's points, each with initial weights of its own."""
 
     steps: int
     batch: int
@@ -31,10 +32,6 @@ class Training:
 
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "grid": [list(point) for point in self.grid]}
-
-    @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> Training:
-        return cls(**{**given, "grid": tuple((lr, decay) for lr, decay in given["grid"])})
 
 
 @dataclass(frozen=True)
@@ -48,17 +45,25 @@ class Setting:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What bare mixer names stand for: their width, attention's head dimension, SwiGLU's inner width, the total fixed
-    state of those that have one, and the standard deviation of initial weights; then the settings, the most telling
-    task first."""
+    """What is run, and what bare mixer names stand for.
+
+    header     of their architectures
+    head_dim   of attention
+    inner      width of SwiGLU
+    state      numbers of fixed state in all, where there is one
+    settings   the most telling task first
+    """
 
     name: str
-    d: int
+    header: Header
     head_dim: int
     inner: int
     state: int
-    init: float
     settings: tuple[Setting, ...]
+
+    @property
+    def d(self) -> int:
+        return self.header.d
 
     @property
     def task_names(self) -> list[str]:
@@ -92,7 +97,7 @@ def full(given: Sequence[str] = (), variant: str = "seed") -> Protocol:
             an_epoch = -(-task.train_size // BATCH)
             training = Training(EPOCHS * an_epoch, BATCH, grid, EVALUATION, 10 * an_epoch, solved=0.999)
             found.append(Setting(name, task, training))
-    return Protocol("full", 128, 8, 512, 4096, 0.02, tuple(found))
+    return Protocol("full", Header(d=128, vocab=16), 8, 512, 4096, tuple(found))
 
 
 @dataclass(frozen=True)
@@ -101,23 +106,25 @@ class Quick:
 
     settings: dict[str, Any]
     steps: int
-    batch: int = 32
-    grid: tuple[tuple[float, float], ...] = ((1.5e-3, 0.0), (4e-3, 0.0))
 
 
 #: What a budget of minutes is spent on, the most telling first. Why these: docs/probe.md.
 QUICK: dict[str, Quick] = {
-    "in-context-recall": Quick({"vocab": 8, "length": 32}, steps=600),
-    "compression": Quick({"vocab": 16, "length": 16}, steps=300),
-    "selective-copying": Quick({"vocab": 8, "length": 32, "to_copy": 6}, steps=300),
-    "fuzzy-in-context-recall": Quick({"vocab": 6, "length": 32, "motif": 2}, steps=300),
-    "noisy-in-context-recall": Quick({"vocab": 8, "length": 32, "noise_vocab": 4}, steps=300),
-    "memorization": Quick({"vocab": 256, "length": 16}, steps=150),
+    "in-context-recall": Quick({"vocab": 16, "length": 48}, steps=700),
+    "compression": Quick({"vocab": 8, "length": 8}, steps=700),
+    "selective-copying": Quick({"vocab": 8, "length": 32, "to_copy": 4}, steps=500),
+    "fuzzy-in-context-recall": Quick({"vocab": 8, "length": 32, "motif": 2}, steps=500),
+    "noisy-in-context-recall": Quick({"vocab": 8, "length": 32, "noise_vocab": 8}, steps=500),
+    "memorization": Quick({"vocab": 512, "length": 16}, steps=200),
 }
-QUICK_TRAIN_SIZE = 8192  # sequences; no epoch is repeated within the steps above
+#: Scaled embeddings: drawn like the other weights they are drowned by the first layer's output, and attention needs
+#: thousands of steps to find out that the token before the present one matters.
+QUICK_HEADER = Header(d=32, vocab=16, init=0.15, embed_scale=True)
+QUICK_BATCH = 8
+QUICK_GRID = ((3e-3, 0.0), (6e-3, 0.0))
 QUICK_EVALUATION = 256
-QUICK_EVALUATIONS = 6  # of each run
-OWN_TASK = Quick({}, steps=300)  # a user's task, at its own baseline
+QUICK_EVALUATIONS = 4  # of each run
+OWN_TASK = Quick({}, steps=400)  # a user's task, at its own baseline
 
 
 def quick(given: Sequence[str] = (), variant: str = "seed") -> Protocol:
@@ -126,13 +133,11 @@ def quick(given: Sequence[str] = (), variant: str = "seed") -> Protocol:
     for name in given or QUICK:
         task = _varied(tasks.load_task(name), variant)
         row = QUICK.get(task.name, OWN_TASK)
-        size = {"train_size": QUICK_TRAIN_SIZE} if task.name in QUICK and task.name != "memorization" else {}
-        small = task.with_settings({key: str(value) for key, value in {**row.settings, **size}.items()})
-        training = Training(
-            row.steps, row.batch, row.grid, QUICK_EVALUATION, -(-row.steps // QUICK_EVALUATIONS), solved=None
-        )
+        small = task.with_settings({key: str(value) for key, value in row.settings.items()})
+        every = -(-row.steps // QUICK_EVALUATIONS)
+        training = Training(row.steps, QUICK_BATCH, QUICK_GRID, QUICK_EVALUATION, every, solved=None)
         found.append(Setting(name, small, training))
-    return Protocol("quick", 32, 32, 112, 1024, 0.15, tuple(found))
+    return Protocol("quick", QUICK_HEADER, 32, 112, 512, tuple(found))
 
 
 def _varied(task: Task, variant: str) -> Task:

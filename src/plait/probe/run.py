@@ -16,6 +16,7 @@ from plait.probe.cell import Cell
 from plait.probe.crew import Crew
 from plait.probe.plan import Work
 from plait.probe.protocol import Protocol
+from plait.probe.speed import Speed, to_time
 from plait.probe.verdict import Comparison, Score
 from plait.probe.worker import Event, Setup
 from plait.records import Record, Store
@@ -118,10 +119,10 @@ def run_budget(
         if work is None:
             progress.phase = "measuring speed"
             watch(progress)
-            first = plan.seeds_of_all(candidates, protocol, 1, machine.device).cells
-            seconds = crew.time(first)
+            timed = to_time(candidates, protocol, machine.device)
+            speed = Speed(timed, crew.time(timed))
             left = budget - (time.perf_counter() - began)
-            work = plan.fitting(store, config, candidates, protocol, seconds, left)
+            work = plan.fitting(store, config, candidates, protocol, speed, left)
         progress.work, progress.phase = work, "training"
         _note_recorded(progress, work.cells, store)
         fresh = len({cell.key for cell in work.cells}) - len(progress.done)
@@ -129,42 +130,27 @@ def run_budget(
     return _outcome(work, store, progress, fresh)
 
 
-def expected(candidates: Sequence[Candidate], protocol: Protocol, store: Store, machine: Machine) -> dict[str, float]:
-    """Core-seconds that each architecture would take under a protocol, one seed, at most.
-
-    A few steps are timed at the shortest and the longest setting of each kind of model; the others lie between, in
-    proportion to their tokens.
-    """
+def expected(
+    candidates: Sequence[Candidate], protocol: Protocol, store: Store, machine: Machine, seeds: int = 1
+) -> dict[str, float]:
+    """Core-seconds that each architecture would take under a protocol, at most."""
     with _crew(candidates, store, machine) as crew:
-        found = {}
-        for one in candidates:
-            cells = [Cell.of(one, setting, 0, machine.device) for setting in protocol.settings]
-            sizes = [cell.task.input_length * cell.training.batch for cell in cells]
-            ends = {min(range(len(cells)), key=lambda i: sizes[i]), max(range(len(cells)), key=lambda i: sizes[i])}
-            timed = crew.time([cells[i] for i in ends])
-            a_token = {sizes[i]: timed[cells[i].key] / cells[i].training.steps / sizes[i] for i in ends}
-            found[one.name] = sum(
-                cell.training.steps * size * _between(a_token, size) for cell, size in zip(cells, sizes, strict=True)
-            )
-    return found
-
-
-def _between(known: dict[int, float], size: int) -> float:
-    """Linear between the two sizes that were measured."""
-    (low, first), (high, last) = min(known.items()), max(known.items())
-    share = 0.0 if low == high else (size - low) / (high - low)
-    return first + share * (last - first)
+        timed = to_time(candidates, protocol, machine.device)
+        speed = Speed(timed, crew.time(timed))
+    work = plan.with_seeds(candidates, protocol, [seeds] * len(protocol.settings), machine.device)
+    return {one.name: sum(speed.cell(cell) for cell in work.cells if cell.candidate == one.name) for one in candidates}
 
 
 def compare(outcome: Outcome) -> Comparison:
     """The table's numbers, from the records alone."""
-    scores = []
-    for cell in outcome.work.cells:
-        found = outcome.records[cell.key].result
-        task, sequences = cell.task, cell.training.evaluation
-        scores.append(
-            Score(cell.candidate, task.name, task.key(), cell.seed, found["accuracy"], found["loss"], sequences)
+    scores = [
+        Score(
+            cell.candidate, cell.task.name, cell.task.key(), one["seed"], one["accuracy"], one["loss"],
+            cell.training.evaluation,
         )
+        for cell in outcome.work.cells
+        for one in outcome.records[cell.key].result["seeds"]
+    ]  # fmt: skip
     names = [one.name for one in outcome.work.candidates]
     return Comparison(names, outcome.work.protocol.task_names, scores)
 

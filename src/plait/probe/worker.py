@@ -27,7 +27,7 @@ CLAIM_SECONDS = 8.0  # how long the cell of a dead process stays taken
 HEARTBEAT_SECONDS = 2.0
 SLICE_SECONDS = 0.5  # how long a fleet trains between looks at the pipe
 WAIT_SECONDS = 0.2  # before looking again for cells that others may have given up
-TIMED_STEPS = 3
+TIMED_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class _Worker:
                     return
                 if order == "time":
                     for cell in cells:
-                        self.say(Event("timed", cell.key, seconds_of(cell)))
+                        self.say(Event("timed", cell.key, step_seconds(cell)))
                 elif order == "run":
                     self.run(cells)
                 self.say(Event("idle"))
@@ -187,15 +187,17 @@ def _heartbeat(store: Store, owner: str) -> Iterator[None]:
         thread.join()
 
 
-def seconds_of(cell: Cell) -> float:
-    """How long a cell will take here, from a few of its steps. Evaluations are about a third of a step's work."""
-    small = replace(cell.task, train_size=min(cell.task.train_size, 4 * cell.training.batch))
+def step_seconds(cell: Cell) -> float:
+    """Seconds of one step of a cell's fleet, from a few."""
     t = cell.training
-    probe = replace(cell, settings=tuple(small.settings().items()), training=replace(t, evaluation=t.batch))
-    fleet = probe.fleet()
-    fleet.run(until=1)
+    small = replace(cell.task, train_size=min(cell.task.train_size, 4 * t.batch))
+    training = replace(t, evaluation=t.batch, eval_every=t.steps)
+    fleet = replace(cell, settings=tuple(small.settings().items()), training=training).fleet()
+    fleet.advance(1)
     started = time.perf_counter()
-    fleet.run(until=1 + TIMED_STEPS)
-    step = (time.perf_counter() - started) / TIMED_STEPS
-    evaluations = -(-t.steps // t.eval_every) + 1
-    return step * (t.steps + evaluations * t.evaluation / t.batch / 3)
+    fleet.advance(TIMED_STEPS)
+    if cell.device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+    return (time.perf_counter() - started) / TIMED_STEPS

@@ -1,0 +1,76 @@
+"""A cell: which run counts, and what is written down of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from plait.probe.cell import Cell, best, result
+from plait.probe.plan import with_seeds
+from plait.records.record import json_text
+
+from .conftest import tiny_candidates
+
+
+@pytest.fixture
+def cell(protocol) -> Cell:
+    first, *_ = with_seeds(tiny_candidates(protocol), protocol, [2, 1], "cpu").cells
+    return first
+
+
+@pytest.mark.parametrize(
+    ("validation", "chosen"),
+    [
+        ([(0.5, 0.1), (0.9, 0.3), (0.9, 0.2)], 2),
+        ([(0.9, 0.2), (0.9, 0.2)], 0),
+        ([None, (0.1, 9.0)], 1),
+        ([None, None], None),
+    ],
+)
+def test_the_best_by_validation_counts(validation, chosen):
+    assert best(validation) == chosen
+
+
+def test_a_cell_trains_a_run_for_every_seed_and_grid_point(cell):
+    fleet = cell.fleet()
+    records = fleet.run()
+    assert [(r.member.data, r.member.lr) for r in records] == [(0, 1e-3), (0, 5e-3), (1, 1e-3), (1, 5e-3)]
+    assert len({r.member.seed for r in records}) == 4
+    train = fleet.splits["train"].inputs_DNT
+    assert np.array_equal(train[1].numpy(), cell.data[1].train.inputs_NT)
+    found = result(cell, records)
+    assert json.loads(json_text(found, "result")) == found
+    for data, one in enumerate(found["seeds"]):
+        chosen = records[one["chosen"]]
+        rivals = [r for r in records if r.member.data == data]
+        assert chosen in rivals
+        assert chosen.validation[-1][1] == max(r.validation[-1][1] for r in rivals)
+        assert (one["accuracy"], one["loss"]) == chosen.test
+    assert found["accuracy"] == pytest.approx(np.mean([one["accuracy"] for one in found["seeds"]]))
+
+
+def test_a_seed_gives_the_same_alone_and_beside_others(cell):
+    both = result(cell, cell.fleet().run())["seeds"]
+    alone = replace(cell, seeds=(0,))
+    assert alone.key != cell.key
+    found = result(alone, alone.fleet().run())["seeds"]
+    assert found[0]["accuracy"] == pytest.approx(both[0]["accuracy"], abs=0.02)
+    assert found[0]["loss"] == pytest.approx(both[0]["loss"], abs=1e-2)
+
+
+def test_diverged_runs_count_nothing_and_say_so(cell):
+    wild = replace(cell, training=replace(cell.training, grid=((1e30, 0.0), (1e-3, 0.0))))
+    found = result(wild, wild.fleet().run())
+    assert [one["chosen"] for one in found["seeds"]] == [1, 3]
+    assert [m["stopped"] for m in found["members"]] == ["diverged", "done"] * 2
+    assert json_text(found, "result"), "NaN is written as null"
+    lost = replace(cell, training=replace(cell.training, grid=((1e30, 0.0),)))
+    found = result(lost, lost.fleet().run())
+    assert [(one["accuracy"], one["loss"], one["note"]) for one in found["seeds"]] == [
+        (0.0, None, "every member diverged")
+    ] * 2
+    assert not math.isnan(found["accuracy"])

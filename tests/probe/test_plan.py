@@ -1,0 +1,117 @@
+"""The plan: the paper's numbers, and a budget that is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.probe import plan
+from plait.probe.candidates import candidates
+from plait.probe.cell import Cell
+from plait.probe.plan import makespan
+from plait.probe.protocol import QUICK, full, quick
+from plait.probe.speed import Speed, to_time, tokens
+from plait.records import open_store
+from plait.tasks import names
+
+from .conftest import tiny_candidates
+
+
+def test_the_papers_protocol_has_396_runs_and_5_384_400_steps():
+    protocol = full()
+    assert (len(protocol.settings), protocol.runs, protocol.steps) == (66, 396, 5_384_400)
+    training = protocol.settings[0].training
+    assert training.grid == ((1e-4, 0.0), (1e-4, 0.1), (5e-4, 0.0), (5e-4, 0.1), (1e-3, 0.0), (1e-3, 0.1))
+    assert (training.batch, training.evaluation, training.steps) == (128, 1280, 200 * 100)
+
+
+def test_tasks_and_variants_can_be_chosen():
+    some = full(["compression", "memorization"], "mad-lab")
+    assert some.task_names == ["compression", "memorization"]
+    assert {setting.task.variant for setting in some.settings} == {"mad-lab"}
+    assert sorted(QUICK) == sorted(names())
+    assert quick(["memorization"]).task_names == ["memorization"]
+
+
+@pytest.mark.parametrize(
+    ("costs", "workers", "expected"), [([3, 2, 1], 1, 6), ([3, 2, 1], 2, 3), ([1, 1, 5], 2, 6), ([2], 4, 2)]
+)
+def test_makespan(costs, workers, expected):
+    assert makespan(costs, workers) == expected
+
+
+class SameSpeed:
+    """A cell takes so long for each of its seeds, in proportion to its steps."""
+
+    def __init__(self, a_seed: float) -> None:
+        self.a_seed = a_seed
+
+    def cell(self, cell: Cell) -> float:
+        return self.a_seed * len(cell.seeds) * cell.training.steps / 30
+
+
+def planned(protocol, store_url, left, seeds=None, a_seed=1.0):
+    found = tiny_candidates(protocol)
+    config = plan.plan_config(found, protocol, 60.0, 2, seeds, "cpu")
+    with open_store(store_url) as store:
+        return plan.fitting(store, config, found, protocol, SameSpeed(a_seed), left), config
+
+
+def test_a_budget_holds_as_many_seeds_as_fit(protocol, store_url):
+    # Two architectures on two workers: a seed of a task takes a second, and 2 % more to be sure.
+    work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + 9.2)
+    assert work.expected_seconds == pytest.approx(9 * plan.SAFETY)
+    assert [cell.seeds for cell in work.cells] == [(0, 1, 2, 3, 4)] * 2 + [(0, 1, 2, 3)] * 2, "the first task gets more"
+    assert {cell.training.steps for cell in work.cells} == {30}
+    assert (work.runs, work.steps) == (2 * 9 * 2, 2 * 9 * 2 * 30)
+
+
+def test_seeds_can_be_limited(protocol, store_url):
+    work, _ = planned(protocol, store_url, left=60.0, seeds=2)
+    assert {cell.seeds for cell in work.cells} == {(0, 1)}
+
+
+def test_too_small_a_budget_shortens_every_training_alike(protocol, store_url):
+    work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + plan.SAFETY)
+    assert {cell.seeds for cell in work.cells} == {(0,)}
+    assert {cell.training.steps for cell in work.cells} == {15}
+
+
+def test_a_plan_is_kept_whatever_the_speed_is_later(protocol, store_url):
+    work, config = planned(protocol, store_url, left=12.0)
+    again, _ = planned(protocol, store_url, left=12.0, a_seed=5.0)
+    assert again.cells == work.cells
+    found = tiny_candidates(protocol)
+    with open_store(store_url) as store:
+        assert plan.stored(store, config, found, protocol).cells == work.cells
+        other = plan.plan_config(found, protocol, 61.0, 2, None, "cpu")
+        assert plan.stored(store, other, found, protocol) is None
+
+
+def test_a_cells_key_is_what_decides_its_result(protocol):
+    found = tiny_candidates(protocol)
+    one, more = (plan.with_seeds(found, protocol, seeds, "cpu").cells for seeds in ([1, 1], [2, 2]))
+    assert len({cell.key for cell in (*one, *more)}) == 8
+    renamed = candidates(["d=16 vocab=4 init=0.1 | (attn[heads=2] swiglu[inner=16])x2"], protocol, baselines=False)
+    (same, *_) = plan.with_seeds(renamed, protocol, [1, 1], "cpu").cells
+    assert same.candidate != one[0].candidate
+    assert same.key == one[0].key, "the name and the spec's own vocabulary do not matter"
+
+
+def test_speed_is_a_line_through_what_was_timed(protocol):
+    found = tiny_candidates(protocol)
+    timed = to_time(found, protocol, "cpu")
+    fixed, a_token = 0.02, 1e-5
+    speed = Speed(timed, {cell.key: fixed + a_token * tokens(cell) for cell in timed})
+    for cell in plan.with_seeds(found, protocol, [1, 5], "cpu").cells:
+        assert speed.step(cell) == pytest.approx(fixed + a_token * tokens(cell))
+        # 30 steps, and four evaluations of 32 sequences in batches of 16 at a third of a step each.
+        assert speed.cell(cell) == pytest.approx(speed.step(cell) * (30 + 4 * 2 / 3))
+
+
+@pytest.mark.parametrize("seconds", [[3.0, 2.0, 1.0], [1.0, 1.0, 1.0], [0.1, 1.0, 50.0]])
+def test_noise_never_predicts_a_negative_time(protocol, seconds):
+    found = tiny_candidates(protocol)[:1]
+    timed = to_time(found, protocol, "cpu")
+    speed = Speed(timed, dict(zip([cell.key for cell in timed], seconds, strict=False)))
+    for cell in plan.with_seeds(found, protocol, [1, 9], "cpu").cells:
+        assert speed.step(cell) > 0
