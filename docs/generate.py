@@ -113,6 +113,21 @@ def limits() -> str:
     return rows("limit | value | of", *((f"`{name}`", getattr(module, name), what) for name, what in found))
 
 
+# ---- docs/train.md
+
+
+def recipe_keys() -> str:
+    from plait.train.recipe import Recipe
+
+    return rows(
+        "key | default | allowed | what",
+        *(
+            (f"`{f.name}`", code(f.default), " ".join(f"`{c}`" for c in f.metadata["choices"]), f.metadata["about"])
+            for f in fields(Recipe)
+        ),
+    )
+
+
 # ---- docs/mixers.md
 
 WIDTH, TOKENS = 128, 1024
@@ -303,6 +318,7 @@ def help_pages() -> str:
 PARTS = {
     "tree": source_tree,
     "header-keys": header_keys,
+    "recipe": recipe_keys,
     "limits": limits,
     "mixer-overview": mixer_overview,
     "mixers": mixer_pages,

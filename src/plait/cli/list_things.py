@@ -11,14 +11,14 @@ from plait.errors import UserError, did_you_mean
 
 
 def command(
-    kind: Annotated[str | None, typer.Argument(help="mixers, presets, header, tasks, or a mixer's name.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="mixers, presets, header, tasks, recipes, or a mixer's name.")] = None,
     match: Annotated[str, typer.Option(help="Only names that contain this text.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """List mixers, presets, header keys, tasks, or one mixer's options."""
+    """List mixers, presets, header keys, tasks, training recipes, or one mixer's options."""
     from plait import arch
 
-    listings = {"mixers": mixers, "presets": presets, "header": header_keys, "tasks": tasks}
+    listings = {"mixers": mixers, "presets": presets, "header": header_keys, "tasks": tasks, "recipes": recipes}
     if kind is None:
         rows: list[dict[str, Any]] = [{"name": name, "entries": len(make())} for name, make in listings.items()]
     elif kind in listings:
@@ -57,6 +57,20 @@ def presets() -> list[dict[str, Any]]:
 
     described = (table_of.describe(name) for name in table_of.names())
     return [{"name": p.name, "family": p.family, "source": p.source, "what": p.what} for p in described]
+
+
+def recipes() -> list[dict[str, Any]]:
+    from plait.train.recipes import RECIPES
+
+    return [
+        {
+            "name": name,
+            "steps": one.steps,
+            **{key: getattr(one.recipe, key) for key in ("optimizer", "lr", "schedule", "batch", "length", "memory")},
+            "source": one.source,
+        }
+        for name, one in RECIPES.items()
+    ]
 
 
 def header_keys() -> list[dict[str, Any]]:

@@ -14,10 +14,10 @@ def print_json(document: Any) -> None:
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def console() -> Console:
+def console(stderr: bool = False) -> Console:
     """The terminal; where there is none (a pipe, a file) lines may be long."""
-    made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=160)
+    made = Console(highlight=False, stderr=stderr)
+    return made if made.is_terminal else Console(highlight=False, stderr=stderr, width=160)
 
 
 def table(title: str | None = None, **columns: str) -> Table:

@@ -28,13 +28,14 @@ from plait.errors import UserError
 from plait.mixers.mixer import Mixer, State
 from plait.nn.norm import HeadNorm
 from plait.nn.rotary import Rotary
-from plait.ops.attention import alibi_slopes, attention
+from plait.ops.attention import alibi_slopes, attention, attention_reference
 
 
 class Attention(Mixer):
     paddable = True
     slopes_H: Tensor
     forget_bias: Tensor
+    dropout = 0.0  # of the attention probabilities; set by a training that wants it
 
     def __init__(self, d: int, options: AttnOptions) -> None:
         super().__init__(d, options)
@@ -66,12 +67,16 @@ class Attention(Mixer):
             self.register_buffer("slopes_H", torch.tensor(alibi_slopes(self.heads)), persistent=False)
 
     def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
+        return self._combine(x_BTD, self._attend(*self.heads_of(x_BTD, pad_B), pad_B))
+
+    def heads_of(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """What the op attends with: q, k and v after shift, norm and rotation, and the log forget gates."""
         q, k, v = self._project(x_BTD)
         if self.kv_shift is not None:
             k, v = self._drop_padding(k, pad_B), self._drop_padding(v, pad_B)
             k, v = self._shift(x_BTD, k, v, torch.zeros_like(k[:, :1]), torch.zeros_like(v[:, :1]))
         q, k = self._place(q, k, None)
-        return self._combine(x_BTD, self._attend(q, k, v, self._log_forget(x_BTD), pad_B))
+        return q, k, v, self._log_forget(x_BTD)
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         if not self.causal:
@@ -192,6 +197,11 @@ class Attention(Mixer):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, log_f: Tensor | None, pad_B: Tensor | None) -> Tensor:
         slopes_H = self.slopes_H if self.pos == "alibi" else None
+        if self.dropout and self.training:
+            return attention_reference(
+                q, k, v, log_f_BNH=log_f, slopes_H=slopes_H, causal=self.causal, window=self.window, pad_B=pad_B,
+                dropout=self.dropout,
+            )  # fmt: skip
         return attention(
             q, k, v, log_f_BNH=log_f, slopes_H=slopes_H, causal=self.causal, window=self.window, pad_B=pad_B
         )

@@ -6,10 +6,13 @@ Letters: B batch, T time, D width.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from plait.arch import Architecture
 from plait.errors import UserError
@@ -32,6 +35,9 @@ class Backbone(nn.Module):
         self.embedding_norm = make_norm(h.norm, h.d, h.eps) if h.embed_norm else nn.Identity()
         self.blocks = Blocks(Block(h, options) for options in arch.layers)
         self.final_norm = make_norm(h.norm, h.d, h.eps) if h.final_norm else nn.Identity()
+        # Set by a training that wants them: dropout on the embeddings, and blocks that compute their activations anew
+        # in the backward pass instead of keeping them.
+        self.dropout, self.recompute = 0.0, False
         self._share_biases()
 
     def forward(
@@ -54,7 +60,7 @@ class Backbone(nn.Module):
         x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, None), None)
         own = x_BTD.new_zeros(())
         for block in self.blocks:
-            x_BTD, loss = block.forward_with_loss(x_BTD)
+            x_BTD, loss = self._run(block.forward_with_loss, x_BTD)
             own = own if loss is None else own + loss
         return self.final_norm(x_BTD), own
 
@@ -88,7 +94,7 @@ class Backbone(nn.Module):
         x_BTD = self.embed(tokens_BT, positions_BT, None)
         layers = []
         for block, layer in zip(self.blocks, state.layers, strict=True):
-            x_BTD, layer = block.extend(x_BTD, layer)
+            x_BTD, layer = self._run(block.extend, x_BTD, layer)
             layers.append(layer)
         return self.final_norm(x_BTD), ModelState(tuple(layers), state.pos_B + tokens_BT.shape[1], state.pad_B)
 
@@ -129,7 +135,12 @@ class Backbone(nn.Module):
         if self.segment is not None:
             x_BTD = x_BTD + self.segment(torch.zeros_like(tokens_BT) if segments_BT is None else segments_BT)
         out: Tensor = self.embedding_norm(x_BTD)
-        return out
+        return F.dropout(out, self.dropout) if self.dropout and self.training else out
+
+    def _run(self, part: Callable[..., Any], *args: Any) -> Any:
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(part, *args, use_reentrant=False)
+        return part(*args)
 
     def _positions(self, tokens_BT: Tensor, start_B: Tensor | None, pad_B: Tensor | None) -> Tensor | None:
         """Where every token stands, counted from the row's first real token."""

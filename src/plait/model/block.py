@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import cast
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch import MixerOptions
@@ -26,6 +27,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm = make_norm(header.norm, header.d, header.eps) if options.prenorm else nn.Identity()
         self.mixer = make_mixer(options, header.d)
+        self.dropout = 0.0  # set by a training that wants it
 
     def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
         inner = self.norm(x_BTD)
@@ -33,7 +35,7 @@ class Block(nn.Module):
         mixed: Tensor = (
             self.mixer(inner) if pad_B is None or self.mixer.options.kind == "channel" else self.mixer(inner, pad_B)
         )
-        return x_BTD + mixed
+        return x_BTD + self._dropped(mixed)
 
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
         """The output, and the mixer's own loss where it has one (load balancing of experts)."""
@@ -41,15 +43,18 @@ class Block(nn.Module):
         if own_loss is None:
             return self.forward(x_BTD), None
         mixed, loss = own_loss(self.norm(x_BTD))
-        return x_BTD + mixed, loss
+        return x_BTD + self._dropped(mixed), loss
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         mixed, state = self.mixer.extend(self.norm(x_BTD), state)
-        return x_BTD + mixed, state
+        return x_BTD + self._dropped(mixed), state
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         mixed, state = self.mixer.step(self.norm(x_BD), state)
         return x_BD + mixed, state
+
+    def _dropped(self, mixed_BTD: Tensor) -> Tensor:
+        return F.dropout(mixed_BTD, self.dropout) if self.dropout and self.training else mixed_BTD
 
 
 class Blocks(nn.ModuleList):

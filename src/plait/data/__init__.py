@@ -1,0 +1,20 @@
+"""Text as tokens: corpora, tokenizers, and batches that depend on the step alone. NumPy only."""
+
+from plait.data.corpus import SPLITS, Corpus, check_vocab
+from plait.data.opening import open_corpus
+from plait.data.stream import IGNORE, Segments, Windows, mask_tokens
+from plait.data.tokenizers.table import load_tokenizer
+from plait.data.tokenizers.tokenizer import Tokenizer
+
+__all__ = [
+    "IGNORE",
+    "SPLITS",
+    "Corpus",
+    "Segments",
+    "Tokenizer",
+    "Windows",
+    "check_vocab",
+    "load_tokenizer",
+    "mask_tokens",
+    "open_corpus",
+]

@@ -1,0 +1,87 @@
+"""Where tokenised text is kept, so that it is tokenised once.
+
+An entry is a folder named by its key. It is written under another name and renamed when it is complete, so whoever
+finds one finds all of it; a lock lets a second process wait for the first instead of doing the same work. An entry
+that is damaged all the same is set aside and made again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from plait.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # not on every system; without locks two processes merely do the same work twice
+    fcntl = None  # type: ignore[assignment]
+
+VARIABLE = "PLAIT_CACHE"
+DEFAULT = Path("runs/cache")
+
+
+def cache_folder(given: Path | None) -> Path:
+    """The one given, else $PLAIT_CACHE, else runs/cache below the working folder."""
+    chosen = given or Path(os.environ.get(VARIABLE) or DEFAULT)
+    # Absolute: memory maps are opened later, perhaps from another working folder.
+    return Path(os.path.abspath(chosen.expanduser()))
+
+
+def cached(cache: Path, key: str, is_good: Callable[[Path], bool], build: Callable[[Path], None]) -> Path:
+    """The folder of the entry `key`; `build` fills it where there is none, or none that `is_good`."""
+    entry = cache / key
+    if entry.is_dir() and is_good(entry):
+        return entry
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with _lock(cache / f".{key}.lock") as locked:
+            if entry.is_dir() and is_good(entry):  # another process was faster
+                return entry
+            if locked:  # nobody else is building: unfinished folders of this key belong to processes that died
+                for leftover in cache.glob(f".{key}.tmp-*"):
+                    shutil.rmtree(leftover, ignore_errors=True)
+            _build(entry, is_good, build)
+    except OSError as wrong:
+        raise UserError(
+            f"cannot write to the cache {cache}: {wrong.strerror or wrong}. Choose another folder with ${VARIABLE}."
+        ) from wrong
+    return entry
+
+
+def _build(entry: Path, is_good: Callable[[Path], bool], build: Callable[[Path], None]) -> None:
+    unfinished = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}.tmp-"))
+    try:
+        unfinished.chmod(0o755)  # mkdtemp's folders are for their owner alone
+        build(unfinished)
+        if entry.exists():  # it is damaged, or `build` would not have been called
+            damaged = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}.tmp-"))
+            with suppress(FileNotFoundError):  # without locks another process may set it aside at the same time
+                os.replace(entry, damaged / "damaged")
+            shutil.rmtree(damaged, ignore_errors=True)
+        try:
+            os.rename(unfinished, entry)
+        except OSError:
+            if not (entry.is_dir() and is_good(entry)):  # unless another process has put the same there
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Wait until no other process holds the lock; False where the file system has none."""
+    if fcntl is None:
+        yield False
+        return
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            locked = True
+        except OSError:
+            locked = False
+        yield locked

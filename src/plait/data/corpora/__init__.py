@@ -1,0 +1,1 @@
+"""Where tokens come from: one file a family of corpora."""

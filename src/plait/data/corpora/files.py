@@ -1,0 +1,148 @@
+"""Text in single files: plain, one document a line (JSONL), one document a row (Parquet), or one file a split."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from plait.data.corpora.source import TextSource
+from plait.data.corpus import SPLITS
+from plait.data.documents import Document, bounds
+from plait.data.reading import cut_place, text_pieces
+from plait.errors import UserError, did_you_mean
+
+FIELD = "text"  # where JSONL and Parquet files keep a document, unless told otherwise
+
+
+@final
+class TextFile(TextSource):
+    """One text, cut by position. `exact` cuts at the very byte, as benchmarks prescribe, and counts bytes; else lines
+    stay whole."""
+
+    def __init__(self, path: Path, tokenizer: str = "bytes", *, exact: bool = False) -> None:
+        self._path = path
+        self._exact = exact
+        self.tokenizer = tokenizer
+        self.counts_bytes = exact
+
+    def files(self) -> Mapping[str, Path]:
+        return {self._path.name: self._path}
+
+    def identity(self) -> dict[str, Any]:
+        return {"exact": self._exact}
+
+    def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:
+        size = self._path.stat().st_size
+        if size < len(SPLITS):
+            raise UserError(f"{self._path} has {size} bytes: too few to be divided into {', '.join(SPLITS)}.")
+        start = 0
+        ends = bounds(size)
+        for number, (split, end) in enumerate(ends):
+            if not self._exact and end < size:
+                end = cut_place(self._path, max(end, start), ends[number + 1][1])
+            # The one place where a character may be cut in two; its bytes come back in the byte tokenizer.
+            errors = "surrogateescape" if self._exact else "strict"
+            pieces = text_pieces(self._path, start, end, errors=errors)
+            yield Document(digests[self._path.name], pieces, end - start, split)
+            start = end
+
+
+@final
+class RecordFile(TextSource):
+    """JSONL or Parquet."""
+
+    def __init__(self, path: Path, field: str) -> None:
+        self._path = path
+        self._field = field
+
+    def files(self) -> Mapping[str, Path]:
+        return {self._path.name: self._path}
+
+    def identity(self) -> dict[str, Any]:
+        return {"field": self._field}
+
+    def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:
+        return record_documents(self._path, self._field)
+
+
+@final
+class SplitFiles(TextSource):
+    """Files that each belong to a split, as corpora are published."""
+
+    def __init__(self, root: Path, files: Mapping[str, Sequence[Path]], tokenizer: str) -> None:
+        self._splits = {path.relative_to(root).as_posix(): split for split, paths in files.items() for path in paths}
+        self._root = root
+        self.tokenizer = tokenizer
+
+    def files(self) -> Mapping[str, Path]:
+        return {name: self._root / name for name in self._splits}
+
+    def identity(self) -> dict[str, Any]:
+        return {"splits": self._splits}
+
+    def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:
+        for name, path in self.files().items():
+            yield Document(digests[name], text_pieces(path), path.stat().st_size, self._splits[name])
+
+
+def text_file(given: str) -> TextFile:
+    return TextFile(Path(given).expanduser())
+
+
+def record_file(given: str) -> RecordFile:
+    """`FILE` or `FILE#field`."""
+    path, _, field = given.partition("#")
+    return RecordFile(Path(path).expanduser(), field or FIELD)
+
+
+def record_documents(path: Path, field: str) -> Iterator[Document]:
+    """The documents of a JSONL or Parquet file."""
+    return _parquet_documents(path, field) if path.suffix == ".parquet" else _jsonl_documents(path, field)
+
+
+def _jsonl_documents(path: Path, field: str) -> Iterator[Document]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError as wrong:
+                raise UserError(f"{path}, line {number}: no JSON ({wrong}).") from None
+            if not isinstance(record, dict):
+                raise UserError(f"{path}, line {number}: expected an object with the field '{field}'.")
+            if not isinstance(record.get(field), str):
+                raise UserError(f"{path}, line {number}: {_no_field(field, list(record), path)}")
+            yield Document.of(record[field], len(line))
+
+
+def _parquet_documents(path: Path, field: str) -> Iterator[Document]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError("Parquet files need the `pyarrow` package: pip install 'plait[parquet]'.") from None
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            columns = file.schema_arrow.names
+            if field not in columns:
+                raise UserError(f"{path}: {_no_field(field, columns, path)}")
+            kind = file.schema_arrow.field(field).type
+            if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+                raise UserError(f"{path}: the column '{field}' holds {kind}, not text.")
+            share = path.stat().st_size // max(file.metadata.num_rows, 1)
+            for batch in file.iter_batches(batch_size=1024, columns=[field]):
+                for text in batch.column(0).to_pylist():
+                    if text is not None:
+                        yield Document.of(text, share)
+    except (pyarrow.ArrowException, OSError) as wrong:
+        raise UserError(f"{path} cannot be read as Parquet: {wrong}") from wrong
+
+
+def _no_field(field: str, there: list[str], path: Path) -> str:
+    return (
+        f"no text in the field '{field}'.{did_you_mean(field, there)} There: {', '.join(there) or 'nothing'}; "
+        f"choose one with {path.name}#FIELD."
+    )

@@ -1,0 +1,55 @@
+"""A corpus: tokens in three splits, and what is known about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from plait.data.tokenizers.tokenizer import Tokenizer
+from plait.errors import UserError, did_you_mean
+
+SPLITS = ("train", "validation", "test")
+
+#: Called with what is being done, how much of it is done and how much there is, in bytes of the source.
+Progress = Callable[[str, int, int], None]
+
+
+@final
+@dataclass(frozen=True)
+class Corpus:
+    name: str  # as it was asked for
+    tokenizer: Tokenizer
+    fingerprint: str  # of text, cut and tokenizer: equal fingerprints, equal tokens
+    entropy: float | None  # the exact entropy rate in nats a token, where it is known
+    _tokens: Mapping[str, np.ndarray] = field(repr=False)
+    _characters: Callable[[str], int] = field(repr=False)
+
+    @property
+    def vocab(self) -> int:
+        return self.tokenizer.vocab
+
+    def tokens(self, split: str) -> np.ndarray:
+        """All tokens of train, validation or test in order; a read-only array of unsigned integers."""
+        return self._tokens[_known(split)]
+
+    def characters(self, split: str) -> int:
+        """How many characters the tokens of a split stand for: what bits per character divide by."""
+        return self._characters(_known(split))
+
+
+def check_vocab(corpus: Corpus, vocab: int) -> None:
+    """Refuse a model whose vocabulary is not the corpus's."""
+    if corpus.vocab != vocab:
+        raise UserError(
+            f"the corpus '{corpus.name}' has a vocabulary of {corpus.vocab} tokens, the model one of {vocab}. "
+            f"Give the model vocab={corpus.vocab}, or tokenise with the tokenizer that the model was made for."
+        )
+
+
+def _known(split: str) -> str:
+    if split not in SPLITS:
+        raise UserError(f"unknown split '{split}'.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}.")
+    return split

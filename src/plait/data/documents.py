@@ -1,0 +1,108 @@
+"""Documents, and how they are divided where their source does not say: 90 % train, 5 % validation, 5 % test."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from plait.data.corpus import SPLITS
+from plait.errors import UserError
+
+SHARES = {"train": 90, "validation": 5, "test": 5}  # of a hundred
+
+#: What people call the splits in names of files and folders.
+ALIASES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
+           "val": "validation", "dev": "validation", "test": "test"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Document:
+    digest: str  # hex; of the content, so that the same text is never in two splits
+    pieces: Iterable[str]  # the text in order, in parts that may be tokenised one by one; read once
+    size: int  # bytes of the source that it stands for
+    split: str | None = None  # where the source says so itself
+
+    @classmethod
+    def of(cls, text: str, size: int) -> Document:
+        content = text.encode("utf-8", "replace")  # JSON can spell half characters; no tokenizer could take them
+        return cls(hashlib.sha256(content).hexdigest(), (content.decode("utf-8"),), size)
+
+
+Documents = Callable[[], Iterator[Document]]  # starts over with every call: sources are read more than once
+
+
+def divided(documents: Documents, among: Sequence[str] = SPLITS) -> Iterator[Document]:
+    """The documents with a split each: their own, or for those without one of `among`.
+
+    Many documents are divided by their hashes, so that where one goes depends on nothing else. A handful could leave
+    a split empty: they are cut by position, which may put the parts of one document into two splits.
+    """
+    if _hashes_fill(documents(), among):
+        for document in documents():
+            yield replace(document, split=document.split or split_of(document.digest, among))
+    else:
+        yield from _by_position(documents, among)
+
+
+def split_named(name: str) -> str | None:
+    """The split that a file's or folder's name states, as in `valid-00000-of-00002.parquet`."""
+    words = re.split(r"[._-]", name.lower())
+    return next((ALIASES[word] for word in words if word in ALIASES), None)
+
+
+def split_of(digest: str, among: Sequence[str] = SPLITS) -> str:
+    """The split that a hash falls into. Shares of splits that are not `among` go to train."""
+    place, bound = int(digest[:16], 16) % 100, 0
+    for split in reversed(SPLITS):  # train last: it takes the rest
+        if split in among:
+            bound += SHARES[split]
+            if place < bound:
+                return split
+    return "train"
+
+
+def bounds(size: int, among: Sequence[str] = SPLITS) -> list[tuple[str, int]]:
+    """Where each split ends if `size` characters are cut by position, in order."""
+    rest = [split for split in SPLITS[1:] if split in among]
+    ends, end = [], size
+    for split in reversed(rest):
+        ends.append((split, end))
+        end -= size * SHARES[split] // 100
+    return [("train", end), *reversed(ends)]
+
+
+def _hashes_fill(documents: Iterator[Document], among: Sequence[str]) -> bool:
+    """Whether every split gets something by hash. Of many documents only the first few dozen are looked at."""
+    missing, undivided = set(among), False
+    for document in documents:
+        if document.split is None:
+            undivided = True
+            missing.discard(split_of(document.digest, among))
+        if not missing:
+            return True
+    return not undivided  # nothing to divide, nothing to fill
+
+
+def _by_position(documents: Documents, among: Sequence[str]) -> Iterator[Document]:
+    total = sum(len(piece) for document in documents() if document.split is None for piece in document.pieces)
+    if total < len(among):
+        raise UserError(f"{total} characters are too few to be divided into {', '.join(among)}.")
+    places = bounds(total, among)
+    at = 0
+    for document in documents():
+        if document.split is not None:
+            yield document
+            continue
+        text_by_split: dict[str, list[str]] = {}
+        for piece in document.pieces:
+            start = 0
+            while start < len(piece):
+                split, end = next(place for place in places if at < place[1])
+                part = piece[start : start + end - at]
+                text_by_split.setdefault(split, []).append(part)
+                start += len(part)
+                at += len(part)
+        for split, parts in text_by_split.items():
+            yield replace(document, split=split, pieces=parts, size=document.size // len(text_by_split))

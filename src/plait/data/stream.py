@@ -1,0 +1,161 @@
+"""Batches as pure functions of the step: resuming is asking for the next one, sharding is asking for a part of it.
+
+B  rows of a batch (of one rank: B / world)      T  tokens of a row
+
+No state is kept, so nothing has to be saved but the step. The batch of a step does not depend on how many ranks
+share it: rank r of w gets rows r·B/w up to (r+1)·B/w.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from plait.data.hashing import key, mixed, permuted, uniform
+from plait.errors import UserError
+
+IGNORE = -100  # the target of a position that is not scored
+MASKED, REPLACED = 0.8, 0.1  # Devlin et al. 2019, Sec. 3.1; the remaining tenth stays as it is
+
+
+@final
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of `length` tokens and, one place on, their targets.
+
+    Every epoch cuts the tokens into windows that do not overlap, from an offset of its own, and visits each of them
+    once in an order of its own. With `seed=None` windows come in order from the first token: for evaluation.
+    """
+
+    tokens: np.ndarray
+    length: int
+    batch: int
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        _positive(length=self.length, batch=self.batch)
+        if self.windows < self.batch:
+            raise UserError(
+                f"a batch of {self.batch} windows of {self.length} tokens needs more data: {len(self.tokens)} tokens "
+                f"make {self.windows} windows. Make the batch or the length smaller, or give more text."
+            )
+
+    @property
+    def windows(self) -> int:
+        """How many windows an epoch visits."""
+        in_order = (len(self.tokens) - 1) // self.length  # the last target lies one token behind the last window
+        if self.seed is None or in_order < 2:
+            return max(in_order, 0)
+        # One less where that leaves no room for every offset below `length`.
+        return (len(self.tokens) - self.length) // self.length
+
+    def epoch(self, step: int) -> int:
+        """The epoch that the first row of the step's batch belongs to."""
+        return step * self.batch // self.windows
+
+    def rows(self, step: int, rank: int = 0, world: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of a step, int64 (B, T) each."""
+        numbers_B = step * self.batch + _share(self.batch, rank, world)
+        return _cut(self.tokens, self._starts(numbers_B), self.length)
+
+    def _starts(self, numbers_B: np.ndarray) -> np.ndarray:
+        if self.seed is None:
+            return numbers_B % self.windows * self.length
+        starts_B = np.empty_like(numbers_B)
+        epochs_B = numbers_B // self.windows
+        room = min(self.length, len(self.tokens) - self.windows * self.length)
+        for epoch in np.unique(epochs_B).tolist():
+            here = epochs_B == epoch
+            places = permuted(numbers_B[here] % self.windows, self.windows, key("order", self.seed, epoch))
+            starts_B[here] = places * self.length + key("offset", self.seed, epoch) % room
+        return starts_B
+
+
+@final
+@dataclass(frozen=True)
+class Segments:
+    """Consecutive segments for models with a memory (Dai et al. 2019): row b reads its own stretch of the tokens from
+    beginning to end, `length` tokens a step, and begins again."""
+
+    tokens: np.ndarray
+    length: int
+    batch: int
+
+    def __post_init__(self) -> None:
+        _positive(length=self.length, batch=self.batch)
+        if self.steps < 1:
+            raise UserError(
+                f"{self.batch} rows of segments of {self.length} tokens need {self.batch * self.length + 1} tokens; "
+                f"there are {len(self.tokens)}. Make the batch or the length smaller, or give more text."
+            )
+
+    @property
+    def steps(self) -> int:
+        """Steps until every row has read its stretch."""
+        return (len(self.tokens) - 1) // (self.batch * self.length)
+
+    def rows(self, step: int, rank: int = 0, world: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of a step, int64 (B, T) each."""
+        segment_B = _share(self.batch, rank, world) * self.steps + step % self.steps
+        return _cut(self.tokens, segment_B * self.length, self.length)
+
+    def fresh(self, step: int, rank: int = 0, world: int = 1) -> np.ndarray:
+        """(B,): True where a row begins its stretch, so that its memory is of something else."""
+        return np.full(len(_share(self.batch, rank, world)), step % self.steps == 0)
+
+
+def mask_tokens(
+    rows_BT: np.ndarray,
+    *,
+    vocab: int,
+    mask_id: int,
+    seed: int,
+    step: int,
+    share: float = 0.15,
+    special: Iterable[int] = (),
+    rank: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets for masked language modelling (Devlin et al. 2019, Sec. 3.1 and App. A.1).
+
+    A `share` of the tokens is to be predicted: of these 80 % are replaced by `mask_id`, 10 % by any other token, 10 %
+    stay. Elsewhere the target is −100. `special` tokens are neither chosen nor put in. Ranks of equal batches that
+    give their `rank` mask as one process would.
+    """
+    if not 0 < share <= 1:
+        raise UserError(f"share={share} given; it should lie in (0, 1].")
+    special_ids = np.array(sorted({*special, mask_id}), dtype=np.int64)
+    ordinary = np.setdiff1d(np.arange(vocab), special_ids)
+    if not ordinary.size:
+        raise UserError(f"a vocabulary of {vocab} has no tokens beside the mask and the special ones.")
+    places_BT = rank * rows_BT.size + np.arange(rows_BT.size).reshape(rows_BT.shape)
+    chosen_BT = uniform(places_BT, key("chosen", seed, step)) < share
+    chosen_BT &= ~np.isin(rows_BT, special_ids)
+    fate_BT = uniform(places_BT, key("fate", seed, step))
+    other_BT = ordinary[(mixed(places_BT, key("other", seed, step)) % np.uint64(len(ordinary))).astype(np.int64)]
+    shown_BT = np.where(fate_BT < MASKED, mask_id, np.where(fate_BT < MASKED + REPLACED, other_BT, rows_BT))
+    inputs_BT = np.where(chosen_BT, shown_BT, rows_BT).astype(np.int64)
+    return inputs_BT, np.where(chosen_BT, rows_BT, IGNORE).astype(np.int64)
+
+
+def _share(batch: int, rank: int, world: int) -> np.ndarray:
+    """The rows of the batch that belong to a rank."""
+    if world < 1 or not 0 <= rank < world:
+        raise UserError(f"rank {rank} of {world} given; ranks are numbered from 0.")
+    if batch % world:
+        raise UserError(f"a batch of {batch} rows cannot be shared evenly by {world} processes.")
+    return np.arange(rank * batch // world, (rank + 1) * batch // world, dtype=np.int64)
+
+
+def _cut(tokens: np.ndarray, starts_B: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    # Row by row: of a memory map only these pages are read.
+    rows = np.stack([tokens[start : start + length + 1] for start in starts_B.tolist()]).astype(np.int64)
+    return rows[:, :-1].copy(), rows[:, 1:].copy()
+
+
+def _positive(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise UserError(f"{name}={number} given; it should be 1 or more.")

@@ -1,0 +1,121 @@
+"""The table of tokenizers: name → where it is learned and loaded. Adding one adds one entry here."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from plait.data.tokenizers import huggingface
+from plait.data.tokenizers.tokenizer import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
+from plait.errors import UserError, did_you_mean
+
+
+class Entry(NamedTuple):
+    learn: str  # a function of texts; its keyword arguments are the options
+    load: str | None  # the class that reads our own file; None where the file is Hugging Face's
+    what: str
+
+
+TOKENIZERS: dict[str, Entry] = {
+    "bytes": Entry(
+        "plait.data.tokenizers.bytes:learn", "plait.data.tokenizers.bytes:Bytes", "one token a byte; 256 ids"
+    ),
+    "chars": Entry(
+        "plait.data.tokenizers.chars:learn", "plait.data.tokenizers.chars:Characters", "one token a character"
+    ),
+    "words": Entry(
+        "plait.data.tokenizers.words:learn", "plait.data.tokenizers.words:Words",
+        "one token a word, by frequency; <eos> at line ends, <unk> for rare words",
+    ),
+    "bpe": Entry("plait.data.tokenizers.bpe:learn", None, "byte-pair encoding on bytes; needs plait[hf]"),
+    "ids": Entry("plait.data.tokenizers.ids:learn", "plait.data.tokenizers.ids:Ids", "numbers that are token ids"),
+}  # fmt: skip
+
+FROM_FILE = "hf"  # hf:PATH opens what was learned elsewhere
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a tokenizer comes about: everything but the texts."""
+
+    identity: dict[str, Any]  # decides, with the texts, the tokenizer; plain JSON
+    learn: Callable[[Iterable[str]], Tokenizer]
+
+
+def options_of(name: str) -> dict[str, int]:
+    """The options of a tokenizer and their defaults."""
+    parameters = inspect.signature(_find(TOKENIZERS[name].learn)).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+
+def recipe(given: str) -> Recipe:
+    """`bytes`, `words:min_count=3,size=50000`, `hf:PATH`, or a folder that a tokenizer was saved in."""
+    name, _, rest = given.partition(":")
+    if name == FROM_FILE:
+        if not rest:
+            raise UserError("'hf' needs a path: hf:PATH, a tokenizer.json or the folder that holds it.")
+        return _fixed(huggingface.open_file(Path(rest).expanduser()))
+    if name in TOKENIZERS:
+        options = {**options_of(name), **_options(name, rest)}
+        learn = _find(TOKENIZERS[name].learn)
+        return Recipe({"tokenizer": name, **options}, lambda texts: learn(texts, **options))
+    folder = Path(given).expanduser()
+    if folder.is_dir():
+        return _fixed(load_tokenizer(folder))
+    known = [*TOKENIZERS, "hf:PATH", "or the folder of a saved tokenizer"]
+    raise UserError(
+        f"unknown tokenizer '{given}'.{did_you_mean(name, [*TOKENIZERS, FROM_FILE])} Known: {', '.join(known)}."
+    )
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """What `Tokenizer.save` wrote, or a folder with a tokenizer.json of Hugging Face's."""
+    own = folder / OWN_FILE
+    if not own.is_file():
+        if not (folder / huggingface.FILE).is_file():
+            raise UserError(f"no tokenizer in {folder}: looked for {OWN_FILE} and {huggingface.FILE}.")
+        return huggingface.open_file(folder)
+    try:
+        fields = json.loads(own.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as wrong:
+        raise UserError(f"{own} is damaged: {wrong}.") from None
+    if not isinstance(fields, dict):
+        raise UserError(f"{own} is damaged: it should hold one JSON object.")
+    name, version = fields.get("tokenizer"), fields.get("version")
+    loadable = [known for known, entry in TOKENIZERS.items() if entry.load]
+    if name not in loadable:
+        raise UserError(f"{own}: unknown tokenizer {name!r}. Known: {', '.join(loadable)}.")
+    if version != OWN_VERSION:
+        raise UserError(f"{own} has version {version!r}; this plait reads version {OWN_VERSION}.")
+    found: type[OwnTokenizer] = _find(str(TOKENIZERS[name].load))
+    try:
+        return found.from_content(fields)
+    except UserError as wrong:
+        raise UserError(f"{own} is damaged: {wrong}") from None
+
+
+def _fixed(tokenizer: Tokenizer) -> Recipe:
+    return Recipe(tokenizer.as_dict(), lambda texts: tokenizer)
+
+
+def _options(name: str, text: str) -> dict[str, int]:
+    known, found = options_of(name), {}
+    for part in filter(None, text.split(",")):
+        option, _, value = part.partition("=")
+        if option not in known:
+            allowed = f"Known: {', '.join(known)}." if known else "It has none."
+            raise UserError(f"tokenizer '{name}' has no option '{option}'.{did_you_mean(option, known)} {allowed}")
+        if not (value.isascii() and value.isdigit() and len(value) < 19):
+            raise UserError(f"tokenizer '{name}': {option} should be a whole number; found '{value}'.")
+        found[option] = int(value)
+    return found
+
+
+def _find(where: str) -> Any:
+    module, _, attribute = where.partition(":")
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,130 @@
+"""The processes that train one model together: one, or as many as torchrun started.
+
+DDP keeps a whole model in each process and averages gradients; FSDP2 keeps a slice of every parameter in each and
+gathers a block's parameters while it runs. Both see forward passes only through the module they wrap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from plait.errors import UserError
+
+SHARDINGS = ("ddp", "fsdp")
+#: How long a collective waits for a process that does not answer.
+PATIENCE = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Processes:
+    rank: int
+    world: int
+    device: torch.device
+    sharding: str = "ddp"
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def sharded(self) -> bool:
+        """Whether parameters are spread over the processes."""
+        return self.sharding == "fsdp" and self.world > 1
+
+    def wrap(self, objective: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
+        """`objective` so that its gradients are those of all processes' batches together."""
+        if self.world == 1:
+            return objective
+        if self.sharding == "ddp":
+            from torch.nn.parallel import DistributedDataParallel
+
+            return DistributedDataParallel(objective)
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+        mesh = init_device_mesh(self.device.type, (self.world,))
+        # A parameter that several blocks share must be gathered once for all of them: then the model is one group.
+        for block in [] if _sharing(blocks) else blocks:
+            fully_shard(block, mesh=mesh)
+            for method in ("forward_with_loss", "extend"):  # the other ways a block runs
+                register_fsdp_forward_method(block, method)
+        # Left gathered after a forward pass, as is the default, parameters could not be saved after an evaluation.
+        fully_shard(objective, mesh=mesh, reshard_after_forward=True)
+        return objective
+
+    def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """Around a backward pass: gradients travel between processes only after the last part of a step."""
+        if self.world == 1:
+            return nullcontext()
+        if self.sharding == "ddp":
+            return nullcontext() if last else wrapped.no_sync()  # type: ignore[operator]
+        wrapped.set_requires_gradient_sync(last)  # type: ignore[operator]
+        return nullcontext()
+
+    def sum(self, number: Tensor) -> Tensor:
+        """A number added over all processes, the same in each."""
+        if self.world > 1:
+            number = number.clone()
+            dist.all_reduce(number)
+        return number
+
+    def most(self, number: float) -> float:
+        """The largest of all processes' numbers, the same in each."""
+        if self.world == 1:
+            return number
+        box = torch.tensor(float(number), device=self.device)
+        dist.all_reduce(box, op=dist.ReduceOp.MAX)
+        return float(box)
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true in any process."""
+        return self.most(flag) > 0
+
+    def wait(self) -> None:
+        if self.world > 1:
+            dist.barrier()
+
+    def share(self, value: Any) -> Any:
+        """The first process's plain value, in all of them."""
+        if self.world == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+
+def _sharing(blocks: Sequence[nn.Module]) -> bool:
+    owned = [id(parameter) for block in blocks for parameter in block.parameters()]
+    return len(owned) > len(set(owned))
+
+
+@contextmanager
+def processes(device: str = "cpu", sharding: str = "ddp") -> Iterator[Processes]:
+    """Join the processes that torchrun started, or be the only one."""
+    if sharding not in SHARDINGS:
+        raise UserError(f"sharding {sharding}: known are {', '.join(SHARDINGS)}.")
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    if device == "cuda":
+        if not torch.cuda.is_available():
+            raise UserError("device cuda: this machine has no CUDA device that torch can use.")
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        place = torch.device("cuda", torch.cuda.current_device())
+    else:
+        place = torch.device("cpu")
+    if world == 1:
+        yield Processes(0, 1, place, sharding)
+        return
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        yield Processes(rank, world, place, sharding)
+    finally:
+        dist.destroy_process_group()

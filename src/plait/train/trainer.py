@@ -1,0 +1,233 @@
+"""The training loop.
+
+A step is a pure function of the state before it and its number: the batch, the learning rate and the dropout masks all
+come from the step's number, so a run that is stopped anywhere and resumed goes on as if it had not been. What has to be
+kept is little: weights, the optimizer's two moments, and Transformer-XL's memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait.errors import UserError
+from plait.mixers.attn import Attention
+from plait.model import build
+from plait.model.heads import Encoder, LanguageModel
+from plait.model.state import ModelState
+from plait.train import shards
+from plait.train.batches import Batch, Batches, scored
+from plait.train.held_out import HeldOut
+from plait.train.job import Job
+from plait.train.objective import Objective
+from plait.train.optimizer import make_optimizer
+from plait.train.processes import Processes
+from plait.train.schedule import rate
+from plait.train.shards import Checkpoint, Piece
+
+#: So many steps in a row may come out infinite or NaN and be skipped.
+MOST_SKIPPED = 20
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One optimizer step: its loss in nats, the gradient's norm, and whether the update was made."""
+
+    step: int
+    loss: float
+    norm: float
+    lr: float
+    skipped: bool
+
+
+class Trainer:
+    """One process's part in a training of `steps` steps."""
+
+    def __init__(
+        self, job: Job, steps: int, among: Processes, *, recompute: bool = False, compiled: bool = False
+    ) -> None:
+        self.job, self.steps, self.among, self.recipe = job, steps, among, job.recipe
+        model = build(job.arch, seed=job.seed, device=among.device)
+        assert isinstance(model, (LanguageModel, Encoder))
+        self.model = model
+        model.backbone.recompute = recompute
+        self._set_dropout()
+        objective = Objective(model)
+        if compiled:
+            if among.sharded:
+                raise UserError("--compile does not go together with fsdp; leave one of them out.")
+            objective.compile()
+        self.objective = among.wrap(objective, list(model.backbone.blocks)).train()
+        self.optimizer = make_optimizer(model, self.recipe)
+        self.batches = Batches(job.arch, job.corpus, self.recipe, job.seed, among)
+        self.held_out = HeldOut(job.corpus, self.recipe, job.arch.header.kind, job.held_out_tokens)
+        self.autocast = torch.autocast(among.device.type, torch.bfloat16, enabled=job.precision == "bf16")
+        self.step = self.updates = self.skipped_in_a_row = 0
+        self.memory: list[ModelState] = []  # one for each part of an accumulated batch
+
+    def advance(self) -> Taken:
+        """One optimizer step."""
+        lr = self.recipe.lr * rate(self.recipe, self.step, self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        _seed_dropout(self.job.seed, self.step, self.among.rank)
+        loss = self._backward(self.batches(self.step))
+        norm = self._clip()
+        skipped = not (math.isfinite(norm) and math.isfinite(loss))
+        if not skipped:
+            self.optimizer.step()
+            self.updates += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
+        if self.skipped_in_a_row >= MOST_SKIPPED:
+            raise UserError(
+                f"the loss has not been finite for {MOST_SKIPPED} steps up to step {self.step}; the last checkpoint is "
+                f"kept. Try a lower learning rate (--lr, now {self.recipe.lr:g}) or clipping (--clip)."
+            )
+        return Taken(self.step, loss, norm, lr, skipped)
+
+    def held_out_loss(self, share: float = 1.0) -> float:
+        """On the held-out text, or on its beginning."""
+        text = replace(self.held_out, most=max(1, round(share * self.held_out.most)))
+        return text.loss(self.objective, self.model, self.among, self.autocast)
+
+    def _backward(self, batch: Batch) -> float:
+        """Gradients of the mean loss over all scored tokens of the step, in every process and part; the loss."""
+        parts = list(zip(*(x.chunk(self.recipe.accumulate) for x in (batch.tokens_BT, batch.targets_BT)), strict=True))
+        counts = [scored(targets) for _, targets in parts]
+        everywhere = float(self.among.sum(torch.tensor(float(sum(counts)), device=self.among.device)))
+        if self.recipe.memory and (batch.fresh or not self.memory):
+            self.memory = [self._language_model.init_memory(len(tokens), self.recipe.memory) for tokens, _ in parts]
+        total = torch.zeros((), device=self.among.device)
+        for i, (tokens, targets) in enumerate(parts):
+            with self.among.accumulating(self.objective, last=i == len(parts) - 1):
+                with self.autocast:
+                    loss, memory = self.objective(tokens, targets, self.memory[i] if self.memory else None)
+                # Gradients are averaged over processes, and each has its own number of scored tokens.
+                share = counts[i] / everywhere
+                (loss * (share * self.among.world)).backward()
+                total += loss.detach() * share
+            if memory is not None:
+                self.memory[i] = _detached(memory)
+        return float(self.among.sum(total))
+
+    def _clip(self) -> float:
+        # With no limit the norm is still wanted: it tells whether the step is finite.
+        limit = self.recipe.clip or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        whole = getattr(norm, "full_tensor", None)  # of sharded gradients
+        return float(norm if whole is None else whole())
+
+    def _set_dropout(self) -> None:
+        self.model.backbone.dropout = self.recipe.dropout
+        for block in self.model.backbone.blocks:
+            block.dropout = self.recipe.dropout
+            if isinstance(block.mixer, Attention):
+                block.mixer.dropout = self.recipe.attn_dropout
+
+    @property
+    def _language_model(self) -> LanguageModel:
+        assert isinstance(self.model, LanguageModel)
+        return self.model
+
+    # ---- on disk
+
+    def save(self, folder: Path, plain: dict[str, Any]) -> None:
+        pieces: dict[str, Piece] = {}
+        for name, parameter in self.model.named_parameters():
+            held = {"params": parameter, **{m: v for m, v in self.optimizer.state[parameter].items() if m in _MOMENTS}}
+            for kind, value in held.items():
+                piece = self._piece(value)
+                if self.among.sharded or self.among.first:
+                    pieces[f"{kind}/{name}"] = piece
+        for key, value in _memory_tensors(self.memory).items():
+            pieces[f"memory/{key}"] = Piece(value, self.among.rank * len(value), self.among.world * len(value))
+        state = {"updates": self.updates, "skipped_in_a_row": self.skipped_in_a_row}
+        shards.save(folder, self.step, pieces, {**plain, "trainer": state}, self.among)
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Go on from a checkpoint of the same job, whatever the number of processes that wrote it."""
+        state = saved.plain["trainer"]
+        self.step, self.updates = saved.step, int(state["updates"])
+        self.skipped_in_a_row = int(state["skipped_in_a_row"])
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                self._read(saved, f"params/{name}", parameter)
+                if self.updates:
+                    moments = {kind: torch.zeros_like(parameter) for kind in _MOMENTS}
+                    for kind, moment in moments.items():
+                        self._read(saved, f"{kind}/{name}", moment)
+                    self.optimizer.state[parameter] = {"step": torch.tensor(float(self.updates)), **moments}
+        if self.recipe.memory and self.step:
+            self._restore_memory(saved)
+
+    def _restore_memory(self, saved: Checkpoint) -> None:
+        rows = self.recipe.batch // self.among.world // self.recipe.accumulate
+        self.memory = []
+        for i in range(self.recipe.accumulate):
+            first = (self.among.rank * self.recipe.accumulate + i) * rows
+
+            def kept(name: str, first: int = first) -> Tensor:
+                return saved.rows(f"memory/{name}", first, first + rows).to(self.among.device)
+
+            empty = self._language_model.init_memory(rows, self.recipe.memory)
+            layers = tuple({key: kept(f"{n}/{key}") for key in layer} for n, layer in enumerate(empty.layers))
+            self.memory.append(ModelState(layers, kept("pos")))
+
+    def _piece(self, value: Tensor) -> Piece:
+        local = getattr(value, "to_local", None)
+        if local is None:
+            return Piece.whole(value)
+        return Piece(local(), self._rows_here(value.shape[0]).start, value.shape[0])
+
+    def _read(self, saved: Checkpoint, name: str, into: Tensor) -> None:
+        local = getattr(into, "to_local", None)
+        target = into if local is None else local()
+        rows = self._rows_here(into.shape[0]) if local is not None else range(into.shape[0] if into.dim() else 0)
+        if target.numel():
+            target.copy_(saved.rows(name, rows.start, rows.stop))
+
+    def _rows_here(self, rows: int) -> range:
+        """The rows of a tensor that FSDP keeps in this process: equal shares, the last ones shorter."""
+        each = -(-rows // self.among.world)
+        start = min(rows, self.among.rank * each)
+        return range(start, min(rows, start + each))
+
+    def weights(self) -> dict[str, Tensor]:
+        """All weights, whole, on the CPU. Every process has to ask, for sharded ones are gathered; a tied matrix comes
+        once."""
+        gathered = {}
+        for name, parameter in self.model.named_parameters():
+            whole = getattr(parameter, "full_tensor", None)
+            gathered[name] = (parameter if whole is None else whole()).detach().cpu().contiguous()
+        return gathered
+
+
+def _seed_dropout(seed: int, step: int, rank: int) -> None:
+    digest = hashlib.sha256(f"dropout/{seed}/{step}/{rank}".encode()).digest()
+    torch.manual_seed(int.from_bytes(digest[:7], "little"))
+
+
+def _detached(memory: ModelState) -> ModelState:
+    layers = tuple({key: value.detach() for key, value in layer.items()} for layer in memory.layers)
+    return ModelState(layers, memory.pos_B, memory.pad_B)
+
+
+def _memory_tensors(parts: list[ModelState]) -> dict[str, Tensor]:
+    """By layer and key, the rows of all parts one after the other, as they follow in the batch."""
+    if not parts:
+        return {}
+    named = {
+        f"{n}/{key}": torch.cat([memory.layers[n][key] for memory in parts])
+        for n, layer in enumerate(parts[0].layers)
+        for key in layer
+    }
+    return {**named, "pos": torch.cat([memory.pos_B for memory in parts])}

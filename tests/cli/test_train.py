@@ -1,0 +1,62 @@
+"""`plait train` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from plait.cli.main import main
+
+SMALL = ["d=16 | attn[heads=2] swiglu[inner=24]", "--data", "builtin:language", "--batch", "4", "--length", "24"]
+
+
+def test_json_has_what_others_rely_on(plait, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = plait("train", *SMALL, "--steps", "5", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {"run", "loss", "entropy", "perplexity", "tokens", "tokens_per_second"} <= found.keys()
+    assert found["tokens"] == 5 * 4 * 24
+    assert found["loss"] > found["entropy"]
+    again = plait("train", *SMALL, "--steps", "5")
+    assert "trained before" in again.stdout
+
+
+def test_recipe_keys_and_published_recipes(plait, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = plait("train", *SMALL, "--steps", "2", "--recipe", "fox-125m", "--set", "clip=0.5", "--json")
+    assert done.returncode == 0, done.stderr
+    (about,) = tmp_path.glob("runs/train-*/run.json")
+    recipe = json.loads(about.read_text())["config"]["recipe"]
+    assert (recipe["lr"], recipe["warmup"], recipe["clip"], recipe["batch"]) == (2e-3, 512, 0.5, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*SMALL], "give one of --steps, --tokens, --time and --flops; given: none"),
+        ([*SMALL, "--steps", "5", "--time", "1m"], "given: --steps, --time"),
+        ([*SMALL, "--steps", "0"], "must be positive"),
+        ([*SMALL, "--steps", "5", "--set", "cliip=1"], "Did you mean 'clip'"),
+        ([*SMALL, "--steps", "5", "--set", "clip=much"], "clip takes a float"),
+        ([*SMALL, "--steps", "5", "--recipe", "fox-125"], "Did you mean 'fox-125m'"),
+        ([*SMALL, "--steps", "5", "--precision", "fp8"], "known are fp32, bf16"),
+        ([*SMALL, "--steps", "5", "--sharding", "zero"], "known are ddp, fsdp"),
+        (["d=16 vocab=8 | attn[heads=2]", *SMALL[1:], "--steps", "5"], "has vocab=8"),
+        (["d=16 | atn", *SMALL[1:], "--steps", "5"], "Did you mean 'attn'"),
+        ([SMALL[0], "--data", "builtin:languag", "--steps", "5"], "builtin:language"),
+        ([SMALL[0], "--data", "no/such/folder", "--steps", "5"], "no/such/folder"),
+        (["d=16 kind=autoencoder | attn[heads=2]", *SMALL[1:], "--steps", "5"], "is for probes"),
+    ],
+)
+def test_mistakes_are_one_message_and_code_2(arguments, message, tmp_path, monkeypatch, capsys):
+    """In this process: a program of its own each would take most of a minute."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["plait", "train", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/train-*"))

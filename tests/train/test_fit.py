@@ -1,0 +1,203 @@
+"""From job to result: records, resume, interruption, full disks, damaged folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from plait.errors import UserError
+from plait.records import open_store
+from plait.train import shards
+from plait.train.fit import Interrupted, Options, fit
+from plait.train.processes import Processes
+from plait.train.run import folder_of, open_run
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small_job import small_job
+
+ALONE = Processes(0, 1, torch.device("cpu"))
+
+
+def run(job, tmp_path, report=None, **options):
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        return fit(job, ALONE, store, Options(root=tmp_path, **options), report=report)
+
+
+def same(result, other):
+    kept = ("run", "spec", "loss", "train_loss", "steps", "tokens", "params")
+    return {key: result[key] for key in kept} == {key: other[key] for key in kept}
+
+
+def test_result_weights_and_record(tmp_path):
+    job = small_job(steps=10)
+    result = run(job, tmp_path)
+    assert result["entropy"] == job.corpus.entropy
+    assert result["perplexity"] == pytest.approx(2.718281828 ** result["loss"], rel=1e-6)
+    opened = open_run(result["run"], tmp_path)
+    assert opened.result["loss"] == result["loss"]
+    assert opened.tokenizer().as_dict() == job.corpus.tokenizer.as_dict()
+    model = opened.model()
+    tokens = torch.from_numpy(job.corpus.tokens("validation")[:513].astype("int64"))
+    x, y = tokens[:504].reshape(21, 24), tokens[1:505].reshape(21, 24)
+    with torch.no_grad():
+        loss = float(model.loss(x[:20], y[:20]))
+    assert loss == pytest.approx(result["loss"], abs=1e-4)
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        record = store.get(job.key)
+    assert [step for step, _ in record.result["curve"]] == list(range(1, 11))
+    assert sorted(path.name for path in opened.folder.iterdir() if not path.name.startswith(".")) == [
+        "log.jsonl", "result.json", "run.json", "tokenizer", "weights.safetensors",
+    ]  # fmt: skip
+
+
+def test_nothing_is_trained_twice(tmp_path):
+    first = run(small_job(steps=4), tmp_path)
+    again = run(small_job(steps=4), tmp_path)
+    assert (first["trained_now"], again["trained_now"]) == (True, False)
+    assert same(first, again)
+
+
+@pytest.mark.parametrize("kind", ["attn", "xl", "encoder"])
+def test_interrupted_at_any_step_it_ends_the_same(kind, tmp_path):
+    job = small_job(kind, steps=9, dropout=0.1)
+    straight = run(job, tmp_path / "straight")
+    for at in (1, 4, 8):
+        folder = tmp_path / f"stopped-{at}"
+
+        def stop(progress, at=at):
+            if progress.step == at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.raises(Interrupted):
+            run(job, folder, report=stop)
+        resumed = run(job, folder)
+        assert same(resumed, straight)
+        logs = [
+            [json.loads(line) for line in (folder_of(job.key, root) / "log.jsonl").read_text().splitlines()]
+            for root in (folder, tmp_path / "straight")
+        ]
+        assert [(row["step"], row.get("loss")) for row in logs[0]] == [
+            (row["step"], row.get("loss")) for row in logs[1]
+        ]
+
+
+def test_a_full_disk_while_saving_does_not_stop_the_training(tmp_path, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shards, "save_file", full)
+    notes = set()
+    result = run(small_job(steps=4), tmp_path, save_steps=2, report=lambda now: notes.add(now.note))
+    assert result["steps"] == 4
+    assert any("No space left" in note for note in notes)
+
+
+def test_a_full_disk_at_the_end_is_said_and_the_run_can_go_on(tmp_path, monkeypatch):
+    from plait.train import run as run_module
+
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    job = small_job(steps=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "save_file", full)
+        with pytest.raises(UserError, match=r"cannot write .*weights.safetensors: No space left"):
+            run(job, tmp_path, save_steps=2)
+    assert run(job, tmp_path)["steps"] == 4
+
+
+def test_a_damaged_folder_is_refused_and_kept(tmp_path):
+    job = small_job(steps=6)
+    with pytest.raises(Interrupted):
+        run(job, tmp_path, report=lambda now: os.kill(os.getpid(), signal.SIGINT) if now.step == 3 else None)
+    folder = folder_of(job.key, tmp_path)
+    (last,) = folder.glob("step-*")
+    (shard,) = last.glob("*.safetensors")
+    shard.write_bytes(shard.read_bytes()[:-7])
+    with pytest.raises(UserError, match=r"damaged.*remove the folder"):
+        run(job, tmp_path)
+    assert shard.exists()
+    (folder / "run.json").write_text("nonsense")
+    with pytest.raises(UserError, match=r"run\.json cannot be read"):
+        run(job, tmp_path)
+
+
+def test_weights_of_another_architecture_are_refused(tmp_path):
+    first, second = run(small_job(steps=1), tmp_path), run(small_job("moe", steps=1), tmp_path)
+    source, target = (open_run(r["run"], tmp_path).folder for r in (first, second))
+    (target / "weights.safetensors").write_bytes((source / "weights.safetensors").read_bytes())
+    with pytest.raises(UserError, match="not those of its architecture"):
+        open_run(second["run"], tmp_path).model()
+    (target / "weights.safetensors").write_bytes(b"no safetensors")
+    with pytest.raises(UserError, match="cannot be read"):
+        open_run(second["run"], tmp_path).model()
+
+
+def test_a_time_budget_is_kept_and_resumed_with_the_same_steps(tmp_path):
+    from plait.train.job import Budget, Job
+
+    job = small_job()
+    timed = Job(job.arch, job.corpus, job.recipe, Budget(seconds=4.0), held_out_tokens=512)
+    started = time.perf_counter()
+    result = run(timed, tmp_path)
+    assert time.perf_counter() - started < 12  # loose: other processes share the machine
+    assert result["steps"] > 5
+    assert open_run(result["run"], tmp_path).about["steps"] == result["steps"]
+
+
+@pytest.mark.parametrize("given", ["nothing", "latest"])
+def test_unknown_runs_are_explained(given, tmp_path):
+    with pytest.raises(UserError, match="is not a run"):
+        open_run(given, tmp_path)
+
+
+def test_one_process_at_a_time(tmp_path):
+    job = small_job(steps=4)
+    with pytest.raises(Interrupted):
+        run(job, tmp_path, report=lambda now: os.kill(os.getpid(), signal.SIGINT))
+    with open_run(job.key, tmp_path).locked():
+        script = (
+            "import sys; sys.path.insert(0, sys.argv[1])\n"
+            "from pathlib import Path; from test_fit import run, small_job\n"
+            "run(small_job(steps=4), Path(sys.argv[2]))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path)], capture_output=True, text=True
+        )
+    assert "is being trained by another process" in done.stderr
+
+
+KILLS = 50
+
+
+@pytest.mark.slow
+def test_killed_fifty_times_it_ends_the_same(tmp_path):
+    """kill -9 at random moments: every resume goes on to the final loss of the uninterrupted run."""
+    import random
+
+    job = small_job(steps=400, dropout=0.1)
+    straight = run(job, tmp_path / "straight")
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path; from test_fit import run, small_job\n"
+        "run(small_job(steps=400, dropout=0.1), Path(sys.argv[2]), save_steps=3)"
+    )
+    chance, killed = random.Random(0), 0
+    while killed < KILLS:
+        child = subprocess.Popen([sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path / "killed")])
+        try:
+            child.wait(timeout=2.0 + 3.0 * chance.random())
+            break  # it has ended before it could be killed
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            killed += 1
+    assert killed > 5
+    assert same(run(job, tmp_path / "killed"), straight)

@@ -1,0 +1,145 @@
+"""The loop: what a step computes, and that stopping and going on changes nothing."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from plait.errors import UserError
+from plait.train import shards
+from plait.train.processes import Processes
+from plait.train.trainer import MOST_SKIPPED, Trainer
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small_job import SPECS, small_job
+
+ALONE = Processes(0, 1, torch.device("cpu"))
+
+
+def trained(job, steps=None, **options):
+    trainer = Trainer(job, job.steps, ALONE, **options)
+    return trainer, [trainer.advance().loss for _ in range(steps or job.steps)]
+
+
+def test_a_step_is_adamw_on_the_mean_loss_of_the_batch():
+    job = small_job(steps=3, warmup=0, clip=0.0, weight_decay=0.1)
+    trainer = Trainer(job, 3, ALONE)
+    plain = Trainer(job, 3, ALONE).model
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.0)
+    for step in range(3):
+        batch = trainer.batches(step)
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-2 * 0.5 * (1 + math.cos(math.pi * step / 3))
+        loss = plain.loss(batch.tokens_BT, batch.targets_BT)
+        loss.backward()
+        with torch.no_grad():
+            for name, p in plain.named_parameters():
+                if p.dim() == 2:
+                    p.mul_(1 - optimizer.param_groups[0]["lr"] * 0.1)
+                assert name
+        optimizer.step()
+        optimizer.zero_grad()
+        assert trainer.advance().loss == pytest.approx(loss.item(), abs=1e-6)
+    for (name, ours), (_, theirs) in zip(trainer.model.named_parameters(), plain.named_parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("kind", ["attn", "encoder", "moe", "xl"])
+def test_accumulation_changes_nothing(kind):
+    _, whole = trained(small_job(kind, steps=4))
+    _, parts = trained(small_job(kind, steps=4, accumulate=2))
+    # Experts balance their load within each part, so their own loss differs a little.
+    assert parts == pytest.approx(whole, abs=2e-3 if kind == "moe" else 1e-5)
+
+
+def test_recomputed_activations_change_nothing():
+    for kind in ("attn", "xl"):
+        _, kept = trained(small_job(kind, steps=4, dropout=0.2))
+        _, again = trained(small_job(kind, steps=4, dropout=0.2), recompute=True)
+        assert again == pytest.approx(kept, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_resume_is_bit_identical(kind, optimizer, tmp_path):
+    job = small_job(kind, steps=8, dropout=0.1, optimizer=optimizer)
+    straight, losses = trained(job)
+    first, before = trained(job, steps=5)
+    first.save(tmp_path, {})
+    second = Trainer(job, 8, ALONE)
+    second.restore(shards.newest(tmp_path))
+    after = [second.advance().loss for _ in range(3)]
+    assert before + after == losses
+    for (name, a), (_, b) in zip(straight.model.named_parameters(), second.model.named_parameters(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_dropout_is_on_in_training_only():
+    job = small_job(steps=2, dropout=0.5, attn_dropout=0.5)
+    trainer = Trainer(job, 2, ALONE)
+    batch = trainer.batches(0)
+    torch.manual_seed(0)
+    first = trainer.objective(batch.tokens_BT, batch.targets_BT)[0].item()
+    torch.manual_seed(1)
+    assert trainer.objective(batch.tokens_BT, batch.targets_BT)[0].item() != first
+    assert trainer.held_out_loss() == trainer.held_out_loss()
+    assert trainer.objective.training
+
+
+def test_held_out_loss_is_the_mean_over_windows_in_order():
+    job = small_job(steps=1, held_out=24 * 8)
+    trainer = Trainer(job, 1, ALONE)
+    tokens = torch.from_numpy(job.corpus.tokens("validation")[: 24 * 8 + 1].astype("int64"))
+    x, y = tokens[:-1].reshape(8, 24), tokens[1:].reshape(8, 24)
+    with torch.no_grad():
+        wanted = float(trainer.model.loss(x, y))
+    assert trainer.held_out_loss() == pytest.approx(wanted, abs=1e-5)
+
+
+def test_held_out_loss_with_memory_reads_on():
+    """With memory as long as a window, a window is scored with the one before it in sight: nearer to one long pass."""
+    job = small_job("xl", steps=1, held_out=24 * 8, batch=2)
+    trainer = Trainer(job, 1, ALONE)
+    tokens = torch.from_numpy(job.corpus.tokens("validation")[: 24 * 8 + 1].astype("int64"))
+    x, y = tokens[:-1].reshape(2, 4, 24), tokens[1:].reshape(2, 4, 24)
+    memory, total = trainer.model.init_memory(2, 12), 0.0
+    trainer.model.eval()
+    with torch.no_grad():
+        for n in range(4):
+            loss, memory = trainer.model.loss_with_memory(x[:, n], y[:, n], memory)
+            total += float(loss) / 4
+    assert trainer.held_out_loss() == pytest.approx(total, abs=1e-5)
+
+
+def test_steps_that_are_not_finite_are_skipped_then_refused():
+    job = small_job(steps=100)
+    trainer = Trainer(job, 100, ALONE)
+    before = {name: p.clone() for name, p in trainer.model.named_parameters()}
+    with torch.no_grad():
+        trainer.model.backbone.final_norm.weight.fill_(math.inf)
+    taken = trainer.advance()
+    assert taken.skipped
+    assert trainer.updates == 0
+    for name, p in trainer.model.named_parameters():
+        assert name == "backbone.final_norm.weight" or torch.equal(p, before[name])
+    for _ in range(MOST_SKIPPED - 2):
+        trainer.advance()
+    with pytest.raises(UserError, match=f"not been finite for {MOST_SKIPPED} steps.*--lr"):
+        trainer.advance()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "part"),
+    [
+        ("attn", {"batch": 6, "accumulate": 4}, "choose a multiple of 4"),
+        ("encoder", {"memory": 8}, "memory=8 is for causal language models"),
+        ("attn", {"memory": 8}, "segment memory is for xl-attn"),
+    ],
+)
+def test_what_cannot_go_together_is_said(kind, values, part):
+    with pytest.raises(UserError, match=part):
+        Trainer(small_job(kind, **values), 12, ALONE).advance()
