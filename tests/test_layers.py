@@ -31,14 +31,12 @@ BELOW: dict[str, tuple[str, ...]] = {
     "mixers": ("errors", "arch", "ops", "nn"),
     "model": ("errors", "spec", "arch", "ops", "nn", "mixers"),
     "generate": ("errors", "spec", "arch", "ops", "nn", "mixers", "model"),
-    "export": ("errors", "data", "spec", "arch", "ops", "nn", "mixers", "model", "generate"),
     "train": ("errors", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model"),
     "check": ("errors", "userfile", "spec", "arch", "ops", "nn", "mixers", "model"),
     "probe": (
         *("errors", "userfile", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "model", "check", "train"),
     ),
-    "generate": ("errors", "spec", "arch", "ops", "nn", "mixers", "model"),
-    "export": ("errors", "spec", "data", "arch", "ops", "nn", "mixers", "model", "generate", "train"),
+    "export": ("errors", "data", "spec", "arch", "ops", "nn", "mixers", "model", "generate"),
     "evals": (
         *("errors", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate", "export"),
     ),

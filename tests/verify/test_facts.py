@@ -13,7 +13,7 @@ from plait.verify.fact import Fact
 FACTS = {fact.id: fact for fact in all_facts()}
 # The facts these parts of plait answer for: all of class X about specs, counts, FLOPs, presets, rules and mixers.
 COVERED = [
-    *("L02", "L03", "L03.1", "L04", "L05", "L06", "L07", "L24", "L27", "L35"),
+    *("L02", "L03", "L03.1", "L04", "L05", "L06", "L07", "L11", "L12", "L13", "L21", "L24", "L27", "L34", "L35"),
     *("P01", "P11", "P12", "P13", "P14", "P16", "P17", "P18", "P19"),
     *("M01", "M02", "M03", "M04", "M05", "M06", "M07"),
     *("M09", "M10", "M11", "M12", "M13", "M14", "M27", "M28", "M30", "M31", "M32", "M33", "M34", "M35", "M39"),

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from plait import __version__
-from plait.cli import check, list_things, new, probe, runs, show, task, verify
+from plait.cli import analyse, check, data, list_things, new, probe, runs, show, task, train, verify
 from plait.errors import UserError
 
 app = typer.Typer(
@@ -24,8 +24,11 @@ app.command("check")(check.command)
 app.command("new")(new.command)
 app.command("verify")(verify.command)
 app.command("probe")(probe.command)
+app.command("train")(train.command)
 app.add_typer(runs.group, name="runs")
 app.add_typer(task.group, name="task")
+app.add_typer(data.group, name="data")
+app.add_typer(analyse.group, name="analyse")
 
 
 def _version(asked: bool) -> None:

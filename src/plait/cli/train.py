@@ -135,12 +135,11 @@ def _lost_process(wrong: RuntimeError) -> bool:
 def _print(result: dict[str, Any], job: Job) -> None:
     out = console()
     made = table(what="left", value="right")
+    gap = f"{result['entropy']:.4f} ({100 * result['above_entropy']:+.1f} %)" if "entropy" in result else ""
     rows = {
         "held-out loss": f"{result['loss']:.4f} nats a token",
         "perplexity": f"{result['perplexity']:.4g}",
-        "true entropy": f"{result['entropy']:.4f} ({100 * result['above_entropy']:+.1f} %)"
-        if "entropy" in result
-        else "",
+        "true entropy": gap,
         "bits per character": f"{result['bits_per_character']:.4f}" if result["bits_per_character"] else "",
         "parameters": count(result["params"]),
         "steps": count(result["steps"]) + (f" ({result['skipped']} skipped)" if result["skipped"] else ""),

@@ -129,11 +129,7 @@ facts.not_yet(
     L08="search spaces: 152,064 homogeneous OPT points; the LTS grid",
     L09="evolutionary search: 30 iterations, population 100 = 20 + 40 + 40",
     L10="every sampled architecture is stored",
-    L11="2-D and 3-D Pareto fronts, lower convex hull",
-    L12="d_avg, the distance of two fronts (eq. 2)",
-    L13="Spearman correlation and common ratio over the top k %",
     L18="latency and memory spread at equal decoder parameters",
-    L21="twins: equal on two axes, far apart on the third",
     L22="latency and peak-memory harness",
     L23="hardware profiles",
 )
@@ -179,7 +175,6 @@ facts.not_yet(
     L28="training presets (Table 2)",
     L29="LAMB, Adam, schedules against a reference",
     L30="word-level and BPE pipelines",
-    L34="analysis of an external benchmark's table",
 )
 
 

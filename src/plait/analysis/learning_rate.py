@@ -1,0 +1,76 @@
+"""Whether one learning rate is fair to all models.
+
+LiteTransformerSearch, App. B (Javaheripi et al. 2022, arXiv:2203.02094): 100 models with four rates each; 98 % do best
+with 0.01, and the proxy's rank correlation moves from 0.96 at that rate to 0.93 with each model's best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from plait.analysis.pareto import Floats
+from plait.analysis.rank import spearman
+from plait.errors import UserError
+
+
+@dataclass(frozen=True)
+class FixedRate:
+    """One rate for all: how many models it is the best for, and how it ranks those that were trained with it.
+
+    `src` is the proxy's rank correlation with the quality at this rate, `src_best` that of this quality with the
+    quality at each model's best rate.
+    """
+
+    rate: float
+    models: int
+    wins: int
+    share: float
+    src: float
+    src_best: float
+
+
+@dataclass(frozen=True)
+class LearningRateStudy:
+    models: list[Any]
+    best_rate: Floats
+    best_quality: Floats
+    src_best: float  # of the proxy with the quality at each model's best rate
+    rates: list[FixedRate]
+
+
+def learning_rate_study(
+    model: Sequence[Any], rate: ArrayLike, quality: ArrayLike, proxy: ArrayLike
+) -> LearningRateStudy:
+    """A row a run; lower quality is better, a larger proxy promises better quality. A run that diverged has an infinite
+    or no quality and loses. Of equally good rates the smaller wins. The proxy is a model's, the same in all its runs.
+    """
+    rate_N, quality_N, proxy_N = (np.asarray(values, np.float64) for values in (rate, quality, proxy))
+    if not len(model) == len(rate_N) == len(quality_N) == len(proxy_N):
+        raise UserError("the learning-rate study needs a model, a rate, a quality and a proxy for every run.")
+    quality_N = np.where(np.isnan(quality_N), np.inf, quality_N)
+    models, rates = list(dict.fromkeys(model)), np.unique(rate_N)
+    row_N = np.array([models.index(name) for name in model], dtype=np.int64)
+    column_N = np.searchsorted(rates, rate_N)
+    quality_MR = np.full((len(models), len(rates)), np.nan)  # nan: not run
+    proxy_M = np.full(len(models), np.nan)
+    for row, column, value, promise in zip(row_N, column_N, quality_N, proxy_N, strict=True):
+        if not np.isnan(quality_MR[row, column]):
+            raise UserError(f"model '{models[row]}' has two runs with rate {rates[column]:g}; average them first.")
+        if not np.isnan(proxy_M[row]) and proxy_M[row] != promise:
+            raise UserError(f"model '{models[row]}' has several values of the proxy.")
+        quality_MR[row, column], proxy_M[row] = value, promise
+    best_M = np.nanargmin(quality_MR, axis=1)
+    best_quality_M = quality_MR[np.arange(len(models)), best_M]
+    fixed = []
+    for column, value in enumerate(rates.tolist()):
+        ran_M = ~np.isnan(quality_MR[:, column])
+        wins = int((best_M == column).sum())
+        src = spearman(proxy_M[ran_M], -quality_MR[ran_M, column])
+        src_best = spearman(best_quality_M[ran_M], quality_MR[ran_M, column])
+        fixed.append(FixedRate(value, int(ran_M.sum()), wins, wins / len(models), src, src_best))
+    return LearningRateStudy(models, rates[best_M], best_quality_M, spearman(proxy_M, -best_quality_M), fixed)

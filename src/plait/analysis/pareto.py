@@ -1,0 +1,247 @@
+"""Non-dominated points, for any number of objectives.
+
+A point dominates another when it is at least as good in every objective and better in at least one. Equal points do
+not dominate each other: all copies of a point share its fate. Nothing here depends on the scale of an objective, only
+on its order, so every column is replaced by its dense ranks first; infinite values are fine, missing ones an error.
+
+Fronts: one or two objectives by sorting; three by a sweep with a staircase (Kung, Luccio & Preparata 1975),
+O(n log n); more by blocks, O(n · front). Ranks: Zhang et al. 2015 (efficient non-dominated sort), with a staircase for
+each front, so that a point finds its own by bisection. Crowding distance: Deb et al. 2002 (NSGA-II).
+
+Letters: N points, U distinct points, M objectives, S strong points, W weak points.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from plait.errors import UserError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+STRONG = 32  # points that clear away what they dominate before the exact work begins
+FEW = 1000  # points that need no such clearing
+BLOCK = 256
+CELLS = 1 << 24  # comparisons held in memory at once
+
+
+def as_costs(points: ArrayLike, maximise: Collection[int] = ()) -> Floats:
+    """N × M, every objective to be minimised. `maximise` names the columns in which more is better."""
+    costs_NM = np.array(points, dtype=np.float64)
+    if costs_NM.ndim != 2 or costs_NM.shape[1] == 0:
+        raise UserError(f"objectives are a row a point and a column each; these have the shape {costs_NM.shape}.")
+    columns = costs_NM.shape[1]
+    if wrong := [column for column in maximise if not 0 <= column < columns]:
+        raise UserError(f"cannot maximise column {wrong[0]}: there are {columns}, counted from 0.")
+    if np.isnan(costs_NM).any():
+        row, column = np.argwhere(np.isnan(costs_NM))[0]
+        raise UserError(f"point {row} has no value in objective {column}; leave out what was not measured.")
+    costs_NM[:, list(maximise)] *= -1
+    return costs_NM
+
+
+def pareto_front(points: ArrayLike, maximise: Collection[int] = ()) -> Mask:
+    """Which points no other dominates. All copies of such a point are in."""
+    ranks_NM = _dense_ranks(as_costs(points, maximise))
+    alive_N = _clear(ranks_NM)
+    ranks_UM, place_N = _distinct(ranks_NM[alive_N])
+    found_N = np.zeros(len(ranks_NM), dtype=np.bool_)
+    found_N[alive_N] = _front_of_distinct(ranks_UM)[place_N]
+    return found_N
+
+
+def front_ranks(points: ArrayLike, maximise: Collection[int] = ()) -> Ints:
+    """Non-dominated sorting: 0 for the front, 1 for the front of what is left without it, and so on."""
+    ranks_UM, place_N = _distinct(_dense_ranks(as_costs(points, maximise)))
+    if ranks_UM.shape[1] > 3:
+        return _peel(ranks_UM)[place_N]
+    order_U, rows = _sweep_order(ranks_UM)
+    stairs: list[_Staircase] = []
+    level_U = np.empty(len(ranks_UM), dtype=np.int64)
+    for point, (_, y, z) in zip(order_U.tolist(), rows, strict=True):
+        # What is dominated within one front is dominated within all before it.
+        low, high = 0, len(stairs)
+        while low < high:
+            middle = (low + high) // 2
+            if stairs[middle].covers(y, z):
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(stairs):
+            stairs.append(_Staircase())
+        stairs[low].add(y, z)
+        level_U[point] = low
+    return level_U[place_N]
+
+
+def crowding_distance(points: ArrayLike) -> Floats:
+    """How far the neighbours of each point of one front are apart, summed over the objectives, each scaled to 1.
+
+    The ends of an objective are infinitely far. Points that tie in it stand in the order of the other objectives. Of
+    equal points the first has the distance and the copies none, so that a selection takes each point once before any
+    twice.
+    """
+    values_NM = as_costs(points)
+    distinct_UM, first_U = np.unique(values_NM, axis=0, return_index=True)
+    distance_U = np.zeros(len(distinct_UM))
+    for column in range(distinct_UM.shape[1]):
+        order_U = np.argsort(distinct_UM[:, column], kind="stable")  # the rows are in lexical order already
+        sorted_U = distinct_UM[order_U, column]
+        distance_U[order_U[[0, -1]]] = np.inf
+        extent = sorted_U[-1] - sorted_U[0]
+        if extent > 0 and np.isfinite(extent):
+            distance_U[order_U[1:-1]] += (sorted_U[2:] - sorted_U[:-2]) / extent
+    distance_N = np.zeros(len(values_NM))
+    distance_N[first_U] = distance_U
+    return distance_N
+
+
+class _Staircase:
+    """The non-dominated among the pairs seen so far: y rises, z falls."""
+
+    def __init__(self) -> None:
+        self.y: list[int] = []
+        self.z: list[int] = []
+
+    def covers(self, y: int, z: int) -> bool:
+        """Whether some pair is nowhere above (y, z)."""
+        before = bisect_right(self.y, y)
+        return before > 0 and self.z[before - 1] <= z
+
+    def add(self, y: int, z: int) -> None:
+        """Take in a pair that is not covered; those that it covers go."""
+        start = bisect_left(self.y, y)
+        end = start
+        while end < len(self.z) and self.z[end] >= z:
+            end += 1
+        self.y[start:end] = [y]
+        self.z[start:end] = [z]
+
+
+def _dense_ranks(costs_NM: Floats) -> NDArray[np.int32]:
+    """0 for the least value of a column, 1 for the next, ties equal. Columns lie together in memory."""
+    ranks_NM = np.empty(costs_NM.shape, dtype=np.int32, order="F")
+    for column in range(costs_NM.shape[1]):
+        ranks_NM[:, column] = np.unique(costs_NM[:, column], return_inverse=True)[1]
+    return ranks_NM
+
+
+def _distinct(ranks_NM: NDArray[np.int32]) -> tuple[NDArray[np.int32], Ints]:
+    """The different points in lexical order, and where among them each given point is."""
+    order_N = np.lexsort(ranks_NM.T[::-1])
+    sorted_NM = ranks_NM[order_N]
+    new_N = np.ones(len(order_N), dtype=np.bool_)
+    new_N[1:] = (sorted_NM[1:] != sorted_NM[:-1]).any(axis=1)
+    place_N = np.empty(len(order_N), dtype=np.int64)
+    place_N[order_N] = np.cumsum(new_N) - 1
+    return np.asfortranarray(sorted_NM[new_N]), place_N
+
+
+def _clear(ranks_NM: NDArray[np.int32]) -> Ints:
+    """The points that are left when some strong ones have removed what they dominate.
+
+    Each is the best by another weighting of the objectives, for a front is seldom dominant from one point alone. Which
+    points are drawn changes the time that is needed, never the front.
+    """
+    alive_N = np.arange(len(ranks_NM))
+    columns = list(ranks_NM.T)
+    sums = ranks_NM.sum(axis=1, dtype=np.int64)
+    for weights_M in np.random.default_rng(0).dirichlet(np.ones(len(columns)), STRONG).astype(np.float32):
+        if len(alive_N) <= FEW:
+            break
+        score = columns[0] * weights_M[0]
+        for column, weight in zip(columns[1:], weights_M[1:], strict=True):
+            score += column * weight
+        strong = int(score.argmin())
+        worse = sums > sums[strong]  # never true of the point itself or of its copies
+        for column in columns:
+            worse &= column >= column[strong]
+        if worse.any():
+            kept = ~worse
+            alive_N, sums, columns = alive_N[kept], sums[kept], [column[kept] for column in columns]
+    return alive_N
+
+
+def _front_of_distinct(ranks_UM: NDArray[np.int32]) -> Mask:
+    """The front of points that are all different and in lexical order."""
+    objectives = ranks_UM.shape[1]
+    found_U = np.zeros(len(ranks_UM), dtype=np.bool_)
+    if objectives == 1:
+        found_U[:1] = True
+    elif objectives == 2:
+        least_U = np.minimum.accumulate(ranks_UM[:, 1])
+        found_U[:1] = True
+        found_U[1:] = ranks_UM[1:, 1] < least_U[:-1]
+    elif objectives == 3:
+        order_U, rows = _sweep_order(ranks_UM)
+        stairs, kept = _Staircase(), []
+        for point, (_, y, z) in zip(order_U.tolist(), rows, strict=True):
+            if not stairs.covers(y, z):
+                stairs.add(y, z)
+                kept.append(point)
+        found_U[kept] = True
+    else:
+        found_U[_front_by_blocks(ranks_UM)] = True
+    return found_U
+
+
+def _sweep_order(ranks_UM: NDArray[np.int32]) -> tuple[Ints, list[list[int]]]:
+    """An order in which no point is dominated by a later one, and the points in it, with three objectives each.
+
+    The sweep runs along the objective that leaves the most alike other two: their staircase stays short.
+    """
+    count, objectives = ranks_UM.shape
+    padded_U3 = np.zeros((count, 3), dtype=np.int32)
+    padded_U3[:, 3 - objectives :] = ranks_UM
+    spread_U3 = padded_U3 - padded_U3.mean(axis=0) if count else padded_U3.astype(np.float64)
+    size = np.sqrt((spread_U3**2).sum(axis=0)) + 1e-30
+    likeness = (spread_U3.T @ spread_U3) / np.outer(size, size)
+    axis = max(range(3), key=lambda left: likeness[(left + 1) % 3, (left + 2) % 3])
+    turned_U3 = padded_U3[:, [axis, (axis + 1) % 3, (axis + 2) % 3]]
+    order_U = np.lexsort(turned_U3.T[::-1])
+    return order_U, turned_U3[order_U].tolist()
+
+
+def _front_by_blocks(ranks_UM: NDArray[np.int32]) -> Ints:
+    """By rising sum of ranks, so that a point can only be dominated by an earlier one."""
+    rest = np.argsort(ranks_UM.sum(axis=1, dtype=np.int64), kind="stable")
+    kept: list[Ints] = [rest[:0]]
+    while len(rest):
+        block, rest = rest[:BLOCK], rest[BLOCK:]
+        block = block[~_covered(ranks_UM[block], ranks_UM[block], apart=True)]
+        rest = rest[~_covered(ranks_UM[block], ranks_UM[rest])]
+        kept.append(block)
+    return np.concatenate(kept)
+
+
+def _covered(strong_SM: NDArray[np.int32], weak_WM: NDArray[np.int32], apart: bool = False) -> Mask:
+    """Which weak points some strong one is nowhere worse than; `apart` leaves out the pairs on the diagonal."""
+    covered_W = np.zeros(len(weak_WM), dtype=np.bool_)
+    step = max(1, CELLS // max(1, len(strong_SM)))
+    for start in range(0, len(weak_WM), step):
+        part_WM = weak_WM[start : start + step]
+        below_SW = np.ones((len(strong_SM), len(part_WM)), dtype=np.bool_)
+        for column in range(weak_WM.shape[1]):
+            below_SW &= strong_SM[:, column, None] <= part_WM[None, :, column]
+        if apart:
+            np.fill_diagonal(below_SW, False)
+        covered_W[start : start + step] = below_SW.any(axis=0)
+    return covered_W
+
+
+def _peel(ranks_UM: NDArray[np.int32]) -> Ints:
+    """Front after front, for more objectives than a staircase can hold."""
+    level_U = np.empty(len(ranks_UM), dtype=np.int64)
+    left, level = np.arange(len(ranks_UM)), 0
+    while len(left):
+        chosen = np.zeros(len(left), dtype=np.bool_)
+        chosen[_front_by_blocks(ranks_UM[left])] = True
+        level_U[left[chosen]] = level
+        left, level = left[~chosen], level + 1
+    return level_U

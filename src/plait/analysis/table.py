@@ -1,0 +1,225 @@
+"""A plain table of results: columns by name, read from whatever holds rows.
+
+    results.csv       a header line, then a row a line; numbers, true, false and blanks are read as such
+    results.jsonl     a JSON object a line
+    results.json      a list of objects, or objects by name that hold such lists: the name becomes the column `set`
+    results.parquet   needs pyarrow
+    sqlite:///…       the records of a store, or any other URL a store has
+
+Fields inside fields have dotted names, as in the store: `result.accuracy`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plait.analysis.pareto import Floats
+from plait.errors import UserError, did_you_mean
+
+SET = "set"  # the column that tells which of several lists in one file a row comes from
+
+#: The longer signs first: `<=` is not `<` with a value that begins with `=`.
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length; a missing value is None."""
+
+    name: str
+    columns: dict[str, list[Any]]
+
+    @classmethod
+    def of(cls, name: str, rows: Iterable[Mapping[str, Any]]) -> Table:
+        listed = list(rows)
+        names = dict.fromkeys(column for row in listed for column in row)
+        return cls(name, {column: [row.get(column) for row in listed] for column in names})
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    def column(self, name: str) -> list[Any]:
+        if name not in self.columns:
+            has = ", ".join(self.columns) or "none"
+            raise UserError(f"{self.name} has no column '{name}'.{did_you_mean(name, self.columns)} It has: {has}.")
+        return self.columns[name]
+
+    def numbers(self, name: str) -> Floats:
+        """A column of numbers; nan where there is none."""
+        values = self.column(name)
+        for row, value in enumerate(values):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                raise UserError(f"{self.name}: column '{name}' should hold numbers; row {row + 1} has {value!r}.")
+        return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
+
+    def rows(self, places: Iterable[int]) -> Table:
+        """These rows, in this order."""
+        chosen = list(places)
+        return Table(self.name, {name: [values[row] for row in chosen] for name, values in self.columns.items()})
+
+    def complete(self, names: Iterable[str]) -> tuple[Table, int]:
+        """The rows that have a number in each of these columns, and how many have not."""
+        there = np.ones(len(self), dtype=np.bool_)
+        for name in names:
+            there &= ~np.isnan(self.numbers(name))
+        return self.rows(np.flatnonzero(there).tolist()), int((~there).sum())
+
+    def where(self, conditions: Iterable[str]) -> Table:
+        """The rows that meet them all: `column=value`, or with != < <= > >=. Text is compared as text.
+
+        A missing value meets no condition but `column!=value`; `column=` asks for missing ones.
+        """
+        chosen: list[int] = list(range(len(self)))
+        for condition in conditions:
+            column, compare, wanted = self._condition(condition)
+            values = self.column(column)
+            chosen = [row for row in chosen if _meets(values[row], compare, wanted)]
+        return self.rows(chosen)
+
+    def groups(self, name: str) -> dict[str, Table]:
+        """The table apart by the values of one column, in the order of first sight."""
+        places: dict[str, list[int]] = {}
+        for row, value in enumerate(self.column(name)):
+            places.setdefault("" if value is None else str(value), []).append(row)
+        return {value: self.rows(rows) for value, rows in places.items()}
+
+    def _condition(self, text: str) -> tuple[str, str, Any]:
+        for found in re.finditer("|".join(COMPARISONS), text):
+            column = text[: found.start()].strip()
+            if column in self.columns:  # a name may have such a sign in it
+                return column, found.group(), _value(text[found.end() :].strip())
+        named = re.match(r"\s*([^=<>!]+?)\s*(?:[<>!]=|[=<>])", text)
+        if named is None:
+            raise UserError(f"'{text}' is no condition: write column=value, or with one of {' '.join(COMPARISONS)}.")
+        self.column(named.group(1))
+        raise AssertionError("the loop above takes every known column")
+
+
+def read_table(given: str) -> Table:
+    """The table in a file, by its ending, or the records of a store, by its URL."""
+    if "://" in given:
+        return _read_store(given)
+    path = Path(given)
+    if path.suffix not in READERS:
+        known = ", ".join(READERS)
+        raise UserError(f"cannot read a table from '{given}': known endings are {known}; a store is given by its URL.")
+    try:
+        rows = READERS[path.suffix](path)
+    except OSError as wrong:
+        raise UserError(f"cannot read {given}: {wrong.strerror or wrong}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"cannot read {given}: it is not UTF-8 text.") from None
+    except json.JSONDecodeError as wrong:
+        raise UserError(f"cannot read {given}: no JSON in line {wrong.lineno}: {wrong.msg}.") from None
+    table = Table.of(path.name, rows)
+    if not len(table):
+        raise UserError(f"{given} has no rows.")
+    return table
+
+
+def _read_csv(path: Path) -> list[dict[str, Any]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file)
+        header = next(lines, [])
+        if twice := [name for name in header if header.count(name) > 1]:
+            raise UserError(f"{path} has two columns '{twice[0]}'.")
+        rows = []
+        for cells in lines:
+            if cells and len(cells) != len(header):
+                raise UserError(f"{path}, line {lines.line_num}: {len(cells)} cells for {len(header)} columns.")
+            if cells:
+                rows.append(dict(zip(header, map(_value, cells), strict=True)))
+    return rows
+
+
+def _read_jsonl(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip():
+            try:
+                rows += _objects([json.loads(line)], path)
+            except json.JSONDecodeError as wrong:
+                raise UserError(f"cannot read {path}: no JSON in line {number}: {wrong.msg}.") from None
+    return rows
+
+
+def _read_json(path: Path) -> list[dict[str, Any]]:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(document, list):
+        return _objects(document, path)
+    if isinstance(document, dict) and document and all(isinstance(part, list) for part in document.values()):
+        return [{SET: name, **row} for name, part in document.items() for row in _objects(part, path)]
+    raise UserError(f"{path} holds no table: give a list of objects, or an object whose values are such lists.")
+
+
+def _read_parquet(path: Path) -> list[dict[str, Any]]:
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ModuleNotFoundError:
+        raise UserError("Parquet needs pyarrow: pip install 'plait[parquet]'. CSV and JSON need nothing.") from None
+    try:
+        return _objects(parquet.read_table(path).to_pylist(), path)
+    except ArrowInvalid as wrong:
+        raise UserError(f"cannot read {path}: {wrong}.") from None
+
+
+READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    ".csv": _read_csv,
+    ".json": _read_json,
+    ".jsonl": _read_jsonl,
+    ".parquet": _read_parquet,
+}
+
+
+def _read_store(url: str) -> Table:
+    from plait.records import open_store
+    from plait.records.fields import flat
+
+    with open_store(url) as store:
+        table = Table.of(store.name, (flat(record.document()) for record in store.find()))
+        if not len(table):
+            raise UserError(f"{store.name} has no records.")
+    return table
+
+
+def _objects(rows: list[Any], path: Path) -> list[dict[str, Any]]:
+    from plait.records.fields import flat
+
+    if wrong := [row for row in rows if not isinstance(row, dict)]:
+        raise UserError(f"{path} should hold objects, one a row; it has {str(wrong[0])[:40]!r}.")
+    return [flat(row) for row in rows]
+
+
+def _value(text: str) -> Any:
+    """A cell or the right side of a condition: a number, true or false, text, or None for nothing."""
+    if text in ("", "true", "false"):
+        return {"": None, "true": True, "false": False}[text]
+    try:
+        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    except ValueError:
+        return text
+
+
+def _meets(value: Any, comparison: str, wanted: Any) -> bool:
+    numbers = isinstance(value, (int, float)) and isinstance(wanted, (int, float))
+    if not numbers and value is not None and wanted is not None:
+        value, wanted = str(value), str(wanted)  # also a name that reads as a number, and a list
+    if comparison in ("=", "!="):
+        return bool(COMPARISONS[comparison](value, wanted))
+    return value is not None and wanted is not None and bool(COMPARISONS[comparison](value, wanted))

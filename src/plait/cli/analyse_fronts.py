@@ -1,0 +1,255 @@
+"""`plait analyse front | hypervolume | dominated | davg | twins | savings`: fronts, and how good they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from plait.cli.analyse_table import (
+    AsJson,
+    File,
+    Higher,
+    Label,
+    Lower,
+    Where,
+    cell,
+    direction,
+    floats,
+    goodness,
+    label_of,
+    left_out,
+    names,
+    read,
+    show,
+)
+from plait.errors import UserError
+
+if TYPE_CHECKING:
+    from plait.analysis.pareto import Floats
+    from plait.analysis.table import Table
+
+Minimise = Annotated[str, typer.Option(help="Columns to minimise, with commas between them.")]
+Maximise = Annotated[str, typer.Option(help="Columns to maximise.")]
+Quality = Annotated[str, typer.Option(help="The column with what training found, such as the perplexity.")]
+Hull = Annotated[bool, typer.Option("--hull", help="Only the corners of the lower convex hull (two columns).")]
+
+
+def front(
+    file: File,
+    minimise: Minimise = "",
+    maximise: Maximise = "",
+    hull: Hull = False,
+    where: Where = None,
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the rows that no other row dominates."""
+    import numpy as np
+
+    from plait.analysis.hull import lower_hull
+    from plait.analysis.pareto import as_costs, pareto_front
+
+    table, columns, points, turned, missing = _objectives(file, where, minimise, maximise)
+    if hull:
+        if len(columns) != 2:
+            raise UserError(f"--hull takes two objectives; there are {len(columns)}: {', '.join(columns)}.")
+        places = lower_hull(*as_costs(points, turned).T)
+    else:
+        places = np.flatnonzero(pareto_front(points, turned))
+        places = places[np.argsort(points[places, 0], kind="stable")]
+    called = label_of(table, label)
+    rows = [{"row": called[place], **_values(columns, points[place])} for place in places.tolist()]
+    notes = [f"{len(rows)} of {len(table)} rows", left_out(missing)]
+    show({"models": len(table), "front": rows}, as_json, "front", notes=notes)
+
+
+def hypervolume(
+    file: File,
+    minimise: Minimise = "",
+    maximise: Maximise = "",
+    reference: Annotated[
+        str | None, typer.Option(help="A value an objective, minimised ones first; else the worst in the table.")
+    ] = None,
+    where: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the volume that a front dominates."""
+    from plait.analysis.hypervolume import hypervolume as volume
+    from plait.analysis.pareto import as_costs
+
+    _, columns, points, turned, missing = _objectives(file, where, minimise, maximise)
+    if reference:
+        corner = floats(reference, "--reference")
+    else:
+        worst = as_costs(points, turned).max(axis=0).tolist()
+        corner = [-value if place in turned else value for place, value in enumerate(worst)]
+    found = volume(points, corner, turned)
+    against = dict(zip(columns, corner, strict=True))
+    told = ", ".join(f"{name} {cell(value)}" for name, value in against.items())
+    document = {"hypervolume": found, "reference": against}
+    show(document, as_json, notes=[f"{found:.6g} up to {told}", left_out(missing)])
+
+
+def dominated(
+    file: File,
+    minimise: Minimise = "",
+    maximise: Maximise = "",
+    strict: Annotated[bool, typer.Option("--strict", help="Only rows that lose in every objective.")] = False,
+    where: Where = None,
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the rows of a claimed front that another row dominates."""
+    from plait.analysis.fronts import dominated_models
+
+    table, columns, points, turned, missing = _objectives(file, where, minimise, maximise)
+    called = label_of(table, label)
+    rows = [
+        {"row": called[each.model], "dominated_by": called[each.by], **_values(columns, points[each.model])}
+        for each in dominated_models(points, turned, strict)
+    ]
+    notes = [f"{len(rows)} of {len(table)} rows are {'strictly ' * strict}dominated", left_out(missing)]
+    show({"models": len(table), "dominated": rows}, as_json, "dominated", notes=notes)
+
+
+def davg(
+    file: File,
+    proxy: Annotated[str, typer.Option(help="The column with the proxy.")],
+    cost: Annotated[str, typer.Option(help="The column with the cost, such as the latency; lower is better.")],
+    quality: Quality,
+    whole_front: Annotated[
+        bool, typer.Option("--whole-front", help="Against the whole true front, not only its hull.")
+    ] = False,
+    where: Where = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the distance d_avg between a proxy's front and the true one."""
+    from plait.analysis.fronts import proxy_front_distance
+
+    table, missing = read(file, where, [proxy, cost, quality])
+    guess, found = (goodness(table, name, lower, higher) for name in (proxy, quality))
+    distance = proxy_front_distance(table.numbers(cost), guess, -found, hull=not whole_front)
+    called = label_of(table, label)
+    points = [
+        {
+            "row": called[claimed],
+            "nearest": called[nearest],
+            **{name: table.column(name)[claimed] for name in (cost, quality)},
+            f"true_{quality}": table.column(quality)[nearest],
+            "gap": float(gap),
+        }
+        for claimed, nearest, gap in zip(distance.claimed, distance.nearest, distance.gaps, strict=True)
+    ]
+    notes = [
+        f"d_avg {100 * distance.mean:.2f} % over the {len(points)} models of the front that {proxy} finds",
+        direction(quality, lower, higher),
+        left_out(missing),
+    ]
+    show({"d_avg": distance.mean, "models": len(table), "front": points}, as_json, "front", notes=notes)
+
+
+def twins(
+    file: File,
+    equal: Annotated[str, typer.Option(help="Columns that agree, with commas between them.")],
+    far: Annotated[str, typer.Option(help="The column that differs.")],
+    tolerance: Annotated[float, typer.Option(min=0, help="Values this close agree: 0.01 is 1 %.")] = 0.01,
+    ratio: Annotated[float, typer.Option(min=1, help="At least so many times.")] = 1.0,
+    difference: Annotated[float, typer.Option(min=0, help="At least so much, in the column's unit.")] = 0.0,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many pairs.")] = 10,
+    where: Where = None,
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find pairs that agree on some columns and are far apart on another."""
+    import numpy as np
+
+    from plait.analysis.twins import find_twins
+
+    columns = names(equal)
+    if not columns:
+        raise UserError("name with --equal one column or more in which twins agree.")
+    table, missing = read(file, where, [*columns, far])
+    alike = np.column_stack([table.numbers(name) for name in columns])
+    found = find_twins(alike, table.numbers(far), tolerance, ratio, difference, limit)
+    called = label_of(table, label)
+    pairs = [
+        {
+            "low": called[each.low],
+            "high": called[each.high],
+            f"{far}_low": table.column(far)[each.low],
+            f"{far}_high": table.column(far)[each.high],
+            "ratio": each.ratio,
+            "difference": each.difference,
+        }
+        for each in found
+    ]
+    notes = ["" if pairs else "no two rows are twins", left_out(missing)]
+    show({"models": len(table), "twins": pairs}, as_json, "twins", notes=notes)
+
+
+def savings(
+    file: File,
+    baseline: Annotated[str, typer.Option(help="The table with the baseline's models; may be the same file.")],
+    cost: Annotated[str, typer.Option(help="Columns with costs, such as latency and memory; lower is better.")],
+    quality: Quality,
+    where: Where = None,
+    baseline_where: Annotated[list[str] | None, typer.Option(help="Only these rows of the baseline.")] = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    as_json: AsJson = False,
+) -> None:
+    """Tell what a found front saves against a baseline at equal quality."""
+    from plait.analysis.savings import gains_at_equal_cost, savings_at_equal_quality
+
+    columns = names(cost)
+    found, missing = read(file, where, [*columns, quality])
+    base, base_missing = read(baseline, baseline_where, [*columns, quality])
+    base_quality, found_quality = (-goodness(table, quality, lower, higher) for table in (base, found))
+    rows: list[dict[str, Any]] = []
+    for name in columns:
+        sides = (base.numbers(name), base_quality, found.numbers(name), found_quality)
+        saved, gained = savings_at_equal_quality(*sides), gains_at_equal_cost(*sides)
+        factors = [each.factor for each in saved.compared]
+        rows.append(
+            {
+                "cost": name,
+                "compared": len(saved.compared),
+                "outside": saved.outside,
+                "mean_saving": saved.mean,
+                "factor_at_best": factors[0] if factors else None,
+                "largest_factor": max(factors, default=None),
+                f"{quality}_gain": gained.mean_difference,
+            }
+        )
+    notes = [
+        f"factor at best: against the baseline model of the best {quality} that the found front reaches",
+        f"{quality} gain: at equal cost, on average; {direction(quality, lower, higher)}",
+        left_out(missing + base_missing),
+    ]
+    show({"savings": rows}, as_json, "savings", notes=notes)
+
+
+def _objectives(
+    file: str, where: list[str] | None, minimise: str, maximise: str
+) -> tuple[Table, list[str], Floats, list[int], int]:
+    """The table, the names of the objectives, their values, which of them are maximised, and how many rows lack one."""
+    import numpy as np
+
+    low, high = names(minimise), names(maximise)
+    columns = [*low, *high]
+    if not columns:
+        raise UserError("name the objectives with --minimise and --maximise, such as --minimise latency_ms,memory_mb.")
+    if twice := [name for name in columns if columns.count(name) > 1]:
+        raise UserError(f"column '{twice[0]}' is named twice among the objectives.")
+    table, missing = read(file, where, columns)
+    points = np.column_stack([table.numbers(name) for name in columns])
+    return table, columns, points, list(range(len(low), len(columns))), missing
+
+
+def _values(columns: list[str], point: Floats) -> dict[str, float | int]:
+    """By name; whole numbers as such."""
+    return {name: int(v) if v.is_integer() else v for name, v in zip(columns, point.tolist(), strict=True)}

@@ -1,0 +1,171 @@
+"""`plait analyse src | heatmap | aspect | lr`: how models rank, and what moves the ranking."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from plait.cli.analyse_table import (
+    AsJson,
+    File,
+    Higher,
+    Lower,
+    Where,
+    direction,
+    floats,
+    goodness,
+    left_out,
+    lower_is_better,
+    names,
+    read,
+    show,
+)
+
+Proxy = Annotated[str, typer.Option(help="The column with the proxy.")]
+Bins = Annotated[str | None, typer.Option(help="SRC in so many bins of equal count, or between these edges.")]
+BinBy = Annotated[str | None, typer.Option(help="The column that gives the size for the bins; else the proxy.")]
+
+
+def src(
+    file: File,
+    proxy: Proxy,
+    truth: Annotated[str, typer.Option(help="The column with what training found.")],
+    top: Annotated[str, typer.Option(help="SRC and common ratio among the best so many percent.")] = "10,20,50,100",
+    bins: Bins = None,
+    bin_by: BinBy = None,
+    where: Where = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    as_json: AsJson = False,
+) -> None:
+    """Tell how well a proxy ranks: Spearman and Kendall, top k %, by size."""
+    from plait.analysis import rank
+
+    table, missing = read(file, where, [proxy, truth, *([bin_by] if bin_by else [])])
+    guess, found = (goodness(table, name, lower, higher) for name in (proxy, truth))
+    low, high = rank.bootstrap(rank.spearman, guess, found)
+    document: dict[str, Any] = {
+        "models": len(table),
+        "src": rank.spearman(guess, found),
+        "interval": [low, high],
+        "kendall": rank.kendall(guess, found),
+        "top": [
+            {
+                "percent": percent,
+                "models": rank.top_count(len(table), percent),
+                "src": rank.top_spearman(guess, found, percent),
+                "common_ratio": rank.common_ratio(guess, found, percent),
+            }
+            for percent in floats(top, "--top")
+        ],
+        "bins": [],
+    }
+    if bins:
+        edges = int(bins) if bins.isdigit() else floats(bins, "--bins")
+        sizes = table.numbers(bin_by or proxy)
+        document["bins"] = [vars(each) for each in rank.spearman_by_size(guess, found, sizes, edges)]
+    whole, tau = document["src"], document["kendall"]
+    overall = f"SRC {whole:.3f} [{low:.3f}, {high:.3f}], Kendall {tau:.3f}, {len(table)} models"
+    ways = "; ".join(direction(name, lower, higher) for name in (proxy, truth))
+    show(document, as_json, "top", "bins", notes=[overall, ways, left_out(missing)])
+
+
+def heatmap(
+    file: File,
+    proxies: Annotated[str, typer.Option(help="Columns with proxies, with commas between them.")],
+    truths: Annotated[str, typer.Option(help="Columns with what training found.")],
+    subsets: Annotated[str | None, typer.Option(help="Apart by the values of this column.")] = None,
+    where: Where = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give the SRC of several proxies with several truths, subset by subset."""
+    from plait.analysis.rank import spearman
+
+    table, _ = read(file, where, [])
+    parts = table.groups(subsets) if subsets else {"all": table}
+    cells, rows = [], []
+    for part, chosen in parts.items():
+        for proxy in names(proxies):
+            row: dict[str, Any] = {subsets or "subset": part, "proxy": proxy}
+            for truth in names(truths):
+                pairs, _ = chosen.complete([proxy, truth])
+                value = spearman(goodness(pairs, proxy, lower, higher), goodness(pairs, truth, lower, higher))
+                cells.append({"subset": part, "proxy": proxy, "truth": truth, "models": len(pairs), "src": value})
+                row[truth] = value
+            rows.append(row)
+    ways = "; ".join(direction(name, lower, higher) for name in (*names(proxies), *names(truths)))
+    show({"cells": cells} if as_json else {"rows": rows}, as_json, "rows", notes=[ways])
+
+
+def aspect(
+    file: File,
+    metrics: Annotated[str, typer.Option(help="Columns whose spread at equal size is wanted.")],
+    width: Annotated[str, typer.Option(help="The column with the width.")] = "d_model",
+    depth: Annotated[str, typer.Option(help="The column with the number of layers.")] = "n_layer",
+    size: Annotated[str, typer.Option(help="The column with the size.")] = "decoder_params",
+    tolerance: Annotated[float, typer.Option(min=0, help="Sizes this close are equal: 0.02 is 2 %.")] = 0.02,
+    where: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how far models of equal size are apart when their shape differs."""
+    from plait.analysis.aspect import aspect_study
+
+    chosen = names(metrics)
+    table, missing = read(file, where, [width, depth, size, *chosen])
+    given = {name: table.numbers(name) for name in chosen}
+    wide, deep, large = (table.numbers(name) for name in (width, depth, size))
+    study = aspect_study(wide, deep, large, given, tolerance)
+    groups = [
+        {
+            "models": len(each.models),
+            "size": each.size[0],
+            "aspect_from": each.aspect[0],
+            "aspect_to": each.aspect[1],
+            **{f"spread_{name}": ratio for name, ratio in each.spread.items()},
+        }
+        for each in study.groups
+    ]
+    largest = {name: study.largest(name) for name in chosen}
+    told = ", ".join(f"{name} {ratio:.3f}×" for name, ratio in largest.items())
+    notes = [
+        f"largest spread at equal size: {told}",
+        left_out(study.alone, "of a size that no other has"),
+        left_out(missing),
+    ]
+    show({"largest": largest, "alone": study.alone, "groups": groups}, as_json, "groups", notes=notes)
+
+
+def lr(
+    file: File,
+    model: Annotated[str, typer.Option(help="The column that names the model.")],
+    rate: Annotated[str, typer.Option(help="The column with the learning rate.")],
+    quality: Annotated[str, typer.Option(help="The column with what training found; a diverged run has none.")],
+    proxy: Proxy,
+    where: Where = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    as_json: AsJson = False,
+) -> None:
+    """Tell which learning rate wins, and whether a fixed one changes the ranking."""
+    from plait.analysis.learning_rate import learning_rate_study
+
+    table, missing = read(file, where, [rate, proxy])
+    found, guess = (goodness(table, name, lower, higher) for name in (quality, proxy))
+    study = learning_rate_study(table.column(model), table.numbers(rate), -found, guess)
+    rates = [vars(each) for each in study.rates]
+    sign = 1 if lower_is_better(quality, lower, higher) else -1
+    best = [
+        {"model": name, "rate": best_rate, "quality": sign * value}
+        for name, best_rate, value in zip(
+            study.models, study.best_rate.tolist(), study.best_quality.tolist(), strict=True
+        )
+    ]
+    notes = [
+        f"SRC of {proxy} with each model's best: {study.src_best:.3f}, {len(study.models)} models",
+        direction(quality, lower, higher),
+        left_out(missing),
+    ]
+    show({"src_best": study.src_best, "rates": rates, "best": best}, as_json, "rates", notes=notes)
