@@ -7,7 +7,22 @@ import sys
 import typer
 
 from plait import __version__
-from plait.cli import analyse, check, data, list_things, new, probe, runs, show, task, train, verify
+from plait.cli import (
+    analyse,
+    check,
+    data,
+    eval,
+    finetune,
+    harness,
+    list_things,
+    new,
+    probe,
+    runs,
+    show,
+    task,
+    train,
+    verify,
+)
 from plait.errors import UserError
 
 app = typer.Typer(
@@ -25,6 +40,9 @@ app.command("new")(new.command)
 app.command("verify")(verify.command)
 app.command("probe")(probe.command)
 app.command("train")(train.command)
+app.command("eval")(eval.command)
+app.command("finetune")(finetune.command)
+app.command("harness")(harness.command)
 app.add_typer(runs.group, name="runs")
 app.add_typer(task.group, name="task")
 app.add_typer(data.group, name="data")

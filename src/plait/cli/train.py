@@ -22,7 +22,7 @@ def command(
     spec: Annotated[str, typer.Argument(help="Spec, preset or spec file; its vocabulary is the data's unless given.")],
     data: Annotated[str, typer.Option(help="Corpus, folder or file; `plait data list` shows them.")],
     tokenizer: Annotated[
-        str | None, typer.Option(help="bytes, chars, words, bpe:SIZE … [default: the corpus's]")
+        str | None, typer.Option(help="bytes, chars, words, bpe:SIZE … \\[default: the corpus's]")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="How long: optimizer steps,")] = None,
     tokens: Annotated[float | None, typer.Option(help="or tokens,")] = None,
@@ -35,7 +35,7 @@ def command(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other key of the recipe: key=value.")] = None,
     seed: Annotated[int, typer.Option(help="Of the weights, the order of the data and dropout.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    precision: Annotated[str, typer.Option(help="fp32 or bf16. [default: bf16 on cuda]")] = "",
+    precision: Annotated[str, typer.Option(help="fp32 or bf16. \\[default: bf16 on cuda]")] = "",
     sharding: Annotated[str, typer.Option(help="Several processes (torchrun): ddp or fsdp.")] = "ddp",
     compiled: Annotated[bool, typer.Option("--compile", help="Compile the model first.")] = False,
     recompute: Annotated[bool, typer.Option(help="Keep no activations: less memory, a third more work.")] = False,

@@ -28,7 +28,7 @@ class Recipe:
     batch: int = _key(16, "sequences a step, over all processes")
     length: int = _key(256, "tokens of a sequence")
     optimizer: str = _key("adamw", "the update rule", OPTIMIZERS)
-    lr: float = _key(1e-3, "peak learning rate")
+    lr: float = _key(2e-3, "peak learning rate")
     schedule: str = _key("cosine", "how the learning rate falls after the warm-up", SCHEDULES)
     warmup: float = _key(0.02, "steps of linear warm-up from zero; below 1, a share of all steps")
     floor: float = _key(0.0, "the last learning rate, as a share of the peak")

@@ -1,0 +1,66 @@
+"""`plait harness RUN --tasks FILE`: lm-evaluation-harness on a trained model, from local task files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from plait.cli.output import console, print_json, table
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="A run: its folder, a key's beginning, or latest.", metavar="RUN")],
+    tasks: Annotated[
+        list[Path],
+        typer.Option(help="A task file (YAML), a folder of them, or a LongBench file (JSONL); may be repeated."),
+    ],
+    shots: Annotated[int | None, typer.Option(min=0, help="Examples before each item. \\[default: the task's]")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first items of each task.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=2, help="Context in tokens. \\[default: the model's, else 2048]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Run tasks of lm-evaluation-harness on a trained model, without a network."""
+    import sys
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from plait.evals.harness import run_for_cli
+    from plait.train.run import open_run
+
+    # Bound to the terminal as it is now: what the harness prints is caught while it runs.
+    errors = Console(file=sys.stderr)
+    with Progress(console=errors, transient=True, disable=as_json or not errors.is_terminal) as bar:
+        shown = bar.add_task("reading tasks", total=None)
+        found = run_for_cli(
+            open_run(run),
+            tasks,
+            shots=shots,
+            limit=limit,
+            device=device,
+            max_length=max_length,
+            progress=lambda what, done, total: bar.update(shown, description=what, completed=done, total=total),
+        )
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    out = console()
+    out.print(
+        f"[bold]lm-evaluation-harness[/] {found['lm_eval']}  {found['run']}; context of {found['max_length']} tokens"
+    )
+    made = table(task="left", shots="right", items="right", metric="left", value="right", standard_error="right")
+    for row in found["table"]:
+        name = row["metric"] if row["filter"] == "none" else f"{row['metric']} ({row['filter']})"
+        error = "–" if row["stderr"] is None else f"{row['stderr']:.3g}"
+        shots = str(found["shots"].get(row["task"], 0))
+        made.add_row(row["task"], shots, str(row["items"]), name, f"{row['value']:.4g}", error)
+    out.print(made)

@@ -1,0 +1,1 @@
+"""What a trained model can do: perplexity, loss along the context, extrapolation, retrieval; tables and pictures."""

@@ -1,0 +1,104 @@
+"""What an evaluation is: settings, a measurement, and how its result is shown.
+
+An evaluation is a frozen dataclass. Its fields are its settings; a whole number 0 stands for "as the subject suggests",
+which `resolved` settles before anything is measured, so that a stored result says what was really done. `measure` gives
+plain JSON. Tables and pictures are made from that JSON alone: a result that was stored needs no model to be drawn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from plait.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from plait.data import Tokenizer
+    from plait.model.heads import Encoder, LanguageModel
+
+#: Called with how much is done and how much there is.
+Progress = Callable[[int, int], None]
+#: The result of each run, by the run's name.
+Results = Mapping[str, Mapping[str, Any]]
+#: Columns (name → "left" or "right") and rows of text.
+Table = tuple[dict[str, str], list[list[str]]]
+
+Self = TypeVar("Self", bound="Evaluation")
+
+
+def silent(done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is evaluated: a model, and held-out text as its tokenizer writes it."""
+
+    model: LanguageModel | Encoder
+    tokens: np.ndarray  # one-dimensional, of one split
+    trained_length: int  # tokens of a training sequence
+    tokenizer: Tokenizer | None = None
+    characters: int = 0  # of the split's text; 0 = not known
+    entropy: float | None = None  # of the text's source, in nats a token, where it is known: no loss can be lower
+
+    @property
+    def language_model(self) -> LanguageModel:
+        """The model, of those that predict the next token."""
+        from plait.model.heads import LanguageModel
+
+        if not isinstance(self.model, LanguageModel):
+            raise UserError("this evaluation is for language models; an encoder does not predict the next token.")
+        return self.model
+
+
+@dataclass(frozen=True)
+class Evaluation(ABC):
+    """A subclass gives `name`, `what`, `measure` and `table`; `resolved` and `pictures` where it has any."""
+
+    name: ClassVar[str]
+    what: ClassVar[str]  # in a line
+    protocol: ClassVar[int] = 1  # raised by hand when results change meaning
+
+    @abstractmethod
+    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+        """The result as plain JSON. The settings are `resolved`."""
+
+    @abstractmethod
+    def table(self, results: Results) -> Table:
+        """The results of one or more runs for a terminal."""
+
+    def resolved(self: Self, subject: Subject) -> Self:
+        """These settings with every 0 that stands for a choice replaced by the choice."""
+        return self
+
+    def pictures(self, results: Results) -> dict[str, str]:
+        """File name (without its ending) → SVG."""
+        return {}
+
+    def settings(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def with_settings(self: Self, given: Mapping[str, Any]) -> Self:
+        """The evaluation with settings changed; text (`--set documents=32`) is read as the setting's type."""
+        kinds = {name: type(value) for name, value in self.settings().items()}
+        change: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in kinds:
+                near, known = did_you_mean(name, kinds), ", ".join(kinds)
+                raise UserError(f"{self.name} has no setting '{name}'.{near} Known: {known}.")
+            try:
+                change[name] = kinds[name](value)
+            except ValueError:
+                wanted = {int: "a whole number", float: "a number"}[kinds[name]]
+                raise UserError(f"{self.name}: {name}={value} given, but it is {wanted}.") from None
+        return replace(self, **change)
+
+    def require(self, holds: bool, setting: str, allowed: str) -> None:
+        """Refuse the settings unless `holds`; `allowed` says what `setting` may be."""
+        if not holds:
+            raise UserError(f"{self.name}: {setting}={getattr(self, setting)} given, but it must be {allowed}.")

@@ -1,0 +1,134 @@
+"""Does a model go on beyond its training length, or does it fall apart? A slope with an interval says which.
+
+Sequences are longer than those of training. The positions are grouped by octave, (l/2, l] for l = the trained length,
+twice that, and so on; the slope is that of an octave's mean loss L(i) against log2 l, by least squares, from the last
+octave inside the trained length on. It is measured on L(i) and not on the P(l) that is shown beside it: P(l) is a
+running mean, which still falls when the loss itself no longer does. The interval is a bootstrap over sequences.
+
+Figure 2 of Lin et al. 2025, arXiv:2503.02130, shows the two outcomes: FoX keeps falling, a Transformer with rotary
+positions rises at once.
+
+Letters: N sequences, T positions, K octaves, R replicates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from plait.errors import UserError
+from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.per_token import (
+    context_perplexity,
+    curves,
+    doubling,
+    length_table,
+    loss_picture,
+    losses_by_position,
+    perplexity_picture,
+    sequences,
+)
+
+REPLICATES = 4000
+CONFIDENCE = 0.95
+#: Nats a doubling of the length within which a slope is of no consequence: one per cent of perplexity.
+FLAT = 0.01
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Nats by which the loss changes when the context doubles, beyond the trained length."""
+
+    slope: float
+    low: float
+    high: float
+    octaves: tuple[int, ...]  # the last position of each
+    losses: tuple[float, ...]  # mean loss of each
+
+    @property
+    def verdict(self) -> str:
+        if max(-self.low, self.high) <= FLAT:
+            return "flat"
+        if self.high < 0:
+            return "keeps falling"
+        if self.low > 0:
+            return "rises"
+        return "not distinguishable from flat"
+
+
+def trend(loss_NT: np.ndarray, trained_length: int, *, seed: int = 0) -> Trend:
+    """The trend beyond `trained_length` of the losses of N ≥ 2 sequences of at least twice that length."""
+    N, T = loss_NT.shape
+    if N < 2:
+        raise UserError("one sequence has no spread: an interval needs at least 2, better 30.")
+    if trained_length < 2 or 2 * trained_length > T:
+        raise UserError(
+            f"{T} positions for a trained length of {trained_length}: extrapolation needs at least twice that."
+        )
+    ends = [trained_length]
+    while 2 * ends[-1] <= T:
+        ends.append(2 * ends[-1])
+    octaves_NK = np.stack([loss_NT[:, end // 2 : end].mean(axis=1) for end in ends], axis=1)
+    # Least squares over equally spaced points is a fixed weighting, so that every sequence has a slope of its own and
+    # the slope of the mean is the mean of the slopes.
+    place_K = np.arange(len(ends)) - (len(ends) - 1) / 2
+    slope_N = octaves_NK @ (place_K / (place_K**2).sum())
+    drawn_RN = np.random.default_rng(seed).integers(N, size=(REPLICATES, N))
+    low, high = np.quantile(slope_N[drawn_RN].mean(axis=1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    losses = tuple(octaves_NK.mean(axis=0).tolist())
+    return Trend(float(slope_N.mean()), float(low), float(high), tuple(ends), losses)
+
+
+@dataclass(frozen=True)
+class ExtrapolationEvaluation(Evaluation):
+    name = "extrapolation"
+    what = "loss beyond the trained length: keeps falling, flat or rises"
+
+    length: int = 0  # of the sequences; 0: eight times the trained length, or what the text allows
+    trained: int = 0  # 0: as the run was trained
+    documents: int = 32  # how many sequences at most
+    cut: str = "windows"  # or "documents": sequences start where documents do
+
+    def resolved(self, subject: Subject) -> ExtrapolationEvaluation:
+        self.require(self.documents >= 2, "documents", "at least 2")
+        self.require(self.cut in ("windows", "documents"), "cut", "windows or documents")
+        trained = self.trained or subject.trained_length
+        length = self.length
+        if not length:
+            # Halved until two sequences fit into the text.
+            length = 8 * trained
+            while length > 2 * trained and 2 * length >= len(subject.tokens):
+                length //= 2
+        return replace(self, length=length, trained=trained)
+
+    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+        rows = sequences(subject, self.length, self.documents, self.cut)
+        loss_NT = losses_by_position(subject.language_model, rows, progress=progress)
+        found, mean_T = trend(loss_NT, self.trained), loss_NT.mean(axis=0)
+        lengths = doubling(self.length)
+        return {
+            "verdict": found.verdict,
+            "slope": found.slope,
+            "interval": [found.low, found.high],
+            "octaves": list(found.octaves),
+            "octave_loss": list(found.losses),
+            "sequences": len(rows),
+            "trained_length": self.trained,
+            "lengths": lengths,
+            "perplexity": context_perplexity(mean_T, lengths).tolist(),
+            **curves(mean_T),
+        }
+
+    def table(self, results: Results) -> Table:
+        columns, rows = length_table(results)
+        columns = {**columns, "nats/doubling": "right", "verdict": "left"}
+        for row, found in zip(rows, results.values(), strict=True):
+            low, high = found["interval"]
+            row += [f"{found['slope']:+.4f} ({low:+.4f} to {high:+.4f})", found["verdict"]]
+        return columns, rows
+
+    def pictures(self, results: Results) -> dict[str, str]:
+        drawn = {**loss_picture(results), **perplexity_picture(results)}
+        return {f"extrapolation-{name}": picture for name, picture in drawn.items()}

@@ -1,0 +1,221 @@
+"""Fine-tuning on GLUE's nine tasks and on SQuAD v1.1: metrics on the dev files, predictions as they are submitted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from plait.errors import UserError, did_you_mean
+from plait.evals.boundary import boundary_token, require_same_vocabulary
+from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order, tune
+from plait.evals.glue import TASKS, Examples, GlueData, Task, read_glue
+from plait.evals.spans import Span, Window, best_spans, read_passage, windows_of
+from plait.evals.squad import Question, find_files, read_squad, score
+from plait.model.heads import Encoder, LanguageModel
+
+if TYPE_CHECKING:
+    from plait.data import Tokenizer
+    from plait.train.run import Run
+
+KINDS = (*TASKS, "squad")
+#: Told what is going on, the steps done and how many there will be.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """One seed's outcome."""
+
+    seed: int
+    metrics: dict[str, float]
+    files: dict[str, str]  # name → content, as the benchmark takes it
+    dev: dict[str, Any]  # what was predicted for the dev files
+
+    @property
+    def score(self) -> float:
+        return statistics.fmean(self.metrics.values())
+
+
+def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, max_len: int) -> Row:
+    """Boundary, text, boundary (text, boundary); where it is too long, the longer text loses its end."""
+    parts = [[int(token) for token in tokenizer.encode(text)] for text in texts]
+    while sum(map(len, parts)) > max_len - len(parts) - 1:
+        max(parts, key=len).pop()
+    between = boundary_token(tokenizer)
+    tokens, segments = [between], [0]
+    for which, part in enumerate(parts):
+        tokens += [*part, between]
+        segments += [which] * (len(part) + 1)
+    return Row(tokens, segments)
+
+
+def tune_glue(
+    model: LanguageModel | Encoder,
+    tokenizer: Tokenizer,
+    task: Task,
+    data: GlueData,
+    plan: Plan,
+    progress: Progress | None = None,
+) -> Tuned:
+    """One seed of a GLUE task. Regression learns standardised scores, so that a rate fits whatever their scale."""
+
+    def rows(examples: Examples) -> list[Row]:
+        return [encode_texts(texts, tokenizer, plan.max_len) for texts in examples.texts]
+
+    labels_N = data.train.labels_N
+    assert labels_N is not None
+    centre, spread = (0.0, 1.0) if task.labels else (float(labels_N.mean()), float(labels_N.std()) or 1.0)
+    items = list(zip(rows(data.train), ((labels_N - centre) / spread).tolist(), strict=True))
+    tuned = TunedModel(model, task.outputs, plan)
+
+    def loss(batch: Sequence[tuple[Row, float]]) -> Tensor:
+        scores_BC = tuned.classify([row for row, _ in batch])
+        labels_B = torch.tensor([label for _, label in batch], device=tuned.device)
+        return F.cross_entropy(scores_BC, labels_B.long()) if task.labels else F.mse_loss(scores_BC[:, 0], labels_B)
+
+    def predict(examples: Examples) -> np.ndarray:
+        scores_NC = torch.stack(in_order(rows(examples), plan.batch, tuned.classify)).numpy()
+        if task.labels:
+            return np.asarray(scores_NC.argmax(-1))
+        return np.asarray(scores_NC[:, 0] * spread + centre)
+
+    tune(tuned, items, lambda item: len(item[0]), loss, plan, _labelled(progress, f"seed {plan.seed}"))
+    metrics: dict[str, float] = {}
+    dev: dict[str, Any] = {}
+    for part, examples in data.dev.items():
+        predicted_N = predict(examples)
+        assert examples.labels_N is not None
+        for name, metric in task.metrics.items():
+            metrics[f"{name}_{part}" if part else name] = metric(predicted_N, examples.labels_N)
+        dev[part or "dev"] = [task.labels[p] for p in predicted_N] if task.labels else predicted_N.tolist()
+    files = dict(task.submission(part, predict(examples)) for part, examples in data.test.items())
+    return Tuned(plan.seed, metrics, files, dev)
+
+
+def tune_squad(
+    model: LanguageModel | Encoder,
+    tokenizer: Tokenizer,
+    train: Sequence[Question],
+    dev: Sequence[Question],
+    plan: Plan,
+    progress: Progress | None = None,
+) -> Tuned:
+    """One seed of SQuAD v1.1: two scores a token, for being an answer's first and its last."""
+
+    contexts = {question.context for question in (*train, *dev)}
+    passages = {context: read_passage(context, tokenizer) for context in contexts}
+
+    def cut(questions: Sequence[Question]) -> list[list[Window]]:
+        return [windows_of(q, passages[q.context], tokenizer, plan.max_len) for q in questions]
+
+    tuned = TunedModel(model, 2, plan)
+
+    def loss(batch: Sequence[Window]) -> Tensor:
+        scores_BT2 = tuned.tag([window.row for window in batch])
+        targets_B2 = torch.tensor([window.target for window in batch], device=tuned.device)
+        return F.cross_entropy(scores_BT2, targets_B2)  # over T, for both scores
+
+    windows = [window for cuts in cut(train) for window in cuts]
+    tune(tuned, windows, len, loss, plan, _labelled(progress, f"seed {plan.seed}"))
+
+    cuts = cut(dev)
+    found = iter(in_order([window.row for some in cuts for window in some], plan.batch, tuned.tag))
+    ranked: dict[str, list[Span]] = {}
+    for question, some in zip(dev, cuts, strict=True):
+        scores = [next(found).numpy() for _ in some]
+        ranked[question.id] = best_spans(passages[question.context], some, scores)
+    answers = {id: spans[0].text if spans else "" for id, spans in ranked.items()}
+    files = {
+        "predictions.json": json.dumps(answers, ensure_ascii=False, indent=1) + "\n",
+        "nbest.json": json.dumps(
+            {id: [span._asdict() for span in spans] for id, spans in ranked.items()}, ensure_ascii=False, indent=1
+        )
+        + "\n",
+    }
+    return Tuned(plan.seed, score(dev, answers), files, {"dev": answers})
+
+
+def finetune(
+    model: LanguageModel | Encoder,
+    tokenizer: Tokenizer,
+    kind: str,
+    folder: Path,
+    plan: Plan | None = None,
+    *,
+    seeds: int = 1,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """A task of GLUE or `squad`, once a seed; predictions are those of the seed that is best on the dev files."""
+    require_same_vocabulary(model.arch, tokenizer)
+    if seeds < 1:
+        raise UserError(f"seeds={seeds}: must be at least 1.")
+    plain = kind.lower().replace("-", "").replace("_", "")
+    if plain not in KINDS:
+        raise UserError(f"no task '{kind}'.{did_you_mean(plain, KINDS) or ' Known: ' + ', '.join(KINDS) + '.'}")
+    plan = plan or Plan(max_len=384 if plain == "squad" else 128)
+    once = _squad(folder) if plain == "squad" else _glue(TASKS[plain], folder)
+    runs = [once(model, tokenizer, replace(plan, seed=plan.seed + n), progress) for n in range(seeds)]
+    best = max(runs, key=lambda run: run.score)
+    return {
+        "task": plain,
+        "metrics": {name: statistics.fmean(run.metrics[name] for run in runs) for name in best.metrics},
+        "spread": {
+            name: statistics.stdev([run.metrics[name] for run in runs]) if seeds > 1 else None for name in best.metrics
+        },
+        "seeds": [{"seed": run.seed, **run.metrics} for run in runs],
+        "best_seed": best.seed,
+        "plan": {key: value for key, value in dataclasses.asdict(plan).items() if key != "seed"},
+        "dev": best.dev,
+        "files": best.files,
+    }
+
+
+Once = Callable[["LanguageModel | Encoder", "Tokenizer", Plan, "Progress | None"], Tuned]
+
+
+def _glue(task: Task, folder: Path) -> Once:
+    data = read_glue(task, folder)
+    return lambda model, tokenizer, plan, progress: tune_glue(model, tokenizer, task, data, plan, progress)
+
+
+def _squad(folder: Path) -> Once:
+    train, dev = (read_squad(path) for path in find_files(folder))
+    return lambda model, tokenizer, plan, progress: tune_squad(model, tokenizer, train, dev, plan, progress)
+
+
+def _labelled(progress: Progress | None, label: str) -> Callable[[int, int], None] | None:
+    return (lambda done, total: progress(label, done, total)) if progress else None
+
+
+def run_for_cli(
+    run: Run,
+    kind: str,
+    folder: Path,
+    *,
+    epochs: int = 3,
+    lr: float = 3e-5,
+    batch: int = 32,
+    max_len: int | None = None,
+    seeds: int = 1,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """`finetune` of a trained run, as a plain document."""
+    model = run.model(device)
+    bound = model.arch.header.max_len or 1 << 30
+    longest = max_len or min(bound, 384 if kind == "squad" else 128)
+    plan = Plan(epochs=epochs, lr=lr, batch=batch, max_len=longest)
+    return {
+        "run": run.name,
+        **finetune(model, run.tokenizer(), kind, folder, plan, seeds=seeds, progress=progress),
+    }

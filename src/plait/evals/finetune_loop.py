@@ -1,0 +1,187 @@
+"""Fine-tuning: a pretrained backbone, one linear head, AdamW with warm-up and linear decay (BERT, Devlin et al. 2019,
+arXiv:1810.04805, appendix A.3). Small data, few epochs, no checkpoints: a run is repeated from its seed instead.
+
+An encoder looks both ways, so its rows are padded on the left, where its attention is told of it; a language model
+never sees what comes later, so its rows are padded on the right.
+
+Letters: B batch, T time, D width, C outputs of the head.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from plait.errors import UserError
+from plait.model.heads import Encoder, LanguageModel
+
+#: Batches that are sorted by length together: little padding, and still a fresh mixture every epoch.
+SORTED_TOGETHER = 16
+
+#: Told the steps done and how many there will be.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    epochs: int = 3
+    lr: float = 3e-5
+    batch: int = 32
+    warmup: float = 0.1  # share of the steps
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    dropout: float = 0.1  # before the head
+    max_len: int = 128  # tokens of a row
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch", 1), ("max_len", 8)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name}={getattr(self, name)}: must be at least {least}.")
+        if not 0 < self.lr < math.inf:
+            raise UserError(f"lr={self.lr}: must be a positive number.")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the backbone reads: tokens, and which of two texts each belongs to."""
+
+    tokens: list[int]
+    segments: list[int]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+Item = TypeVar("Item")
+
+
+class TunedModel(nn.Module):
+    """A copy of a model's backbone under a new linear head."""
+
+    def __init__(self, model: LanguageModel | Encoder, outputs: int, plan: Plan) -> None:
+        super().__init__()
+        if not isinstance(model, LanguageModel | Encoder):
+            raise UserError(f"fine-tuning takes kind=lm or kind=encoder, not kind={model.arch.header.kind}.")
+        header = model.arch.header
+        if header.pos == "learned" and plan.max_len > header.max_len:
+            raise UserError(f"max_len={plan.max_len}: the model has max_len={header.max_len} learned positions.")
+        self.backbone = copy.deepcopy(model.backbone)
+        self.two_way = isinstance(model, Encoder)
+        self.dropout = nn.Dropout(plan.dropout)
+        self.device = next(model.parameters()).device
+        with torch.random.fork_rng(devices=[]):  # its own first values would be the caller's random numbers
+            self.head = nn.Linear(header.d, outputs)
+        stream = torch.Generator().manual_seed(plan.seed)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.randn(self.head.weight.shape, generator=stream) * 0.02)
+            self.head.bias.zero_()
+        self.to(self.device)
+
+    def hidden(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
+        """Hidden vectors, and where each row's first token stands in them."""
+        width = max(map(len, rows))
+        pads = [width - len(row) for row in rows]
+        pad_B = torch.tensor(pads, device=self.device)
+        tokens_BT = self._padded([row.tokens for row in rows], pads)
+        if not self.two_way:
+            return self.backbone(tokens_BT), torch.zeros_like(pad_B)
+        kinds = self.backbone.segment.num_embeddings if self.backbone.segment is not None else 0
+        segments_BT = self._padded([row.segments for row in rows], pads).clamp(max=kinds - 1) if kinds else None
+        return self.backbone(tokens_BT, pad_B=pad_B if any(pads) else None, segments_BT=segments_BT), pad_B
+
+    def classify(self, rows: Sequence[Row]) -> Tensor:
+        """(B, C), from the one position that has seen the whole row: an encoder's first, a language model's last."""
+        hidden_BTD, first_B = self.hidden(rows)
+        lengths_B = torch.tensor([len(row) for row in rows], device=self.device)
+        at_B = first_B if self.two_way else lengths_B - 1
+        pooled_BD = hidden_BTD[torch.arange(len(rows), device=self.device), at_B]
+        scores_BC: Tensor = self.head(self.dropout(pooled_BD))
+        return scores_BC
+
+    def tag(self, rows: Sequence[Row]) -> Tensor:
+        """(B, T, C): every token of every row, counted from its first; -inf where a row has ended."""
+        hidden_BTD, first_B = self.hidden(rows)
+        scores_BTC = self.head(self.dropout(hidden_BTD))
+        place_T = torch.arange(hidden_BTD.shape[1], device=self.device)
+        lengths_B = torch.tensor([len(row) for row in rows], device=self.device)
+        at_BT = (place_T + first_B[:, None]).clamp(max=hidden_BTD.shape[1] - 1)
+        from_first_BTC = scores_BTC.gather(1, at_BT[:, :, None].expand(-1, -1, scores_BTC.shape[-1]))
+        ended_BT = place_T >= lengths_B[:, None]
+        masked_BTC: Tensor = from_first_BTC.masked_fill(ended_BT[:, :, None], -torch.inf)
+        return masked_BTC
+
+    def _padded(self, rows: Sequence[list[int]], pads: Sequence[int]) -> Tensor:
+        empty = [[0] * pad for pad in pads]
+        both = zip(empty, rows, strict=True) if self.two_way else zip(rows, empty, strict=True)
+        return torch.tensor([a + b for a, b in both], device=self.device)
+
+
+def tune(
+    model: TunedModel,
+    items: Sequence[Item],
+    length: Callable[[Item], int],
+    loss: Callable[[Sequence[Item]], Tensor],
+    plan: Plan,
+    progress: Progress | None = None,
+) -> None:
+    """Train a model in place; the caller's random numbers stay as they were."""
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": plan.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    steps = plan.epochs * math.ceil(len(items) / plan.batch)
+    optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=(0.9, 0.999), eps=1e-6)
+    warmup = max(1, round(plan.warmup * steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+    )
+    order = torch.Generator().manual_seed(plan.seed)
+    devices = [model.device] if model.device.type == "cuda" else []
+    done = 0
+    model.train()
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(plan.seed)  # dropout
+        for _ in range(plan.epochs):
+            for batch in _shuffled(items, length, plan.batch, order):
+                value = loss(batch)
+                if not torch.isfinite(value):
+                    raise UserError(f"the loss is {value.item()} at step {done + 1} of {steps}; lower lr={plan.lr}.")
+                optimizer.zero_grad()
+                value.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
+                optimizer.step()
+                schedule.step()
+                done += 1
+                if progress:
+                    progress(done, steps)
+    model.eval()
+
+
+def _shuffled(
+    items: Sequence[Item], length: Callable[[Item], int], batch: int, order: torch.Generator
+) -> Iterator[list[Item]]:
+    shuffled = torch.randperm(len(items), generator=order).tolist()
+    batches = []
+    for start in range(0, len(items), batch * SORTED_TOGETHER):
+        together = sorted(shuffled[start : start + batch * SORTED_TOGETHER], key=lambda index: length(items[index]))
+        batches += [together[i : i + batch] for i in range(0, len(together), batch)]
+    for which in torch.randperm(len(batches), generator=order).tolist():
+        yield [items[index] for index in batches[which]]
+
+
+@torch.inference_mode()
+def in_order(rows: Sequence[Row], batch: int, scores: Callable[[Sequence[Row]], Tensor]) -> list[Tensor]:
+    """Each row's scores, in the order of the rows; batches are of like length."""
+    found: dict[int, Tensor] = {}
+    by_length = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+    for start in range(0, len(rows), batch):
+        chosen = by_length[start : start + batch]
+        values = scores([rows[index] for index in chosen]).float().cpu()
+        found.update(zip(chosen, values, strict=True))
+    return [found[index] for index in range(len(rows))]

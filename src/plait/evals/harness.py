@@ -1,0 +1,142 @@
+"""lm-evaluation-harness on a model in this process: its task files, its metrics, our forward passes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import UserError
+
+try:
+    import datasets
+    import jinja2
+    import lm_eval
+    from lm_eval.evaluator import evaluate as run_harness
+    from lm_eval.tasks import TaskManager
+except ImportError as missing:
+    raise UserError(f"this needs lm-evaluation-harness ({missing}): install plait[harness].") from None
+
+from plait.evals.harness_lm import PlaitLM, Progress
+from plait.evals.local_tasks import task_configs
+from plait.model.heads import Encoder, LanguageModel
+
+if TYPE_CHECKING:
+    from plait.data import Tokenizer
+    from plait.train.run import Run
+
+#: The harness's own seed for drawing few-shot examples: the same examples as every other model sees.
+FEWSHOT_SEED = 1234
+#: Draws for standard errors without a formula. The harness's 100,000 take minutes; 1,000 give two digits.
+BOOTSTRAP_DRAWS = 1000
+
+
+def evaluate(
+    model: LanguageModel | Encoder,
+    tokenizer: Tokenizer,
+    tasks: Sequence[Path | str],
+    *,
+    shots: int | None = None,
+    limit: int | None = None,
+    device: str | None = None,
+    max_length: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The harness's results on local tasks: YAML files, folders of them, or LongBench's JSONL files.
+
+    `shots=None` keeps each task's own number of examples. `table` has one row a number: task, metric, filter, value,
+    standard error (None where the harness knows none) and the number of items.
+    """
+    if not tasks:
+        raise UserError("no task given: name a task file (YAML), a folder of them, or a LongBench file (JSONL).")
+    lm = PlaitLM(model.to(device) if device else model, tokenizer, max_length=max_length, progress=progress)
+    with tempfile.TemporaryDirectory(prefix="plait-harness-") as cache, _quiet():
+        loaded = _load(task_configs(tasks, Path(cache)))
+        for task in loaded["tasks"].values():
+            own = task.get_config("num_fewshot") or 0
+            task.set_config(key="num_fewshot", value=own if shots is None else shots)
+            task.set_fewshot_seed(seed=FEWSHOT_SEED)
+        try:
+            raw = run_harness(lm=lm, task_dict=loaded, limit=limit, bootstrap_iters=BOOTSTRAP_DRAWS, log_samples=False)
+        except UserError:
+            raise
+        except (jinja2.TemplateError, ValueError) as wrong:  # a field that is not there; more shots than examples
+            raise UserError(f"the harness cannot run {', '.join(loaded['tasks'])}: {wrong}.") from wrong
+    counts = {name: counted["effective"] for name, counted in raw["n-samples"].items()}
+    return {
+        "results": raw["results"],
+        "table": [{**row, "items": counts[row["task"]]} for row in _rows(raw["results"])],
+        "shots": raw["n-shot"],
+        "max_length": lm.max_length,
+        "lm_eval": lm_eval.__version__,
+    }
+
+
+def _load(configs: list[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        loaded: dict[str, Any] = TaskManager(include_defaults=False).load(configs)
+    except UserError:
+        raise
+    except Exception as wrong:  # a task file may name any code and any data: whatever fails there is the user's
+        names = ", ".join(config["task"] for config in configs)
+        raise UserError(f"the harness cannot load {names}: {type(wrong).__name__}: {wrong}") from wrong
+    return loaded
+
+
+def _rows(results: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for task, numbers in results.items():
+        for key, value in numbers.items():
+            metric, comma, chosen = key.partition(",")
+            if comma and not metric.endswith("_stderr"):
+                stderr = numbers.get(f"{metric}_stderr,{chosen}")  # "N/A" where it has none
+                known = isinstance(stderr, float) and not math.isnan(stderr)
+                yield {
+                    "task": task, "metric": metric, "filter": chosen, "value": float(value),
+                    "stderr": stderr if known else None,
+                }  # fmt: skip
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The terminal stays the caller's: no chatter, no bars, no worker processes. Errors are raised, not printed."""
+    logger, level = logging.getLogger("lm_eval"), logging.getLogger("lm_eval").level
+    before = os.environ.get("DISABLE_MULTIPROC")
+    bars = datasets.utils.are_progress_bars_disabled()
+    logger.setLevel(logging.ERROR)
+    os.environ["DISABLE_MULTIPROC"] = "1"
+    datasets.disable_progress_bars()
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(level)
+        if before is None:
+            del os.environ["DISABLE_MULTIPROC"]
+        else:
+            os.environ["DISABLE_MULTIPROC"] = before
+        if not bars:
+            datasets.enable_progress_bars()
+
+
+def run_for_cli(
+    run: Run,
+    tasks: Sequence[Path | str],
+    *,
+    shots: int | None = None,
+    limit: int | None = None,
+    device: str = "cpu",
+    max_length: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """`evaluate` on a trained run, as a plain document."""
+    model = run.model(device)
+    found = evaluate(
+        model, run.tokenizer(), tasks, shots=shots, limit=limit, max_length=max_length, progress=progress
+    )  # fmt: skip
+    return {"run": run.name, **found}

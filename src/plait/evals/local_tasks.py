@@ -1,0 +1,156 @@
+"""Task files of lm-evaluation-harness on this disk, made ready to run without a network.
+
+task.yaml         one task. Paths under `data_files` are meant from the folder the file is in.
+folder            every task file directly in it
+hotpotqa.jsonl    LongBench (Bai et al. 2024, arXiv:2308.14508) as published: one JSON object a line with "input",
+                  "context", "answers", "all_classes", …; the file's name says which of its tasks it is. Prompts,
+                  answer lengths and metrics (F1, ROUGE-L, accuracy) are the harness's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import lm_eval.api.metrics  # noqa: F401  (fills the registry below)
+import yaml
+from lm_eval import tasks as harness_tasks
+from lm_eval.api.registry import metric_registry
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from plait.errors import UserError, did_you_mean
+
+#: Loaders of `datasets` that read files from a disk.
+LOCAL_LOADERS = ("json", "csv", "parquet", "text", "arrow")
+LONGBENCH = Path(harness_tasks.__file__).parent / "longbench"
+
+
+def task_configs(given: Sequence[Path | str], cache: Path) -> list[dict[str, Any]]:
+    """Every task's configuration, its data found and its metrics known. `cache` is where `datasets` may write."""
+    paths = [path for one in given for path in _files(Path(one).expanduser())]
+    configs = [longbench_config(path) if path.suffix == ".jsonl" else yaml_config(path) for path in paths]
+    names: dict[str, Path] = {}
+    for config, path in zip(configs, paths, strict=True):
+        if config["task"] in names:
+            raise UserError(f"{path} and {names[config['task']]} both define the task '{config['task']}'.")
+        names[config["task"]] = path
+        config["dataset_kwargs"] = {**config["dataset_kwargs"], "cache_dir": str(cache)}
+    return configs
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+        # A file that others include defines no task of its own.
+        tasks = [file for file in found if "task" in _read(file)]
+        if not tasks:
+            raise UserError(f"{path} holds no task file (*.yaml with a 'task').")
+        return tasks
+    if not path.is_file():
+        raise UserError(f"there is no task file {path}; give a YAML file, a folder of them, or a LongBench JSONL file.")
+    if path.suffix not in (".yaml", ".yml", ".jsonl"):
+        raise UserError(f"{path}: a task is a .yaml file, or one of LongBench's .jsonl files.")
+    return [path]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = load_yaml(path)
+    except yaml.YAMLError as wrong:
+        mark = getattr(wrong, "problem_mark", None)
+        at = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{at}: not YAML: {getattr(wrong, 'problem', None) or wrong}.") from None
+    except (ValueError, OSError, ImportError, AttributeError) as wrong:
+        raise UserError(f"{path}: {wrong}") from None
+    return config
+
+
+def yaml_config(path: Path) -> dict[str, Any]:
+    config = _read(path)
+    name = config.get("task")
+    if "group" in config or isinstance(name, list):
+        raise UserError(f"{path} is a group of tasks; give the task files themselves, or their folder.")
+    if not isinstance(name, str):
+        raise UserError(f"{path}: a task file needs 'task: its-name'.")
+    if callable(config.get("custom_dataset")):
+        return {**config, "dataset_kwargs": config.get("dataset_kwargs") or {}}
+    loader = config.get("dataset_path")
+    if loader not in LOCAL_LOADERS:
+        raise UserError(
+            f"{path}: dataset_path: {loader} would be downloaded. Offline it is one of {', '.join(LOCAL_LOADERS)}, "
+            "with dataset_kwargs: {data_files: {test: items.jsonl}}."
+        )
+    kwargs = dict(config.get("dataset_kwargs") or {})
+    kwargs["data_files"] = _absolute(kwargs.get("data_files"), path)
+    _require_known_metrics(config, path)
+    return {**config, "dataset_kwargs": kwargs}
+
+
+def _absolute(files: Any, task: Path) -> Any:
+    if isinstance(files, dict):
+        return {split: _absolute(inner, task) for split, inner in files.items()}
+    if isinstance(files, list):
+        return [_absolute(inner, task) for inner in files]
+    if not isinstance(files, str):
+        raise UserError(f"{task}: dataset_kwargs needs data_files, such as {{test: items.jsonl}}.")
+    where = (task.parent / files).resolve()
+    if not any(where.parent.glob(where.name)):
+        raise UserError(f"{task}: its data file {files} is not at {where}.")
+    if where.suffix in (".jsonl", ".json") and where.is_file():
+        check_json_lines(where)
+    return str(where)
+
+
+def check_json_lines(path: Path) -> None:
+    """Say which line is broken; `datasets` would not."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if text.lstrip().startswith("[") or path.suffix == ".json":
+        return  # one document, not lines
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            item = json.loads(line) if line.strip() else {}
+        except json.JSONDecodeError as wrong:
+            raise UserError(f"{path}:{number}: not JSON: {wrong.msg} at column {wrong.colno}.") from None
+        if not isinstance(item, dict):
+            raise UserError(f"{path}:{number}: an item is a JSON object, not {type(item).__name__}.")
+
+
+def _require_known_metrics(config: dict[str, Any], path: Path) -> None:
+    """The harness looks for a metric it does not have on the network."""
+    if config.get("process_results"):
+        return
+    for entry in config.get("metric_list") or []:
+        metric = entry.get("metric") if isinstance(entry, dict) else entry
+        if isinstance(metric, str) and metric not in metric_registry:
+            known = sorted(str(name) for name in metric_registry)
+            hint = did_you_mean(metric, known) or f" It has {', '.join(known)}."
+            raise UserError(f"{path}: the harness has no metric '{metric}'.{hint}")
+
+
+def longbench_config(path: Path) -> dict[str, Any]:
+    """The harness's own LongBench task, reading the published file instead of the network."""
+    home = LONGBENCH / f"{path.stem}.yaml"
+    if path.stem.startswith("_") or not home.is_file():
+        known = sorted(file.stem for file in LONGBENCH.glob("[!_]*.yaml"))
+        hint = did_you_mean(path.stem, known) or f" Known: {', '.join(known)}."
+        raise UserError(f"{path}: LongBench has no task '{path.stem}' (the name of the file).{hint}")
+    check_json_lines(path)
+    config = {key: value for key, value in _read(home).items() if key not in ("dataset_name", "tag")}
+    return {
+        **config,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(path.resolve())}},
+        "process_docs": question_from_input,
+        "output_type": "generate_until",
+    }
+
+
+def question_from_input(docs: datasets.Dataset) -> datasets.Dataset:
+    """The harness's prompts say `question` where the published files say "input"."""
+    missing = {"input", "context", "answers"} - set(docs.column_names)
+    if missing:
+        raise UserError(f"a LongBench file has input, context and answers on every line; missing: {sorted(missing)}.")
+    return docs.rename_column("input", "question")

@@ -1,0 +1,240 @@
+"""What an attention head looks at, and what its forget gate lets it see.
+
+    F_ij = exp(c_i − c_j),    c_t = Σ_{s≤t} log f_s,    j ≤ i
+    A_ij = softmax_j(q_i·k_j / √P + c_i − c_j)
+
+Figure 3 of Lin et al. 2025, arXiv:2503.02130, which shows of A the entries above 0.5: it is sparse. Both are computed
+with the model's own weights on a text. A is what the attention op itself makes of an identity matrix for values, so it
+has whatever that op has: windows, ALiBi, rotary positions, grouped heads, relative positions.
+
+Letters: T time, H heads, P head width, D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plait.errors import UserError
+from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.losses import check_length
+from plait.evals.picture import Panel, matrices
+from plait.mixers.attn import Attention
+from plait.mixers.mixer import Mixer
+from plait.mixers.xl_attn import RelativeAttention
+from plait.model.heads import Encoder, LanguageModel
+from plait.ops.attention import attention_reference
+from plait.ops.relative import relative_attention_reference, sinusoid
+
+SHARP = 0.5  # the paper's figure shows scores above this
+MOST_CELLS = 96  # on each side of a map that is stored and drawn
+MOST_MAPS = 6  # unless a layer or a head is asked for
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    layer: int  # index of the layer in the architecture
+    head: int
+    attention_TT: np.ndarray  # rows are queries and sum to 1
+    values_TP: np.ndarray  # what the rows weigh: attention_TT @ values_TP is the head's output
+    forget_TT: np.ndarray | None  # None where nothing is forgotten
+
+    @property
+    def sharp(self) -> float:
+        """Share of the rows that give one key more than half."""
+        return float((self.attention_TT.max(axis=1) > SHARP).mean())
+
+    @property
+    def distance(self) -> float:
+        """How far back it looks on average, in tokens."""
+        T = len(self.attention_TT)
+        away_TT = np.abs(np.arange(T)[:, None] - np.arange(T))
+        return float((self.attention_TT * away_TT).sum(axis=1).mean())
+
+    @property
+    def memory(self) -> float | None:
+        """Mean over rows of Σ_j F_ij: how many tokens the gate leaves in sight."""
+        return None if self.forget_TT is None else float(self.forget_TT.sum(axis=1).mean())
+
+
+def attention_layers(model: LanguageModel | Encoder) -> dict[int, Attention | RelativeAttention]:
+    """The layers that have maps, by their index in the architecture."""
+    mixers: dict[int, Mixer] = {index: block.mixer for index, block in enumerate(model.backbone.blocks)}
+    return {i: mixer for i, mixer in mixers.items() if isinstance(mixer, (Attention, RelativeAttention))}
+
+
+@torch.no_grad()
+def attention_map(model: LanguageModel | Encoder, tokens_T: Tensor, layer: int, head: int) -> AttentionMap:
+    """The map of one head on one text."""
+    layers = attention_layers(model)
+    if layer not in layers:
+        has = f"its attention layers are {', '.join(map(str, layers))}" if layers else "it has no attention"
+        raise UserError(f"layer {layer} of this architecture has no attention map; {has} (counted from 0).")
+    mixer = layers[layer]
+    if not 0 <= head < mixer.heads:
+        raise UserError(f"head {head}: layer {layer} has heads 0 to {mixer.heads - 1}.")
+    x_BTD = _input_of(model, mixer, tokens_T)
+    if isinstance(mixer, Attention):
+        return _plain_map(mixer, x_BTD, layer, head)
+    return _relative_map(mixer, x_BTD, layer, head)
+
+
+def _input_of(model: LanguageModel | Encoder, mixer: Mixer, tokens_T: Tensor) -> Tensor:
+    """What the mixer is given when the model reads the text."""
+    seen: list[Tensor] = []
+    handle = mixer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    try:
+        model.backbone(tokens_T[None].to(next(model.parameters()).device))
+    finally:
+        handle.remove()
+    return seen[0]
+
+
+def _plain_map(mixer: Attention, x_BTD: Tensor, layer: int, head: int) -> AttentionMap:
+    q, k, v, log_f = mixer.heads_of(x_BTD)
+    group = head // (mixer.heads // mixer.groups)
+    one, shared = slice(head, head + 1), slice(group, group + 1)
+    slopes = mixer.slopes_H[one] if mixer.pos == "alibi" else None
+    log_f = None if log_f is None else log_f[..., one]
+    A_BT1T = attention_reference(
+        q[:, :, one], k[:, :, shared], _identity(k), log_f_BNH=log_f, slopes_H=slopes, causal=mixer.causal,
+        window=mixer.window,
+    )  # fmt: skip
+    forget_TT = None
+    if mixer.causal and not (log_f is None and slopes is None):
+        step_T = torch.zeros(x_BTD.shape[1], dtype=torch.float64)
+        if log_f is not None:
+            step_T = step_T + log_f[0, :, 0].cpu().double()
+        if slopes is not None:
+            step_T = step_T - float(slopes[0])
+        forget_TT = forget_matrix(step_T)
+    return AttentionMap(layer, head, _array(A_BT1T[0, :, 0]), _array(v[0, :, group]), forget_TT)
+
+
+def _relative_map(mixer: RelativeAttention, x_BTD: Tensor, layer: int, head: int) -> AttentionMap:
+    T, one = x_BTD.shape[1], slice(head, head + 1)
+    q_BTHP = mixer.query(x_BTD).unflatten(-1, (mixer.heads, mixer.width))
+    k_BTHP, v_BTHP = mixer.key_value(x_BTD).unflatten(-1, (2, mixer.heads, mixer.width)).unbind(dim=-3)
+    distances = sinusoid(torch.arange(T, device=x_BTD.device), mixer.d).to(x_BTD.dtype)
+    r_THP = mixer.distance(distances).unflatten(-1, (mixer.heads, mixer.width))
+    A_BT1T = relative_attention_reference(
+        q_BTHP[:, :, one], k_BTHP[:, :, one], _identity(k_BTHP), r_THP[:, one], mixer.content_bias_HP[one],
+        mixer.position_bias_HP[one], window=mixer.window, clamp=mixer.clamp,
+    )  # fmt: skip
+    return AttentionMap(layer, head, _array(A_BT1T[0, :, 0]), _array(v_BTHP[0, :, head]), None)
+
+
+def forget_matrix(log_f_T: Tensor) -> np.ndarray:
+    """F: 1 on the diagonal, 0 above it, below it what the gates between two tokens have left."""
+    c_T = log_f_T.double().cumsum(0)
+    # Above the diagonal c_i − c_j is positive and may overflow: it is masked before the exponential.
+    hidden_TT = torch.ones(len(c_T), len(c_T), dtype=torch.bool, device=c_T.device).triu(1)
+    return _array((c_T[:, None] - c_T).masked_fill(hidden_TT, -torch.inf).exp())
+
+
+def _identity(k_BTGP: Tensor) -> Tensor:
+    """Values with which attention returns its own weights: (1, T, 1, T)."""
+    return torch.eye(k_BTGP.shape[1], device=k_BTGP.device, dtype=k_BTGP.dtype)[None, :, None]
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    found: np.ndarray = tensor.double().cpu().numpy()
+    return found
+
+
+def pooled(matrix_TT: np.ndarray, most: int = MOST_CELLS) -> np.ndarray:
+    """The matrix with at most so many cells a side: each the largest of the entries that it stands for."""
+    cells = min(most, len(matrix_TT))
+    edges = np.linspace(0, len(matrix_TT), cells + 1).astype(np.int64)[:-1]
+    found: np.ndarray = np.maximum.reduceat(np.maximum.reduceat(matrix_TT, edges, axis=0), edges, axis=1)
+    return found
+
+
+@dataclass(frozen=True)
+class MapsEvaluation(Evaluation):
+    name = "maps"
+    what = "forget-gate matrix F and attention A of single heads"
+
+    length: int = 0  # tokens of the text; 0: as in training, at most 512
+    layer: int = -1  # index in the architecture; -1: some, first to last
+    head: int = -1  # -1: some
+    start: int = 0  # where in the split the text begins
+
+    def resolved(self, subject: Subject) -> MapsEvaluation:
+        length = self.length or min(512, subject.trained_length)
+        self.require(self.start >= 0 and self.start + length <= len(subject.tokens), "start", "within the text")
+        return replace(self, length=length)
+
+    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+        check_length(subject.model, self.length)
+        tokens_T = torch.from_numpy(subject.tokens[self.start : self.start + self.length].astype(np.int64))
+        chosen, found = self._chosen(subject.model), []
+        for done, (layer, head) in enumerate(chosen, start=1):
+            one = attention_map(subject.model, tokens_T, layer, head)
+            forget = None if one.forget_TT is None else pooled(one.forget_TT).round(3).tolist()
+            found.append(
+                {
+                    "layer": layer,
+                    "head": head,
+                    "sharp": one.sharp,
+                    "distance": one.distance,
+                    "memory": one.memory,
+                    "attention": pooled(one.attention_TT).round(3).tolist(),
+                    "forget": forget,
+                }
+            )
+            progress(done, len(chosen))
+        return {"maps": found}
+
+    def _chosen(self, model: LanguageModel | Encoder) -> list[tuple[int, int]]:
+        layers = attention_layers(model)
+        if not layers:
+            raise UserError("this architecture has no attention layer, so there is no attention to map.")
+        if self.layer >= 0:
+            heads = layers[self.layer].heads if self.layer in layers else 1  # `attention_map` says what is wrong
+            pairs = [(self.layer, head) for head in range(heads)]
+        else:
+            pairs = [(layer, head) for layer, mixer in layers.items() for head in range(mixer.heads)]
+        if self.head >= 0:
+            return [(layer, self.head) for layer in dict.fromkeys(layer for layer, _ in pairs)]
+        if self.layer >= 0:
+            return pairs
+        spread = np.unique(np.linspace(0, len(pairs) - 1, min(MOST_MAPS, len(pairs))).astype(np.int64))
+        return [pairs[index] for index in spread]
+
+    def table(self, results: Results) -> Table:
+        columns = {"run": "left", "layer": "right", "head": "right", "rows with A > 0.5": "right",
+                   "mean distance": "right", "tokens left by F": "right"}  # fmt: skip
+        rows = [
+            [
+                run,
+                str(one["layer"]),
+                str(one["head"]),
+                f"{one['sharp']:.0%}",
+                f"{one['distance']:.1f}",
+                "–" if one["memory"] is None else f"{one['memory']:.1f}",
+            ]
+            for run, found in results.items()
+            for one in found["maps"]
+        ]
+        return columns, rows
+
+    def pictures(self, results: Results) -> dict[str, str]:
+        """F and A side by side, a head a row."""
+        drawn = {}
+        for run, found in results.items():
+            panels = []
+            for one in found["maps"]:
+                place = f"layer {one['layer']}, head {one['head']}"
+                if one["forget"] is not None:
+                    panels.append(Panel(f"F, {place}", np.array(one["forget"])))
+                panels.append(Panel(f"A, {place}", np.array(one["attention"])))
+            name = f"maps-{run}" if len(results) > 1 else "maps"
+            title = "Forget gates and attention" if any(p.title[0] == "F" for p in panels) else "Attention"
+            # Two heads a row, or four where there is no F.
+            drawn[name] = matrices(panels, title=title, x_label="key", y_label="query", columns=4)
+        return drawn

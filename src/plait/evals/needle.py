@@ -1,0 +1,218 @@
+"""Needle in a haystack: can a model find one fact, at any depth of texts of any length?
+
+Two judges, both offline, for each cell of the grid of depths and lengths: whether greedy decoding writes the answer
+word for word, and the mean log-likelihood of the answer's tokens given the prompt (teacher-forced). The first is what
+counts in use; the second moves before the first does, and tells small models apart. Lin et al. 2025, arXiv:2503.02130,
+section 4.3 has a large language model give marks instead.
+
+Letters: B batch, T time, V vocabulary, A tokens of the answer, R depths (rows), C lengths (columns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plait.errors import UserError
+from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
+from plait.evals.losses import check_length, rows_at_once
+from plait.evals.picture import grid_chart
+
+PREFILL = 1024  # tokens read at a time, all rows together: their scores over the vocabulary exist at once
+SPARE = 2  # tokens decoded beyond the answer's own number, in case it is cut into other tokens
+
+
+class Reader(Protocol):
+    """What is needed of a model: `plait.model`'s language models are readers."""
+
+    def init_state(self, batch: int) -> Any: ...
+
+    def extend(self, tokens_BT: Tensor, state: Any) -> tuple[Tensor, Any]: ...
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Means over needles: rows are depths, columns lengths."""
+
+    depths: Sequence[float]
+    lengths: Sequence[int]
+    exact_RC: np.ndarray  # share of needles whose answer was written word for word
+    log_likelihood_RC: np.ndarray  # nats a token of the answer
+
+    @property
+    def score(self) -> float:
+        return float(self.exact_RC.mean())
+
+
+@torch.no_grad()
+def answers(model: Reader, prompts_BT: Tensor, answer_A: Tensor) -> tuple[Tensor, Tensor]:
+    """After prompts of one length: greedily decoded tokens (B, A + SPARE), and each row's mean log-likelihood of the
+    answer's tokens."""
+    state = model.init_state(len(prompts_BT))
+    for part_BT in prompts_BT.split(max(1, PREFILL // len(prompts_BT)), dim=1):
+        scores_BTV, state = model.extend(part_BT, state)
+    last_BV = scores_BTV[:, -1]
+    # A state is never changed in place: the prompt is read once and continued twice.
+    decoded, row_BV, at = [], last_BV, state
+    for _ in range(len(answer_A) + SPARE):
+        decoded.append(row_BV.argmax(dim=-1))
+        scores_BTV, at = model.extend(decoded[-1][:, None], at)
+        row_BV = scores_BTV[:, -1]
+    answer_BA = answer_A.expand(len(prompts_BT), -1)
+    rows_BAV = last_BV[:, None]
+    if len(answer_A) > 1:
+        rows_BAV = torch.cat([rows_BAV, model.extend(answer_BA[:, :-1], state)[0]], dim=1)
+    log_p_BAV = rows_BAV.to(torch.promote_types(rows_BAV.dtype, torch.float32)).log_softmax(dim=-1)
+    return torch.stack(decoded, dim=1), log_p_BAV.gather(-1, answer_BA[..., None])[..., 0].mean(dim=1)
+
+
+def needle_grid(
+    model: Reader,
+    tokenizer: Writer,
+    filler: np.ndarray,
+    *,
+    lengths: Sequence[int],
+    depths: Sequence[float],
+    needles: Sequence[Needle] = NEEDLES[:1],
+    mode: str = "standard",
+    device: torch.device | str = "cpu",
+    progress: Progress = silent,
+) -> Grid:
+    """The needles in prompts of every length, at every depth."""
+    stacks = [Haystack(tokenizer, filler, needle, mode) for needle in needles]
+    exact_RC, likely_RC = np.zeros((2, len(depths), len(lengths)))
+    done, total = 0, len(stacks) * len(lengths) * len(depths)
+    for stack in stacks:
+        answer_A = torch.from_numpy(stack.answer).to(device)
+        for column, length in enumerate(lengths):
+            prompts = np.stack([stack.prompt(length, depth) for depth in depths])
+            for first in range(0, len(depths), rows_at_once(length)):
+                some_BT = torch.from_numpy(prompts[first : first + rows_at_once(length)]).to(device)
+                decoded_BA, likely_B = answers(model, some_BT, answer_A)
+                for row, (ids_A, likely) in enumerate(zip(decoded_BA.cpu().numpy(), likely_B.tolist(), strict=True)):
+                    right = judged(_written(tokenizer, ids_A), stack.needle.answer)
+                    exact_RC[first + row, column] += right / len(stacks)
+                    likely_RC[first + row, column] += likely / len(stacks)
+                done += len(some_BT)
+                progress(done, total)
+    if not np.isfinite(likely_RC).all():
+        raise UserError("the model's scores are not finite at this length; it diverged.")
+    return Grid(list(depths), list(lengths), exact_RC, likely_RC)
+
+
+def _written(tokenizer: Writer, ids_A: np.ndarray) -> str:
+    """What was decoded, up to the first id that only the model has: its vocabulary may be rounded up."""
+    unknown = np.flatnonzero(ids_A >= tokenizer.vocab)
+    return tokenizer.decode(ids_A[: unknown[0]] if len(unknown) else ids_A)
+
+
+@dataclass(frozen=True)
+class NeedleEvaluation(Evaluation):
+    name = "needle"
+    what = "one fact found at any depth of texts of any length"
+
+    length: int = 0  # of the longest haystack; 0: as in training
+    mode: str = "both"  # standard, easy or both
+    lengths: int = 11  # how many, evenly spaced up to `length`
+    depths: int = 11
+    needles: int = 1  # different facts a cell
+
+    def resolved(self, subject: Subject) -> NeedleEvaluation:
+        self.require(self.mode in (*MODES, "both"), "mode", "standard, easy or both")
+        self.require(1 <= self.needles <= len(NEEDLES), "needles", f"1 to {len(NEEDLES)}")
+        self.require(self.lengths >= 1, "lengths", "at least 1")
+        self.require(self.depths >= 1, "depths", "at least 1")
+        return replace(self, length=self.length or subject.trained_length)
+
+    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+        if subject.tokenizer is None:
+            raise UserError("a needle is text: this evaluation needs the run's tokenizer.")
+        model = subject.language_model
+        check_length(model, self.length)
+        modes = MODES if self.mode == "both" else (self.mode,)
+        chosen = NEEDLES[: self.needles]
+        shortest = max(
+            Haystack(subject.tokenizer, subject.tokens[:1], needle, mode).shortest
+            for needle in chosen
+            for mode in modes
+        )
+        lengths = lengths_up_to(self.length, shortest, self.lengths)
+        each = len(lengths) * self.depths * len(chosen)
+        result: dict[str, Any] = {"trained_length": subject.trained_length}
+        for number, mode in enumerate(modes):
+            found = needle_grid(
+                model,
+                subject.tokenizer,
+                subject.tokens[: self.length],
+                lengths=lengths,
+                depths=depths(self.depths),
+                needles=chosen,
+                mode=mode,
+                device=next(model.parameters()).device,
+                progress=partial(_report, progress, number * each, len(modes) * each),
+            )
+            result[mode] = {
+                "score": found.score,
+                "mean_log_likelihood": float(found.log_likelihood_RC.mean()),
+                "lengths": list(found.lengths),
+                "depths": list(found.depths),
+                "exact": found.exact_RC.tolist(),
+                "log_likelihood": found.log_likelihood_RC.tolist(),
+            }
+        return result
+
+    def table(self, results: Results) -> Table:
+        """Exact matches by length, all depths together, and both judges' means."""
+        lengths = sorted({n for found in results.values() for mode in MODES if mode in found
+                          for n in found[mode]["lengths"]})  # fmt: skip
+        columns = {"run": "left", "mode": "left", "score": "right", "log p/token": "right"}
+        columns |= {str(length): "right" for length in lengths}
+        rows = []
+        for run, found in results.items():
+            for mode in (mode for mode in MODES if mode in found):
+                by_length = dict(zip(found[mode]["lengths"], np.mean(found[mode]["exact"], axis=0), strict=True))
+                cells = [f"{by_length[n]:.2f}" if n in by_length else "" for n in lengths]
+                means = (f"{found[mode]['score']:.3f}", f"{found[mode]['mean_log_likelihood']:.3f}")
+                rows.append([run, mode, *means, *cells])
+        return columns, rows
+
+    def pictures(self, results: Results) -> dict[str, str]:
+        drawn = {}
+        for run, found in results.items():
+            name = f"-{run}" if len(results) > 1 else ""
+            for mode in (mode for mode in MODES if mode in found):
+                grid = found[mode]
+                exact_RC, likely_RC = np.array(grid["exact"]), np.array(grid["log_likelihood"])
+                for judge, values_RC in (("exact match", exact_RC), ("likelihood a token", np.exp(likely_RC))):
+                    title = f"Needle, {mode}: {judge}" + (f" ({run})" if name else "")
+                    picture = _picture(values_RC, title, grid, found["trained_length"])
+                    drawn[f"needle-{mode}-{judge.split()[0]}{name}"] = picture
+        return drawn
+
+
+def _report(progress: Progress, before: int, all_modes: int, done: int, _one_mode: int) -> None:
+    """One mode's progress as part of all modes'."""
+    progress(before + done, all_modes)
+
+
+def _picture(values_RC: np.ndarray, title: str, grid: dict[str, Any], trained: int) -> str:
+    lengths = grid["lengths"]
+    # The line of the trained length stands between the columns of the lengths around it.
+    beyond = lengths[0] <= trained < lengths[-1]
+    return grid_chart(
+        values_RC,
+        title=title,
+        x_label="length of the text, tokens",
+        y_label="depth",
+        x_ticks=[str(length) for length in lengths],
+        y_ticks=[f"{depth:.0%}" for depth in grid["depths"]],
+        marker=sum(length <= trained for length in lengths) if beyond else -1,
+        marker_label="trained length",
+    )

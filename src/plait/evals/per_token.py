@@ -1,0 +1,195 @@
+"""Loss along the context: does a model use the far past?
+
+    L(i) = mean over sequences of −log p(token i + 1 | tokens 1 … i)
+    P(l) = exp(mean of L(1) … L(l)),    l = 512, 1024, …
+
+Lin et al. 2025, arXiv:2503.02130, section 4.2 and figures 2 and 7; there, sequences are held-out documents of 65536
+tokens and curves are smoothed by a centred mean of 101 or 1001 positions.
+
+Letters: N sequences, T positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from plait.errors import UserError
+from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.losses import rows_at_once, token_losses
+from plait.evals.picture import Curve, line_chart
+from plait.model.heads import LanguageModel
+
+WINDOWS = (101, 1001)  # of the paper's figures
+CHUNK = 4096  # tokens that a long sequence is read by
+MOST_POINTS = 512  # of a curve that is stored and drawn
+
+
+def windows(tokens: np.ndarray, length: int, most: int = 0) -> np.ndarray:
+    """(N, length + 1) pieces of a text side by side; `most` of them, evenly spread, or all (0)."""
+    number = (len(tokens) - 1) // length
+    if number < 1:
+        raise UserError(f"a window of {length} positions needs {length + 1} tokens; the text has {len(tokens)}.")
+    chosen = np.unique(np.linspace(0, number - 1, min(most or number, number)).astype(np.int64))
+    return np.stack([tokens[w * length : w * length + length + 1] for w in chosen]).astype(np.int64)
+
+
+def documents(tokens: np.ndarray, end: int, length: int, most: int = 0) -> np.ndarray:
+    """(N, length + 1): the beginnings of the documents that are long enough. `end` is the token between documents."""
+    ends = np.flatnonzero(np.asarray(tokens) == end)
+    starts = np.concatenate([[0], ends + 1])
+    stops = np.concatenate([ends, [len(tokens)]])
+    long = np.flatnonzero(stops - starts >= length + 1)
+    if not len(long):
+        longest = int((stops - starts).max())
+        raise UserError(f"no document has {length + 1} tokens; the longest has {longest}. Ask for a shorter length.")
+    return np.stack([tokens[starts[d] : starts[d] + length + 1] for d in long[: most or None]]).astype(np.int64)
+
+
+def losses_by_position(
+    model: LanguageModel,
+    rows: np.ndarray,
+    *,
+    batch: int = 0,
+    chunk: int = CHUNK,
+    progress: Progress = silent,
+) -> np.ndarray:
+    """loss_NT in fp64 of (N, T + 1) tokens; each sequence is read `chunk` tokens at a time through the model's state,
+    which gives what one forward pass gives."""
+    found, batch = [], batch or rows_at_once(min(rows.shape[1] - 1, chunk))
+    for first in range(0, len(rows), batch):
+        some_BT = torch.from_numpy(rows[first : first + batch])
+        found.append(token_losses(model, some_BT[:, :-1], some_BT[:, 1:], chunk=chunk).numpy())
+        progress(min(first + batch, len(rows)), len(rows))
+    loss_NT = np.concatenate(found)
+    if not np.isfinite(loss_NT).all():
+        raise UserError("the model's loss on this text is not finite; it diverged in training, or beyond its length.")
+    return loss_NT
+
+
+def doubling(longest: int, first: int = 0) -> list[int]:
+    """first, 2·first, … up to `longest`, which is always the last. Unless given, `first` is the paper's 512, or less so
+    that there are five."""
+    first = first or min(512, max(1, 2 ** int(math.log2(longest)) // 16))
+    lengths = []
+    while first < longest:
+        lengths.append(first)
+        first *= 2
+    return [*lengths, longest]
+
+
+def context_perplexity(mean_T: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    """P(l) for every length l."""
+    total_T = np.cumsum(mean_T, dtype=np.float64)
+    found: np.ndarray = np.exp([total_T[length - 1] / length for length in lengths])
+    return found
+
+
+def smooth(values_T: np.ndarray, window: int) -> np.ndarray:
+    """Centred mean over `window` positions, an odd number. Near the ends, where that many do not fit, the window
+    shrinks to the widest that is still centred: a straight line stays itself up to its ends, and the first and last
+    values stay as they are."""
+    if window < 1 or window % 2 == 0:
+        raise UserError(f"a centred window needs an odd number of positions, got {window}.")
+    T = len(values_T)
+    place_T = np.arange(T)
+    half_T = np.minimum(window // 2, np.minimum(place_T, T - 1 - place_T))
+    total = np.concatenate([[0.0], np.cumsum(values_T, dtype=np.float64)])
+    smoothed: np.ndarray = (total[place_T + half_T + 1] - total[place_T - half_T]) / (2 * half_T + 1)
+    return smoothed
+
+
+@dataclass(frozen=True)
+class PerTokenEvaluation(Evaluation):
+    name = "per-token"
+    what = "loss L(i) along the context, perplexity P(l) up to each length"
+
+    length: int = 0  # positions; 0: as in training
+    documents: int = 64  # how many sequences at most
+    cut: str = "windows"  # or "documents": sequences start where documents do
+
+    def resolved(self, subject: Subject) -> PerTokenEvaluation:
+        self.require(self.documents >= 1, "documents", "at least 1")
+        self.require(self.cut in ("windows", "documents"), "cut", "windows or documents")
+        return replace(self, length=self.length or subject.trained_length)
+
+    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+        rows = sequences(subject, self.length, self.documents, self.cut)
+        mean_T = losses_by_position(subject.language_model, rows, progress=progress).mean(axis=0)
+        lengths = doubling(self.length)
+        return {
+            "loss": float(mean_T.mean()),
+            "sequences": len(rows),
+            "trained_length": subject.trained_length,
+            "lengths": lengths,
+            "perplexity": context_perplexity(mean_T, lengths).tolist(),
+            **curves(mean_T),
+        }
+
+    def table(self, results: Results) -> Table:
+        return length_table(results)
+
+    def pictures(self, results: Results) -> dict[str, str]:
+        return {**loss_picture(results), **perplexity_picture(results)}
+
+
+def sequences(subject: Subject, length: int, most: int, cut: str) -> np.ndarray:
+    """The held-out sequences as the settings ask for them."""
+    if cut == "windows":
+        return windows(subject.tokens, length, most)
+    end = subject.tokenizer.end if subject.tokenizer is not None else None
+    if end is None:
+        raise UserError("cut=documents: the tokenizer has no end-of-text token that tells documents apart.")
+    return documents(subject.tokens, end, length, most)
+
+
+def curves(mean_T: np.ndarray) -> dict[str, Any]:
+    """L(i), bare and smoothed, at a bounded number of positions; those are counted from 1."""
+    shown = np.unique(np.linspace(0, len(mean_T) - 1, min(len(mean_T), MOST_POINTS)).round().astype(np.int64))
+    smoothed = {f"smooth_{window}": smooth(mean_T, window)[shown].tolist() for window in WINDOWS}
+    return {"positions": (shown + 1).tolist(), "loss_at": mean_T[shown].tolist(), **smoothed}
+
+
+def length_table(results: Results) -> Table:
+    """P(l): a row a run, a column a length."""
+    lengths = sorted({length for found in results.values() for length in found["lengths"]})
+    columns = {"run": "left", **{f"P({length})": "right" for length in lengths}, "sequences": "right"}
+    rows = []
+    for run, found in results.items():
+        by_length = dict(zip(found["lengths"], found["perplexity"], strict=True))
+        cells = [f"{by_length[length]:.4g}" if length in by_length else "" for length in lengths]
+        rows.append([run, *cells, str(found["sequences"])])
+    return columns, rows
+
+
+def loss_picture(results: Results) -> dict[str, str]:
+    """L(i) smoothed by the wider of the paper's windows that leaves a curve to see. Not drawn are the ends, where the
+    window has shrunk to less than half and a few tokens' noise would set the scale."""
+    longest = max(found["lengths"][-1] for found in results.values())
+    window = WINDOWS[1] if longest >= 20 * WINDOWS[1] else WINDOWS[0] if longest >= 5 * WINDOWS[0] else 1
+    key = f"smooth_{window}" if window > 1 else "loss_at"
+    drawn = []
+    for run, found in results.items():
+        inner = range(1 + window // 4, found["lengths"][-1] + 1 - window // 4)
+        points = [(x, y) for x, y in zip(found["positions"], found[key], strict=True) if x in inner]
+        drawn.append(Curve(run, [x for x, _ in points], [y for _, y in points]))
+    said = f", mean of {window} positions" if window > 1 else ""
+    return {"per-token-loss": _picture(results, drawn, f"Loss by position{said}", "position i", "L(i), nats", False)}
+
+
+def perplexity_picture(results: Results) -> dict[str, str]:
+    drawn = [Curve(run, found["lengths"], found["perplexity"]) for run, found in results.items()]
+    return {"perplexity-by-length": _picture(results, drawn, "Perplexity by length", "context length l", "P(l)", True)}
+
+
+def _picture(results: Results, drawn: list[Curve], title: str, x_label: str, y_label: str, log_x: bool) -> str:
+    trained = {found["trained_length"] for found in results.values()}
+    marker = trained.pop() if len(trained) == 1 else 0
+    return line_chart(
+        drawn, title=title, x_label=x_label, y_label=y_label, log_x=log_x, marker=marker, marker_label="trained length"
+    )

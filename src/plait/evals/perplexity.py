@@ -1,0 +1,234 @@
+"""Loss, perplexity and bits a character at a stated evaluation length.
+
+PPL = exp(Σ −log p / tokens) = 2^(bits a token) (Javaheripi et al. 2022, arXiv:2203.02094, eq. 1); bits a character are
+Σ −log p / (ln 2 · characters). Every token but the first, which nothing precedes, is scored exactly once, however the
+text is cut:
+
+* windows of `length` tokens side by side: a token sees 0 to length − 1 tokens before it (LTS: 192 and 32);
+* windows that move by `stride`: after the first, a token sees at least length − stride;
+* segments of `length` tokens after a Transformer-XL memory (Dai et al. 2019, arXiv:1901.02860): a token sees up to
+  `memory` tokens of every layer's past. Distances may be clamped, as its authors do at evaluation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+
+from plait.errors import UserError
+from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.losses import check_length, losses_after, rows_at_once, token_losses
+from plait.mixers.xl_attn import RelativeAttention
+from plait.model.heads import IGNORE, LanguageModel
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    nats: float  # of all scored tokens together
+    tokens: int  # scored
+
+    @property
+    def loss(self) -> float:
+        return self.nats / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.loss) if self.loss < 700 else math.inf
+
+    def bits_per(self, units: float) -> float:
+        """Bits a character, byte, …, given how many of them the scored tokens stand for."""
+        return self.nats / math.log(2) / units
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens `start` … `stop`−1 are read; of the tokens that follow each, those after `scored` on are scored."""
+
+    start: int
+    stop: int
+    scored: int
+
+
+def spans(tokens: int, length: int, stride: int) -> list[Span]:
+    """Windows over a text of so many tokens, in which each but the first is scored once."""
+    found: list[Span] = []
+    end = 0
+    while end < tokens - 1:
+        start = len(found) * stride
+        stop = min(start + length, tokens - 1)
+        found.append(Span(start, stop, end))
+        end = stop
+    return found
+
+
+def perplexity(
+    model: LanguageModel,
+    tokens: np.ndarray,
+    *,
+    length: int,
+    stride: int = 0,
+    batch: int = 0,
+    progress: Progress = silent,
+) -> Perplexity:
+    """Over windows of `length` that move by `stride` (0: by their length). `batch` decides speed, not the result."""
+    if length < 1 or not 0 <= stride <= length:
+        raise UserError(f"length={length}, stride={stride}: the length must be at least 1, the stride 0 to length.")
+    _check_text(model, tokens)
+    nats, done, batch = 0.0, 0, batch or rows_at_once(length)
+    for _, alike in groupby(spans(len(tokens), length, stride or length), key=lambda span: span.stop - span.start):
+        rows = list(alike)
+        for first in range(0, len(rows), batch):
+            some = rows[first : first + batch]
+            inputs = np.stack([tokens[span.start : span.stop] for span in some]).astype(np.int64)
+            targets = np.stack([tokens[span.start + 1 : span.stop + 1] for span in some]).astype(np.int64)
+            for row, span in zip(targets, some, strict=True):
+                row[: span.scored - span.start] = IGNORE
+            nats += token_losses(model, torch.from_numpy(inputs), torch.from_numpy(targets)).sum().item()
+            done += int((targets != IGNORE).sum())
+            progress(done, len(tokens) - 1)
+    return _checked(Perplexity(nats, done), len(tokens))
+
+
+def perplexity_with_memory(
+    model: LanguageModel,
+    tokens: np.ndarray,
+    *,
+    length: int,
+    memory: int,
+    streams: int = 1,
+    clamp: int = 0,
+    progress: Progress = silent,
+) -> Perplexity:
+    """Segments of `length` after a memory of `memory` tokens. The text is read as one stream; with more `streams` it is
+    cut into as many and read faster, but each begins without a memory."""
+    if min(length, memory, streams) < 1:
+        raise UserError(f"length={length}, memory={memory}, streams={streams}: each must be at least 1.")
+    _check_text(model, tokens)
+    if model.arch.header.pos == "learned":
+        check_length(model, len(tokens) - 1)
+    each = math.ceil((len(tokens) - 1) / streams)
+    padded = np.zeros(each * streams, dtype=np.int64)
+    padded[: len(tokens) - 1] = tokens[:-1]
+    inputs_BT = padded.reshape(streams, each)
+    padded = np.full(each * streams, IGNORE, dtype=np.int64)
+    padded[: len(tokens) - 1] = tokens[1:]
+    targets_BT = padded.reshape(streams, each)
+    nats, done, state = 0.0, 0, model.init_memory(streams, memory)
+    with clamped(model, clamp):
+        for first in range(0, each, length):
+            inputs, targets = (torch.from_numpy(part[:, first : first + length]) for part in (inputs_BT, targets_BT))
+            losses, state = losses_after(model, inputs, targets, state)
+            nats += losses.sum().item()
+            done += int((targets != IGNORE).sum())
+            progress(done, len(tokens) - 1)
+    return _checked(Perplexity(nats, done), len(tokens))
+
+
+@contextmanager
+def clamped(model: LanguageModel, clamp: int) -> Iterator[None]:
+    """Distances beyond `clamp` count as `clamp` in every layer for a while; 0 leaves the layers as they are."""
+    layers = [block.mixer for block in model.backbone.blocks if isinstance(block.mixer, RelativeAttention)]
+    before = [layer.clamp for layer in layers]
+    try:
+        for layer in layers:
+            layer.clamp = clamp or layer.clamp
+        yield
+    finally:
+        for layer, was in zip(layers, before, strict=True):
+            layer.clamp = was
+
+
+def _check_text(model: LanguageModel, tokens: np.ndarray) -> None:
+    if len(tokens) < 2:
+        raise UserError(f"a text of {len(tokens)} tokens has nothing to predict; give at least 2.")
+    vocab, largest = model.arch.header.vocab, int(np.max(tokens))
+    if largest >= vocab:
+        raise UserError(f"the text holds token {largest}, but the model's vocabulary is {vocab}: another tokenizer's?")
+
+
+def _checked(found: Perplexity, tokens: int) -> Perplexity:
+    assert found.tokens == tokens - 1, "a token was scored twice or not at all"
+    if not math.isfinite(found.nats):
+        raise UserError("the model's loss on this text is not finite; it diverged in training.")
+    return found
+
+
+@dataclass(frozen=True)
+class PerplexityEvaluation(Evaluation):
+    name = "perplexity"
+    what = "loss, perplexity and bits a character at one length"
+
+    length: int = 0  # tokens read at once; 0: as in training
+    stride: int = 0  # 0: the length
+    memory: int = 0  # Transformer-XL: tokens of the past that every layer sees
+    streams: int = 1  # with a memory: parts the text is cut into, to be faster
+    clamp: int = 0  # with a memory: the farthest distance; 0: as trained
+    tokens: int = 0  # of the text, from its start; 0: all
+
+    def resolved(self, subject: Subject) -> PerplexityEvaluation:
+        self.require(self.memory == 0 or self.stride == 0, "stride", "left out with a memory, which replaces it")
+        length = self.length or subject.trained_length
+        tokens = min(self.tokens or len(subject.tokens), len(subject.tokens))
+        return replace(self, length=length, stride=0 if self.memory else self.stride or length, tokens=tokens)
+
+    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+        text = subject.tokens[: self.tokens]
+        if self.memory:
+            found = perplexity_with_memory(
+                subject.language_model,
+                text,
+                length=self.length,
+                memory=self.memory,
+                streams=self.streams,
+                clamp=self.clamp,
+                progress=progress,
+            )
+        else:
+            found = perplexity(subject.language_model, text, length=self.length, stride=self.stride, progress=progress)
+        result: dict[str, Any] = {
+            "loss": found.loss,
+            "perplexity": found.perplexity if math.isfinite(found.perplexity) else None,
+            "bits_per_token": found.bits_per(found.tokens),
+            "tokens": found.tokens,
+        }
+        if subject.entropy is not None:
+            result["entropy"] = subject.entropy
+        if subject.characters:
+            # The scored tokens' share of the split's characters: exact where a token is a character.
+            characters = subject.characters * found.tokens / len(subject.tokens)
+            result |= {"characters": characters, "bits_per_character": found.bits_per(characters)}
+        if subject.tokenizer is not None:
+            written = subject.tokenizer.decode(text)
+            # Where the text cannot be written back, its bytes are not known.
+            if written and "\ufffd" not in written:
+                size = len(written.encode("utf-8", "surrogateescape")) * found.tokens / len(text)
+                result |= {"bytes": size, "bits_per_byte": found.bits_per(size)}
+        return result
+
+    def table(self, results: Results) -> Table:
+        columns = {"run": "left", "loss": "right", "entropy": "right", "perplexity": "right",
+                   "bits/character": "right", "bits/byte": "right", "tokens": "right"}  # fmt: skip
+        rows = [
+            [
+                run,
+                f"{found['loss']:.4f}",
+                f"{found['entropy']:.4f}" if "entropy" in found else "–",
+                _number(found["perplexity"]),
+                _number(found.get("bits_per_character")),
+                _number(found.get("bits_per_byte")),
+                f"{found['tokens']:,}",
+            ]
+            for run, found in results.items()
+        ]
+        return columns, rows
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}" if value >= 1000 else f"{value:.3f}"

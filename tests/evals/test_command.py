@@ -1,0 +1,122 @@
+"""`plait eval` from a run's folder to tables, pictures and records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from plait.cli import eval as verb
+from plait.data import open_corpus
+from plait.errors import UserError
+from plait.evals.perplexity import PerplexityEvaluation
+from plait.model import build
+from plait.train.job import Budget, Job, fitted
+from plait.train.recipe import Recipe
+from plait.train.run import Run, folder_of
+
+STORY = "The tide went out. Gulls walked on the sand. Nobody had seen the ferry for a week. " * 60
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PLAIT_STORE", raising=False)
+    monkeypatch.delenv("PLAIT_CACHE", raising=False)
+    (tmp_path / "story.txt").write_text(STORY)
+    return tmp_path
+
+
+def make_run(spec: str = "d=16 | attn[heads=2] swiglu[inner=16]", seed: int = 0, data: str = "story.txt") -> Run:
+    """What a training leaves behind, with the weights it began with."""
+    tokenizer = "bytes" if data.endswith(".txt") else None
+    corpus = open_corpus(data, tokenizer)
+    job = Job(fitted(spec, corpus), corpus, Recipe(length=16), Budget(steps=1), seed)
+    run = Run(folder_of(job.key))
+    run.folder.mkdir(parents=True)
+    corpus.tokenizer.save(run.folder / "tokenizer")
+    run.write_about({"key": job.key, "config": job.config(), "tokenizer": tokenizer})
+    run.save_weights(dict(build(job.arch, seed=seed).named_parameters()))
+    return run
+
+
+def plait_eval(*arguments: str) -> str:
+    app = typer.Typer()
+    app.command()(verb.command)
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False).stdout
+
+
+def documents(*arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(plait_eval(*arguments, "--json"))["evaluations"]
+    return found
+
+
+def test_a_table_for_people(folder: Path) -> None:
+    run = make_run()
+    said = plait_eval("latest", "--on", "perplexity,per-token", "--length", "8", "--set", "documents=4")
+    assert run.name in said
+    assert "P(8)" in said
+    assert "picture" in said
+    assert {path.name for path in (run.folder / "evals").iterdir()} == {
+        "per-token-loss.svg",
+        "perplexity-by-length.svg",
+    }
+
+
+def test_nothing_is_measured_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run()
+    (first,) = documents("latest", "--length", "8", "--stride", "4")
+    assert first["settings"]["stride"] == 4
+    assert first["result"]["tokens"] == len(open_corpus("story.txt", "bytes").tokens("test")) - 1
+    assert first["result"]["bits_per_character"] == first["result"]["bits_per_byte"]  # a byte is a token is a character
+    monkeypatch.setattr(PerplexityEvaluation, "measure", lambda *_: pytest.fail("measured again"))
+    (again,) = documents("latest", "--length", "8", "--stride", "4")
+    assert again == {**first, "stored": True}
+
+
+def test_two_runs_share_a_picture(folder: Path) -> None:
+    names = [make_run(seed=seed).name for seed in (0, 1)]
+    found = documents(*names, "--on", "extrapolation", "--set", "documents=3", "--out", "pictures")
+    assert [one["run"] for one in found] == names
+    drawn = folder / "pictures" / "extrapolation-perplexity-by-length.svg"
+    assert found[0]["pictures"] == found[1]["pictures"]
+    assert all(name in drawn.read_text() for name in names)
+
+
+def test_other_data_is_read_with_the_runs_tokenizer(folder: Path) -> None:
+    make_run()
+    (folder / "other.txt").write_text("Snow lay on the hills. " * 300)
+    (found,) = documents("latest", "--data", "other.txt", "--split", "validation")
+    assert found["data"]["split"] == "validation"
+    with pytest.raises(UserError, match="another tokenizer"):
+        plait_eval("latest", "--data", "builtin:dna")
+
+
+def test_a_known_entropy_stands_beside_the_loss(folder: Path) -> None:
+    make_run(data="builtin:language")
+    (found,) = documents("latest", "--set", "tokens=500")
+    assert 0 < found["result"]["entropy"] < found["result"]["loss"]
+    assert f"{found['result']['entropy']:.4f}" in plait_eval("latest", "--set", "tokens=500")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--on", "perplexty"], "Did you mean 'perplexity'"),
+        (["--set", "documents=4"], "perplexity has no setting 'documents'"),
+        (["--set", "tokens"], "name=value"),
+        (["--on", "maps", "--stride", "4"], "maps has no setting 'stride'"),
+        (["--memory", "4"], "xl-attn"),
+        (["--split", "tset"], "Did you mean 'test'"),
+        (["--device", "abacus"], "--device abacus"),
+        (["--on", "needle"], "at least"),
+    ],
+)
+def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
+    make_run()
+    with pytest.raises(UserError, match=message):
+        plait_eval("latest", *arguments)
