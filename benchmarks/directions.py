@@ -53,9 +53,9 @@ def spec_of(group: str, name: str, d: int, layers: int) -> str:
 
 
 def train(
-    spec: str, recipe: Recipe, steps: int, seed: int, device: str, compiled: bool
+    spec: str, data: str, recipe: Recipe, steps: int, seed: int, device: str, compiled: bool
 ) -> tuple[Trainer, dict[str, Any]]:
-    corpus = open_corpus("builtin:stdlib")
+    corpus = open_corpus(data)
     precision = "bf16" if device == "cuda" else "fp32"
     job = Job(fitted(spec, corpus), corpus, recipe, Budget(steps=steps), seed, precision, held_out_tokens=2**20)
     trainer = Trainer(job, steps, Processes(0, 1, torch.device(device)), compiled=compiled)
@@ -92,12 +92,19 @@ def by_position(trainer: Trainer, length: int, windows: int) -> list[float]:
     return (total / windows).reshape(64, -1).mean(1).tolist()
 
 
+def recipe_of(given: argparse.Namespace) -> Recipe:
+    memory = given.length if given.group == "par" else 0
+    return Recipe(batch=given.batch, length=given.length, lr=given.lr, warmup=0.1, memory=memory)
+
+
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--device", default="cpu")
     asked.add_argument("--group", choices=["fox", "par"], required=True)
     asked.add_argument("--only", default="")
+    asked.add_argument("--data", default="builtin:stdlib")
     asked.add_argument("--steps", type=int, default=20)
+    asked.add_argument("--seconds", type=float, help="instead of --steps: so long for the group's slowest model")
     asked.add_argument("--seeds", type=int, default=1)
     asked.add_argument("--d", type=int, default=512)
     asked.add_argument("--layers", type=int, default=6)
@@ -113,13 +120,18 @@ def main() -> None:
         "arguments": {name: str(value) for name, value in vars(given).items()},
         "machine": torch.cuda.get_device_name() if given.device == "cuda" else "cpu", "runs": [],
     }  # fmt: skip
+    steps = given.steps
+    if given.seconds:
+        tried = train(spec_of(given.group, names[-1 if given.group == "fox" else 0], given.d, given.layers), given.data,
+                      recipe_of(given), 30, 0, given.device, given.compile)[1]  # fmt: skip
+        steps = round(given.seconds * tried["tokens_per_second"] / (given.batch * given.length))
+        print(f"{steps} steps each", flush=True)
     for seed in range(given.seeds):
         for name in names:
-            memory = {"memory": given.length} if given.group == "par" else {}
-            recipe = Recipe(batch=given.batch, length=given.length, lr=given.lr, warmup=0.1).with_values(memory)
+            recipe = recipe_of(given)
             spec = spec_of(given.group, name, given.d, given.layers)
             begun = time.perf_counter()
-            trainer, result = train(spec, recipe, given.steps, seed, given.device, given.compile)
+            trainer, result = train(spec, given.data, recipe, steps, seed, given.device, given.compile)
             row = {"name": name, "seed": seed, "spec": spec, **result}
             if given.group == "fox":
                 row["by_position"] = by_position(trainer, 8 * given.length, 32)

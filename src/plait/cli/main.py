@@ -12,8 +12,11 @@ from plait.cli import (
     check,
     data,
     eval,
+    export,
     finetune,
+    generate,
     harness,
+    import_weights,
     list_things,
     new,
     probe,
@@ -41,6 +44,9 @@ app.command("verify")(verify.command)
 app.command("probe")(probe.command)
 app.command("train")(train.command)
 app.command("eval")(eval.command)
+app.command("generate")(generate.command)
+app.command("export")(export.command)
+app.command("import")(import_weights.command)
 app.command("finetune")(finetune.command)
 app.command("harness")(harness.command)
 app.add_typer(runs.group, name="runs")

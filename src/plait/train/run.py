@@ -72,7 +72,9 @@ class Run:
 
     def corpus(self) -> Corpus:
         """The data it was trained on."""
-        data = self.config["data"]
+        data = self.config.get("data")
+        if data is None:
+            raise UserError(f"{self.name} was not trained here: give the data by --data.")
         found = open_corpus(data["name"], self.about["tokenizer"])
         if found.fingerprint != data["fingerprint"]:
             raise UserError(f"{data['name']} has changed since {self.name} was trained on it; give the data by --data.")

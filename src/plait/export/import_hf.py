@@ -1,0 +1,228 @@
+"""GPT-2 and LLaMA from a local Hugging Face folder: config.json and safetensors become one of our models.
+
+Only safetensors are read: a pickle may run anything. A config that asks for what the mapping does not know (scaled
+rotary frequencies, biases in the MLP …) is refused, never approximated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from plait.data import Tokenizer
+from plait.data.tokenizers.huggingface import FILE, open_file
+from plait.errors import UserError, did_you_mean
+from plait.model import build
+from plait.model.heads import LanguageModel
+
+Weights = dict[str, Tensor]
+Config = dict[str, Any]
+
+ACTIVATIONS = {
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    spec: Callable[[Config], str]
+    weights: Callable[[Config, Weights], Weights]  # takes what it uses out of theirs
+    prefix: str  # of the names in a file that holds the output layer, too
+    ignored: tuple[str, ...] = ()  # ends of names that are masks and tables, not weights
+
+
+def import_hf(folder: Path) -> tuple[LanguageModel, Tokenizer | None]:
+    """The model, and the tokenizer where the folder has a tokenizer.json."""
+    config = read_config(folder)
+    model = build(spec_text(config))
+    assert isinstance(model, LanguageModel)
+    copy_weights(model, config, _read_weights(folder))
+    return model.eval(), open_file(folder) if (folder / FILE).is_file() else None
+
+
+def spec_text(config: Config) -> str:
+    """The architecture that a config.json describes, as our text."""
+    try:
+        return _family(config).spec(config)
+    except KeyError as missing:
+        raise UserError(f"the config lacks {missing}.") from None
+
+
+def trained_length(config: Config) -> int:
+    """The longest sequence that the model has met."""
+    return int(config.get("n_positions") or config.get("max_position_embeddings") or 1024)
+
+
+@torch.no_grad()
+def copy_weights(model: LanguageModel, config: Config, theirs: Weights) -> None:
+    """Every weight of theirs into one of ours; anything missing, left over or misshapen is an error."""
+    family = _family(config)
+    left = {name.removeprefix(family.prefix): value for name, value in theirs.items()}
+    left = {name: value for name, value in left.items() if not name.endswith(family.ignored)}
+    try:
+        ours = family.weights(config, left)
+    except KeyError as missing:
+        raise UserError(f"the folder's weights lack {missing}.") from None
+    if model.arch.header.tie:
+        left.pop("lm_head.weight", None)  # some files hold the shared table twice
+        ours["output.weight"] = ours["backbone.embedding.tables.0.weight"]
+    else:
+        if "lm_head.weight" not in left:
+            raise UserError("the folder's weights lack 'lm_head.weight', and its config does not tie it.")
+        ours["output.weight"] = left.pop("lm_head.weight")
+    if left:
+        raise UserError(f"the folder has weights that its config does not explain: {', '.join(sorted(left)[:3])}.")
+    try:
+        model.load_state_dict(ours)
+    except RuntimeError as wrong:
+        raise UserError(f"the folder's weights are not those of its config: {wrong}") from None
+
+
+def _gpt2_spec(config: Config) -> str:
+    _require(config, "scale_attn_weights", True)
+    _require(config, "scale_attn_by_inverse_layer_idx", False)
+    _require(config, "add_cross_attention", False)
+    d, act = config["n_embd"], _activation(config, "activation_function", "gelu_new")
+    tie = str(config.get("tie_word_embeddings", True)).lower()
+    return (
+        f"d={d} vocab={config['vocab_size']} pos=learned max_len={config['n_positions']} tie={tie} norm=layer"
+        f" eps={config.get('layer_norm_epsilon', 1e-5)} | (attn[heads={config['n_head']},pos=none,bias]"
+        f" mlp[inner={config.get('n_inner') or 4 * d},act={act}])x{config['n_layer']}"
+    )
+
+
+def _gpt2_weights(config: Config, theirs: Weights) -> Weights:
+    ours = {
+        "backbone.embedding.tables.0.weight": theirs.pop("wte.weight"),
+        "backbone.position.weight": theirs.pop("wpe.weight"),
+    }
+    pairs = [("backbone.final_norm", "ln_f")]
+    for i in range(config["n_layer"]):
+        attention, mlp, layer = f"backbone.blocks.{2 * i}", f"backbone.blocks.{2 * i + 1}", f"h.{i}"
+        pairs += [(f"{attention}.norm", f"{layer}.ln_1"), (f"{mlp}.norm", f"{layer}.ln_2")]
+        for name, source in (
+            (f"{attention}.mixer.qkv", f"{layer}.attn.c_attn"),
+            (f"{attention}.mixer.output", f"{layer}.attn.c_proj"),
+            (f"{mlp}.mixer.up", f"{layer}.mlp.c_fc"),
+            (f"{mlp}.mixer.down", f"{layer}.mlp.c_proj"),
+        ):
+            theirs[f"{source}.weight"] = theirs[f"{source}.weight"].T  # GPT-2 stores its linear maps transposed
+            pairs.append((name, source))
+    for name, source in pairs:
+        ours |= {f"{name}.{part}": theirs.pop(f"{source}.{part}") for part in ("weight", "bias")}
+    return ours
+
+
+def _llama_spec(config: Config) -> str:
+    _require(config, "hidden_act", "silu")
+    _require(config, "mlp_bias", False)
+    heads = config["num_attention_heads"]
+    options = [f"heads={heads}", f"kv_heads={config.get('num_key_value_heads') or heads}", f"theta={_theta(config)}"]
+    options += [f"head_dim={config['head_dim']}"] if config.get("head_dim") else []
+    options += ["bias"] if config.get("attention_bias") else []
+    tie = str(config.get("tie_word_embeddings", False)).lower()
+    return (
+        f"d={config['hidden_size']} vocab={config['vocab_size']} tie={tie} eps={config.get('rms_norm_eps', 1e-6)}"
+        f" | (attn[{','.join(options)}] swiglu[inner={config['intermediate_size']}])x{config['num_hidden_layers']}"
+    )
+
+
+def _llama_weights(config: Config, theirs: Weights) -> Weights:
+    ours = {
+        "backbone.embedding.tables.0.weight": theirs.pop("embed_tokens.weight"),
+        "backbone.final_norm.weight": theirs.pop("norm.weight"),
+    }
+    kinds = ("weight", "bias") if config.get("attention_bias") else ("weight",)
+    for i in range(config["num_hidden_layers"]):
+        attention, mlp, layer = f"backbone.blocks.{2 * i}", f"backbone.blocks.{2 * i + 1}", f"layers.{i}"
+        ours[f"{attention}.norm.weight"] = theirs.pop(f"{layer}.input_layernorm.weight")
+        ours[f"{mlp}.norm.weight"] = theirs.pop(f"{layer}.post_attention_layernorm.weight")
+        for kind in kinds:
+            parts = [theirs.pop(f"{layer}.self_attn.{name}_proj.{kind}") for name in ("q", "k", "v")]
+            ours[f"{attention}.mixer.qkv.{kind}"] = torch.cat(parts)
+            ours[f"{attention}.mixer.output.{kind}"] = theirs.pop(f"{layer}.self_attn.o_proj.{kind}")
+        gate_up = [theirs.pop(f"{layer}.mlp.{name}_proj.weight") for name in ("gate", "up")]
+        ours[f"{mlp}.mixer.gate_up.weight"] = torch.cat(gate_up)
+        ours[f"{mlp}.mixer.down.weight"] = theirs.pop(f"{layer}.mlp.down_proj.weight")
+    return ours
+
+
+def _theta(config: Config) -> float:
+    """The rotary base: at the top in older configs, among the rotary parameters in newer ones."""
+    rotary = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    kind = rotary.get("rope_type", rotary.get("type", "default"))
+    if kind != "default":
+        raise UserError(f"the config scales its rotary frequencies ({kind}); only the plain ones can be imported.")
+    return float(rotary.get("rope_theta") or config.get("rope_theta") or 10000.0)
+
+
+FAMILIES = {
+    "gpt2": Family(_gpt2_spec, _gpt2_weights, "transformer.", (".attn.bias", ".attn.masked_bias")),
+    "llama": Family(_llama_spec, _llama_weights, "model.", (".rotary_emb.inv_freq",)),
+}
+
+
+def _family(config: Config) -> Family:
+    name = str(config.get("model_type"))
+    if name not in FAMILIES:
+        raise UserError(
+            f"the config's model_type is '{name}'.{did_you_mean(name, FAMILIES)} "
+            f"These can be imported: {', '.join(FAMILIES)}."
+        )
+    return FAMILIES[name]
+
+
+def read_config(folder: Path) -> Config:
+    """config.json of a Hugging Face folder."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{folder} is no Hugging Face folder: it has no config.json.") from None
+    except (OSError, ValueError) as wrong:
+        raise UserError(f"{path} cannot be read: {wrong}") from None
+    if not isinstance(config, dict):
+        raise UserError(f"{path} is damaged: it should hold one JSON object.")
+    return config
+
+
+def _read_weights(folder: Path) -> Weights:
+    """All tensors of a folder's safetensors files, in float32."""
+    files = sorted(folder.glob("*.safetensors"))
+    index = folder / "model.safetensors.index.json"
+    try:
+        if index.is_file():
+            files = [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+        if not files:
+            pickled = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"))]
+            why = f"; {pickled[0]} is a pickle, which may run anything: convert it first" if pickled else ""
+            raise UserError(f"{folder} has no safetensors file{why}.")
+        return {name: value.float() for file in files for name, value in load_file(file).items()}
+    except (OSError, SafetensorError, ValueError, KeyError, AttributeError) as wrong:
+        if isinstance(wrong, UserError):
+            raise
+        raise UserError(f"the weights of {folder} cannot be read: {wrong}") from wrong
+
+
+def _activation(config: Config, key: str, default: str) -> str:
+    name = config.get(key, default)
+    if name not in ACTIVATIONS:
+        raise UserError(f"{key}={name!r} in the config: known are {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[name]
+
+
+def _require(config: Config, key: str, value: object) -> None:
+    if config.get(key, value) != value:
+        raise UserError(f"{key}={config[key]!r} in the config: only {value!r} can be imported.")
