@@ -40,7 +40,10 @@ BELOW: dict[str, tuple[str, ...]] = {
     "evals": (
         *("errors", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate", "export"),
     ),
-    "search": ("errors", "userfile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model"),
+    "measure": ("errors", "spec", "arch", "records", "ops", "nn", "mixers", "model"),
+    "search": (
+        *("errors", "userfile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model", "measure"),
+    ),
     "verify": (
         *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "probe"),
     ),
@@ -60,6 +63,8 @@ TORCH_FREE = (
     "report",
     "model.cost",
     "model.conventions",
+    *(f"measure.{part}" for part in ("setting", "features", "regression", "profile", "predictor", "kit")),
+    *(f"search.{part}" for part in ("spaces", "objectives", "lts", "nsga", "random_search")),  # all but proxies
 )
 #: May import torch inside a function only.
 STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli")

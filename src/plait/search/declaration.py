@@ -1,0 +1,100 @@
+"""What a space is, said in a few lines: depths, header, what may stand in each layer, and the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.arch import MixerOptions
+from plait.errors import UserError
+from plait.search.choices import layers_of, numbers_of, values_of
+from plait.search.rules import Rule
+from plait.spec import Layer
+from plait.spec.values import Value
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place in a layer: the layers of the spec language that may stand there; None is nothing."""
+
+    options: tuple[MixerOptions | None, ...]
+
+    @classmethod
+    def of(cls, patterns: Sequence[str]) -> Slot:
+        found = tuple(dict.fromkeys(option for pattern in patterns for option in layers_of(pattern)))
+        if not found:
+            raise UserError("a slot needs at least one layer to choose.")
+        return cls(found)
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """Every mixer is drawn equally often, however many settings it has."""
+        names = [option.name if option else None for option in self.options]
+        share = np.array([1 / names.count(name) for name in names])
+        return np.asarray(share / share.sum())
+
+    @cached_property
+    def layers(self) -> tuple[Layer | None, ...]:
+        """The options as the spec language writes them."""
+        return tuple(option.to_layer() if option else None for option in self.options)
+
+    @cached_property
+    def places(self) -> dict[MixerOptions | None, int]:
+        return {option: place for place, option in enumerate(self.options)}
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A space before anything is computed.
+
+    layers   depths, as in `4..12`; a layer is one or more slots
+    d        widths
+    slots    patterns for every place in a layer, in order: [["attn[heads=2|4|8]", "gla"], ["swiglu", "none"]]
+    header   the spec header's fixed keys
+    vary     other header keys that are chosen: {"div": "1|2|4"}
+    alike    all layers of a candidate are the same
+    rules    text in the language of `plait.search.rules`, or `Rule`s
+    seq      tokens at which FLOPs and growing state are counted, and
+    memory   older tokens before them (segment memory)
+    """
+
+    name: str
+    layers: str
+    d: str
+    slots: Sequence[Sequence[str]]
+    header: str = ""
+    vary: Mapping[str, str] = field(default_factory=dict)
+    alike: bool = False
+    rules: Sequence[str | Rule] = ()
+    seq: int = 1024
+    memory: int = 0
+    about: str = ""
+
+    def depths(self) -> tuple[int, ...]:
+        found = tuple(sorted(numbers_of(self.layers)))
+        if found[0] < 1:
+            raise UserError(f"{self.name}: layers={self.layers}: a model has at least one layer.")
+        return found
+
+    def header_choices(self) -> dict[str, tuple[Value, ...]]:
+        return {"d": numbers_of(self.d), **{key: values_of(text) for key, text in self.vary.items()}}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON: what decides which candidates there are."""
+        return {
+            "name": self.name,
+            "layers": self.layers,
+            "d": self.d,
+            "slots": [list(patterns) for patterns in self.slots],
+            "header": self.header,
+            "vary": dict(self.vary),
+            "alike": self.alike,
+            "seq": self.seq,
+            "memory": self.memory,
+            "rules": [str(rule) for rule in self.rules],
+        }

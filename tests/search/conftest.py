@@ -1,0 +1,49 @@
+"""A small space, and an objective that says what it was asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from plait.search.declaration import Declaration
+from plait.search.objectives.objective import Batch
+from plait.search.space import Space
+
+
+class Stopwatch:
+    """A predictor: latency grows with FLOPs, and it remembers every candidate it was asked about."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+
+    def predict(self, quantity: str, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self.asked += [row.tobytes() for row in batch.genes_NG]
+        mean_N = 1e-12 * batch.columns["flops"] + 1e-4 * batch.genes_NG[:, 0]
+        return mean_N, 0.1 * mean_N
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"stopwatch": 1}
+
+
+@pytest.fixture
+def stopwatch() -> Stopwatch:
+    return Stopwatch()
+
+
+@pytest.fixture(scope="session")
+def small() -> Space:
+    """3 depths × 4 widths × …: a few thousand candidates."""
+    return Space(
+        Declaration(
+            name="small",
+            layers="1..3",
+            d="32..128 step 32",
+            slots=[["attn[heads=2|4]", "gla[heads=2]"], ["mlp[inner=64|128]", "none"]],
+            header="vocab=64 tie=true",
+            rules=["count(attn) >= 1"],
+            seq=32,
+        )
+    )

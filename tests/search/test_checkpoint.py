@@ -1,0 +1,35 @@
+"""Checkpoints appear whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from plait.errors import UserError
+from plait.search import checkpoint
+
+
+def test_what_was_saved_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "s.npz"
+    checkpoint.save(path, {"a": np.arange(3)}, {"k": [1, "x"]})
+    checkpoint.save(path, {"a": np.arange(4)}, {"k": [2, "y"]})
+    read = checkpoint.load(path)
+    assert read is not None
+    assert (read[0]["a"].tolist(), read[1]) == ([0, 1, 2, 3], {"k": [2, "y"]})
+    assert [file.name for file in path.parent.iterdir()] == ["s.npz"]
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 torn", b"something else entirely"])
+def test_what_was_not_saved_is_not_read(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "s.npz"
+    assert checkpoint.load(path) is None
+    path.write_bytes(content)
+    assert checkpoint.load(path) is None
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot save the search"):
+        checkpoint.save(tmp_path / "file" / "s.npz", {}, {})
