@@ -1,11 +1,12 @@
 """How fast a fleet is on a GPU, against the plain eager loop, in one run.
 
-    python benchmarks/fleet.py [--members 6 24] [--steps 200] [--only attn gla] [--out FILE.json]
+    python benchmarks/fleet.py [--members 6 24] [--steps 200] [--only attn gla] [--profile 10] [--out FILE.json]
 
 The probe's models (two blocks of mixer and SwiGLU 512, four Mamba layers; width 128, bf16 autocast) on in-context
 recall's shape, batch 128 × 128 tokens. For each: milliseconds a step of one model in the plain loop (eager, fused
 AdamW), milliseconds a member-step of a fleet, their ratio, and how far the fleet's loss is from the plain loop's after
-20 steps. Needs a CUDA device.
+20 steps. All fleets are compiled at once in processes of their own, then timed one by one. `--profile N` adds the N
+kernels that take longest. Needs a CUDA device.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import json
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
+from together import Turn, together
 
 from plait import __version__
 from plait.arch import architecture
@@ -66,7 +69,7 @@ def plain_loop(body: str, split: Split, steps: int, device: str) -> tuple[float,
 
     for i in range(20):
         loss = step(i)
-    early = float(loss)
+    early = float(loss.detach())
     torch.cuda.synchronize()
     start = time.perf_counter()
     for i in range(steps):
@@ -75,23 +78,41 @@ def plain_loop(body: str, split: Split, steps: int, device: str) -> tuple[float,
     return 1e3 * (time.perf_counter() - start) / steps, early
 
 
-def fleet(body: str, split: Split, members: int, steps: int, device: str) -> tuple[float, float, float]:
-    """(milliseconds a member-step, seconds to the first step, loss of the first member after 20 steps)."""
-    arch = architecture(f"d=128 vocab={VOCAB} | {body}")
+def measure(job: tuple[str, int, int, int], turn: Turn) -> dict[str, Any]:
+    """One row of the table: a fleet, and the plain loop beside it."""
+    name, members, steps, kernels = job
+    torch.set_float32_matmul_precision("high")
+    split, arch = data("cuda"), architecture(f"d=128 vocab={VOCAB} | {BODIES[name]}")
     small = Split(split.inputs_DNT[:, :128], split.targets_DNT[:, :128])
     grid = [Member(lr=1e-3, weight_decay=0.1, seed=seed) for seed in range(members)]
-    made = Fleet(arch, grid, Plan(steps=10_000, batch=BATCH), split, small, small, device=device)
-    torch.cuda.synchronize()
+    fleet = Fleet(arch, grid, Plan(steps=10_000, batch=BATCH), split, small, small, device="cuda")
     start = time.perf_counter()
-    made.advance(1)
+    fleet.advance(1)
     torch.cuda.synchronize()
     ready = time.perf_counter() - start
-    early = float(made.advance(19)[0])
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    made.advance(steps)
-    torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - start) / steps / members, ready, early
+    with turn:
+        loss = float(fleet.advance(19)[0])
+        start = time.perf_counter()
+        fleet.advance(steps)
+        torch.cuda.synchronize()
+        ms = 1e3 * (time.perf_counter() - start) / steps / members
+        plain_ms, plain_loss = plain_loop(BODIES[name], split, steps, "cuda")
+        longest = profiled(fleet, kernels) if kernels else []
+    return {
+        "model": name, "members": members, "plain_ms": plain_ms, "fleet_ms_a_member_step": ms, "ratio": plain_ms / ms,
+        "compile_seconds": ready, "loss_gap": abs(loss - plain_loss), "kernels": longest,
+    }  # fmt: skip
+
+
+def profiled(fleet: Fleet, kernels: int, steps: int = 5) -> list[tuple[str, float]]:
+    """The kernels that take longest, with milliseconds a member-step."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        fleet.advance(steps)
+        torch.cuda.synchronize()
+    rows = sorted(seen.key_averages(), key=lambda row: -row.device_time_total)[:kernels]
+    return [(row.key[:80], row.device_time_total / 1e3 / steps / len(fleet.alive)) for row in rows]
 
 
 def main() -> None:
@@ -99,22 +120,19 @@ def main() -> None:
     parser.add_argument("--members", type=int, nargs="*", default=[6, 24])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--only", nargs="*", default=list(BODIES))
+    parser.add_argument("--profile", type=int, default=0, metavar="N")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    device = "cuda"
-    torch.set_float32_matmul_precision("high")
-    split, rows = data(device), []
+    rows = []
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, plait {__version__}")
     print(f"{'model':10} {'members':>8} {'plain ms':>9} {'fleet ms':>9} {'ratio':>6} {'compile s':>10} {'loss gap':>9}")
-    for name in asked.only:
-        plain_ms, plain_loss = plain_loop(BODIES[name], split, asked.steps, device)
-        for members in asked.members:
-            ms, ready, loss = fleet(BODIES[name], split, members, asked.steps, device)
-            row = {"model": name, "members": members, "plain_ms": plain_ms, "fleet_ms_a_member_step": ms,
-                   "ratio": plain_ms / ms, "compile_seconds": ready, "loss_gap": abs(loss - plain_loss)}  # fmt: skip
-            rows.append(row)
-            print(f"{name:10} {members:8} {plain_ms:9.2f} {ms:9.3f} {row['ratio']:6.1f} {ready:10.1f} "
-                  f"{row['loss_gap']:9.1e}", flush=True)  # fmt: skip
+    jobs = [(name, members, asked.steps, asked.profile) for name in asked.only for members in asked.members]
+    for row in together(measure, jobs):
+        rows.append(row)
+        print(f"{row['model']:10} {row['members']:8} {row['plain_ms']:9.2f} {row['fleet_ms_a_member_step']:9.3f} "
+              f"{row['ratio']:6.1f} {row['compile_seconds']:10.1f} {row['loss_gap']:9.1e}", flush=True)  # fmt: skip
+        for kernel, ms in row["kernels"]:
+            print(f"    {ms:.4f} {kernel}", flush=True)
     if asked.out:
         about = {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
                  "plait": __version__, "steps": asked.steps}  # fmt: skip

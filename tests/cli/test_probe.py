@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +19,18 @@ from plait.cli.probe import duration, parse_duration
 from plait.errors import UserError
 
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")
-LEAKY = Path(__file__).parent.parent / "probe" / "leaky_mixer.py"
+MIXERS = Path(__file__).parent.parent / "probe"
+LEAKY, EXPLODING = MIXERS / "leaky_mixer.py", MIXERS / "exploding_mixer.py"
+SHORT = ("attn", "hyena", "--tasks", "memorization", "--time", "10s", "--json")
 
 
-def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, folder: Path, largest_file: int | None = None) -> subprocess.CompletedProcess[str]:
+    """The program's end. `largest_file` stands for a full disk: nothing may grow beyond so many bytes."""
+
+    def limit() -> None:
+        if largest_file is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
     return subprocess.run(
         [*PROGRAM, *arguments],
         capture_output=True,
@@ -28,6 +39,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         timeout=240,
+        preexec_fn=limit,
     )
 
 
@@ -73,11 +85,17 @@ def test_mistakes_are_told_and_nothing_is_written(tmp_path, arguments, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_short_probe_and_its_document(tmp_path):
-    arguments = ("attn", "hyena", "--tasks", "memorization", "--time", "15s", "--json")
-    found = run(*arguments, folder=tmp_path)
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
+    """A folder with a store in it, and what the probe said."""
+    folder = tmp_path_factory.mktemp("probed")
+    found = run(*SHORT, folder=folder)
     assert found.returncode == 0, found.stderr
-    shown = json.loads(found.stdout)
+    return folder, json.loads(found.stdout)
+
+
+def test_a_short_probe_and_its_document(probed):
+    folder, shown = probed
     assert {"architectures", "verdict", "cost"} <= set(shown)
     assert {row["name"] for row in shown["architectures"]} == {"attn", "hyena"}
     for row in shown["architectures"]:
@@ -88,9 +106,67 @@ def test_a_short_probe_and_its_document(tmp_path):
         assert row["mean"]["accuracy"] == task["accuracy"]
         assert row["spec"].startswith("d=")
     assert shown["cost"]["trained_now"] == shown["cost"]["cells"] > 0
-    again = json.loads(run(*arguments, folder=tmp_path).stdout)
+    again = json.loads(run(*SHORT, folder=folder).stdout)
     assert again["cost"]["trained_now"] == 0
     assert [again[key] for key in ("architectures", "verdict")] == [shown[key] for key in ("architectures", "verdict")]
+
+
+def test_a_loss_that_is_no_number_is_told_in_the_table(tmp_path):
+    arguments = (str(EXPLODING), "--no-baselines", "--tasks", "memorization", "--time", "10s")
+    found = run(*arguments, folder=tmp_path)
+    assert found.returncode == 0, found.stderr
+    row = next(line for line in found.stdout.splitlines() if "exploding" in line)
+    assert "diverged" in row
+    assert "no longer finite" in found.stdout
+    assert "Traceback" not in found.stderr
+    shown = json.loads(run(*arguments, "--json", folder=tmp_path).stdout)
+    task = shown["architectures"][0]["tasks"]["memorization"]
+    assert (task["accuracy"], task["loss"], task["diverged"]) == (0.0, None, True)
+
+
+def refused(folder: Path, message: str, *, largest_file: int | None = None) -> None:
+    """A probe of something new ends with this message and no stack of calls."""
+    found = run("attn", "--no-baselines", "--tasks", "compression", "--time", "10s", folder=folder,
+                largest_file=largest_file)  # fmt: skip
+    assert found.returncode == 2, found.stdout + found.stderr
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def records(store: Path) -> list[tuple[object, ...]]:
+    with sqlite3.connect(store) as connection:
+        return connection.execute("select * from plait_records order by key").fetchall()
+
+
+@pytest.fixture
+def store(probed, tmp_path) -> Path:
+    """A store with records in it, in the test's own folder."""
+    (tmp_path / "runs").mkdir()
+    path = tmp_path / "runs" / "plait.db"
+    with sqlite3.connect(probed[0] / "runs" / "plait.db") as source, sqlite3.connect(path) as target:
+        source.backup(target)
+    return path
+
+
+def test_a_full_disk_loses_nothing(store, tmp_path):
+    before = records(store)
+    refused(tmp_path, "full", largest_file=store.stat().st_size)
+    assert set(before) <= set(records(store))
+
+
+def test_a_store_of_a_newer_plait_is_left_alone(store, tmp_path):
+    with sqlite3.connect(store) as connection:
+        connection.execute("update plait_schema set version = 7")
+    before = records(store)
+    refused(tmp_path, "has schema 7")
+    assert records(store) == before
+
+
+def test_a_damaged_store_is_left_alone(store, tmp_path):
+    store.write_bytes(b"no database" + store.read_bytes()[11:])
+    before = store.read_bytes()
+    refused(tmp_path, "It was left as it is")
+    assert store.read_bytes() == before
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):

@@ -97,7 +97,8 @@ def test_a_grid_writes_its_values() -> None:
 
 def test_matrices_are_bitmaps_of_their_values() -> None:
     values = np.tril(np.ones((7, 5)))
-    root = parsed(matrices([Panel("F", values), Panel("A", values * 0.5)], title="t", x_label="key", y_label="query", columns=2))
+    panels = [Panel("F", values), Panel("A", values * 0.5)]
+    root = parsed(matrices(panels, title="t", x_label="key", y_label="query", columns=2))
     first, second, _ramp = root.iter(f"{SVG}image")
     pixels = decoded(first.attrib["href"])
     assert pixels.shape == (7, 5, 3)

@@ -9,7 +9,7 @@ from plait.probe.candidates import candidates
 from plait.probe.cell import Cell
 from plait.probe.plan import makespan
 from plait.probe.protocol import QUICK, full, quick
-from plait.probe.speed import Speed, to_time, tokens
+from plait.probe.speed import MOST_TOKENS, Speed, to_time, tokens
 from plait.records import open_store
 from plait.tasks import names
 
@@ -57,12 +57,20 @@ def planned(protocol, store_url, left, seeds=None, a_seed=1.0):
 
 
 def test_a_budget_holds_as_many_seeds_as_fit(protocol, store_url):
-    # Two architectures on two workers: a seed of a task takes a second, and 2 % more to be sure.
-    work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + 9.2)
-    assert work.expected_seconds == pytest.approx(9 * plan.SAFETY)
+    # Two architectures on two workers: a seed of a task takes a second, and a little more to be sure.
+    work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + 9.2 * plan.SAFETY)
+    longer = 31 / 30  # what is left of the time lengthens every training
+    assert work.expected_seconds == pytest.approx(9 * longer * plan.SAFETY)
+    assert work.scale == pytest.approx(9.2 / 9)
     assert [cell.seeds for cell in work.cells] == [(0, 1, 2, 3, 4)] * 2 + [(0, 1, 2, 3)] * 2, "the first task gets more"
-    assert {cell.training.steps for cell in work.cells} == {30}
-    assert (work.runs, work.steps) == (2 * 9 * 2, 2 * 9 * 2 * 30)
+    assert {cell.training.steps for cell in work.cells} == {31}
+    assert (work.runs, work.steps) == (2 * 9 * 2, 2 * 9 * 2 * 31)
+
+
+def test_time_that_is_left_lengthens_trainings_only_so_far(protocol, store_url):
+    work, _ = planned(protocol, store_url, left=1000.0, a_seed=1.0)
+    assert {len(cell.seeds) for cell in work.cells} == {plan.MOST_SEEDS}
+    assert {cell.training.steps for cell in work.cells} == {round(30 * plan.LONGEST)}
 
 
 def test_seeds_can_be_limited(protocol, store_url):
@@ -106,6 +114,15 @@ def test_speed_is_a_line_through_what_was_timed(protocol):
         assert speed.step(cell) == pytest.approx(fixed + a_token * tokens(cell))
         # 30 steps, and four evaluations of 32 sequences in batches of 16 at a third of a step each.
         assert speed.cell(cell) == pytest.approx(speed.step(cell) * (30 + 4 * 2 / 3))
+
+
+def test_the_papers_protocol_is_timed_in_steps_that_fit_a_laptop():
+    found = candidates(["attn"], full(), baselines=False)
+    short, long = to_time(found, full(), "cpu")
+    assert tokens(short) < tokens(long) <= MOST_TOKENS
+    assert (short.task.input_length, long.task.input_length) == (32, 1024)
+    on_a_gpu = to_time(found, full(), "cuda")
+    assert {cell.training.batch for cell in on_a_gpu} == {128}
 
 
 @pytest.mark.parametrize("seconds", [[3.0, 2.0, 1.0], [1.0, 1.0, 1.0], [0.1, 1.0, 50.0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -19,13 +20,22 @@ from plait.records import open_store
 PROGRAM = Path(__file__).parent / "tiny_probe.py"
 CELLS = 2 * 2  # architectures, tasks
 
+# A PostgreSQL server that lives as long as the tests is a fixture of the records'.
+_found = importlib.util.spec_from_file_location(
+    "records_fixtures", Path(__file__).parent.parent / "records" / "conftest.py"
+)
+_records = importlib.util.module_from_spec(_found)
+_found.loader.exec_module(_records)
+postgresql_server, postgresql_url = _records.postgresql_server, _records.postgresql_url
 
-def start(url: str, workers: int = 1, steps: int = 30) -> subprocess.Popen[str]:
+
+def start(url: str, workers: int = 1, steps: int = 30, folder: Path | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(PROGRAM), url, str(workers), str(steps)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        cwd=folder,
         start_new_session=True,  # so that it and its workers can be killed as one
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
@@ -78,13 +88,15 @@ def test_killed_twenty_times(uninterrupted, store_url):
     assert same_table(found, uninterrupted)
 
 
-def test_two_probes_on_one_store_share_the_work(uninterrupted, store_url):
-    both = [start(store_url, steps=STEPS) for _ in range(2)]
+@pytest.mark.parametrize("kind", ["store_url", "postgresql_url"])
+def test_two_probes_on_one_store_share_the_work(uninterrupted, request, kind, tmp_path):
+    url = request.getfixturevalue(kind)
+    both = [start(url, steps=STEPS, folder=tmp_path) for _ in range(2)]
     first, second = (finish(program) for program in both)
     assert same_table(first, uninterrupted)
     assert same_table(second, uninterrupted)
-    with open_store(store_url) as store:
+    with open_store(url) as store:
         assert store.kinds() == {"probe": CELLS}
-    again = finish(start(store_url, steps=STEPS))
+    again = finish(start(url, steps=STEPS, folder=tmp_path))
     assert again["fresh"] == 0
     assert same_table(again, uninterrupted)

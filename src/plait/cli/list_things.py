@@ -11,7 +11,7 @@ from plait.errors import UserError, did_you_mean
 
 
 def command(
-    kind: Annotated[str | None, typer.Argument(help="mixers, presets, header, tasks, recipes, or a mixer's name.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="mixers, presets, header, tasks, recipes, or one mixer.")] = None,
     match: Annotated[str, typer.Option(help="Only names that contain this text.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:

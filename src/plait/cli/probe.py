@@ -28,18 +28,18 @@ def command(
     suite: Annotated[str, typer.Option(help="A set of architectures: mad21.")] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs an architecture.")] = False,
     budget: Annotated[
-        str, typer.Option("--time", help=f"How long it may take: 90s, 10m, 2h.  [default: {DEFAULT_BUDGET}]")
+        str, typer.Option("--time", help=f"How long it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_BUDGET}]")
     ] = "",
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be run, and how long it takes here.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds. [default: with --time as many as fit, else 1]")
+        int | None, typer.Option(min=1, help="Seeds. \\[default: with --time as many as fit, else 1]")
     ] = None,
     tasks: Annotated[str, typer.Option(help="Only these, separated by commas; or your files.")] = "",
     variant: Annotated[str, typer.Option(help="the tasks as in the paper: seed; or its code: mad-lab.")] = "seed",
     baselines: Annotated[bool, typer.Option(help="Run attn, gla, mamba and hyena beside a single candidate.")] = True,
     match: Annotated[bool, typer.Option(help="Give all the same state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes. [default: one a core]")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one a core]")] = None,
     store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -134,9 +134,11 @@ def _plan(
     seeds: int,
     as_json: bool,
 ) -> None:
+    from plait.cli.probe_display import Display
     from plait.probe.run import expected
 
-    core_seconds = expected(found, protocol, store, machine, seeds)
+    with Display(found, protocol, budget, quiet=as_json) as display:
+        core_seconds = expected(found, protocol, store, machine, display.update, seeds)
     rows: list[dict[str, Any]] = [
         {
             "name": one.name,
@@ -185,7 +187,7 @@ def _report(outcome: Outcome, machine: Machine, seconds: float, as_json: bool, s
     if as_json:
         print_json(shown)
     else:
-        print_report(shown, outcome)
+        print_report(shown)
 
 
 def _plain(text: str) -> str:

@@ -58,6 +58,8 @@ class Display:
         left = elapsed * (1 - share) / share if share > 0.02 else progress.work.expected_seconds
         if left is not None:
             head += f", about {duration(left)} left"
+        if self._budget is not None and (progress.work.expected_seconds or 0.0) > self._budget:
+            head += f" (more than {duration(self._budget)}: the shortest trainings take this long)"
         alive = sum(running["alive"] for running in progress.running.values())
         head += f"  {len(progress.done)} of {len({cell.key for cell in cells})} cells, {alive} members training"
         grouped = defaultdict(list)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from plait.cli.output import console, table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from plait.probe.run import Machine, Outcome
 
 
@@ -18,15 +20,15 @@ def document(outcome: Outcome, machine: Machine, seconds: float, suite: str = ""
     from plait.probe.verdict import verdict
 
     work, comparison = outcome.work, compare(outcome)
-    ceilings: dict[tuple[str, str], list[float]] = {}
+    seeds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cell in work.cells:
-        known = ceilings.setdefault((cell.candidate, cell.task.name), [])
-        known += [one["ceiling"] for one in outcome.records[cell.key].result["seeds"]]
+        seeds.setdefault((cell.candidate, cell.task.name), []).extend(outcome.records[cell.key].result["seeds"])
     described = {
         one.name: {
             "spec": one.arch.text,
             "params": one.params,
             "fixed_state": one.state,
+            "state_grows": one.dynamic_state(2) > one.dynamic_state(1),
             "matching": one.note,
             "baseline": one.baseline,
         }
@@ -35,8 +37,9 @@ def document(outcome: Outcome, machine: Machine, seconds: float, suite: str = ""
     rows = [{"name": row["name"], **described[row["name"]], **row} for row in scores(comparison)]
     for row in rows:
         for task, found in row["tasks"].items():
-            mine = ceilings[row["name"], task]
-            found["ceiling"] = sum(mine) / len(mine)
+            mine = seeds[row["name"], task]
+            found["ceiling"] = sum(one["ceiling"] for one in mine) / len(mine)
+            found["diverged"] = all(one["chosen"] is None for one in mine)
     subjects = [one.name for one in work.candidates if not one.baseline]
     if len(subjects) > 1:
         subjects = [rows[0]["name"]]
@@ -62,10 +65,16 @@ def document(outcome: Outcome, machine: Machine, seconds: float, suite: str = ""
 def _notes(outcome: Outcome) -> list[str]:
     """What a reader of the table must know beside it."""
     notes = [f"{one.name}: {one.note}" for one in outcome.work.candidates if one.note]
+    if outcome.work.scale < 1:
+        notes.append(f"every training was cut to {outcome.work.scale:.0%} of its steps to fit the time: give it more")
     for cell in outcome.work.cells:
         seeds = outcome.records[cell.key].result["seeds"]
-        where = f"{cell.candidate} on {cell.task.name}"
-        notes += [f"{where}, seed {one['seed']}: {one['note']}" for one in seeds if "note" in one]
+        diverged = [str(one["seed"]) for one in seeds if one["chosen"] is None]
+        if diverged:
+            notes.append(
+                f"{cell.candidate} on {cell.task.name} diverged with seed {', '.join(diverged)}: at every learning "
+                "rate its loss was no longer finite. It counts as accuracy 0."
+            )
     return notes
 
 
@@ -77,30 +86,22 @@ _SHORT = {
 }
 
 
-def print_report(shown: dict[str, Any], outcome: Outcome) -> None:
+def print_report(shown: dict[str, Any]) -> None:
     from plait.cli.probe import duration
 
     out = console()
     tasks = list(shown["architectures"][0]["tasks"])
-    made = table(**{"": "right", "architecture": "left", "params": "right", "state": "right"})
-    for task in tasks:
-        made.add_column(_SHORT.get(task, task), justify="right")
-    made.add_column("mean", justify="right", style="bold")
-    best = {task: min(row["tasks"][task]["rank"] for row in shown["architectures"]) for task in tasks}
-    for row in shown["architectures"]:
-        cells = []
-        for task in tasks:
-            text = _estimate(row["tasks"][task])
-            cells.append(f"[green]{text}[/]" if row["tasks"][task]["rank"] == best[task] else text)
-        name = row["name"].replace("[", r"\[")
-        state = f"{row['fixed_state']:,}" if row["fixed_state"] else "grows"
-        made.add_row(str(row["mean"]["rank"]), name, f"{row['params']:,}", state, *cells, _estimate(row["mean"]))
+    made, intervals = _table(shown, tasks, intervals=True), True
+    if out.measure(made).maximum > out.width:
+        made, intervals = _table(shown, tasks, intervals=False), False
     out.print(made)
     seeds = {task: shown["architectures"][0]["tasks"][task]["seeds"] for task in tasks}
     few, many = min(seeds.values()), max(seeds.values())
     number = str(few) if few == many else f"{few} to {many}"
     plural = "s" if many > 1 else ""
     out.print(f"test accuracy with its 95 % interval, {number} seed{plural} a task; the best in green", style="dim")
+    if not intervals:
+        out.print("intervals of the tasks: in a wider terminal, or with --json", style="dim")
     for task in tasks:
         ceiling = min(row["tasks"][task]["ceiling"] for row in shown["architectures"])
         if ceiling < 1:
@@ -108,9 +109,10 @@ def print_report(shown: dict[str, Any], outcome: Outcome) -> None:
     for note in shown["notes"]:
         out.print(note, style="dim", markup=False)
     out.print(f"\n{shown['verdict']}", markup=False)
-    for finding in shown["findings"]:
-        out.print(f"{finding['finding']}: {finding['difference']:+.3f} ({finding['interval'][0]:+.3f} to "
-                  f"{finding['interval'][1]:+.3f}); the paper: {finding['paper']:+.3f}", markup=False)  # fmt: skip
+    for i, finding in enumerate(shown["findings"], start=1):
+        low, high = finding["interval"]
+        out.print(f"Finding {i}, {finding['finding']}: {finding['difference']:+.3f} ({low:+.3f} to {high:+.3f}); "
+                  f"the paper: {finding['paper']:+.3f}", markup=False)  # fmt: skip
     cost = shown["cost"]
     out.print(
         f"\n{duration(cost['seconds'])}, {cost['core_hours']:.2f} core-hours in all, {cost['runs']:,} runs, "
@@ -119,6 +121,25 @@ def print_report(shown: dict[str, Any], outcome: Outcome) -> None:
     )
 
 
-def _estimate(found: dict[str, Any]) -> str:
+def _table(shown: dict[str, Any], tasks: list[str], *, intervals: bool) -> Table:
+    """Architectures down, the best first; tasks across, with their intervals where there is room for them."""
+    made = table(**{"": "right", "architecture": "left", "params": "right", "state": "right"})
+    for task in tasks:
+        made.add_column(_SHORT.get(task, task), justify="right")
+    made.add_column("mean", justify="right", style="bold")
+    best = {task: min(row["tasks"][task]["rank"] for row in shown["architectures"]) for task in tasks}
+    for row in shown["architectures"]:
+        cells = []
+        for task in tasks:
+            found = row["tasks"][task]
+            text = "diverged" if found["diverged"] else _estimate(found, intervals)
+            cells.append(f"[green]{text}[/]" if found["rank"] == best[task] and not found["diverged"] else text)
+        name = row["name"].replace("[", r"\[")
+        state = "grows" if row["state_grows"] and not row["fixed_state"] else f"{row['fixed_state']:,}"
+        made.add_row(str(row["mean"]["rank"]), name, f"{row['params']:,}", state, *cells, _estimate(row["mean"]))
+    return made
+
+
+def _estimate(found: dict[str, Any], interval: bool = True) -> str:
     low, high = found["interval"]
-    return f"{found['accuracy']:.2f} ({low:.2f}–{high:.2f})"
+    return f"{found['accuracy']:.2f} ({low:.2f}–{high:.2f})" if interval else f"{found['accuracy']:.2f}"

@@ -21,7 +21,7 @@ try:
     from lm_eval.evaluator import evaluate as run_harness
     from lm_eval.tasks import TaskManager
 except ImportError as missing:
-    raise UserError(f"this needs lm-evaluation-harness ({missing}): install plait[harness].") from None
+    raise UserError(f"this needs lm-evaluation-harness ({missing}): install plait[eval].") from None
 
 from plait.evals.harness_lm import PlaitLM, Progress
 from plait.evals.local_tasks import task_configs

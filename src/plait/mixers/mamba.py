@@ -31,8 +31,6 @@ _SHORTEST_STEP, _LONGEST_STEP = 1e-3, 0.1
 
 
 class Mamba(RecurrentMixer):
-    own_kernels = True
-
     def __init__(self, d: int, options: MambaOptions) -> None:
         super().__init__(d, options)
         self.inner, self.state, self.rank = int(options.inner_width(d)), options.state, int(options.rank(d))

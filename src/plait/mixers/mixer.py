@@ -32,9 +32,6 @@ class Mixer(nn.Module, ABC):
 
     #: Whether rows of a batch may start with padding (the state or `forward` takes `pad_B`).
     paddable = False
-    #: Whether a compiler should leave this mixer alone in a fleet on a GPU: its own kernels beat what it would make of
-    #: the plain form.
-    own_kernels = False
 
     def __init__(self, d: int, options: MixerOptions) -> None:
         super().__init__()

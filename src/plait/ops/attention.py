@@ -9,8 +9,10 @@
 Letters: B batch, M queries, N keys (N >= M: query i sits at position N−M+i), H query heads, G key/value heads, D head
 width.
 
-Paths. "sdpa" is torch's own fused attention, for what it can express. "plain" is the definition, for short compiled
-sequences. "tiled" is ours, for everything else (`plait.ops.tiled_attention`).
+Paths. "sdpa" is torch's own fused attention, for what it can express; "narrow" is the same for narrow heads on a GPU
+(`plait.ops.narrow_attention`); "forgetting" is ours for gates, slopes and padding on a GPU
+(`plait.ops.forgetting_attention`). "plain" is the definition, for short compiled sequences. "tiled" is ours, for
+everything else (`plait.ops.tiled_attention`): windows, wide heads and float64 on a GPU, and most of a CPU's work.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.errors import UserError
-from plait.ops.paths import plain_asked
+from plait.ops.forgetting_attention import forgetting_attention, forgetting_takes
+from plait.ops.narrow_attention import narrow_attention, takes
+from plait.ops.paths import in_graph, plain_asked
 from plait.ops.tiled_attention import mask_value, tiled_attention
 
 # Below this width BLAS is slow with one column per feature, as fused attention has it (measured on one core).
@@ -42,8 +46,9 @@ def attention_reference(
     window: int = 0,
     pad_B: Tensor | None = None,
     scale: float | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
-    """The definition, written out. A query that sees no key gives 0 and passes no gradient."""
+    """The definition, written out. A query that sees no key gives 0 and passes no gradient. `dropout` is of p."""
     _check_shapes(q_BMHD, k_BNGD, window)
     M, H, D = q_BMHD.shape[1:]
     N, G = k_BNGD.shape[1:3]
@@ -65,6 +70,8 @@ def attention_reference(
     hidden_BHMN = ~seen_BMN[:, None]
     # A finite mask, then zero: softmax over a row of −∞ would be NaN, and so would its gradient.
     p_BHMN = s_BHMN.masked_fill(hidden_BHMN, mask_value(s_BHMN.dtype)).softmax(-1).masked_fill(hidden_BHMN, 0.0)
+    if dropout:
+        p_BHMN = F.dropout(p_BHMN, dropout)
     return torch.einsum("bhmn,bnhd->bmhd", p_BHMN, v_BNHD)
 
 
@@ -78,7 +85,7 @@ def attention_path(
     window: int = 0,
     pad_B: Tensor | None = None,
 ) -> str:
-    """ "sdpa", "tiled" or "plain": the path `attention` takes for these arguments (it asks here)."""
+    """The path `attention` takes for these arguments (it asks here): one of those named above."""
     (M, D), N = q_BMHD.shape[1::2], k_BNGD.shape[1]
     if plain_asked():
         return "plain"
@@ -87,13 +94,18 @@ def attention_path(
     plain = log_f_BNH is None and slopes_H is None and pad_B is None and not 0 < window < N
     # Fused attention aligns its causal mask with the first key, ours with the last: they agree when M = N.
     expressible = plain and (M == N or not causal)
+    if expressible and M == N and q_BMHD.shape[2] == k_BNGD.shape[2] and takes(q_BMHD):
+        return "sdpa" if torch.compiler.is_compiling() else "narrow"
     # Stacked members (vmap) are one more batch to the tiles; torch's own op would take them one by one on a CPU.
     stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
     tiles_win = not q_BMHD.is_cuda and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
     if expressible and not tiles_win:
         return "sdpa"
+    short_in_graph = torch.compiler.is_compiling() and N <= LONGEST_PLAIN
+    if causal and not 0 < window < N and forgetting_takes(q_BMHD) and not short_in_graph:
+        return "forgetting"
     # A compiled vmap (a fleet) cannot pass through the tiles' autograd Function, and fuses short scores by itself.
-    return "plain" if torch.compiler.is_compiling() and N <= LONGEST_PLAIN else "tiled"
+    return "plain" if in_graph() and N <= LONGEST_PLAIN else "tiled"
 
 
 def attention(
@@ -127,6 +139,13 @@ def attention(
             pad_B=pad_B,
             scale=scale,
         )
+    if path == "narrow":
+        return narrow_attention(q_BMHD, k_BNGD, v_BNGD, scale, causal)
+    if path == "forgetting":
+        log_f_BNH = k_BNGD.new_zeros(*k_BNGD.shape[:2], H, dtype=torch.float32) if log_f_BNH is None else log_f_BNH
+        if slopes_H is not None:
+            log_f_BNH = log_f_BNH - torch.as_tensor(slopes_H, dtype=torch.float32, device=k_BNGD.device)
+        return forgetting_attention(q_BMHD, k_BNGD, v_BNGD, log_f_BNH, pad_B, scale=scale)
     c_BNH = _cumulative_bias(k_BNGD, H, log_f_BNH, slopes_H, pad_B)
     if path == "sdpa":
         return _sdpa(q_BMHD, k_BNGD, v_BNGD, c_BNH, pad_B, scale, causal, window)

@@ -79,7 +79,8 @@ def selective_scan(
     """The same as `selective_scan_reference`, two-level. `chunk` is L; by default about √(T/2).
 
     Differentiable once, composes with `torch.func` (vmap, grad). Under `torch.compile` the same scan is written in
-    plain operations, because the compiler fuses those and ignores custom gradients inside `torch.func.grad`.
+    plain operations, because the compiler fuses those and ignores custom gradients inside `torch.func.grad`; on a GPU
+    a recorded graph holds the kernels.
     """
     n_steps = u_BTE.shape[1]
     n_in_chunk = chunk or _default_chunk(n_steps)
@@ -88,7 +89,7 @@ def selective_scan(
     D_E = torch.zeros_like(A_NE[0]) if D_E is None else D_E
     # A padded step has Δ = 0: decay 1, input 0, so the state passes through it unchanged.
     u, delta, B, C = (_pad_time(x, -n_steps % n_in_chunk) for x in (u_BTE, delta_BTE, B_BTN, C_BTN))
-    if plain_wanted():
+    if plain_wanted(operator=u_BTE.is_cuda):
         y_BTE, state_BNE = _plain_scan(u, delta, B, C, A_NE, D_E, state_BNE, n_in_chunk)
     else:
         stacked = [x.unsqueeze(0) for x in (u, delta, B, C, A_NE, D_E, state_BNE)]

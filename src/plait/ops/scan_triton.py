@@ -101,28 +101,30 @@ def _backward(
     tl.store(grad_state + s * N * E + ne, p, mask=inside)
 
 
+@torch.library.custom_op("plait::scan", mutates_args=())
 def scan_forward(
     u_MBTE: Tensor, delta: Tensor, B: Tensor, C: Tensor, A_MNE: Tensor, D: Tensor, state: Tensor, L: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(y, final state, state at the start of every chunk), as `plait.ops.scan._Scan` returns them."""
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
-    y, final = torch.empty_like(u_MBTE), torch.empty_like(state)
+    y, final = u_MBTE.new_empty(u_MBTE.shape), state.new_empty(state.shape)
     starts = state.new_empty(M, batch, T // L, N, E)
     inputs = [x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, state)]
     _forward[_grid(M * batch, E)](*inputs, y, final, starts, T, E, batch, **_sizes(L, N))
     return y, final, starts
 
 
+@torch.library.custom_op("plait::scan_backward", mutates_args=())
 def scan_backward(
     u_MBTE: Tensor, delta: Tensor, B: Tensor, C: Tensor, A_MNE: Tensor, D: Tensor, starts: Tensor, grad_y: Tensor,
     grad_final: Tensor, L: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of u, Δ, B, C, A, D and the first state."""
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
     grid = _grid(M * batch, E)
     blocks = grid[1]
     inputs = [x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, starts, grad_y, grad_final)]
-    grad_u, grad_delta = torch.empty_like(u_MBTE), torch.empty_like(u_MBTE)
+    grad_u, grad_delta = u_MBTE.new_empty(u_MBTE.shape), u_MBTE.new_empty(u_MBTE.shape)
     # Sums over channels or over the batch cross programs: each writes its own part.
     grad_B, grad_C = (u_MBTE.new_empty(M, batch, T, blocks, N) for _ in range(2))
     grad_A, grad_D = u_MBTE.new_empty(M, batch, N, E), u_MBTE.new_empty(M, batch, E)
@@ -130,6 +132,21 @@ def scan_backward(
     outputs = (grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D, grad_state)
     _backward[grid](*inputs, scratch, *outputs, T, E, batch, blocks, **_sizes(L, N))
     return grad_u, grad_delta, grad_B.sum(3), grad_C.sum(3), grad_A.sum(1), grad_D.sum(1), grad_state
+
+
+@scan_forward.register_fake
+def _(u: Tensor, delta: Tensor, B: Tensor, C: Tensor, A: Tensor, D: Tensor, state: Tensor, L: int) -> Any:
+    M, batch, T, _ = u.shape
+    starts = state.new_empty(M, batch, T // L, *state.shape[2:])
+    return u.new_empty(u.shape), state.new_empty(state.shape), starts
+
+
+@scan_backward.register_fake
+def _(
+    u: Tensor, delta: Tensor, B: Tensor, C: Tensor, A: Tensor, D: Tensor, starts: Tensor, grad_y: Tensor,
+    grad_final: Tensor, L: int,
+) -> Any:  # fmt: skip
+    return tuple(x.new_empty(x.shape) for x in (u, delta, B, C, A, D, grad_final))
 
 
 def _grid(sequences: int, channels: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ stacked models (1 outside vmap), and vmapping it only makes that axis longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,17 +23,22 @@ class StackedFunction(torch.autograd.Function):
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        size = info.batch_size
-        folded = [_fold(arg, dim, size) for arg, dim in zip(args, in_dims, strict=True)]
-        outs = cls.apply(*folded)
-        return tuple(out.unflatten(0, (size, -1)) for out in outs), (0,) * len(outs)
+        outs = cls.apply(*fold_members(args, in_dims, info.batch_size))
+        return tuple(unfold_members(out, info.batch_size) for out in outs), (0,) * len(outs)
 
 
-def _fold(arg: Any, dim: int | None, size: int) -> Any:
-    """Merge the vmapped axis into the model axis; a tensor without one is repeated. Options pass through."""
-    if not isinstance(arg, Tensor):
-        return arg
-    return (arg.expand(size, *arg.shape) if dim is None else arg.movedim(dim, 0)).flatten(0, 1)
+def fold_members(args: Sequence[Any], in_dims: Sequence[int | None], members: int) -> Iterator[Any]:
+    """Merge the vmapped axis into the first one; a tensor without it is repeated. Options pass through."""
+    for arg, dim in zip(args, in_dims, strict=True):
+        if isinstance(arg, Tensor):
+            yield (arg.expand(members, *arg.shape) if dim is None else arg.movedim(dim, 0)).flatten(0, 1)
+        else:
+            yield arg
+
+
+def unfold_members(x: Tensor, members: int) -> Tensor:
+    unfolded: Tensor = x.unflatten(0, (members, -1))
+    return unfolded
 
 
 def cache_blocks(

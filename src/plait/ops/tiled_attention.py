@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from plait.ops.stacked import fold_members, unfold_members
+
 # Numbers a tile may hold: 2 MiB of fp32 stays near a CPU core; a GPU wants few large launches.
 TILE_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 26}
 
@@ -251,26 +253,13 @@ class _TiledAttention(torch.autograd.Function):
         return dq, dk, dv, dc if ctx.needs_input_grad[3] else None, None, None, None, None
 
 
-def _fold_members(args: tuple[Any, ...], in_dims: tuple[int | None, ...], members: int) -> Iterator[Any]:
-    """The arguments with vmap's dimension folded into the batch: to us, members are only more sequences."""
-    for x, dim in zip(args, in_dims, strict=True):
-        if isinstance(x, Tensor):
-            yield (x.expand(members, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
-        else:
-            yield x
-
-
-def _unfold_members(x: Tensor, members: int) -> Tensor:
-    return x.view(members, len(x) // members, *x.shape[1:])
-
-
 def _tiled_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor, int]:
-    return _unfold_members(_tiled(*_fold_members(args, in_dims, info.batch_size)), info.batch_size), 0
+    return unfold_members(_tiled(*fold_members(args, in_dims, info.batch_size)), info.batch_size), 0
 
 
 def _tiled_backward_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    gradients = _tiled_backward(*_fold_members(args, in_dims, info.batch_size))
-    return tuple(_unfold_members(x, info.batch_size) for x in gradients), (0, 0, 0, 0)
+    gradients = _tiled_backward(*fold_members(args, in_dims, info.batch_size))
+    return tuple(unfold_members(x, info.batch_size) for x in gradients), (0, 0, 0, 0)
 
 
 _tiled.register_fake(lambda q_BMHD, *_: q_BMHD.new_empty(q_BMHD.shape))

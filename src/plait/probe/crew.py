@@ -21,6 +21,7 @@ from plait.probe.worker import Event, Setup
 
 MOST_DEATHS = 3  # of workers in a row without a cell finished between them
 STOP_SECONDS = 20.0
+TIMED_BY_ALL = 24  # cells that every worker times, for a mean; more than that are shared out
 
 Listener = Callable[[Event], None]
 
@@ -41,25 +42,28 @@ class Crew:
     def pids(self) -> list[int]:
         return [hand.process.pid for hand in self._hands if hand.process.pid is not None]
 
-    def time(self, cells: Sequence[Cell]) -> dict[str, float]:
+    def time(self, cells: Sequence[Cell], listen: Listener) -> dict[str, float]:
         """Seconds of each cell, measured by all workers at once, since they will also train at once."""
         found: dict[str, list[float]] = {}
 
-        def listen(event: Event) -> None:
-            if event.kind == "timed":
-                found.setdefault(event.key, []).append(event.detail)
+        def note(event: Event) -> None:
+            found.setdefault(event.key, []).append(event.detail)
+            listen(event)
 
-        self._order("time", cells, listen)
+        workers = len(self._hands)
+        shared = len(cells) > TIMED_BY_ALL and len(cells) >= workers
+        self._order("time", [cells[i::workers] if shared else cells for i in range(workers)], note)
         return {key: sum(seconds) / len(seconds) for key, seconds in found.items()}
 
     def run(self, cells: Sequence[Cell], listen: Listener) -> None:
         """Every cell is recorded when this returns."""
         if cells:
-            self._order("run", cells, listen)
+            self._order("run", [cells] * len(self._hands), listen)
 
-    def _order(self, order: str, cells: Sequence[Cell], listen: Listener) -> None:
-        for hand in self._hands:
-            hand.pipe.send((order, list(cells)))
+    def _order(self, order: str, shares: Sequence[Sequence[Cell]], listen: Listener) -> None:
+        """Tell every worker what to do with its share of the cells, and listen until all have done it."""
+        for hand, share in zip(self._hands, shares, strict=True):
+            hand.pipe.send((order, list(share)))
         busy, deaths = set(range(len(self._hands))), 0
         while busy:
             waiting = {self._hands[i].pipe: i for i in busy} | {self._hands[i].process.sentinel: i for i in busy}
@@ -74,7 +78,7 @@ class Crew:
                             "What is finished is stored: run again to go on, perhaps with fewer --workers."
                         )
                     self._hands[i] = self._hire()
-                    self._hands[i].pipe.send((order, list(cells)))
+                    self._hands[i].pipe.send((order, list(shares[i])))
                     break  # what `waiting` holds is out of date
                 if event.kind == "failed":
                     raise UserError(event.detail)

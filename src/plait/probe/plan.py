@@ -2,8 +2,9 @@
 
 With a budget the number of steps is fixed by the protocol and the number of seeds by the budget: as many for every task
 as the measured speed lets finish in time, then one more for a task at a time, the most telling first. If not even one
-seed fits, every training is shortened alike. The plan is a record of its own, so that a probe that is interrupted and
-run again, perhaps on a busier machine, does the very same work.
+seed fits, every training is shortened alike; what is left at the end lengthens every training a little. The plan is a
+record of its own, so that a probe that is interrupted and run again, perhaps on a busier machine, does the very same
+work.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from plait.records import Record, Store, about, record_key
 KIND = "probe-plan"
 MOST_SEEDS = 20
 FINISH_SECONDS = 2.0  # kept for the last evaluation, the table and the verdict
-SAFETY = 1.02  # data are drawn, results stored, and short measurements are a little optimistic
+SAFETY = 1.04  # data are drawn, results stored, and short measurements are a little optimistic
 SHORTEST = 0.1  # of a training's steps
+LONGEST = 1.25
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Work:
     protocol: Protocol
     cells: tuple[Cell, ...]
     expected_seconds: float | None = None
+    scale: float = 1.0  # of every training's steps, to fit a budget
 
     @property
     def runs(self) -> int:
@@ -79,7 +82,7 @@ def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate]
         return None
     shortened = _shortened(protocol, found.result["scale"])
     work = with_seeds(candidates, shortened, found.result["seeds"], config["device"])
-    return replace(work, expected_seconds=found.result["expected_seconds"])
+    return replace(work, expected_seconds=found.result["expected_seconds"], scale=found.result["scale"])
 
 
 def fitting(
@@ -107,6 +110,8 @@ def fitting(
         more = [n + (i == j) for j, n in enumerate(seeds)]
         if scale == 1.0 and max(more) <= most and seconds(more) <= room:
             seeds = more
+    if scale == 1.0 and config["seeds"] is None:
+        scale = max(1.0, min(LONGEST, room / seconds(seeds)))
     result = {"seeds": seeds, "scale": scale, "expected_seconds": seconds(seeds, scale)}
     store.put(Record.of(KIND, config, result, about(started, time.time() - started)))
     # Two probes may have planned at once; the first plan counts for both.

@@ -110,11 +110,11 @@ class Quick:
 
 #: What a budget of minutes is spent on, the most telling first. Why these: docs/probe.md.
 QUICK: dict[str, Quick] = {
-    "in-context-recall": Quick({"vocab": 16, "length": 48}, steps=700),
-    "compression": Quick({"vocab": 8, "length": 8}, steps=700),
-    "selective-copying": Quick({"vocab": 8, "length": 32, "to_copy": 4}, steps=500),
-    "fuzzy-in-context-recall": Quick({"vocab": 8, "length": 32, "motif": 2}, steps=500),
-    "noisy-in-context-recall": Quick({"vocab": 8, "length": 32, "noise_vocab": 8}, steps=500),
+    "in-context-recall": Quick({"vocab": 16, "length": 48}, steps=600),
+    "compression": Quick({"vocab": 8, "length": 8}, steps=600),
+    "selective-copying": Quick({"vocab": 8, "length": 32, "to_copy": 4}, steps=400),
+    "fuzzy-in-context-recall": Quick({"vocab": 8, "length": 32, "motif": 2}, steps=400),
+    "noisy-in-context-recall": Quick({"vocab": 12, "length": 48, "noise_vocab": 4}, steps=600),
     "memorization": Quick({"vocab": 512, "length": 16}, steps=200),
 }
 #: Scaled embeddings: drawn like the other weights they are drowned by the first layer's output, and attention needs

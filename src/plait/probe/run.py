@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it runs. A GPU is fed by one process."""
+    """Where it runs. A GPU is fed by two processes at most: while one compiles its step, the other trains."""
 
     device: str
     workers: int
@@ -65,7 +65,7 @@ class Machine:
 
     @property
     def hands(self) -> int:
-        return 1 if self.device != "cpu" else self.workers
+        return self.workers if self.device == "cpu" else min(self.workers, 2)
 
 
 def refuse_leaks(candidates: Sequence[Candidate]) -> None:
@@ -117,10 +117,7 @@ def run_budget(
             return _outcome(work, store, progress, 0)
     with _crew(candidates, store, machine) as crew:
         if work is None:
-            progress.phase = "measuring speed"
-            watch(progress)
-            timed = to_time(candidates, protocol, machine.device)
-            speed = Speed(timed, crew.time(timed))
+            speed = _measured(crew, to_time(candidates, protocol, machine.device), progress, watch)
             left = budget - (time.perf_counter() - began)
             work = plan.fitting(store, config, candidates, protocol, speed, left)
         progress.work, progress.phase = work, "training"
@@ -131,12 +128,11 @@ def run_budget(
 
 
 def expected(
-    candidates: Sequence[Candidate], protocol: Protocol, store: Store, machine: Machine, seeds: int = 1
+    candidates: Sequence[Candidate], protocol: Protocol, store: Store, machine: Machine, watch: Watch, seeds: int = 1
 ) -> dict[str, float]:
     """Core-seconds that each architecture would take under a protocol, at most."""
     with _crew(candidates, store, machine) as crew:
-        timed = to_time(candidates, protocol, machine.device)
-        speed = Speed(timed, crew.time(timed))
+        speed = _measured(crew, to_time(candidates, protocol, machine.device), Progress(), watch)
     work = plan.with_seeds(candidates, protocol, [seeds] * len(protocol.settings), machine.device)
     return {one.name: sum(speed.cell(cell) for cell in work.cells if cell.candidate == one.name) for one in candidates}
 
@@ -162,6 +158,20 @@ def _crew(candidates: Sequence[Candidate], store: Store, machine: Machine) -> Cr
     return Crew(
         Setup(store.url, str(folder.resolve() / "checkpoints"), files, machine.checkpoint_seconds), machine.hands
     )
+
+
+def _measured(crew: Crew, cells: Sequence[Cell], progress: Progress, watch: Watch) -> Speed:
+    """How fast these cells are here."""
+    timed: set[str] = set()
+
+    def listen(event: Event) -> None:
+        timed.add(event.key)
+        progress.phase = f"measuring speed, {len(timed)} of {len(cells)}"
+        watch(progress)
+
+    progress.phase = "measuring speed"
+    watch(progress)
+    return Speed(cells, crew.time(cells, listen))
 
 
 def _train(crew: Crew, cells: Sequence[Cell], progress: Progress, store: Store, watch: Watch) -> None:

@@ -2,7 +2,8 @@
 
 A step of a fleet costs a fixed time (every operation is started once, however many members it serves) and a time for
 each token of each member. Two sizes of fleet and two lengths of sequence are timed for every architecture; a straight
-line through them tells the rest.
+line through them tells the rest. What the paper's protocol needs in one step takes a CPU a minute and its memory, so
+there batches are timed that are smaller.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from plait.probe.cell import Cell
 from plait.probe.protocol import Protocol
 
 MANY_SEEDS = 3
+MOST_TOKENS = 2**13  # in a timed step on a CPU
 
 
 def to_time(candidates: Sequence[Candidate], protocol: Protocol, device: str) -> list[Cell]:
@@ -26,8 +28,20 @@ def to_time(candidates: Sequence[Candidate], protocol: Protocol, device: str) ->
         cells = [Cell.of(one, setting, (0,), device) for setting in protocol.settings]
         short, long = min(cells, key=tokens), max(cells, key=tokens)
         several = replace(long, seeds=tuple(range(MANY_SEEDS)))
-        found += list(dict.fromkeys((short, long, several)))
+        if tokens(several) <= MOST_TOKENS:
+            found += list(dict.fromkeys((short, long, several)))
+        elif device == "cpu":
+            found += [_smaller(short, MOST_TOKENS // 4), _smaller(long, MOST_TOKENS)]
+        else:
+            found += [short, long]
     return found
+
+
+def _smaller(cell: Cell, most: int) -> Cell:
+    """The cell with smaller batches, so that a step reads no more tokens than that."""
+    a_sequence = tokens(cell) // cell.training.batch
+    batch = max(1, min(cell.training.batch, most // a_sequence))
+    return replace(cell, training=replace(cell.training, batch=batch))
 
 
 def tokens(cell: Cell) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 
 REPLICATES = 4000
 CONFIDENCE = 0.95
+MOST_NAMES = 6  # in one list
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,8 @@ def _grouped(signs: Mapping[str, int], where: str) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) > MOST_NAMES:
+        names = [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} others"]
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
 
 

@@ -1,1 +1,1 @@
-"""Training: the fleet (many small models of one shape as one stacked step)."""
+"""Training: the loop for one model, and the fleet (many small models of one shape as one stacked step)."""

@@ -1,4 +1,4 @@
-"""From a job to its result: the folder, the resume, the checkpoints, the record. The steps themselves are in `trainer`."""
+"""From a job to its result: folder, resume, checkpoints, record. The steps themselves are in `trainer`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One optimizer step of a whole fleet: gather, gradients, AdamW, all members at once.
 
-On a GPU the step is compiled and captured as a CUDA graph, so that nothing in it waits for the host. Where a mixer has
-kernels of its own, it is captured as it is: what a compiler makes of that mixer's plain form is slower.
+On a GPU the gradient of all members is recorded as one graph of tensor operations (`plait.train.recording`), the whole
+step around it is compiled and then captured as a CUDA graph, so that nothing in it waits for the host.
 
 Letters: M members, B batch, T time.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from plait.mixers.mixer import Mixer
+from plait.train.recording import Gradients, record_gradients
 from plait.train.stacked_adamw import Tensors
 
 if TYPE_CHECKING:
@@ -45,11 +45,14 @@ class Stepper:
         self._decay_M = torch.tensor([m.weight_decay for m in members], device=device)
         self._which_M = torch.tensor([m.data for m in members], device=device)
         self._step = torch.tensor(float(fleet.step), device=device)
+        # A tensor, so that fleets of one shape share a compiled graph however long they train.
+        self._steps = torch.tensor(float(fleet.plan.steps), device=device)
+        self._gradients: Gradients = torch.func.vmap(torch.func.grad_and_value(self._loss))
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, rows_MB: Tensor) -> Tensor:
         if not self.captured:
-            return self._advance(rows_MB)
+            return self._advance(*self._batch(rows_MB))
         if self._graph is None:
             self._capture(rows_MB)
             return self._loss_M
@@ -57,15 +60,16 @@ class Stepper:
         self._graph.replay()
         return self._loss_M
 
-    def _advance(self, rows_MB: Tensor) -> Tensor:
-        """The step itself: gather, gradients, AdamW along the cosine. Mutates the fleet's stacked tensors."""
+    def _batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
+        train, which_M1 = self._fleet.splits["train"], self._which_M[:, None]
+        return train.inputs_DNT[which_M1, rows_MB].long(), train.targets_DNT[which_M1, rows_MB].long()
+
+    def _advance(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """The step itself: gradients, AdamW along the cosine. Mutates the fleet's stacked tensors."""
         fleet = self._fleet
-        train = fleet.splits["train"]
-        tokens = train.inputs_DNT[self._which_M[:, None], rows_MB].long()
-        targets = train.targets_DNT[self._which_M[:, None], rows_MB].long()
         with precision(fleet.device):
-            grads, loss_M = torch.func.vmap(torch.func.grad_and_value(self._loss))(fleet.params, tokens, targets)
-        rate = 0.5 * (1 + torch.cos(math.pi * self._step / fleet.plan.steps))
+            grads, loss_M = self._gradients(fleet.params, tokens, targets)
+        rate = 0.5 * (1 + torch.cos(math.pi * self._step / self._steps))
         self._step.add_(1)
         with torch.no_grad():
             fleet.plan.optimizer.update(
@@ -83,24 +87,24 @@ class Stepper:
         """Compile, warm up on copies so that no step is taken twice, then record the graph."""
         fleet = self._fleet
         self._rows_MB = rows_MB.clone()
-        compiled: Callable[[Tensor], Tensor] = self._advance
-        if not any(isinstance(module, Mixer) and module.own_kernels for module in fleet.template.modules()):
-            compiled = torch.compile(self._advance, fullgraph=True, dynamic=False)
-            # An eager pass first: what modules remember (rotary angles) a graph then reads instead of computing.
-            with torch.no_grad(), precision(fleet.device):
-                tokens = fleet.splits["train"].inputs_DNT[0, :1].long()
-                fleet.template(tokens, tokens)
+        # An eager pass first: what modules remember (rotary angles) a graph then reads instead of computing.
+        tokens_MBT, _ = self._batch(rows_MB)
+        with precision(fleet.device):
+            with torch.no_grad():
+                fleet.template(tokens_MBT[0, :1], tokens_MBT[0, :1])
+            self._gradients = record_gradients(self._gradients, fleet.params, tokens_MBT)
+        compiled: Callable[..., Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
         kept = [{name: p.clone() for name, p in stack.items()} for stack in (fleet.params, fleet.first, fleet.second)]
         step = self._step.clone()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                compiled(self._rows_MB)
+                compiled(*self._batch(self._rows_MB))
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._loss_M = compiled(self._rows_MB)
+            self._loss_M = compiled(*self._batch(self._rows_MB))
         for stack, saved in zip((fleet.params, fleet.first, fleet.second), kept, strict=True):
             for name in stack:
                 stack[name].copy_(saved[name])
