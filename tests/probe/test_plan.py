@@ -78,10 +78,16 @@ def test_seeds_can_be_limited(protocol, store_url):
     assert {cell.seeds for cell in work.cells} == {(0, 1)}
 
 
-def test_too_small_a_budget_shortens_every_training_alike(protocol, store_url):
-    work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + plan.SAFETY)
+def test_too_small_a_budget_shortens_trainings_the_first_tasks_last(protocol, store_url):
+    # One seed of both tasks takes two seconds in full.
+    work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + 1.5 * plan.SAFETY)
     assert {cell.seeds for cell in work.cells} == {(0,)}
-    assert {cell.training.steps for cell in work.cells} == {15}
+    assert [cell.training.steps for cell in work.cells] == [30, 30, 15, 15]
+
+
+def test_a_very_small_budget_shortens_the_first_task_too(protocol, store_url):
+    work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + 0.7 * plan.SAFETY)
+    assert [cell.training.steps for cell in work.cells] == [14, 14, 6, 6]
 
 
 def test_a_plan_is_kept_whatever_the_speed_is_later(protocol, store_url):

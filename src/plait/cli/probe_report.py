@@ -66,7 +66,11 @@ def _notes(outcome: Outcome) -> list[str]:
     """What a reader of the table must know beside it."""
     notes = [f"{one.name}: {one.note}" for one in outcome.work.candidates if one.note]
     if outcome.work.scale < 1:
-        notes.append(f"every training was cut to {outcome.work.scale:.0%} of its steps to fit the time: give it more")
+        tasks = outcome.work.protocol.task_names
+        spared = f", {tasks[0]}'s less," if len(tasks) > 1 else ""
+        notes.append(
+            f"trainings were cut to {outcome.work.scale:.0%} of their steps{spared} to fit the time: give it more"
+        )
     for cell in outcome.work.cells:
         seeds = outcome.records[cell.key].result["seeds"]
         diverged = [str(one["seed"]) for one in seeds if one["chosen"] is None]

@@ -2,16 +2,16 @@
 
 With a budget the number of steps is fixed by the protocol and the number of seeds by the budget: as many for every task
 as the measured speed lets finish in time, then one more for a task at a time, the most telling first. If not even one
-seed fits, every training is shortened alike; what is left at the end lengthens every training a little. The plan is a
-record of its own, so that a probe that is interrupted and run again, perhaps on a busier machine, does the very same
-work.
+seed fits, trainings are shortened alike, but for the most telling task's as long as that helps: half trained on it, all
+architectures look the same. What is left at the end lengthens every training a little. The plan is a record of its own,
+so that a probe that is interrupted and run again, perhaps on a busier machine, does the very same work.
 """
 
 from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ FINISH_SECONDS = 2.0  # kept for the last evaluation, the table and the verdict
 SAFETY = 1.04  # data are drawn, results stored, and short measurements are a little optimistic
 SHORTEST = 0.1  # of a training's steps
 LONGEST = 1.25
+SPARED = 0.4  # of the other tasks' steps, before the first task's are cut
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Work:
     protocol: Protocol
     cells: tuple[Cell, ...]
     expected_seconds: float | None = None
-    scale: float = 1.0  # of every training's steps, to fit a budget
+    scale: float = 1.0  # of every training's steps but the first task's, to fit a budget
 
     @property
     def runs(self) -> int:
@@ -103,7 +104,7 @@ def fitting(
 
     most = config["seeds"] or MOST_SEEDS
     seeds = [1] * len(protocol.settings)
-    scale = max(SHORTEST, min(1.0, room / seconds(seeds)))
+    scale = _largest(lambda scale: seconds(seeds, scale) <= room)
     while scale == 1.0 and max(seeds) < most and seconds([n + 1 for n in seeds]) <= room:
         seeds = [n + 1 for n in seeds]
     for i in range(len(seeds)):
@@ -121,13 +122,26 @@ def fitting(
 
 
 def _shortened(protocol: Protocol, scale: float) -> Protocol:
+    """Every training at that share of its steps; the first task's stays whole until the others are down to `SPARED`."""
+    first = min(1.0, scale / SPARED) if scale < 1 else scale
     return replace(
         protocol,
         settings=tuple(
-            replace(s, training=replace(s.training, steps=max(1, round(s.training.steps * scale))))
-            for s in protocol.settings
+            replace(s, training=replace(s.training, steps=max(1, round(s.training.steps * (scale if i else first)))))
+            for i, s in enumerate(protocol.settings)
         ),
     )
+
+
+def _largest(fits: Callable[[float], bool]) -> float:
+    """The largest scale up to 1 that fits, to a hundredth; `SHORTEST` where none does."""
+    low, high = SHORTEST, 1.0
+    if fits(high):
+        return high
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def makespan(costs: Sequence[float], workers: int) -> float:
