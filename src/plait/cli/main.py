@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -27,6 +28,10 @@ from plait.cli import (
     verify,
 )
 from plait.errors import UserError
+
+# Read when torch is first imported. Threads that wait by spinning, OpenMP's default, make a training 15 times slower as
+# soon as another process wants one of the cores; sleeping ones cost next to nothing.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 app = typer.Typer(
     name="plait",

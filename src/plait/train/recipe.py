@@ -25,7 +25,7 @@ def _key(default: Any, about: str, choices: tuple[str, ...] = ()) -> Any:
 class Recipe:
     """The keys with their defaults; `metadata` of each field holds its explanation and allowed values."""
 
-    batch: int = _key(16, "sequences a step, over all processes")
+    batch: int = _key(8, "sequences a step, over all processes")
     length: int = _key(256, "tokens of a sequence")
     optimizer: str = _key("adamw", "the update rule", OPTIMIZERS)
     lr: float = _key(2e-3, "peak learning rate")

@@ -13,7 +13,8 @@ from plait.train.processes import Processes
 from plait.train.trainer import Trainer
 
 WARM_UP = 2
-MEASURED = 8
+MEASURED = 50  # steps, or
+MEASURING = 0.05  # of the time, whichever is less
 SAFETY = 1.03  # checkpoints, logging, and a machine that is rarely as quick again as in its first seconds
 HELD_OUT = 5  # evaluations in a run, all but the last on a share of the text
 IN_BETWEEN = 1 / 16
@@ -28,7 +29,7 @@ def steps_that_fit(job: Job, left: float, among: Processes, *, recompute: bool, 
         begun = time.perf_counter()
         trial.advance()
         took.append(time.perf_counter() - begun)
-        if i > WARM_UP and time.perf_counter() - started > 0.1 * left:
+        if i > WARM_UP and time.perf_counter() - started > MEASURING * left:
             break
     begun = time.perf_counter()
     trial.held_out_loss(IN_BETWEEN)
