@@ -43,9 +43,11 @@ BELOW: dict[str, tuple[str, ...]] = {
     "measure": ("errors", "spec", "arch", "records", "ops", "nn", "mixers", "model"),
     "search": (
         *("errors", "userfile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model", "measure"),
+        *("data", "train", "probe"),
     ),
     "verify": (
-        *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "probe"),
+        *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
+        "probe",
     ),
 }
 TOP = ("cli", "__main__")  # may import everything
@@ -65,9 +67,10 @@ TORCH_FREE = (
     "model.conventions",
     *(f"measure.{part}" for part in ("setting", "features", "regression", "profile", "predictor", "kit")),
     *(f"search.{part}" for part in ("spaces", "objectives", "lts", "nsga", "random_search")),  # all but proxies
+    *(f"search.{part}" for part in ("device", "limits", "confirm", "job")),
 )
 #: May import torch inside a function only.
-STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli")
+STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "search.local_profile", "search.measurements")
 
 
 @dataclass(frozen=True)

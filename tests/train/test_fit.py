@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -175,29 +176,30 @@ def test_one_process_at_a_time(tmp_path):
     assert "is being trained by another process" in done.stderr
 
 
-KILLS = 50
+KILLS, STEPS = 50, 1500
 
 
 @pytest.mark.slow
 def test_killed_fifty_times_it_ends_the_same(tmp_path):
-    """kill -9 at random moments: every resume goes on to the final loss of the uninterrupted run."""
-    import random
-
-    job = small_job(steps=400, dropout=0.1)
+    """kill -9 at random moments, all along the run: every resume goes on to the uninterrupted run's final loss."""
+    job = small_job(steps=STEPS, dropout=0.1)
     straight = run(job, tmp_path / "straight")
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path; from test_fit import run, small_job\n"
-        "run(small_job(steps=400, dropout=0.1), Path(sys.argv[2]), save_steps=3)"
+        f"run(small_job(steps={STEPS}, dropout=0.1), Path(sys.argv[2]), save_steps=7)"
     )
-    chance, killed = random.Random(0), 0
-    while killed < KILLS:
+    chance = random.Random(0)
+    folder = folder_of(job.key, tmp_path / "killed")
+    for moment in sorted(chance.sample(range(STEPS - 200), KILLS)):
         child = subprocess.Popen([sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path / "killed")])
-        try:
-            child.wait(timeout=2.0 + 3.0 * chance.random())
-            break  # it has ended before it could be killed
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            killed += 1
-    assert killed > 5
+        while _reached(folder) < moment:
+            assert child.poll() is None
+            time.sleep(0.002)
+        time.sleep(0.05 * chance.random())
+        child.kill()
+        assert child.wait() == -signal.SIGKILL
     assert same(run(job, tmp_path / "killed"), straight)
+
+
+def _reached(folder: Path) -> int:
+    return max((int(path.name.removeprefix("step-")) for path in folder.glob("step-*")), default=0)

@@ -2,13 +2,14 @@
 
 * `lts-…`: LiteTransformerSearch, Table 2 (five rows). Sequences of 192 tokens on WikiText-103 and 32 on LM1B, as the
   paper evaluates; the Pile's 2048 are those of its comparison with OPT.
-* `par-…`: PAR Transformer, Table A1 (segments and memory of 192) and §A.3 (batch 256, 40k steps). The paper names no
-  optimizer for Transformer-XL; LAMB with 1e-2 is what its public training code and LTS's row for it have. Evaluation
-  memory (640, 1600, 2052) is `plait eval --memory`'s.
+* `par-…`: PAR Transformer, Table A1 (segments and memory of 192; the paper gives none for Large) and §A.3 (batch 256,
+  40k steps). The paper names no optimizer for Transformer-XL; LAMB with 1e-2 is what its public training code and LTS's
+  row for it have. Evaluation memory (640, 1600, 2052) is `plait eval --memory`'s.
 * `mad-…`: Mechanistic Architecture Design, §C.1–C.3. The learning rate follows the size (Table C.2), the batch the FLOP
-  budget (Table C.1): see `mad_scaling`. `mad-synthetic` is Table B.1, for a task instead of text.
+  budget (Table C.1): see `mad_recipe`. `mad-synthetic` is Table B.1, for a task instead of text.
 * `fox-…`: Forgetting Transformer, Tables 4 and 5.
-* `bert-phase1`, `bert-phase2`: PAR's §4.3, NVLAMB in two phases.
+* `bert-phase1`, `bert-phase2`: PAR's §4.3, two phases of LAMB; learning rates and warm-up, which the paper does not
+  give, are those of the public recipe for LAMB's two-phase BERT.
 """
 
 from __future__ import annotations

@@ -10,9 +10,11 @@ __all__ = ["Fact", "Result", "all_facts", "select"]
 
 def all_facts() -> list[Fact]:
     """Every fact, paper by paper, in the order of its id; errata at the end."""
-    from plait.verify import across, analysis, fox, lts, mad, mad_tasks, par
+    from plait.verify import across, analysis, fox, lts, mad, mad_tasks, par, training
 
-    facts = [fact for paper in (lts, analysis, par, mad_tasks, mad, fox, across) for fact in paper.facts.facts]
+    facts = [
+        fact for paper in (lts, analysis, par, mad_tasks, mad, fox, training, across) for fact in paper.facts.facts
+    ]
     return sorted(facts, key=lambda fact: ("LPMFCE".index(fact.id[0]), float(fact.id[1:])))
 
 

@@ -117,13 +117,6 @@ def baselines() -> tuple[str, str, bool]:
     return "equal; 780, 756, 757", f"{ours}; {', '.join(counts)}", agrees and near
 
 
-facts.not_yet(
-    F09="Table 5 learning rates",
-    F11="per-token loss L(i) and its smoothing windows",
-    F12="P(l) = exp(mean L(i), i ≤ l)",
-)
-
-
 @facts.fact("F14", "Table 3: the fifteen ablation rows as architectures")
 def ablations() -> tuple[str, str, bool]:
     hashes = [architecture(f"fox-ablation-{row}").hash for row in range(1, 16)]

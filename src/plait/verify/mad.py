@@ -143,7 +143,6 @@ facts.not_yet(
     M20="IsoFLOP fit recovers a known surface",
     M24="state-optimal fit",
     M25="probe-to-scale correlation report",
-    M26="Table C.1 batch sizes",
 )
 
 
@@ -173,9 +172,6 @@ def widths() -> tuple[str, str, bool]:
 def odd_row() -> tuple[str, str, bool]:
     s = size(70)
     return "heads × kv = d", f"{s.heads} × {s.kv} = {s.heads * s.kv}, d = {s.d}", s.heads * s.kv != s.d
-
-
-facts.not_yet(M29="learning-rate rule and schedule")
 
 
 @facts.fact("M30", "Table C.3: total − active = 6·d·w·n within 4 % in 19 of 20 rows as printed")

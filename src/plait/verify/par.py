@@ -153,8 +153,6 @@ def segments() -> tuple[str, str, bool]:
 
 
 facts.not_yet(
-    P21="bits per character = cross-entropy / ln 2",
-    P22="two-phase BERT pretraining preset",
     P23="attention latency quadratic in length, feed-forward linear",
     P24="architecture diagram and latency figure from the spec",
 )
