@@ -19,8 +19,11 @@ from plait.cli import (
     harness,
     import_weights,
     list_things,
+    measure,
     new,
+    predict,
     probe,
+    profile,
     runs,
     show,
     task,
@@ -47,6 +50,8 @@ app.command("check")(check.command)
 app.command("new")(new.command)
 app.command("verify")(verify.command)
 app.command("probe")(probe.command)
+app.command("measure")(measure.command)
+app.command("predict")(predict.command)
 app.command("train")(train.command)
 app.command("eval")(eval.command)
 app.command("generate")(generate.command)
@@ -58,6 +63,7 @@ app.add_typer(runs.group, name="runs")
 app.add_typer(task.group, name="task")
 app.add_typer(data.group, name="data")
 app.add_typer(analyse.group, name="analyse")
+app.add_typer(profile.group, name="profile")
 
 
 def _version(asked: bool) -> None:

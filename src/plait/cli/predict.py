@@ -1,0 +1,56 @@
+"""`plait predict SPEC…`: latency and memory on a profiled machine, without running anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from plait.cli.output import console, print_json, table
+
+if TYPE_CHECKING:
+    from plait.measure.predictor import Prediction
+
+
+def command(
+    specs: Annotated[list[str], typer.Argument(help="Spec texts, presets' names, or files.", metavar="SPEC")],
+    profile: Annotated[Path, typer.Option(help="A file that `plait profile` wrote.")],
+    seq: Annotated[int, typer.Option(min=1, help="Tokens: new ones in prefill, held ones in decode.")] = 192,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
+    mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
+    anywhere: Annotated[bool, typer.Option("--anywhere", help="Take a profile of another machine.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Predict latency and peak memory from a profile, with 95 % intervals."""
+    from plait.arch import architecture
+    from plait.measure.predictor import Predictor
+    from plait.measure.profile import Profile
+    from plait.measure.setting import Setting
+
+    archs = [architecture(spec) for spec in specs]
+    read = Profile.load(profile, anywhere=anywhere)
+    predictor = Predictor(read, Setting(mode=mode, seq=seq, batch=batch))
+    latency, memory = predictor.latency(archs), predictor.memory(archs)
+    rows: list[dict[str, Any]] = [
+        {"spec": arch.text, "latency_ms": _entry(latency, at, 1e3), "memory_mb": _entry(memory, at, 1e-6)}
+        for at, arch in enumerate(archs)
+    ]
+    if as_json:
+        print_json({"setting": predictor.setting.as_dict(), "profile": read.describe(), "models": rows})
+        return
+    made = table(spec="left", ms="right", ms_interval="right", MB="right", MB_interval="right")
+    for row in rows:
+        cells = [_cells(row[name]) for name in ("latency_ms", "memory_mb")]
+        made.add_row(str(row["spec"]).replace("[", r"\["), *cells[0], *cells[1])
+    console().print(made)
+
+
+def _entry(prediction: Prediction, at: int, scale: float) -> dict[str, Any]:
+    mean, low, high = (scale * float(column[at]) for column in (prediction.mean, prediction.low, prediction.high))
+    return {"mean": mean, "interval": [low, high]}
+
+
+def _cells(entry: dict[str, Any]) -> tuple[str, str]:
+    low, high = entry["interval"]
+    return f"{entry['mean']:.1f}", f"{low:.1f} to {high:.1f}"

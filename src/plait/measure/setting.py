@@ -1,0 +1,61 @@
+"""What is measured: which way of running, how many tokens, on what."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from plait.errors import UserError, did_you_mean
+
+MODES = ("prefill", "decode")
+DTYPES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}  # bytes a number
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way of running a model.
+
+    mode      prefill: `seq` new tokens at once, scored and taken into the state; decode: one token after `seq` others
+    threads   of the processor. One by default, as LiteTransformerSearch (arXiv:2203.02094) measures: a single thread
+              has a clock of its own by which a disturbed measurement is told from a slow one
+    """
+
+    mode: str = "prefill"
+    seq: int = 192
+    batch: int = 1
+    device: str = "cpu"
+    dtype: str = "float32"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UserError(f"mode '{self.mode}' given.{did_you_mean(self.mode, MODES)} Allowed: {', '.join(MODES)}.")
+        if self.dtype not in DTYPES:
+            near = did_you_mean(self.dtype, DTYPES)
+            raise UserError(f"dtype '{self.dtype}' given.{near} Allowed: {', '.join(DTYPES)}.")
+        for name in ("seq", "batch", "threads"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)} given; the least is 1.")
+        if self.on_cpu and DTYPES[self.dtype] < 4:
+            raise UserError(f"dtype {self.dtype} is measured on GPUs only: on a CPU use float32.")
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device == "cpu"
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens computed in one call, each sequence."""
+        return self.seq if self.mode == "prefill" else 1
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens in the state before the call."""
+        return 0 if self.mode == "prefill" else self.seq
+
+    @property
+    def number_bytes(self) -> int:
+        return DTYPES[self.dtype]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,65 @@
+"""A process that has imported all there is to import; it forks a child for every model to be measured.
+
+Reads one JSON request a line, `{"spec": …, "setting": …}`, and answers each with one line. The child's memory is its
+own, so that nothing one model leaves behind is counted for the next, and a child that is killed takes nothing along.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import torch
+
+from plait.arch import architecture, table
+from plait.errors import UserError
+from plait.measure.peak import measure_here
+from plait.measure.setting import Setting
+from plait.measure.workload import Workload
+
+#: Every mixer, and tokens enough for the paths that only long sequences take: some import more of torch when first
+#: used, which no model should be charged with.
+EVERYTHING = f"d=128 vocab=64 embed=adaptive cutoffs=32 div=2 | {' '.join(table.MIXERS)}"
+MANY_TOKENS = 520
+
+
+def serve() -> None:
+    # A process that has started threads must not fork: the children start their own.
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        Workload(architecture(EVERYTHING), Setting(mode="decode", seq=MANY_TOKENS)).run()
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(_in_a_child(json.loads(line))), flush=True)
+
+
+def _in_a_child(request: dict[str, Any]) -> dict[str, Any]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        answer = _answer(request)
+        with os.fdopen(writing, "w") as out:
+            json.dump(answer, out)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as out:
+        text = out.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return {"error": f"the process that ran it was ended by {signal.Signals(os.WTERMSIG(status)).name}"}
+    return dict(json.loads(text))
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(measure_here(request["spec"], Setting(**request["setting"])))
+    except (UserError, RuntimeError, MemoryError) as wrong:
+        return {"error": str(wrong) or type(wrong).__name__}
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,48 @@
+"""What a layer's time depends on."""
+
+from __future__ import annotations
+
+import math
+
+from plait.arch import load
+from plait.measure.features import of_layer, of_outside
+from plait.measure.setting import Setting
+from plait.spec import Header
+
+
+def test_zero_stands_for_what_it_means() -> None:
+    short = of_layer(256, load("mlp")(), "rms", Setting())
+    long = of_layer(256, load("mlp")(inner=1024), "rms", Setting())
+    assert short == long
+    assert short.place["inner"] == math.log2(1025)
+    attn = of_layer(256, load("attn")(heads=4), "rms", Setting(seq=100))
+    assert attn.place["head_dim"] == math.log2(65)
+    assert attn.place["kv_heads"] == attn.place["heads"]
+
+
+def test_a_window_longer_than_the_sequence_is_none() -> None:
+    wide = of_layer(64, load("attn")(window=500), "rms", Setting(seq=100))
+    full = of_layer(64, load("attn")(), "rms", Setting(seq=100))
+    assert wide.place["window"] == full.place["window"]
+
+
+def test_options_without_cost_do_not_count() -> None:
+    assert of_layer(64, load("attn")(theta=5e5), "rms", Setting()) == of_layer(64, load("attn")(), "rms", Setting())
+
+
+def test_terms_grow_with_the_batch_but_weights_do_not() -> None:
+    one, four = (of_layer(64, load("attn")(), "rms", Setting(batch=n)).terms for n in (1, 4))
+    same = [a == b for a, b in zip(one, four, strict=True)]
+    assert same == [True, False, False, True, False, False, False, False]
+    assert four[1] == 4 * one[1]
+
+
+def test_decoding_is_a_matter_of_one_token() -> None:
+    mode = [of_layer(64, load("mlp")(), "rms", Setting(mode=m, seq=100)) for m in ("prefill", "decode")]
+    assert mode[0].terms[1] == 100 * mode[1].terms[1]
+    assert mode[0].names != mode[1].names
+
+
+def test_outside_knows_its_vocabulary() -> None:
+    small, large = (of_outside(Header(d=64, vocab=v), Setting(seq=10)) for v in (100, 1000))
+    assert large.terms[1] == 10 * small.terms[1] == 2 * 10 * 64 * 1000

@@ -1,0 +1,52 @@
+"""Peak memory in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from plait.arch import architecture
+from plait.errors import UserError
+from plait.measure.memory import MemoryMeter
+from plait.measure.setting import Setting
+from plait.model.cost import model_cost
+
+SMALL = architecture("d=128 vocab=20000 tie=true | attn[heads=2] mlp[inner=256]")
+LARGE = architecture("d=512 vocab=20000 | attn[heads=2] mlp")
+MB = 1e6
+
+
+@pytest.fixture(scope="module")
+def meter() -> Iterator[MemoryMeter]:
+    with MemoryMeter() as made:
+        yield made
+
+
+def test_parts_add_up(meter: MemoryMeter) -> None:
+    found = meter.measure(SMALL, Setting(seq=128))
+    cost = model_cost(SMALL, seq=128)
+    assert found.weights == pytest.approx(4 * cost.total_params, rel=1e-3)
+    assert found.state == pytest.approx(cost.state_bytes(), rel=1e-3)
+    assert found.peak == found.weights + found.state + found.activations
+    logits = 4 * 128 * 20000
+    assert logits < found.activations < logits + 12 * MB
+
+
+def test_one_model_leaves_nothing_behind_for_the_next(meter: MemoryMeter) -> None:
+    alone = meter.measure(SMALL, Setting(seq=32)).peak
+    large = meter.measure(LARGE, Setting(seq=32))
+    assert large.peak > large.weights > 80 * MB
+    assert meter.measure(SMALL, Setting(seq=32)).peak == pytest.approx(alone, abs=1 * MB)
+
+
+def test_decoding_needs_no_scores_of_the_context(meter: MemoryMeter) -> None:
+    prefill = meter.measure(SMALL, Setting(seq=256))
+    decode = meter.measure(SMALL, Setting(mode="decode", seq=256))
+    assert decode.activations < prefill.activations - 15 * MB
+
+
+def test_a_failure_is_told_and_survived(meter: MemoryMeter) -> None:
+    with pytest.raises(UserError, match="was not measured"):
+        meter.measure(SMALL, Setting(seq=1, batch=10**12))
+    assert meter.measure(SMALL, Setting(seq=8)).peak > 10 * MB
