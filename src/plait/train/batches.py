@@ -68,7 +68,9 @@ def masked(
     inputs: np.ndarray, corpus: Corpus, recipe: Recipe, seed: int = _HELD_OUT_SEED, step: int = 0, rank: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """The masked-language objective (Devlin et al. 2019, §3.1). The mask is the first id beyond the corpus's."""
-    return mask_tokens(inputs, vocab=corpus.vocab, mask_id=corpus.vocab, seed=seed, step=step, share=recipe.mask_share)
+    return mask_tokens(
+        inputs, vocab=corpus.vocab, mask_id=corpus.vocab, seed=seed, step=step, share=recipe.mask_share, rank=rank
+    )
 
 
 def scored(targets: Tensor) -> int:
