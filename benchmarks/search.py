@@ -1,12 +1,17 @@
 """How fast candidates are searched: a million of LiteTransformerSearch's GPT-2 space, and a search of paper size.
 
     python benchmarks/search.py [--out FILE.json] [--candidates 1000000] [--space lts-gpt2]
+                                [--profile box.json --latency 200ms --memory 300MB]
 
 The million: drawn, checked against every rule, costed exactly, compared in three objectives (decoder parameters, FLOPs,
 key-value cache), reduced to the non-dominated front and written out as specs. The limit is 60 s on two cores;
 this uses one. Then LiteTransformerSearch's own 30 × 100 loop, NSGA-II and NSGA-III with as many evaluations, each
 with the hypervolume of its front beside that of as many random candidates. Before anything is timed, the exact columns
 of a sample must equal `model_cost` of its specs.
+
+With a profile the million is also searched for decoder parameters, latency and memory under limits on the two: a
+million candidates that hold them, which takes as many more to be drawn and predicted as the limits refuse. Before that
+is timed, predictions of a sample must equal those for its specs one by one.
 """
 
 from __future__ import annotations
@@ -28,9 +33,17 @@ from rich.table import Table
 
 from plait import __version__
 from plait.analysis.hypervolume import hypervolume
+from plait.measure.predictor import Predictor
+from plait.measure.profile import Profile
+from plait.measure.setting import Setting
 from plait.model.cost import model_cost
+from plait.search.device import DevicePredictor
+from plait.search.limits import Limits
 from plait.search.lts import LtsSearch
 from plait.search.nsga import Nsga2, Nsga3
+from plait.search.objectives.latency import Latency
+from plait.search.objectives.memory import Memory
+from plait.search.objectives.objective import Batch
 from plait.search.objectives.table import exact
 from plait.search.random_search import RandomSearch
 from plait.search.search import Search
@@ -51,6 +64,26 @@ def check(space: Space, sample: int = 50) -> None:
         wanted = (cost.decoder_params, cost.flops, 4 * cost.dynamic_state)
         if tuple(int(columns[name][i]) for name in OBJECTIVES) != wanted:
             raise SystemExit(f"{space.spec(row)}: the columns disagree with the model's cost; nothing was timed")
+
+
+def check_predictions(space: Space, device: DevicePredictor, sample: int = 50) -> None:
+    genes = space.sample(np.random.default_rng(1), 10 * sample)
+    genes = genes[space.valid(genes)][:sample]
+    batch = Batch(space, genes, space.columns(genes))
+    specs = [space.spec(row) for row in genes]
+    for name, one_by_one in (("latency", device.predictor.latency(specs)), ("memory", device.predictor.memory(specs))):
+        if not np.allclose(device.predict(name, batch)[0], one_by_one.mean, rtol=1e-9):
+            raise SystemExit(f"{name} of many candidates disagrees with that of single specs; nothing was timed")
+
+
+def predicted(space: Space, path: Path, limits: Limits, candidates: int) -> dict[str, Any]:
+    """The million under limits on the device; the regressions' fit is part of the time."""
+    profile = Profile.load(path, anywhere=True)
+    check_predictions(space, DevicePredictor(Predictor(profile, Setting(seq=space.seq))))
+    device = DevicePredictor(Predictor(profile, Setting(seq=space.seq)))
+    objectives = [*exact(["decoder_params"]), Latency(device), Memory(device)]
+    found = timed(RandomSearch(space, objectives, samples=candidates, rules=limits.rules()))
+    return {**found, "limits": limits.as_dict(), "profile": profile.describe(), "in_time": found["seconds"] < LIMIT_S}
 
 
 def timed(search: Search) -> dict[str, Any]:
@@ -95,12 +128,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--candidates", type=int, default=1_000_000)
     parser.add_argument("--space", default="lts-gpt2")
+    parser.add_argument("--profile", type=Path, help="a file that `plait profile` wrote")
+    parser.add_argument("--latency", default="200ms")
+    parser.add_argument("--memory", default="300MB")
     given = parser.parse_args()
     space = load_space(given.space)
     check(space)
     large = timed(RandomSearch(space, exact(OBJECTIVES), samples=given.candidates))
     in_time = large["seconds"] * 1e6 / given.candidates < LIMIT_S
     rows = compared(space)
+    limited = None
+    if given.profile:
+        limited = predicted(space, given.profile, Limits.read(given.latency, given.memory), given.candidates)
 
     out = Console(highlight=False)
     out.print(
@@ -108,6 +147,13 @@ def main() -> None:
         f"({large['cpu_seconds']:.1f} s of CPU), front of {large['front']:,}; "
         f"{'within' if in_time else 'NOT within'} {LIMIT_S:g} s a million"
     )
+    if limited:
+        out.print(
+            f"decoder_params, latency, memory under {given.latency} and {given.memory}: {limited['evaluated']:,} that "
+            f"hold the limits of {limited['proposed']:,} drawn: {limited['seconds']:.1f} s "
+            f"({limited['cpu_seconds']:.1f} s of CPU), front of {limited['front']:,}; "
+            f"{'within' if limited['in_time'] else 'NOT within'} {LIMIT_S:g} s"
+        )
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("method", "evaluated", "front", "seconds", "CPU", "volume / random"):
         table.add_column(column, justify="left" if column == "method" else "right")
@@ -129,6 +175,7 @@ def main() -> None:
             "space": space.name,
             "objectives": list(OBJECTIVES),
             "large": {**large, "in_time": in_time},
+            "limited": limited,
             "paper_size": rows,
         }
         given.out.write_text(json.dumps(document, indent=2) + "\n")

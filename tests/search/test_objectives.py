@@ -16,7 +16,9 @@ from plait.search.objectives.objective import Batch, Objective
 from plait.search.objectives.proxy import ProxyObjective
 from plait.search.proxies.table import PROXIES
 from plait.search.space import COLUMNS, Space
+from plait.search.spaces.table import load_space
 
+CHANNELS = ("moe[experts=4,active=1]", "moe[experts=8,active=1]", "mlp[inner=512]")
 EXACT = ("decoder_params", "total_params", "active_params", "flops", "fixed_state", "dynamic_state")
 
 
@@ -35,6 +37,20 @@ def test_exact_objectives_are_columns(name: str, small: Space) -> None:
     (objective,) = table.exact([name])
     assert objective.columns(Batch(small, genes, columns))[name] is columns[name]
     assert objective.maximise == (name == "decoder_params")
+
+
+def test_idle_experts_are_no_active_decoder_parameters() -> None:
+    space = load_space("hybrid")
+    rows = [space.from_spec(f"d=128 vocab=50257 tie=true | attn[heads=2] {c} attn[heads=2]") for c in CHANNELS]
+    genes = np.stack(rows)
+    (objective,) = table.exact(["active_decoder_params"])
+    assert objective.maximise
+    columns = space.columns(genes)
+    active = objective.columns(Batch(space, genes, columns))["active_decoder_params"]
+    four, eight, dense = active.tolist()
+    assert eight - four == 4 * 128  # the router's scores for four experts more
+    assert columns["decoder_params"][1] - columns["decoder_params"][0] > 10 * (eight - four)
+    assert dense == columns["decoder_params"][2]
 
 
 def test_a_direction_may_be_given() -> None:

@@ -156,3 +156,22 @@ def test_a_front_is_plain_data(small: Space, tmp_path: Path) -> None:
         assert Front.from_dict(kept.result) == front
     assert METHODS["lts"](small, exact(THREE), seed=1).key != search.key
     assert METHODS["lts"](small, exact(THREE), rules=["d <= 64"]).key != search.key
+
+
+@methods
+def test_rules_on_predictions_cost_few_more_proposals(make: Make, stopwatch: Any, small: Space) -> None:
+    """Three of four are refused by their latency: as many more are predicted, and none of them is lost or met twice."""
+    everything = make(small, [*exact(["decoder_params"]), Latency(stopwatch)], iterations=0).first(
+        np.random.default_rng(0), 400
+    )
+    limit = float(np.quantile(everything.columns["latency_high"], 0.25))
+    stopwatch.asked.clear()
+    search = make(small, [*exact(["decoder_params"]), Latency(stopwatch)], rules=[f"latency_high <= {limit!r}"])
+    found = search.first(np.random.default_rng(1), 80)
+    assert len(found) == search.evaluated == 80
+    assert max(found.columns["latency_high"]) <= limit
+    assert len(stopwatch.asked) < 8 * 80
+    # Whatever was drawn beyond the last one needed may still be found.
+    assert len(search.seen) <= len(stopwatch.asked)
+    more = search.collect(lambda n: search.space.sample(np.random.default_rng(2), n), 40)
+    assert not set(map(bytes, more.genes_NG)) & set(map(bytes, found.genes_NG))

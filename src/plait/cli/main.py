@@ -15,6 +15,7 @@ from plait.cli import (
     eval,
     export,
     finetune,
+    front,
     generate,
     harness,
     import_weights,
@@ -25,6 +26,7 @@ from plait.cli import (
     probe,
     profile,
     runs,
+    search,
     show,
     task,
     train,
@@ -52,6 +54,7 @@ app.command("verify")(verify.command)
 app.command("probe")(probe.command)
 app.command("measure")(measure.command)
 app.command("predict")(predict.command)
+app.command("search")(search.command)
 app.command("train")(train.command)
 app.command("eval")(eval.command)
 app.command("generate")(generate.command)
@@ -64,6 +67,7 @@ app.add_typer(task.group, name="task")
 app.add_typer(data.group, name="data")
 app.add_typer(analyse.group, name="analyse")
 app.add_typer(profile.group, name="profile")
+app.add_typer(front.group, name="front")
 
 
 def _version(asked: bool) -> None:

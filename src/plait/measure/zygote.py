@@ -27,6 +27,7 @@ MANY_TOKENS = 520
 
 
 def serve() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked; it closes our input
     # A process that has started threads must not fork: the children start their own.
     torch.set_num_threads(1)
     with torch.inference_mode():

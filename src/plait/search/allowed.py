@@ -111,7 +111,7 @@ class Allowed:
         return np.asarray((rising_WK + np.arange(len(self.widths))[:, None]).ravel())
 
     def _fitting(self, slot: Slot) -> Mask:
-        return np.array([[_fits(option, d) for option in slot.options] for d in self.widths])
+        return np.array([[layer_fits(option, d) for option in slot.options] for d in self.widths])
 
     def _satisfying(self, slot: Slot, rule: Rule, fixed: Mapping[str, float]) -> Mask:
         table_WK = np.ones((len(self.widths), len(slot.options)), dtype=np.bool_)
@@ -127,13 +127,14 @@ class Allowed:
         found: dict[str, NDArray[np.int64]] = {}
         for w, d in enumerate(self.widths):
             for k, option in enumerate(slot.options):
-                for name, shape in (option.shares(d) if option and _fits(option, d) else {}).items():
+                for name, shape in (option.shares(d) if option and layer_fits(option, d) else {}).items():
                     table_WK = found.setdefault(name, np.zeros((len(self.widths), len(slot.options)), dtype=np.int64))
                     table_WK[w, k] = self._shape_numbers.setdefault(shape, 1 + len(self._shape_numbers))
         return found
 
 
-def _fits(option: MixerOptions | None, d: int) -> bool:
+def layer_fits(option: MixerOptions | None, d: int) -> bool:
+    """By the mixer's own checks; nothing fits everywhere."""
     if option is not None:
         try:
             option.check(d)

@@ -54,6 +54,7 @@ class Evaluator:
         self.space, self.objectives = space, tuple(objectives)
         self.seq = space.seq if seq is None else seq
         self.memory = space.memory if memory is None else memory
+        self.cheap = all(objective.cheap for objective in objectives)
         given = {*names, *(f"{name}_high" for name in names)}
         if missing := sorted(space.needs() - given):
             rules = ", ".join(f"'{rule}'" for rule in space.candidate_rules if rule.names & set(missing))
@@ -94,9 +95,9 @@ class Evaluator:
         genes_NG = self.space.sample(rng, samples)
         columns, fine_N = self.exact(genes_NG)
         passed = self.space.passed(genes_NG, columns)
-        if self.space.needs() and (fine_N.any() or all(objective.cheap for objective in self.objectives)):
+        if self.space.needs() and (fine_N.any() or self.cheap):
             # A dear objective is asked only about what the other rules leave.
-            asked_N = np.ones_like(fine_N) if all(objective.cheap for objective in self.objectives) else fine_N
+            asked_N = np.ones_like(fine_N) if self.cheap else fine_N
             chosen = {name: column[asked_N] for name, column in columns.items()}
             further, _ = self.further(genes_NG[asked_N], chosen)
             for text, mask in self.space.passed(genes_NG[asked_N], further).items():

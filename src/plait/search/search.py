@@ -126,7 +126,7 @@ class Search(ABC):
         Rules on exact quantities and the look-up of what was met come first: nothing is predicted or measured in vain.
         """
         found = self.evaluator.nothing()
-        asked = 0
+        asked = predicted = 0
         for _ in range(TRIES):
             missing = want - len(found)
             if not missing or len(self.seen) >= self.space.count:
@@ -138,10 +138,16 @@ class Search(ABC):
             self.proposed += len(proposed_NG)
             new_NG = proposed_NG[self.seen.new(proposed_NG)]
             columns, fine_N = self.evaluator.exact(new_NG)
-            kept = np.flatnonzero(fine_N)[:missing]
+            # Rules about predictions refuse some, too; where those are dear, better one round more than one in vain.
+            enough = missing * (predicted + 1) // (len(found) + 1) if self.evaluator.cheap else missing
+            kept = np.flatnonzero(fine_N)[:enough]
             genes_NG = new_NG[kept]
-            self.seen.add(genes_NG)
+            predicted += len(kept)
             everything, fine_N = self.evaluator.further(genes_NG, {name: c[kept] for name, c in columns.items()})
+            # What lies behind the last one needed counts as never met.
+            last = np.flatnonzero(fine_N)[missing - 1] if fine_N.sum() >= missing else len(kept) - 1
+            self.seen.add(genes_NG[: last + 1])
+            fine_N[last + 1 :] = False
             found = found + self.evaluator.whole(genes_NG, everything)[fine_N]
         self.evaluated += len(found)
         return found

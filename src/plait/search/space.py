@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -41,6 +42,18 @@ COLUMNS = (
 )
 FITS = "every layer fits its width"
 SOMETHING = "at least one layer"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Candidates by their parts: places in the space's `headers.all`, its `widths` and its slots' `options`.
+
+    `options_NBS` has every layer, also where all are alike; -1 where a candidate has none.
+    """
+
+    header_N: NDArray[np.int64]
+    width_N: NDArray[np.int64]
+    options_NBS: Genes
 
 
 class Space:
@@ -191,6 +204,12 @@ class Space:
             "state": number_bytes * state_N,
             "weights": number_bytes * total_N,
         }
+
+    def parts(self, genes_NG: Genes) -> Parts:
+        """What the candidates are made of, layer by layer: for tables that have an entry for every part."""
+        present_NB = np.arange(self.depths[-1]) < np.asarray(self.depths)[genes_NG[:, 0]][:, None]
+        options_NBS = np.where(present_NB[:, :, None], self._layers(genes_NG), np.int16(-1))
+        return Parts(self.headers.codes(self._chosen(genes_NG)), self._width(genes_NG), options_NBS)
 
     def passed(self, genes_NG: Genes, columns: Mapping[str, NDArray[Any]]) -> dict[str, Mask]:
         """For every rule that the columns suffice for, which candidates satisfy it; widths that do not fit first."""

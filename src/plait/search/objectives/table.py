@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 OBJECTIVES: dict[str, str] = {
     # exact, for millions of candidates
     "decoder_params": "plait.search.objectives.decoder_params:DecoderParams",
+    "active_decoder_params": "plait.search.objectives.active_decoder_params:ActiveDecoderParams",
     "total_params": "plait.search.objectives.total_params:TotalParams",
     "active_params": "plait.search.objectives.active_params:ActiveParams",
     "flops": "plait.search.objectives.flops:Flops",
@@ -22,6 +23,8 @@ OBJECTIVES: dict[str, str] = {
     # predicted from a profile of the device
     "latency": "plait.search.objectives.latency:Latency",
     "memory": "plait.search.objectives.memory:Memory",
+    # measured by the probe, or predicted from its records
+    "capability": "plait.search.objectives.capability:Capability",
     # computed on a built model: seconds a candidate
     "snip": "plait.search.objectives.proxy:ProxyObjective",
     "grad_norm": "plait.search.objectives.proxy:ProxyObjective",

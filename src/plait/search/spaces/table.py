@@ -17,6 +17,7 @@ SPACES: dict[str, str] = {
     "lts-proxy": "plait.search.spaces.lts_proxy:LtsProxy",
     "par": "plait.search.spaces.par:Par",
     "hybrid": "plait.search.spaces.hybrid:Hybrid",
+    "small-hybrid": "plait.search.spaces.small_hybrid:SmallHybrid",
 }
 
 

@@ -1,0 +1,176 @@
+"""`plait front show | pick | table`: what a search found, and the one model to go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from plait.cli.front_display import cell, digits, print_front, shapes
+from plait.cli.output import console, print_json, short, table
+from plait.errors import UserError
+
+if TYPE_CHECKING:
+    from plait.records import Record
+    from plait.search.confirm import Confirmed
+    from plait.search.limits import Limits
+    from plait.search.measurements import Measurements
+
+group = typer.Typer(help="Show a search's front, pick a model from it, print it as a table.", no_args_is_help=True)
+
+LATEST = "latest"
+Key = Annotated[str, typer.Argument(help="Of the search, or enough of its beginning.")]
+Count = Annotated[int, typer.Option("--front", min=0, help="How many models; 0: the whole front.")]
+StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+SHOWN = 16
+UNITS = {"latency": "ms", "memory": "MB"}
+
+
+@group.command()
+def show(key: Key = LATEST, front: Count = SHOWN, store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Show the front of a search, predicted beside measured."""
+    from plait.search.confirm import document
+
+    with _opened(key, store) as (record, known):
+        found = document(record, _looked_up(record, known, front))
+    print_json(found) if as_json else print_front(found)
+
+
+@group.command()
+def pick(
+    key: Key = LATEST,
+    latency: Annotated[str | None, typer.Option(help="At most, such as 30ms. \\[default: the search's]")] = None,
+    memory: Annotated[str | None, typer.Option(help="At most, such as 200MB. \\[default: the search's]")] = None,
+    state: Annotated[str | None, typer.Option(help="At most, such as 1MB. \\[default: the search's]")] = None,
+    by: Annotated[str, typer.Option(help="The best in what. \\[default: the search's first objective]")] = "",
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the spec of one model: the best that holds the limits. Made for plait train "$(plait front pick)"."""
+    from plait.search.confirm import describe
+    from plait.search.limits import Limits
+
+    with _opened(key, store) as (record, known):
+        given = Limits.read(latency, memory, state).as_dict()
+        limits = Limits(**{**record.result["limits"], **given})
+        rows = [describe(row, limits, known.find(row["spec"])) for row in record.result["front"]]
+    name, maximise = _direction(record, by, rows[0])
+    # What was measured is certain; among the rest the interval's upper end must hold.
+    pool = [row for row in rows if row["within"] and row["measurement"]] or [r for r in rows if _should_hold(r, limits)]
+    if not pool:
+        raise UserError(_nothing_holds(rows, limits))
+    best = (max if maximise else min)(pool, key=lambda row: float(_value(row, name)))
+    if as_json:
+        print_json(best)
+        return
+    said = [f"{name} {_said(_value(best, name))}"]
+    said += [f"{_said(value)} {unit}" for of, unit in UNITS.items() if (value := _value(best, of)) is not None]
+    basis = "measured" if best["measurement"] else "predicted, not measured"
+    words = f"{', '.join(said)} ({basis}); the best of {len(pool)} that hold the limits"
+    console(stderr=True).print(words, style="dim")
+    print(best["spec"])
+
+
+@group.command("table")
+def as_table(key: Key = LATEST, front: Count = SHOWN, store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Print the front as the paper's tables do: widths, and heads and inner width layer by layer."""
+    with _opened(key, store) as (record, known):
+        found = _looked_up(record, known, front)
+    rows = sorted(found.rows, key=lambda row: int(row["decoder_params"]))
+    entries: list[dict[str, Any]] = []
+    for number, (row, shape) in enumerate(zip(rows, shapes([row["spec"] for row in rows]), strict=True), 1):
+        costs = {"decoder_params": row["decoder_params"]}
+        costs |= {"latency_ms": _value(row, "latency"), "memory_mb": _value(row, "memory")}
+        entries.append({"model": f"M{number}", **shape, **costs, "measured": row["measurement"] is not None})
+    if as_json:
+        print_json({"key": record.key, "models": entries})
+        return
+    shown = [name for name in entries[0] if name != "measured"]
+    right = ("n_layer", "d_model", "decoder_params", "latency_ms", "memory_mb")
+    made = table(**{name.replace("_", "-"): "right" if name in right else "left" for name in shown})
+    for entry in entries:
+        made.add_row(*(_cell(name, entry[name], entry["measured"]) for name in shown))
+    console().print(made)
+
+
+@contextmanager
+def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]]:
+    """The record of a search, and what has been measured in its setting."""
+    from plait.measure.setting import Setting
+    from plait.records import open_store
+    from plait.search.measurements import Measurements
+
+    with open_store(store) as opened:
+        newest = opened.find("search", limit=1) if key == LATEST else [opened.get(opened.full_key(key))]
+        record = newest[0] if newest else None
+        if record is None:
+            raise UserError(f"there is no search in {opened.name}; make one with `plait search`.")
+        if record.kind != "search" or "setting" not in record.result:
+            raise UserError(f"{record.key[:10]} is no front of `plait search` but a record of kind '{record.kind}'.")
+        yield record, Measurements(opened, Setting(**record.result["setting"]))
+
+
+def _looked_up(record: Record, known: Measurements, count: int) -> Confirmed:
+    """As `plait search` chose and measured, from what is stored."""
+    from plait.search.confirm import confirm
+    from plait.search.front import Front
+    from plait.search.limits import Limits
+
+    limits = Limits(**record.result["limits"])
+    return confirm(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
+
+
+def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]:
+    """What to compare, and whether more of it is better."""
+    objectives = {each["objective"]: bool(each["maximise"]) for each in record.result["objectives"]}
+    if not by:
+        return next(iter(objectives.items()))
+    numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
+    known = [*numbers, *(name for name in UNITS if _value(row, name) is not None)]
+    if by not in known:
+        from plait.errors import did_you_mean
+
+        raise UserError(f"--by {by}: the front has no such column.{did_you_mean(by, known)} It has {', '.join(known)}.")
+    return by, objectives.get(by, by.endswith("decoder_params"))
+
+
+def _value(row: dict[str, Any], name: str) -> Any:
+    """A column; of latency and memory what was measured, else what was predicted."""
+    if name not in UNITS:
+        return row[name]
+    entry = row["latency_ms" if name == "latency" else "memory_mb"]
+    return entry["predicted"] if entry["measured"] is None else entry["measured"]
+
+
+def _should_hold(row: dict[str, Any], limits: Limits) -> bool:
+    if row["measurement"] or row["exceeded"]:
+        return False
+    highest = {"latency": row["latency_ms"]["interval"], "memory": row["memory_mb"]["interval"]}
+    scales = {"latency": 1e-3, "memory": 1e6}
+    asked = {name: scales[name] * highest[name][1] for name in limits.on_device if highest[name]}
+    return len(asked) == len(limits.on_device) and not limits.exceeded(asked)
+
+
+def _nothing_holds(rows: list[dict[str, Any]], limits: Limits) -> str:
+    least = {name: min((v for row in rows if (v := _value(row, name)) is not None), default=None) for name in UNITS}
+    asked = ", ".join(rule.replace("_high", "") for rule in limits.rules())
+    there = f"the least on it are {_said(least['latency'])} ms and {_said(least['memory'])} MB"
+    return f"no model of this front holds {asked}; {there}. Search again under these limits."
+
+
+def _cell(name: str, value: Any, measured: bool) -> str:
+    """`~` marks what is only predicted."""
+    if name == "decoder_params":
+        return f"{value / 1e6:.1f}M"
+    if isinstance(value, str | int | list):
+        return cell(value)
+    return _said(value) if measured or value is None else f"~{_said(value)}"
+
+
+def _said(value: float | None) -> str:
+    if value is None:
+        return "?"
+    return short(value) if isinstance(value, int) else digits(value)

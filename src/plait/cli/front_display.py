@@ -1,0 +1,115 @@
+"""A front in the terminal: one row a model, predicted beside measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plait.cli.output import console, count, short, table
+
+LONG = ("n-head", "d-inner", "layers")
+ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
+
+
+def print_front(found: dict[str, Any]) -> None:
+    """`found` is the document of `plait search --json`."""
+    out = console()
+    rows = [{**_costs(row, found), **shape} for row, shape in zip(found["front"], _shapes_of(found), strict=True)]
+    filled = [name for name in rows[0] if any(row[name] for row in rows)]
+    if all(row["active"] == row["params"] for row in rows):
+        filled.remove("active")
+    made = table(**{name: "left" if name in ("limits", *LONG) else "right" for name in filled})
+    for name, column in zip(filled, made.columns, strict=True):
+        column.no_wrap = name not in LONG
+    for row in rows:
+        made.add_row(*(row[name] for name in filled))
+    out.print(made)
+    setting, cost = found["setting"], found["cost"]
+    tokens = f"{setting['seq']} tokens" if setting["mode"] == "prefill" else f"one token after {setting['seq']}"
+    where = f"{setting['device']}, {setting['threads']} thread{'s' * (setting['threads'] > 1)}"
+    out.print(
+        f"{found['space']} by {found['method']}: {count(found['evaluated'])} candidates compared, "
+        f"{count(found['on_front'])} on the front, {len(found['front'])} shown; "
+        f"{setting['mode']} of {tokens}, batch {setting['batch']}; {where}",
+        style="dim",
+    )
+    out.print(
+        f"{found['measured']} measured; profile {cost['profile_seconds']:.0f} s, "
+        f"search {cost['search_seconds']:.1f} s, measuring {cost['measure_seconds']:.0f} s",
+        style="dim",
+    )
+    if found["over_limit"]:
+        each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found["over_limit"]]
+        out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")
+    out.print(f"key {found['key'][:10]}; one to train: plait front pick {found['key'][:10]}", style="dim")
+
+
+def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:
+    """A model's columns as text; what is empty in all of them is not shown."""
+    active = row["active_params"] - row["total_params"] + row["decoder_params"]
+    cells = {"params": short(row["decoder_params"]), "active": short(active)}
+    for name in (objective.partition(":")[2] for objective in found["objectives"]):
+        if name in row and name not in ("decoder_params", "active_decoder_params"):
+            cells[name.replace("_", "-")] = short(row[name])
+    for column, unit in (("latency_ms", "ms"), ("memory_mb", "MB")):
+        cells[unit], cells[f"predicted_{unit}"] = _both(row[column])
+    state = {"state": short(row["state"])} if "state" in found["limits"] else {}
+    return {**cells, **state, "limits": verdict(row)}
+
+
+def _shapes_of(found: dict[str, Any]) -> list[dict[str, str]]:
+    return [
+        {name.replace("_", "-"): cell(value) for name, value in shape.items() if name != "n_layer"}
+        for shape in shapes([row["spec"] for row in found["front"]])
+    ]
+
+
+def shapes(specs: list[str]) -> list[dict[str, Any]]:
+    """Models in the terms of LiteTransformerSearch's tables; where one has other layers, all by their layers' text."""
+    from plait.arch import architecture
+
+    models = [architecture(spec) for spec in specs]
+    lists = [_heads_and_inner(model.layers) for model in models]
+    found = []
+    for spec, model, both in zip(specs, models, lists, strict=True):
+        if None in lists or both is None:
+            layers = spec.partition("|")[2].strip()
+            found.append({"n_layer": len(model.layers), "d_model": model.header.d, "layers": layers})
+        else:
+            heads, inner = both
+            found.append({"n_layer": len(heads), "d_model": model.header.d, "n_head": heads, "d_inner": inner})
+    return found
+
+
+def cell(value: Any) -> str:
+    """Brackets are markup to the terminal's tables."""
+    text = ("[" + ", ".join(map(str, value)) + "]") if isinstance(value, list) else str(value)
+    return text.replace("[", r"\[")
+
+
+def verdict(row: dict[str, Any]) -> str:
+    if row["within"] is None:
+        return "not measured"
+    if not row["within"]:
+        return "[bold red]above[/]: " + cell("; ".join(row["exceeded"]))
+    return "[yellow]within, noisy[/]" if row["latency_ms"].get("noisy") else "within"
+
+
+def _both(entry: dict[str, Any]) -> tuple[str, str]:
+    """The measured value, and the predicted one with the reach of its interval."""
+    measured = "" if entry["measured"] is None else digits(entry["measured"])
+    if entry["predicted"] is None:
+        return measured, ""
+    return measured, f"{digits(entry['predicted'])} ± {digits(entry['interval'][1] - entry['predicted'])}"
+
+
+def _heads_and_inner(layers: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:
+    """Of attention and feed-forward in turn; None for any other architecture."""
+    pairs = list(zip(layers[::2], layers[1::2], strict=False))
+    if len(layers) % 2 or any(a.name not in ATTENTION or f.name != FEED_FORWARD for a, f in pairs):
+        return None
+    return [a.heads for a, _ in pairs], [f.inner for _, f in pairs]
+
+
+def digits(value: float) -> str:
+    """Three of them, or all before the point: 0.312, 12.3, 1234."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

@@ -1,0 +1,154 @@
+"""`plait search`: the architectures that no other beats, under limits that hold on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from plait.cli.output import console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from plait.measure.profile import Profile
+    from plait.measure.setting import Setting
+    from plait.records import Record, Store
+    from plait.search.confirm import Confirmed
+    from plait.search.job import Request
+
+FRONT = 16  # models returned, each measured
+
+
+def command(
+    space: Annotated[str, typer.Option(help="lts-gpt2, lts-xl, lts-opt, lts-proxy, par, hybrid, or a file.")],
+    objectives: Annotated[
+        str, typer.Option(help="By commas; min: or max: in front. \\[default: decoder_params,latency,memory]")
+    ] = "",
+    latency: Annotated[str | None, typer.Option(help="At most, such as 40ms.")] = None,
+    memory: Annotated[str | None, typer.Option(help="At most, such as 300MB: weights, state, activations.")] = None,
+    state: Annotated[str | None, typer.Option(help="At most, of one sequence, such as 2MB.")] = None,
+    rule: Annotated[list[str] | None, typer.Option(help="Further rules, such as 'count(attn) >= 1'.")] = None,
+    seq: Annotated[int | None, typer.Option(min=1, help="Tokens. \\[default: the space's]")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
+    mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
+    method: Annotated[str, typer.Option(help="lts, nsga2, nsga3 or random.")] = "lts",
+    iterations: Annotated[int | None, typer.Option(min=1, help="\\[default: the method's, 30 for lts]")] = None,
+    population: Annotated[int | None, typer.Option(min=2, help="\\[default: the method's, 100 for lts]")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
+    profile: Annotated[
+        Path | None, typer.Option(help="From `plait profile`. \\[default: this machine's, kept with the runs]")
+    ] = None,
+    anywhere: Annotated[
+        bool, typer.Option("--anywhere", help="Take a profile of another machine; nothing is measured.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="\\[default: the profile's, else cpu]")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="\\[default: the profile's, else 1]")] = None,
+    front: Annotated[int, typer.Option(min=0, help="How many models to return and measure; 0: all.")] = FRONT,
+    no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Predict only; measure nothing.")] = False,
+    runs: Annotated[Path, typer.Option(help="Where profile and unfinished searches are kept.")] = Path("runs"),
+    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Search a space for the best architectures under limits, and measure those it returns."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from plait.cli.front_display import print_front
+    from plait.cli.output import print_json
+    from plait.records import open_store
+    from plait.search.confirm import document
+    from plait.search.job import Interrupted, Request
+    from plait.search.limits import Limits
+    from plait.search.spaces.table import load_space
+
+    chosen = load_space(space)
+    common = {"mode": mode, "seq": seq or chosen.seq, "batch": batch}
+    read, setting = _given_profile(profile, anywhere, common, device, threads)
+    limits = Limits.read(latency, memory, state)
+    names = [name.strip() for name in objectives.split(",") if name.strip()]
+    request = Request(chosen, setting, names, limits, rule or [], method, iterations, population, seed)
+    columns = (TextColumn("{task.description:<32}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with open_store(store) as opened:
+        try:
+            with Progress(*columns, console=console(stderr=True), transient=True, disable=as_json) as bar:
+                record = _searched(request, read, opened, runs, bar)
+                confirmed = _confirmed(record, request, front, opened, bar, measure=not (no_confirm or anywhere))
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            where = f": {stopped}" if str(stopped) else ""
+            console(stderr=True).print(f"interrupted{where}. All is saved; the same command goes on from there.")
+            raise typer.Exit(130) from None
+    found = document(record, confirmed)
+    print_json(found) if as_json else print_front(found)
+
+
+def _given_profile(
+    path: Path | None, anywhere: bool, common: dict[str, Any], device: str | None, threads: int | None
+) -> tuple[Profile | None, Setting]:
+    from plait.errors import UserError
+    from plait.measure.profile import Profile
+    from plait.measure.setting import Setting
+
+    asked: dict[str, Any] = {
+        name: value for name, value in (("device", device), ("threads", threads)) if value is not None
+    }
+    if path is None:
+        if anywhere:
+            raise UserError("--anywhere is about a profile of another machine; name it with --profile.")
+        return None, Setting(**common, **asked)
+    read = Profile.load(path, anywhere=anywhere)
+    for name, value in asked.items():
+        if read.common[name] != value:
+            raise UserError(f"--{name} {value} given, but {path} is a profile of {name} {read.common[name]}.")
+    return read, Setting(**common, **read.common)
+
+
+def _searched(request: Request, profile: Profile | None, store: Store, runs: Path, bar: Progress) -> Record:
+    from plait.measure.predictor import Predictor
+    from plait.search.device import DevicePredictor
+    from plait.search.job import search_front
+    from plait.search.local_profile import local_profile
+
+    predictor = None
+    if request.asks_device:
+        if profile is None:
+            task = bar.add_task("profiling this machine, once", total=1.0)
+            profile = local_profile(
+                request.space,
+                request.setting,
+                runs,
+                heard=lambda point, over: bar.update(task, completed=over),
+            )
+            bar.remove_task(task)
+        predictor = DevicePredictor(Predictor(profile, request.setting))
+    task = bar.add_task(f"searching {request.space.name}", total=None)
+    record = search_front(
+        request,
+        predictor,
+        store,
+        runs,
+        lambda search: bar.update(task, completed=search.iteration, total=search.iterations),
+    )
+    bar.remove_task(task)
+    return record
+
+
+def _confirmed(
+    record: Record, request: Request, count: int, store: Store, bar: Progress, *, measure: bool
+) -> Confirmed:
+    from plait.search.confirm import confirm
+    from plait.search.front import Front
+    from plait.search.measurements import Measurements
+
+    front = Front.from_dict(record.result)
+    if not (measure and request.asks_device):
+        return confirm(front, request.limits, count, lambda spec, again: None)
+    task = bar.add_task("measuring the front", total=None)
+    with Measurements(store, request.setting) as known:
+        return confirm(
+            front,
+            request.limits,
+            count,
+            lambda spec, again: known.measure(spec, again=again),
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )

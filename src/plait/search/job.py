@@ -1,0 +1,195 @@
+"""One search from what a user asks to the record of its front: found again, gone on with, or run.
+
+predictor = DevicePredictor(Predictor(local_profile(request.space, request.setting, runs), request.setting))
+record = search_front(request, predictor, store, runs)
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plait.errors import UserError, did_you_mean
+from plait.measure.setting import Setting
+from plait.records import Record, Store, about
+from plait.search.device import DevicePredictor
+from plait.search.limits import Limits
+from plait.search.lts import LtsSearch
+from plait.search.nsga import Nsga2, Nsga3
+from plait.search.objectives.exact import Exact
+from plait.search.objectives.objective import Objective
+from plait.search.objectives.predicted import Predicted
+from plait.search.objectives.table import exact, load
+from plait.search.random_search import RandomSearch
+from plait.search.search import Search
+from plait.search.space import Space
+
+NO_LIMITS = Limits()
+ON_DEVICE = ("latency", "memory")
+CAPABILITY = "capability"
+METHODS = ("lts", "nsga2", "nsga3", "random")
+LTS_SHARES = {"parents": 5, "mutants": 2.5, "crossovers": 2.5}  # of a population, one in so many: 100 → 20, 40, 40
+SAMPLES = (25, 100)  # random: rounds and candidates in each; as many as lts evaluates
+
+
+@dataclass(frozen=True)
+class Request:
+    """`objectives` empty: the usual ones. `iterations`, `population`: None for what the method has published."""
+
+    space: Space
+    setting: Setting
+    objectives: Sequence[str] = ()
+    limits: Limits = NO_LIMITS
+    rules: Sequence[str] = ()
+    method: str = "lts"
+    iterations: int | None = None
+    population: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            near = did_you_mean(self.method, METHODS)
+            raise UserError(f"method '{self.method}' given.{near} Allowed: {', '.join(METHODS)}.")
+        header, tokens = self.space.headers.base, self.setting.new_tokens + self.setting.held_tokens
+        if header.pos == "learned" and tokens > header.max_len:
+            name = self.space.name
+            raise UserError(f"{tokens} tokens asked for, but models of {name} have {header.max_len} positions.")
+        self.names()  # now, not after minutes of profiling
+
+    def names(self) -> list[str]:
+        """The objectives by name; a quantity that is limited is one of them."""
+        given = []
+        for text in list(self.objectives) or usual_objectives(self.space):
+            direction, _, name = text.rpartition(":")
+            kind = load(name)
+            if issubclass(kind, Exact):
+                given.append(text)
+                continue
+            if not issubclass(kind, Predicted) and name != CAPABILITY:
+                raise UserError(
+                    f"{name} takes seconds a candidate; this search takes what is exact or predicted. "
+                    "Score the front with it afterwards."
+                )
+            usual = "max" if kind.maximise else "min"
+            if direction not in ("", usual):
+                raise UserError(f"objective '{text}' given; of {name} there is only {usual}:{name}.")
+            given.append(name)
+        return [*given, *(name for name in self.limits.on_device if name not in given)]
+
+    @property
+    def asks_device(self) -> bool:
+        """Whether anything about the device is to be predicted, so that a profile is needed."""
+        return any(name in ON_DEVICE for name in self.names())
+
+    def search(self, predictor: DevicePredictor | None, store: Store | None = None) -> Search:
+        """What runs. The store is asked for the probe's records where capability is an objective."""
+        objectives = [_objective(name, predictor, store) for name in self.names()]
+        common: dict[str, Any] = {
+            "seed": self.seed,
+            "rules": [*self.rules, *self.limits.rules()],
+            "seq": self.setting.seq,
+        }
+        numbers = {"iterations": self.iterations, "population": self.population}
+        given = {name: number for name, number in numbers.items() if number is not None}
+        if self.method == "random":
+            rounds, each = self.iterations or SAMPLES[0], self.population or SAMPLES[1]
+            return RandomSearch(self.space, objectives, samples=rounds * each, **common)
+        if self.method == "lts":
+            population = given.pop("population", None)
+            if population is not None:
+                given |= {"start": population, **{k: max(1, int(population / n)) for k, n in LTS_SHARES.items()}}
+            return LtsSearch(self.space, objectives, **given, **common)
+        kind = Nsga2 if self.method == "nsga2" else Nsga3
+        return kind(self.space, objectives, **given, **common)
+
+
+class Interrupted(Exception):
+    """A search was asked to stop; `search` is saved."""
+
+    def __init__(self, search: Search) -> None:
+        super().__init__(f"{search.method} stopped after {search.iteration} of {search.iterations} iterations")
+        self.search = search
+
+
+def usual_objectives(space: Space) -> list[str]:
+    """More parameters at work in the layers, less time, less memory. Idle experts would be parameters for nothing."""
+    d = space.widths[0]
+    layers = [option.cost(d, 1) for slot in space.slots for option in slot.options if option is not None]
+    experts = any(int(cost.active_params) < int(cost.total_params) for cost in layers)
+    return ["active_decoder_params" if experts else "decoder_params", *ON_DEVICE]
+
+
+def search_front(
+    request: Request,
+    predictor: DevicePredictor | None,
+    store: Store,
+    folder: Path,
+    on_step: Callable[[Search], object] | None = None,
+) -> Record:
+    """The record of the front. Stopped by Ctrl-C it raises `Interrupted`; the same call goes on from there."""
+    search = request.search(predictor, store)
+    stored = store.get(search.key)
+    if stored is not None:
+        return stored
+    path, started = folder / f"search-{search.key[:16]}.npz", time.time()
+    with _stop_asked() as asked:
+
+        def between_steps(search: Search) -> None:
+            if on_step is not None:
+                on_step(search)
+            if asked.is_set():
+                search.save(path)
+                raise Interrupted(search)
+
+        front = search.run(path=path, on_step=between_steps)
+    profile = predictor.predictor.profile if predictor is not None else None
+    result = {
+        **front.as_dict(),
+        "limits": request.limits.as_dict(),
+        "setting": request.setting.as_dict(),
+        "profile": profile.describe() if profile is not None else None,
+        "cost": {
+            "search_seconds": round(search.seconds, 3),
+            "profile_seconds": round(profile.seconds, 3) if profile is not None else 0.0,
+        },
+    }
+    record = Record.of("search", search.config(), result, about(started, search.seconds))
+    store.put(record)
+    path.unlink(missing_ok=True)
+    return record
+
+
+def _objective(name: str, predictor: DevicePredictor | None, store: Store | None) -> Objective:
+    if name == CAPABILITY:
+        from plait.search.objectives.capability import Capability
+
+        return Capability.from_store(store) if store is not None else Capability()
+    kind = load(name.rpartition(":")[2])
+    return kind(predictor) if issubclass(kind, Predicted) else exact([name])[0]
+
+
+@contextmanager
+def _stop_asked() -> Iterator[threading.Event]:
+    """Set by Ctrl-C and by SIGTERM, to be looked at between iterations. A second one stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def stop(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,65 @@
+"""What a model may take on the device at most, as given on a command line: `40ms`, `300MB`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from plait.errors import UserError
+from plait.search.rules import UNITS
+
+SECONDS = ("us", "ms", "s")
+BYTES = ("B", "KB", "MB", "GB", "KiB", "MiB", "GiB")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds and bytes; `state` is of one sequence and exact, the others are predicted first and measured then."""
+
+    latency: float | None = None
+    memory: float | None = None
+    state: float | None = None
+
+    @classmethod
+    def read(cls, latency: str | None = None, memory: str | None = None, state: str | None = None) -> Limits:
+        return cls(
+            _quantity("latency", latency, SECONDS), _quantity("memory", memory, BYTES), _quantity("state", state, BYTES)
+        )
+
+    @property
+    def on_device(self) -> dict[str, float]:
+        """Those that only a measurement can confirm."""
+        both = {"latency": self.latency, "memory": self.memory}
+        return {name: limit for name, limit in both.items() if limit is not None}
+
+    def rules(self) -> list[str]:
+        """For a search: a prediction must hold at the upper end of its interval."""
+        found = [f"{name}_high <= {_text(name, limit)}" for name, limit in self.on_device.items()]
+        return found if self.state is None else [*found, f"state <= {_text('state', self.state)}"]
+
+    def exceeded(self, values: Mapping[str, float]) -> list[str]:
+        """In words, each limit that these values (in seconds and bytes) go beyond."""
+        return [
+            f"{name} {_text(name, values[name], 5)}, not {_text(name, limit)}"
+            for name, limit in self.as_dict().items()
+            if name in values and values[name] > limit
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: limit for name, limit in vars(self).items() if limit is not None}
+
+
+def _quantity(name: str, text: str | None, units: tuple[str, ...]) -> float | None:
+    if text is None:
+        return None
+    read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
+    if read is None or read[2] not in units or not float(read[1]):
+        example = "40ms" if units is SECONDS else "300MB"
+        raise UserError(f"{name} '{text}' given; write a number above 0 and a unit ({', '.join(units)}), as {example}.")
+    return float(read[1]) * UNITS[read[2]]
+
+
+def _text(name: str, value: float, digits: int = 6) -> str:
+    return f"{1e3 * value:.{digits}g}ms" if name == "latency" else f"{value / 1e6:.{digits}g}MB"

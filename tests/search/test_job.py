@@ -1,0 +1,118 @@
+"""From a request to a stored front."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from made_up import profile_of
+
+from plait.errors import UserError
+from plait.measure.predictor import Predictor
+from plait.measure.setting import Setting
+from plait.records import open_store
+from plait.search.device import DevicePredictor
+from plait.search.front import Front
+from plait.search.job import METHODS, Interrupted, Request, search_front, usual_objectives
+from plait.search.limits import Limits
+from plait.search.search import Search
+from plait.search.space import Space
+from plait.search.spaces.table import load_space, names
+
+SETTING = Setting(seq=32)
+LIMITS = Limits.read("2ms", "3MB")
+
+
+@pytest.fixture(scope="module")
+def device(small: Space) -> DevicePredictor:
+    return DevicePredictor(Predictor(profile_of(small, SETTING), SETTING))
+
+
+def test_experts_do_not_count_while_they_idle() -> None:
+    for name in names():
+        space = load_space(name)
+        experts = "moe" in str(space.declared.slots)
+        assert experts == (name == "hybrid")
+        assert usual_objectives(space)[0] == ("active_decoder_params" if experts else "decoder_params")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_holds_the_limits(method: str, small: Space, device: DevicePredictor, tmp_path: Path) -> None:
+    request = Request(small, SETTING, limits=LIMITS, rules=["layers <= 2"], method=method, iterations=3, population=20)
+    with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
+        record = search_front(request, device, store, tmp_path)
+        assert search_front(request, device, store, tmp_path) == record  # found, not searched again
+        other = Request(small, SETTING, limits=LIMITS, method=method, iterations=3, population=20, seed=1)
+        assert search_front(other, device, store, tmp_path).key != record.key
+    front = Front.from_dict(record.result)
+    assert record.result["evaluated"] >= {"random": 60, "lts": 20 + 3 * 8}.get(method, 40)
+    assert [each["objective"] for each in front.objectives] == ["decoder_params", "latency", "memory"]
+    assert max(front.column("latency_high")) <= 2e-3
+    assert max(front.column("memory_high")) <= 3e6
+    assert record.result["limits"] == {"latency": 2e-3, "memory": 3e6}
+    assert record.result["cost"]["profile_seconds"] == 60.0
+    assert not list(tmp_path.glob("search-*"))  # a finished search needs no checkpoint
+
+
+def test_published_sizes(small: Space, device: DevicePredictor) -> None:
+    search = Request(small, SETTING).search(device)
+    assert search.settings() == {"start": 100, "parents": 20, "mutants": 40, "crossovers": 40, "mutation": 0.3}
+    doubled = Request(small, SETTING, population=200).search(device).settings()
+    assert [doubled[name] for name in ("start", "parents", "mutants", "crossovers")] == [200, 40, 80, 80]
+    assert Request(small, SETTING, method="random").search(device).settings()["samples"] == 2500
+
+
+def test_a_limit_makes_its_quantity_an_objective(small: Space) -> None:
+    request = Request(small, SETTING, ["max:flops", "min:latency"], Limits(memory=1e6))
+    assert request.names() == ["max:flops", "latency", "memory"]
+    exact_only = Request(small, SETTING, ["decoder_params", "flops"], Limits(state=1e5))
+    assert not exact_only.asks_device
+    front = exact_only.search(None).run()
+    assert max(front.column("state")) <= 1e5
+
+
+def test_capability_is_learnt_from_the_store(small: Space, tmp_path: Path) -> None:
+    request = Request(small, SETTING, ["max:capability", "flops"])
+    assert request.names() == ["capability", "flops"]
+    with open_store(f"sqlite:///{tmp_path}/runs.db") as store, pytest.raises(UserError, match="plait probe"):
+        search_front(request, None, store, tmp_path)
+
+
+def test_interrupted_it_goes_on_to_the_same_front(small: Space, device: DevicePredictor, tmp_path: Path) -> None:
+    request = Request(small, SETTING, iterations=6, population=20)
+    whole = request.search(device).run()
+
+    def interrupt(search: Search) -> None:
+        if search.iteration == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
+        with pytest.raises(Interrupted, match="stopped after 3 of 7 iterations"):
+            search_front(request, device, store, tmp_path, interrupt)
+        assert len(list(tmp_path.glob("search-*.npz"))) == 1
+        steps: list[int] = []
+        record = search_front(request, device, store, tmp_path, lambda search: steps.append(search.iteration))
+    assert steps == [4, 5, 6, 7]
+    assert record.result["front"] == whole.as_dict()["front"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"method": "nsga"}, "method 'nsga' given. Did you mean 'nsga[23]'"),
+        ({"objectives": ["latensy"]}, "unknown objective 'latensy'. Did you mean 'latency'"),
+        ({"objectives": ["snip"]}, "snip takes seconds a candidate"),
+        ({"objectives": ["max:latency"]}, "of latency there is only min:latency"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_profiled(given: dict[str, object], message: str, small: Space) -> None:
+    with pytest.raises(UserError, match=message):
+        Request(small, SETTING, **given)  # type: ignore[arg-type]
+
+
+def test_more_tokens_than_positions() -> None:
+    with pytest.raises(UserError, match="2000 tokens asked for, but models of lts-gpt2 have 1024 positions"):
+        Request(load_space("lts-gpt2"), Setting(seq=2000))
