@@ -1,24 +1,33 @@
-# Everything a fresh machine needs: `make demo`, `make test`. Both set up the environment first.
+# Everything a fresh machine needs: `make demo`, `make test`. Both set up first what they need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.plait-installed
+CORE := $(VENV)/.plait-core
+DEV := $(VENV)/.plait-dev
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test processes of one thread each beat one process of two threads.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: setup demo test test-all lint bench docs clean
+.PHONY: setup core demo test test-all lint bench docs clean
 
-setup: $(STAMP)
+setup: $(DEV)
+
+core: $(CORE)
 
 # torch first and pinned: a looser request would pull CUDA packages onto machines that have no use for them.
-$(STAMP): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) -c constraints.txt -e .
 	touch $@
 
-demo: setup
-	$(BIN)/python docs/tour.py
+$(DEV): $(CORE)
+	$(PIP) -c constraints.txt -e '.[dev]'
+	touch $@
+
+# What plait is for, on this machine, with what is built in; interrupted, it goes on. The page is runs/report.html.
+demo: core
+	$(BIN)/plait design --out runs/report.html
 
 test: setup lint
 	$(PYTEST)

@@ -69,7 +69,7 @@ def source_tree() -> str:
     """Every part of the package with the first sentence of its own docstring, then what stands beside it."""
     beside = {
         "tests/": "mirrors src/plait: tests/ops/test_gla.py is about ops/gla.py",
-        "docs/": "the pages, what writes and checks them, and the tour",
+        "docs/": "the pages, and what writes and checks them",
         "benchmarks/": "measurements: `make bench`",
     }
     inside = {f"{part}/": first_sentence(PACKAGE / part / "__init__.py") for part in package_parts()}

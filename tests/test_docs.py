@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import io
 import re
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -103,23 +101,6 @@ def test_no_page_names_a_folder_of_this_machine() -> None:
     for page, path in PAGES.items():
         text = path.read_text(encoding="utf-8")
         assert not [folder for folder in (str(ROOT), "/tmp") if folder in text], page
-
-
-def test_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    tour = importlib.import_module("tour")
-    said = io.StringIO()
-    monkeypatch.setattr(tour, "out", Console(file=said, width=120))
-    monkeypatch.setattr(tour, "TRAINING", 2)
-    monkeypatch.setattr(tour, "QUIET", True)
-    with examples.scratch_folder():
-        shown = examples.captured(tour.main)  # `plait show` writes to standard output
-    assert "hash" in shown
-    for stop in tour.STOPS:
-        assert stop.__doc__ in said.getvalue()
-    assert "fail" not in said.getvalue()
-    gap = re.search(r"largest\s+difference\s+(\S+)", said.getvalue())
-    assert gap is not None
-    assert float(gap.group(1)) < 1e-4
 
 
 def fenced(language: str, body: str) -> str:

@@ -39,11 +39,15 @@ BELOW: dict[str, tuple[str, ...]] = {
     "export": ("errors", "data", "spec", "arch", "ops", "nn", "mixers", "model", "generate"),
     "evals": (
         *("errors", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate", "export"),
+        "report",
     ),
     "measure": ("errors", "spec", "arch", "records", "ops", "nn", "mixers", "model"),
     "search": (
         *("errors", "userfile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model", "measure"),
         *("data", "train", "probe"),
+    ),
+    "design": (
+        *("errors", "spec", "arch", "records", "data", "report", "model", "measure", "train", "probe", "search"),
     ),
     "verify": (
         *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
@@ -68,6 +72,7 @@ TORCH_FREE = (
     *(f"measure.{part}" for part in ("setting", "features", "regression", "profile", "predictor", "kit")),
     *(f"search.{part}" for part in ("spaces", "objectives", "lts", "nsga", "random_search")),  # all but proxies
     *(f"search.{part}" for part in ("device", "limits", "confirm", "job")),
+    *(f"design.{part}" for part in ("advice", "choice", "page")),
 )
 #: May import torch inside a function only.
 STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "search.local_profile", "search.measurements")

@@ -51,7 +51,9 @@ def _layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Point:
 def _outside(header: Header, setting: Setting) -> Point:
     cost = model_cost(Architecture(header, ()), seq=setting.new_tokens)
     seconds = 5e-5 + 1e-11 * setting.batch * cost.flops
-    return _point("outside", header.text, header.d, header.norm, setting, seconds, 4 * setting.new_tokens * header.vocab)
+    return _point(
+        "outside", header.text, header.d, header.norm, setting, seconds, 4 * setting.new_tokens * header.vocab
+    )
 
 
 def _model(arch: Architecture, setting: Setting) -> Point:
@@ -68,5 +70,6 @@ def _point(
     what: str, spec: str, d: int, norm: str, setting: Setting, seconds: float, activations: int, memory: int = 0
 ) -> Point:
     return Point(
-        what, spec, d, norm, setting.mode, setting.seq, setting.batch, seconds, 0.01, False, int(activations), int(memory)
+        what, spec, d, norm, setting.mode, setting.seq, setting.batch, seconds, 0.01, False, int(activations),
+        int(memory),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from plait.cli import (
     analyse,
     check,
     data,
+    design,
     eval,
     export,
     finetune,
@@ -28,6 +29,7 @@ from plait.cli import (
     runs,
     search,
     show,
+    study,
     task,
     train,
     verify,
@@ -54,6 +56,7 @@ app.command("verify")(verify.command)
 app.command("probe")(probe.command)
 app.command("measure")(measure.command)
 app.command("predict")(predict.command)
+app.command("design")(design.command)
 app.command("search")(search.command)
 app.command("train")(train.command)
 app.command("eval")(eval.command)
@@ -68,6 +71,7 @@ app.add_typer(data.group, name="data")
 app.add_typer(analyse.group, name="analyse")
 app.add_typer(profile.group, name="profile")
 app.add_typer(front.group, name="front")
+app.add_typer(study.group, name="study")
 
 
 def _version(asked: bool) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.evals.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, Scale, label, shade, shades
+from plait.report.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, Scale, label, shade, shades
 
 MOST_DOTS = 40  # a curve of more points is drawn without marking each
 

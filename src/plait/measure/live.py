@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LiveTensors(TorchDispatchMode):
     """While active: `peak` of what is alive at once, `made` for the sum of all that was ever allocated."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.live = self.peak = self.made = 0
         self._alive: set[int] = set()
 

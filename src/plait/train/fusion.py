@@ -1,10 +1,10 @@
 """Several models of one width trained at once with shared weights, at about the cost of the largest.
 
 LiteTransformerSearch, App. B (Javaheripi et al. 2022, arXiv:2203.02094): models of 3 and of 5 layers are fused into one
-supernet of 5 layers. Model i uses the first n_i layers and leaves through a final norm of its own; embeddings and output
-are shared. Where two models differ in a layer's heads or inner width, the narrower one uses a slice of the wider one's
-weights. Work is shared as far as models agree: from the first layer in which they differ each runs on by itself, on
-weights that stay shared.
+supernet of 5 layers. Model i uses the first n_i layers and leaves through a final norm of its own; embeddings and the
+output are shared. Where two models differ in a layer's heads or inner width, the narrower one uses a slice of the wider
+one's weights. Work is shared as far as models agree: from the first layer in which they differ each runs on by itself,
+on weights that stay shared.
 
     fused = fuse(["d=64 | (attn mlp)x3", "d=64 | (attn mlp)x5"])
     fused.loss(tokens_BT, targets_BT).sum().backward()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def _optimizer_gap(name: str) -> float:
     stream = np.random.default_rng(0)
     p, grads = stream.normal(size=(4, 3)), stream.normal(size=(7, 4, 3))
     parameter = torch.nn.Parameter(torch.tensor(p))
-    options = {"lr": 0.02, "betas": (0.9, 0.99), "eps": 1e-6}
+    options: dict[str, Any] = {"lr": 0.02, "betas": (0.9, 0.99), "eps": 1e-6}
     decay = 0.01 if name == "lamb" else 0.0
     optimizer = Lamb([parameter], weight_decay=decay, **options) if decay else torch.optim.Adam([parameter], **options)
     mean, square = np.zeros_like(p), np.zeros_like(p)

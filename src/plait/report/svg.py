@@ -20,13 +20,21 @@ INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 #: From nothing to everything: one hue, darker as the value grows.
 RAMP = ((247, 251, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107))
+#: Corners of marks, in units of a circle's radius, of about its area: told apart without colours, too.
+SHAPES: dict[str, Sequence[tuple[float, float]]] = {
+    "square": ((-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)),
+    "triangle": ((0, -1.25), (1.15, 0.8), (-1.15, 0.8)),
+    "diamond": ((0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)),
+    "wedge": ((0, 1.25), (1.15, -0.8), (-1.15, -0.8)),
+}
 CHARACTER = 6.6  # width of a character of 12-pixel text, on average
 
 
 class Drawing:
-    """Shapes in the order in which they are drawn. Coordinates are pixels from the top left."""
+    """Shapes in the order in which they are drawn. Coordinates are pixels from the top left. Colours are whatever CSS
+    takes: a page that knows light and dark gives variables, and no `background`."""
 
-    def __init__(self, width: float, height: float, title: str) -> None:
+    def __init__(self, width: float, height: float, title: str, background: str = "#ffffff") -> None:
         self.width, self.height = width, height
         self._root = ElementTree.Element(
             "svg",
@@ -40,7 +48,8 @@ class Drawing:
             },
         )
         ElementTree.SubElement(self._root, "title").text = title
-        self.rect(0, 0, width, height, "#ffffff")
+        if background:
+            self.rect(0, 0, width, height, background)
 
     def text(
         self, x: float, y: float, words: str, *, size: float = 12, anchor: str = "start", colour: str = INK,
@@ -53,8 +62,10 @@ class Drawing:
             attributes["transform"] = f"rotate(-90 {_text(x)} {_text(y)})"
         self._add("text", attributes).text = words
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, colour: str = INK, *, dashed: bool = False) -> None:
-        attributes = {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "stroke": colour, "stroke-width": 1}
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, colour: str = INK, *, dashed: bool = False, width: float = 1
+    ) -> None:
+        attributes = {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "stroke": colour, "stroke-width": width}
         self._add("line", attributes | ({"stroke-dasharray": "5 4"} if dashed else {}))
 
     def path(self, points: Sequence[tuple[float, float]], colour: str) -> None:
@@ -64,6 +75,19 @@ class Drawing:
 
     def dot(self, x: float, y: float, colour: str) -> None:
         self._add("circle", {"cx": x, "cy": y, "r": 3, "fill": colour, "stroke": "#ffffff", "stroke-width": 1})
+
+    def mark(
+        self, shape: str, x: float, y: float, radius: float, fill: str, *, stroke: str = "none", hint: str = ""
+    ) -> None:
+        """A circle, or one of `SHAPES`; with a hint it can be pointed at and reached from the keyboard."""
+        place: dict[str, object] = {"cx": x, "cy": y, "r": radius}
+        if shape != "circle":
+            corners = " ".join(f"{x + radius * dx:.2f},{y + radius * dy:.2f}" for dx, dy in SHAPES[shape])
+            place = {"points": corners}
+        made = self._add("circle" if shape == "circle" else "polygon", place | {"fill": fill, "stroke": stroke})
+        if hint:
+            made.attrib |= {"class": "hover", "tabindex": "0", "stroke-width": "1.5"}
+            ElementTree.SubElement(made, "title").text = hint
 
     def rect(
         self, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "none", hint: str = ""
@@ -76,6 +100,12 @@ class Drawing:
         data = base64.b64encode(png(pixels_RC3)).decode("ascii")
         place = {"x": x, "y": y, "width": width, "height": height, "preserveAspectRatio": "none"}
         self._add("image", {**place, "style": "image-rendering: pixelated", "href": f"data:image/png;base64,{data}"})
+
+    def inline(self, css_class: str, *, hidden: bool = False) -> ElementTree.Element:
+        """The drawing as part of a page, as wide as its place there; `hidden` from those who listen to the page."""
+        kept = {name: self._root.attrib[name] for name in ("viewBox", "role")}
+        self._root.attrib = {**kept, "class": css_class, **({"aria-hidden": "true"} if hidden else {})}
+        return self._root
 
     def __str__(self) -> str:
         return ElementTree.tostring(self._root, encoding="unicode") + "\n"

@@ -1,0 +1,102 @@
+"""`plait design`: the main job in one command, from limits to a trained pick, a paragraph of advice and a page."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from plait.cli.output import console, print_json, short, table
+
+if TYPE_CHECKING:
+    from plait.design.brief import Brief
+
+
+def command(
+    latency: Annotated[str, typer.Option(help="At most, for all tokens at once, such as 20ms.")] = "20ms",
+    memory: Annotated[str, typer.Option(help="At most: weights, state and activations, such as 100MB.")] = "100MB",
+    space: Annotated[str, typer.Option(help="What may be chosen: a space by name, or a file.")] = "small-hybrid",
+    data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
+    seq: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 256,
+    budget: Annotated[str, typer.Option("--time", help="How long all of it may take: 90s, 5m, 1h.")] = "5m",
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page.")] = Path("report.html"),
+    seed: Annotated[int, typer.Option(min=0, help="Of the search, of the weights and of the data's order.")] = 0,
+    runs: Annotated[Path, typer.Option(help="Where profile and runs are kept.")] = Path("runs"),
+    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Design a model for this machine: profile it, search under limits, probe the best few, train the pick, report."""
+    started = time.perf_counter()
+    from plait.cli.design_display import Display
+    from plait.cli.probe import parse_duration
+    from plait.records import open_store
+
+    seconds = parse_duration(budget)
+    with Display(quiet=as_json) as display:
+        display.update("text", None, f"opening {data}")
+        brief = _brief(space, latency, memory, data, seq, seconds, seed, runs)
+        display.update("text", 1.0, f"{data}: a vocabulary of {brief.space.headers.base.vocab}")
+        with open_store(store) as opened:
+            document = _designed(brief, opened, display, started)
+    from plait.design.page import report_page
+    from plait.report.page import write
+
+    write(out, report_page(document))
+    document = {**document, "report": str(out)}
+    print_json(document) if as_json else _print(document)
+
+
+def _brief(space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, runs: Path) -> Brief:
+    from plait.design.workflow import make_brief
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return make_brief(space, latency, memory, data, seq, seconds, seed, runs=runs, workers=cores)
+
+
+def _designed(brief: Brief, store: Any, display: Any, started: float) -> dict[str, Any]:
+    from plait.design.workflow import design
+    from plait.search.job import Interrupted as SearchStopped
+    from plait.train.fit import Interrupted as TrainingStopped
+
+    try:
+        return design(brief, store, display.update, started)
+    except (KeyboardInterrupt, SearchStopped, TrainingStopped):
+        display.stop()
+        console(stderr=True).print("interrupted; all of it is saved. The same command goes on from here.")
+        raise typer.Exit(130) from None
+
+
+def _print(document: dict[str, Any]) -> None:
+    out = console()
+    scores = {row["name"]: row for row in document["probe"]["architectures"]}
+    made = table(**{"": "left"}, mix="left", params="right", ms="right", MB="right", probe="right", ahead_by="right")
+    order = sorted(document["candidates"], key=lambda row: scores[row["mix"]]["mean"]["rank"])
+    for row in order:
+        found, chosen = scores[row["mix"]], row["mix"] == document["pick"]["mix"]
+        ahead, (low, high) = found["pick_ahead_by"], found["mean"]["interval"]
+        clear = {1: "", 0: " (unclear)", -1: ""}[ahead["sign"]]
+        made.add_row(
+            "→" if chosen else "",
+            row["mix"],
+            short(row[document["size"]]),
+            f"{row['latency_ms']['measured']:.3g}",
+            f"{row['memory_mb']['measured']:.3g}",
+            f"{found['mean']['accuracy']:.2f} ({low:.2f}–{high:.2f})",
+            "" if chosen else f"{ahead['value']:+.2f}{clear}",
+            style="bold" if chosen else "",
+        )
+    out.print(made)
+    out.print(
+        "measured milliseconds and megabytes; mean probe accuracy with its 95 % interval; how far the pick is ahead of "
+        "each in it",
+        style="dim",
+    )
+    out.print(f"\n{document['advice']}\n", markup=False)
+    out.print(document["pick"]["spec"], style="bold", markup=False, soft_wrap=True)
+    took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
+    out.print(f"\n{document['machine']['seconds']:.0f} s in all: {took}", style="dim")
+    out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
+    out.print(f"the page: {document['report']}", markup=False)

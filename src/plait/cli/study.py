@@ -1,0 +1,93 @@
+"""`plait study proxies`: which cheap numbers foretell how well models of a space train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from plait.cli.output import console, print_json, short, table
+
+if TYPE_CHECKING:
+    from plait.records import Store
+    from plait.search.study import Findings, Study
+
+group = typer.Typer(help="Studies that train many small models.", no_args_is_help=True)
+
+
+@group.callback()
+def studies() -> None:
+    """Studies that train many small models."""
+
+
+@group.command("proxies")
+def command(
+    space: Annotated[str, typer.Option(help="study-gpt2, study-hybrid, a space's name or file.")] = "study-gpt2",
+    models: Annotated[int, typer.Option(help="Models to draw and train.")] = 40,
+    data: Annotated[str, typer.Option(help="Corpus, folder or file; `plait data list` shows them.")] = "builtin:stdlib",
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 200,
+    proxies: Annotated[str, typer.Option(help="Only these, separated by commas; none: counts alone.")] = "",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
+    length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
+    seed: Annotated[int, typer.Option(help="Of the draw, the weights and the order of the data.")] = 0,
+    runs: Annotated[Path, typer.Option(help="Where trained models are kept.")] = Path("runs"),
+    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Train models of a space and tell how well every proxy ranks them. Interrupted, the same command goes on."""
+    from plait.data import open_corpus
+    from plait.records import open_store
+    from plait.search.proxies.table import PROXIES
+    from plait.search.study import RECIPE, Study, study_space
+    from plait.train.fit import Interrupted
+
+    named = tuple(name.strip() for name in proxies.split(",") if name.strip())
+    chosen = () if named == ("none",) else named or tuple(PROXIES)
+    recipe = RECIPE.with_values({"batch": batch, "length": length, "lr": lr})
+    study = Study(study_space(space), open_corpus(data), models, steps, chosen, recipe, seed)
+    with open_store(store) as opened:
+        try:
+            found = _run(study, opened, runs, quiet=as_json)
+        except Interrupted as stopped:
+            console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command goes on.")
+            raise typer.Exit(130) from None
+    print_json(found.as_dict()) if as_json else _print(found)
+
+
+def _run(study: Study, store: Store, runs: Path, quiet: bool) -> Findings:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.1f} of {task.total} models"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console(stderr=True),
+        disable=quiet,
+    )
+    task = bar.add_task("drawing", total=study.models)
+    with bar:
+        return study.run(store, runs, lambda done, _, what: bar.update(task, completed=done, description=f"{what:14}"))
+
+
+def _print(found: Findings) -> None:
+    from plait.search.study import TOPS, best
+
+    study, out = found.study, console()
+    low, high = found.spread
+    cost = sum(row["train_flops"] for row in found.rows)
+    out.print(
+        f"[bold]{study.space.name}[/]: {len(found.rows)} models, {study.steps} steps each on {study.corpus.name}; "
+        f"held-out loss {low:.3f} to {high:.3f} nats a token; {short(cost)}FLOP"
+    )
+    made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top}%": "right" for top in TOPS}, cost="right")
+    for one in found.rankings:
+        free = "free" if not one.cost else f"{100 * one.cost:.2g} %"
+        ratios = [f"{one.common[top]:.2f}" for top in TOPS]
+        made.add_row(one.proxy, f"{one.src:.2f}", f"{one.low:.2f} … {one.high:.2f}", *ratios, free)
+    out.print(made)
+    out.print(best(found.rankings))

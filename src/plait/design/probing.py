@@ -1,0 +1,48 @@
+"""What the few can do: their mixes, at the probe's size, on its most telling tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plait.design.brief import NEARLY, Brief, Told
+from plait.design.mixes import probe_candidate
+from plait.probe.protocol import quick
+from plait.probe.run import Machine, Outcome, Progress, run_budget
+from plait.probe.verdict import Comparison
+from plait.probe.verdict import document as scores
+from plait.records import Store
+
+
+def probe(brief: Brief, rows: Mapping[str, Mapping[str, Any]], store: Store, told: Told) -> Outcome:
+    """`rows` by the name of their mix."""
+    protocol = quick(brief.tasks)
+    few = [probe_candidate(row["spec"], protocol) for row in rows.values()]
+
+    def watch(progress: Progress) -> None:
+        share = min(NEARLY, progress.share(progress.work.cells)) if progress.work else None
+        cells = f"{len(progress.done)} of {len(progress.work.cells)} trainings" if progress.work else progress.phase
+        told("probe", share, cells)
+
+    return run_budget(few, protocol, brief.share("probe"), store, Machine(brief.device, brief.workers), watch)
+
+
+def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> dict[str, Any]:
+    """Every mix with its tasks, the best first, and its paired difference from the pick."""
+    work = outcome.work
+    by_name = {one.name: one for one in work.candidates}
+    rows = []
+    for row in scores(comparison):
+        one, from_pick = by_name[row["name"]], comparison.difference(pick, row["name"])
+        behind = {"value": from_pick.value, "interval": [from_pick.low, from_pick.high], "sign": from_pick.sign}
+        rows.append({**row, "spec": one.arch.text, "params": one.params, "note": one.note, "pick_ahead_by": behind})
+    return {
+        "protocol": work.protocol.name,
+        "tasks": work.protocol.task_names,
+        "seeds": {task: len(comparison.seeds[task]) for task in comparison.tasks},
+        "scale": work.scale,
+        "runs": work.runs,
+        "steps": work.steps,
+        "trained_now": outcome.fresh,
+        "architectures": rows,
+    }

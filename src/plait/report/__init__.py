@@ -1,0 +1,1 @@
+"""Reports: drawings and self-contained HTML pages from plain data, without torch and without a network."""

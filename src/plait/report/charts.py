@@ -1,0 +1,169 @@
+"""Charts of a page: marks over two axes, bars with intervals, curves. Plain numbers in, an element out.
+
+Colours are the page's variables (`plait.report.style`), so that one drawing serves light and dark. Every mark with a
+hint says it when it is pointed at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from plait.report.svg import SHAPES, Drawing, Scale, label
+
+INK, PALE, GRID, PAPER, LIMIT, TRACK = (f"var(--{name})" for name in ("ink", "pale", "grid", "card", "limit", "track"))
+SERIES = 8  # colours that the page has
+MARKS = ("circle", *SHAPES)
+WIDE_CHARACTER = 7.6  # of a bold name, on average
+
+
+def colour(series: int | None) -> str:
+    """Of a series; grey for what belongs to none."""
+    return "var(--none)" if series is None else f"var(--s{series % SERIES})"
+
+
+def shape(series: int | None) -> str:
+    return "circle" if series is None else MARKS[series % len(MARKS)]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One thing on a chart. `span`: how far its x may reach. Not `measured`: drawn hollow."""
+
+    x: float
+    y: float
+    series: int | None = None
+    hint: str = ""
+    measured: bool = True
+    chosen: bool = False
+    span: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of 1 with its interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    series: int | None = None
+    hint: str = ""
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    points: Sequence[tuple[float, float]]
+    series: int | None = None
+    dots: bool = False
+
+
+def scatter(
+    marks: Sequence[Mark], *, title: str, x_label: str, y_label: str, limit: float | None = None, limit_label: str = ""
+) -> Element:
+    """Marks over two axes, both from 0. What lies beyond the limit is shaded."""
+    drawing = Drawing(460, 340, title, background="")
+    left, right, top, bottom = 52.0, 446.0, 16.0, 292.0
+    reach = [mark.x for mark in marks] + [mark.span[1] for mark in marks if mark.span]
+    # A limit far beyond everything would squeeze what there is to see into a corner: then it is told, not drawn.
+    near = limit is not None and limit <= 2.5 * max(reach, default=limit)
+    x_of = Scale(0, 1.06 * max([*reach, *([limit] if near and limit else [])], default=1.0), left, right)
+    y_of = Scale(0, 1.12 * max([mark.y for mark in marks], default=1.0), bottom, top)
+    _axes(drawing, x_of, y_of, x_label, y_label)
+    if limit is not None and near:
+        drawing.rect(x_of(limit), top, right - x_of(limit), bottom - top, "var(--beyond)")
+        drawing.line(x_of(limit), top, x_of(limit), bottom, LIMIT, dashed=True)
+        drawing.text(x_of(limit) - 6, top + 10, limit_label, size=11, anchor="end", colour=LIMIT)
+    elif limit is not None:
+        drawing.text(right, top + 10, f"{limit_label}, far beyond →", size=11, anchor="end", colour=LIMIT)
+    # The chosen one last, so that nothing covers it.
+    for mark in sorted(marks, key=lambda one: (one.chosen, one.measured, one.series is not None)):
+        _draw_mark(drawing, mark, x_of(mark.x), y_of(mark.y), [x_of(end) for end in mark.span or ()])
+    return drawing.inline("chart")
+
+
+def _draw_mark(drawing: Drawing, mark: Mark, x: float, y: float, span: Sequence[float]) -> None:
+    if span:
+        drawing.line(span[0], y, span[1], y, colour(mark.series))
+    if mark.chosen:
+        drawing.mark("circle", x, y, 12, "none", stroke=INK)
+    named = mark.series is not None
+    fill = colour(mark.series) if mark.measured else PAPER
+    stroke = PAPER if mark.measured else colour(mark.series)
+    drawing.mark(shape(mark.series), x, y, 5.5 if named else 3.5, fill, stroke=stroke, hint=mark.hint)
+
+
+def bars(rows: Sequence[Bar], *, title: str) -> Element:
+    """One bar a row from 0 to 1, its interval as a whisker, its value behind it."""
+    wide = max((WIDE_CHARACTER * len(row.name) for row in rows), default=0.0)
+    left, right, row_height = min(180.0, 16 + wide), 346.0, 25.0
+    drawing = Drawing(390, 34 + row_height * len(rows), title, background="")
+    x_of = Scale(0, 1, left, right)
+    for value in (0.0, 0.5, 1.0):
+        drawing.line(x_of(value), 4, x_of(value), drawing.height - 24, GRID)
+        drawing.text(x_of(value), drawing.height - 8, label(value), size=11, anchor="middle", colour=PALE)
+    for number, row in enumerate(rows):
+        y = 6 + row_height * number
+        middle = y + row_height / 2 - 2
+        drawing.text(left - 8, middle + 4, _cut(row.name, left), anchor="end", bold=row.chosen, colour=INK)
+        drawing.rect(left, y + 3, right - left, row_height - 10, TRACK)
+        hint = row.hint or f"{row.name}: {row.value:.2f} ({row.low:.2f} to {row.high:.2f})"
+        drawing.rect(left, y + 3, max(1.0, x_of(row.value) - left), row_height - 10, colour(row.series), hint=hint)
+        drawing.line(x_of(row.low), middle, x_of(row.high), middle, INK, width=1.5)
+        for end in (row.low, row.high):
+            drawing.line(x_of(end), middle - 4, x_of(end), middle + 4, INK, width=1.5)
+        drawing.text(right + 8, middle + 4, f"{row.value:.2f}", bold=row.chosen, colour=INK)
+    return drawing.inline("chart")
+
+
+def curves(
+    lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = ""
+) -> Element:
+    """Curves over steps; `floor` is a value that none can stay below."""
+    drawing = Drawing(720, 320, title, background="")
+    left, right, top, bottom = 52.0, 706.0, 16.0, 272.0
+    found = [[(x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y)] for line in lines]
+    xs = [x for some in found for x, _ in some] or [1.0]
+    ys = [y for some in found for _, y in some] + ([floor] if floor is not None else []) or [0.0, 1.0]
+    room = 0.06 * (max(ys) - min(ys) or 1.0)
+    x_of = Scale(0, max(xs), left, right)
+    y_of = Scale(max(0.0, min(ys) - room), max(ys) + room, bottom, top)
+    _axes(drawing, x_of, y_of, x_label, y_label)
+    if floor is not None:
+        drawing.line(left, y_of(floor), right, y_of(floor), LIMIT, dashed=True, width=1.5)
+        drawing.text(right, y_of(floor) - 6, floor_label, size=11, anchor="end", colour=LIMIT)
+    for line, some in zip(lines, found, strict=True):
+        drawing.path([(x_of(x), y_of(y)) for x, y in some], colour(line.series))
+        for x, y in some if line.dots else ():
+            hint = f"{line.name}: {y:.3f}\nstep {x:.0f}"
+            drawing.mark(shape(line.series), x_of(x), y_of(y), 5, colour(line.series), stroke=PAPER, hint=hint)
+    return drawing.inline("chart")
+
+
+def swatch(series: int | None, *, hollow: bool = False) -> Element:
+    """The mark of a series, for a legend."""
+    drawing = Drawing(16, 16, "", background="")
+    fill, stroke = (PAPER, colour(series)) if hollow else (colour(series), "none")
+    drawing.mark(shape(series), 8, 8, 5 if series is not None else 3.5, fill, stroke=stroke)
+    return drawing.inline("swatch", hidden=True)
+
+
+def _axes(drawing: Drawing, x_of: Scale, y_of: Scale, x_label: str, y_label: str) -> None:
+    left, right, bottom, top = x_of.first, x_of.last, y_of.first, y_of.last
+    for value in y_of.ticks():
+        drawing.line(left, y_of(value), right, y_of(value), GRID)
+        drawing.text(left - 8, y_of(value) + 4, label(value), size=11, anchor="end", colour=PALE)
+    for value in x_of.ticks():
+        drawing.text(x_of(value), bottom + 18, label(value), size=11, anchor="middle", colour=PALE)
+    drawing.line(left, bottom, right, bottom, PALE)
+    drawing.text((left + right) / 2, bottom + 38, x_label, anchor="middle", colour=INK)
+    drawing.text(14, (top + bottom) / 2, y_label, anchor="middle", turned=True, colour=INK)
+
+
+def _cut(name: str, width: float) -> str:
+    most = int((width - 12) / WIDE_CHARACTER)
+    return name if len(name) <= most else f"{name[: most - 1]}…"

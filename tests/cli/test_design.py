@@ -1,0 +1,53 @@
+"""What `plait design` prints: the table, the advice, where things are. The job itself: tests/design."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from plait.cli import design
+from plait.cli.design_display import WORDS, Display
+from plait.design.brief import STAGES
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "design"))
+from made_document import document
+
+
+def test_the_pick_and_how_far_it_is_ahead(capsys: pytest.CaptureFixture[str]) -> None:
+    given = document(
+        accuracy={
+            "gla+attn": {"recall": 0.9, "copying": 0.7},
+            "attn×2": {"recall": 0.8, "copying": 0.78},
+            "gla×2": {"recall": 0.2, "copying": 0.6},
+        },
+        params={"attn×2": 900_000, "gla+attn": 1_000_000, "gla×2": 950_000},
+        pick="gla+attn",
+        equals=["gla+attn", "attn×2"],
+    )
+    design._print({**given, "report": "page.html"})
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines[1:4]]
+    assert rows[0][:3] == ["→", "gla+attn", "1"]
+    assert rows[1][0] == "attn×2"
+    assert lines[2].rstrip().endswith("+0.01 (unclear)")
+    assert lines[3].rstrip().endswith("+0.40")
+    text = "\n".join(lines)
+    assert "Take it." in text
+    assert given["pick"]["spec"] in text  # brackets and all
+    assert "the page: page.html" in text
+
+
+def test_every_stage_is_told_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with Display(quiet=False) as display:
+        for stage in STAGES:
+            display.update(stage, None, "starting")
+            display.update(stage, 0.5, "half [way]")
+            display.update(stage, 1.0, f"done with attn[heads=4] in {stage}")
+            display.update(stage, 1.0, "again")
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"{WORDS[stage]}: done with attn[heads=4] in {stage}" for stage in STAGES]
+    with Display(quiet=True) as display:
+        display.update("search", 1.0, "x")
+    assert not capsys.readouterr().err

@@ -1,0 +1,40 @@
+"""Time is divided alike whatever is stored; a space takes the vocabulary of the text."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.design.brief import SHARES, Brief, with_vocab
+from plait.errors import UserError
+from plait.measure.setting import Setting
+from plait.probe.protocol import QUICK
+from plait.search.limits import Limits
+from plait.search.spaces.table import load_space
+
+
+def brief(seconds: float) -> Brief:
+    return Brief(load_space("small-hybrid"), Setting(seq=32), Limits.read("20ms", "100MB"), "builtin:stdlib", seconds)
+
+
+def test_shares_leave_time_for_the_rest() -> None:
+    given = brief(300)
+    assert 150 < sum(given.share(stage) for stage in SHARES) < 255
+    assert given.few == 4
+    assert len(given.tasks) == 2
+    assert brief(60).few == 3
+    assert brief(3600).few == 7
+    assert set(brief(3600).tasks) == set(QUICK)
+
+
+def test_too_little_time() -> None:
+    with pytest.raises(UserError, match="5 s given; a design takes 20 s"):
+        brief(5)
+
+
+def test_vocabulary() -> None:
+    space = load_space("small-hybrid")
+    assert with_vocab(space, 256) is space
+    other = with_vocab(space, 99)
+    assert other.headers.base.vocab == 99
+    assert other.headers.base.tie
+    assert other.widths == space.widths

@@ -1,0 +1,40 @@
+"""The rule, on scores made up for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plait.design.choice import choose
+from plait.probe.verdict import Comparison, Score
+
+
+def compared(**accuracy: float) -> Comparison:
+    scores = [Score(name, "t", "s", 0, value, 1.0, 400) for name, value in accuracy.items()]
+    return Comparison(list(accuracy), ["t"], scores)
+
+
+def rows(**sizes: tuple[int, float]) -> dict[str, dict[str, Any]]:
+    return {name: {"params": size, "latency_ms": {"measured": ms}} for name, (size, ms) in sizes.items()}
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "sizes", "pick", "equals"),
+    [
+        # clearly better: size does not matter
+        ({"a": 0.9, "b": 0.5}, {"a": (1, 9.0), "b": (5, 1.0)}, "a", {"a"}),
+        # not to be told apart: the larger
+        ({"a": 0.81, "b": 0.80, "c": 0.2}, {"a": (1, 1.0), "b": (2, 9.0), "c": (9, 1.0)}, "b", {"a", "b"}),
+        # as good as equally large: the faster
+        ({"a": 0.81, "b": 0.80}, {"a": (1000, 9.0), "b": (985, 8.0)}, "b", {"a", "b"}),
+        ({"a": 0.81, "b": 0.80}, {"a": (1000, 9.0), "b": (975, 8.0)}, "a", {"a", "b"}),
+        ({"a": 0.81, "b": 0.80}, {"a": (2, 9.0), "b": (2, 8.0)}, "b", {"a", "b"}),
+        ({"a": 0.5}, {"a": (1, 1.0)}, "a", {"a"}),
+    ],
+)
+def test_the_rule(accuracy: dict[str, float], sizes: dict[str, Any], pick: str, equals: set[str]) -> None:
+    found = choose(rows(**sizes), compared(**accuracy), "params")
+    assert found.pick == pick
+    assert found.best == "a"
+    assert set(found.equals) == equals
