@@ -87,7 +87,7 @@ def test_too_small_a_budget_shortens_trainings_the_first_tasks_last(protocol, st
 
 def test_a_very_small_budget_shortens_the_first_task_too(protocol, store_url):
     work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + 0.7 * plan.SAFETY)
-    assert [cell.training.steps for cell in work.cells] == [14, 14, 6, 6]
+    assert [cell.training.steps for cell in work.cells] == [15, 15, 6, 6]
 
 
 def test_a_plan_is_kept_whatever_the_speed_is_later(protocol, store_url):

@@ -134,11 +134,11 @@ def _shortened(protocol: Protocol, scale: float) -> Protocol:
 
 
 def _largest(fits: Callable[[float], bool]) -> float:
-    """The largest scale up to 1 that fits, to a hundredth; `SHORTEST` where none does."""
+    """The largest scale up to 1 that fits, to a thousandth; `SHORTEST` where none does."""
     low, high = SHORTEST, 1.0
     if fits(high):
         return high
-    while high - low > 0.01:
+    while high - low > 0.001:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
