@@ -16,7 +16,7 @@ from plait.report.svg import SHAPES, Drawing, Scale, label
 INK, PALE, GRID, PAPER, LIMIT, TRACK = (f"var(--{name})" for name in ("ink", "pale", "grid", "card", "limit", "track"))
 SERIES = 8  # colours that the page has
 MARKS = ("circle", *SHAPES)
-WIDE_CHARACTER = 7.6  # of a bold name, on average
+WIDE_CHARACTER = 8.2  # pixels of a bold letter at 12; names are mostly wide ones (m, a, ×)
 
 
 def colour(series: int | None) -> str:
