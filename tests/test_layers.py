@@ -18,6 +18,7 @@ PACKAGE = Path(plait.__file__).parent
 #: What each part may import, lowest first. A part that is not here fails the test: give it its place.
 BELOW: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "interrupt": (),
     "userfile": ("errors",),
     "spec": ("errors",),
     "arch": ("errors", "spec"),
@@ -31,7 +32,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "mixers": ("errors", "arch", "ops", "nn"),
     "model": ("errors", "spec", "arch", "ops", "nn", "mixers"),
     "generate": ("errors", "spec", "arch", "ops", "nn", "mixers", "model"),
-    "train": ("errors", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model"),
+    "train": ("errors", "interrupt", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model"),
     "check": ("errors", "userfile", "spec", "arch", "ops", "nn", "mixers", "model"),
     "probe": (
         *("errors", "userfile", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "model", "check", "train"),
@@ -43,7 +44,8 @@ BELOW: dict[str, tuple[str, ...]] = {
     ),
     "measure": ("errors", "spec", "arch", "records", "ops", "nn", "mixers", "model"),
     "search": (
-        *("errors", "userfile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model", "measure"),
+        *("errors", "interrupt", "userfile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model"),
+        "measure",
         *("data", "train", "probe"),
     ),
     "design": (
@@ -59,6 +61,7 @@ TOP = ("cli", "__main__")  # may import everything
 #: Never import torch, not even inside a function, and are never reached by an import of torch.
 TORCH_FREE = (
     "errors",
+    "interrupt",
     "userfile",
     "spec",
     "arch",
@@ -75,7 +78,7 @@ TORCH_FREE = (
     *(f"design.{part}" for part in ("advice", "choice", "page")),
 )
 #: May import torch inside a function only.
-STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "search.local_profile", "search.measurements")
+STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "search.local_profile", "measure.measurements")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from plait.cli.probe import duration, parse_duration
+from plait.cli.durations import duration, parse_duration
 from plait.errors import UserError
 
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")

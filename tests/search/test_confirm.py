@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from plait.arch import architecture
-from plait.cli import measure as measure_command
 from plait.errors import UserError
 from plait.measure import latency, memory
+from plait.measure.measurements import Measurements
 from plait.measure.memory import Memory
 from plait.measure.setting import Setting
 from plait.measure.stopwatch import Timing
-from plait.records import Record, open_store, record_key
+from plait.records import Record, open_store
 from plait.search.confirm import Confirmed, confirm, spread
 from plait.search.front import Front
 from plait.search.limits import Limits
-from plait.search.measurements import Measurements
 
 LIMITS = Limits(latency=0.040, memory=300e6)
 SPEC = "d=32 vocab=64 | mlp"
@@ -181,10 +178,3 @@ def test_nothing_is_measured_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert meter.used == 2
         again = known.measure(SPEC, again=True)
         assert (again.key, meter.used) == (record.key, 3)
-
-
-@pytest.mark.parametrize("setting", [Setting(), Setting(mode="decode", seq=64, batch=2, threads=2)])
-def test_plait_measure_finds_the_same_record(setting: Setting) -> None:
-    known: Any = Measurements(None, setting)  # type: ignore[arg-type]
-    theirs = measure_command._config(architecture(SPEC), setting, False)
-    assert record_key("measure", known.config(SPEC)) == record_key("measure", theirs)

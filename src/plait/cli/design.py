@@ -31,7 +31,7 @@ def command(
     """Design a model for this machine: profile it, search under limits, probe the best few, train the pick, report."""
     started = time.perf_counter()
     from plait.cli.design_display import Display
-    from plait.cli.probe import parse_duration
+    from plait.cli.durations import parse_duration
     from plait.records import open_store
 
     seconds = parse_duration(budget)

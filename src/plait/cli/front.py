@@ -13,10 +13,10 @@ from plait.cli.output import console, print_json, short, table
 from plait.errors import UserError
 
 if TYPE_CHECKING:
+    from plait.measure.measurements import Measurements
     from plait.records import Record
     from plait.search.confirm import Confirmed
     from plait.search.limits import Limits
-    from plait.search.measurements import Measurements
 
 group = typer.Typer(help="Show a search's front, pick a model from it, print it as a table.", no_args_is_help=True)
 
@@ -99,9 +99,9 @@ def as_table(key: Key = LATEST, front: Count = SHOWN, store: StoreUrl = None, as
 @contextmanager
 def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]]:
     """The record of a search, and what has been measured in its setting."""
+    from plait.measure.measurements import Measurements
     from plait.measure.setting import Setting
     from plait.records import open_store
-    from plait.search.measurements import Measurements
 
     with open_store(store) as opened:
         newest = opened.find("search", limit=1) if key == LATEST else [opened.get(opened.full_key(key))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,12 +11,8 @@ from plait.cli.output import console, print_json, table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plait.arch import Architecture
-    from plait.measure.memory import MemoryMeter
     from plait.measure.setting import Setting
     from plait.records import Record, Store
-
-PROTOCOL = 1  # raised when the same setting comes to mean another measurement
 
 
 def command(
@@ -39,9 +34,10 @@ def command(
     from plait.records import open_store
 
     setting = Setting(mode=mode, seq=seq, batch=batch, device=device, dtype=dtype, threads=threads)
-    archs = [architecture(spec) for spec in specs]
+    for spec in specs:
+        architecture(spec)  # all of them are checked before the first is measured
     with open_store(store) as records:
-        found = list(_measured(archs, setting, archai, again, records, quiet=as_json))
+        found = list(_measured(specs, setting, archai, again, records, quiet=as_json))
     if as_json:
         print_json({"setting": setting.as_dict(), "models": [_document(record) for record in found]})
     else:
@@ -49,58 +45,18 @@ def command(
 
 
 def _measured(
-    archs: list[Architecture], setting: Setting, archai: bool, again: bool, store: Store, *, quiet: bool
+    specs: list[str], setting: Setting, archai: bool, again: bool, store: Store, *, quiet: bool
 ) -> Iterator[Record]:
-    from contextlib import ExitStack
-
     from rich.progress import track
 
-    from plait.measure.memory import MemoryMeter
-    from plait.records import record_key
+    from plait.measure.measurements import Measurements
 
     out = console(stderr=True)
-    with ExitStack() as stack:
-        meter: MemoryMeter | None = None
-        for arch in track(archs, "measuring", console=out, transient=True, disable=quiet or not out.is_terminal):
-            config = _config(arch, setting, archai)
-            stored = store.get(record_key("measure", config))
-            if stored is not None and not again and not stored.result["latency"]["noisy"]:
-                yield stored
-                continue
-            # Started only now: most of its time goes into importing torch.
-            meter = meter or stack.enter_context(MemoryMeter())
-            record = _measure(arch, setting, config, meter)
-            if stored is not None:
-                store.delete([stored.key])
-            store.put(record)
-            yield record
-
-
-def _config(arch: Architecture, setting: Setting, archai: bool) -> dict[str, Any]:
-    from plait.measure.profile import Profile
-
-    if not setting.on_cpu:
-        import_module("torch")  # a GPU is known, and written down, only once torch is there
-    # Unlike a loss or a probe's score, this result belongs to the machine.
-    machine = Profile.here(setting).device
-    return {"protocol": PROTOCOL, "spec": arch.text, **setting.as_dict(), "archai": archai, "machine": machine}
-
-
-def _measure(arch: Architecture, setting: Setting, config: dict[str, Any], meter: MemoryMeter) -> Record:
-    import time
-
-    from plait.measure.archai import measure_archai
-    from plait.measure.latency import measure_latency
-    from plait.records import Record, about
-
-    started = time.time()
-    result: dict[str, Any] = {
-        "latency": measure_latency(arch, setting).as_dict(),
-        "memory": meter.measure(arch, setting).as_dict(),
-    }
-    if config["archai"]:
-        result["archai"] = measure_archai(arch, setting).as_dict()
-    return Record.of("measure", config, result, about(started, time.time() - started))
+    with Measurements(store, setting, archai=archai) as known:
+        for spec in track(specs, "measuring", console=out, transient=True, disable=quiet or not out.is_terminal):
+            stored = known.find(spec)
+            noisy = stored is not None and stored.result["latency"]["noisy"]
+            yield known.measure(spec, again=again or noisy)
 
 
 def _document(record: Record) -> dict[str, Any]:

@@ -39,3 +39,8 @@ def short(number: float) -> str:
         if abs(number) >= limit:
             return f"{number / limit:.3g} {unit}"
     return f"{number:.3g}"
+
+
+def plain(text: str) -> str:
+    """Text whose brackets rich shows instead of reading them."""
+    return text.replace("[", r"\[")

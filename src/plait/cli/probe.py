@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import console, count, print_json, table
+from plait.cli.durations import duration, parse_duration
+from plait.cli.output import console, count, plain, print_json, table
 
 if TYPE_CHECKING:
     from plait.probe.candidates import Candidate
@@ -68,17 +68,6 @@ def command(
             return
         outcome = _run(found, protocol, machine, opened, None if full else seconds, seeds, started, as_json)
     _report(outcome, machine, time.perf_counter() - started, as_json, suite)
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of 90s, 10m, 1h30m or a plain number of seconds."""
-    from plait.errors import UserError
-
-    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip().lower())
-    total = sum(float(n) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True) if n) if parts else 0.0
-    if total <= 0:
-        raise UserError(f"--time {text}: not a duration; write it as 90s, 10m or 1h30m.")
-    return total
 
 
 def _device(name: str) -> str:
@@ -161,7 +150,7 @@ def _plan(
     )  # fmt: skip
     for row in [*rows, {"name": "all", **total}]:
         made.add_row(
-            _plain(str(row["name"])), count(len(protocol.settings)), count(row["runs"]), count(row["steps"]),
+            plain(str(row["name"])), count(len(protocol.settings)), count(row["runs"]), count(row["steps"]),
             f"{row['core_hours']:,.2f}", duration(3600 * row["hours"]),
         )  # fmt: skip
     out.print(f"[bold]{protocol.name} protocol[/], {_number(seeds, 'seed')}, {machine.device}, "
@@ -172,14 +161,6 @@ def _plan(
         out.print(f"A budget of {duration(budget)} runs as many seeds of it as fit.", style="dim")
 
 
-def duration(seconds: float) -> str:
-    """Two units at most: 45 s, 9 m 58 s, 3 h 20 m, 12 d 4 h."""
-    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if seconds >= size:
-            return f"{int(seconds // size):,} {unit} {int(seconds % size // part)} {smaller}"
-    return f"{seconds:.0f} s"
-
-
 def _report(outcome: Outcome, machine: Machine, seconds: float, as_json: bool, suite: str) -> None:
     from plait.cli.probe_report import document, print_report
 
@@ -188,10 +169,6 @@ def _report(outcome: Outcome, machine: Machine, seconds: float, as_json: bool, s
         print_json(shown)
     else:
         print_report(shown)
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 def _number(amount: int, of: str) -> str:

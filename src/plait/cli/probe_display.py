@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from plait.cli.durations import duration
 from plait.cli.output import console, table
 from plait.cli.probe_report import _SHORT
 
@@ -46,8 +47,6 @@ class Display:
     def _drawn(self, progress: Progress) -> Any:
         from rich.console import Group
         from rich.text import Text
-
-        from plait.cli.probe import duration
 
         elapsed = time.perf_counter() - progress.started
         head = f"{progress.phase}  {duration(elapsed)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from plait.cli.durations import duration
 from plait.cli.output import console, table
 
 if TYPE_CHECKING:
@@ -91,7 +92,6 @@ _SHORT = {
 
 
 def print_report(shown: dict[str, Any]) -> None:
-    from plait.cli.probe import duration
 
     out = console()
     tasks = list(shown["architectures"][0]["tasks"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.durations import parse_duration
 from plait.cli.output import console, print_json, table
 from plait.errors import UserError
 
@@ -43,7 +43,7 @@ def command(
     from plait.measure.setting import Setting
     from plait.search.spaces.table import load_space
 
-    seconds = duration(time)
+    seconds = parse_duration(time)
     settings = [
         Setting(mode=each, seq=length, batch=batch, device=device, dtype=dtype, threads=threads)
         for each in mode or ["prefill"]
@@ -97,14 +97,6 @@ def compare_profiles(
         cells = (str(ratio.parts), f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}")
         made.add_row(ratio.kind, ratio.mode, *cells)
     out.print(made)
-
-
-def duration(text: str) -> float:
-    """Seconds of `90s`, `3m`, `1.5m`, `1h` or a plain number."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if found is None or float(found[1]) <= 0:
-        raise UserError(f"time '{text}' given; write it like 90s, 3m or 1h.")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _begun(path: Path, setting: Any) -> Profile:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import console, print_json, table
+from plait.cli.output import console, plain, print_json, table
 from plait.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -155,11 +155,6 @@ def _text(value: Any, room: int) -> str:
         return text
     length = f" ({len(value)} values)" if isinstance(value, list) else ""
     return f"{text[: room * 2 // 3]} … {text[-(room // 3) :]}{length}"
-
-
-def _plain(text: str) -> str:
-    """Brackets are markup to the terminal's tables."""
-    return text.replace("[", r"\[")
 
 
 def _number(records: int) -> str:

@@ -136,9 +136,9 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
 def _confirmed(
     record: Record, request: Request, count: int, store: Store, bar: Progress, *, measure: bool
 ) -> Confirmed:
+    from plait.measure.measurements import Measurements
     from plait.search.confirm import confirm
     from plait.search.front import Front
-    from plait.search.measurements import Measurements
 
     front = Front.from_dict(record.result)
     if not (measure and request.asks_device):

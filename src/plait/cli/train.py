@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import console, count, print_json, short, table
+from plait.cli.output import console, count, plain, print_json, short, table
 
 if TYPE_CHECKING:
     from plait.train.fit import Interrupted
@@ -48,7 +48,7 @@ def command(
 ) -> None:
     """Train a model. Interrupted by anything, the same command goes on where it was."""
     started = time.perf_counter()
-    from plait.cli.probe import parse_duration
+    from plait.cli.durations import parse_duration
     from plait.cli.train_display import Display
     from plait.data import open_corpus
     from plait.errors import UserError
@@ -152,13 +152,9 @@ def _print(result: dict[str, Any], job: Job) -> None:
     for what, value in rows.items():
         if value:
             made.add_row(what, value)
-    out.print(f"[bold]{result['run']}[/]  {_plain(job.arch.text)}  on {job.corpus.name}")
+    out.print(f"[bold]{result['run']}[/]  {plain(job.arch.text)}  on {job.corpus.name}")
     out.print(made)
     if not result["trained_now"]:
         out.print("trained before; nothing was computed again", style="dim")
     if not math.isfinite(result["loss"]):
         out.print("the loss is not finite: try a lower --lr", style="red")
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", r"\[")

@@ -10,6 +10,7 @@ from typing import Any
 from plait.design.brief import NEARLY, Brief, Told
 from plait.design.mixes import families, few_of, mix_name
 from plait.errors import UserError
+from plait.measure.measurements import Measurements
 from plait.measure.predictor import Predictor
 from plait.measure.profile import Profile
 from plait.records import Record, Store
@@ -19,7 +20,6 @@ from plait.search.device import DevicePredictor
 from plait.search.front import Front, Row
 from plait.search.job import Request, search_front, usual_objectives
 from plait.search.local_profile import local_profile
-from plait.search.measurements import Measurements
 
 METHOD = "nsga2"
 ACROSS = 5  # further models measured from all over the front

@@ -80,9 +80,3 @@ class MemoryMeter:
             raise UserError("the process that measures memory has ended; see what it printed above.")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-
-def measure_memory(arch: Architecture, setting: Setting) -> Memory:
-    """For one model; for several keep a `MemoryMeter`."""
-    with MemoryMeter() as meter:
-        return meter.measure(arch, setting)

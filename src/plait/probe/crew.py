@@ -38,10 +38,6 @@ class Crew:
         self._context = multiprocessing.get_context("spawn")
         self._hands = [self._hire() for _ in range(workers)]
 
-    @property
-    def pids(self) -> list[int]:
-        return [hand.process.pid for hand in self._hands if hand.process.pid is not None]
-
     def time(self, cells: Sequence[Cell], listen: Listener) -> dict[str, float]:
         """Seconds of each cell, measured by all workers at once, since they will also train at once."""
         found: dict[str, list[float]] = {}

@@ -6,16 +6,14 @@ record = search_front(request, predictor, store, runs)
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from plait.errors import UserError, did_you_mean
+from plait.interrupt import stop_signals
 from plait.measure.setting import Setting
 from plait.records import Record, Store, about
 from plait.search.device import DevicePredictor
@@ -138,7 +136,7 @@ def search_front(
     if stored is not None:
         return stored
     path, started = folder / f"search-{search.key[:16]}.npz", time.time()
-    with _stop_asked() as asked:
+    with stop_signals() as asked:
 
         def between_steps(search: Search) -> None:
             if on_step is not None:
@@ -172,24 +170,3 @@ def _objective(name: str, predictor: DevicePredictor | None, store: Store | None
         return Capability.from_store(store) if store is not None else Capability()
     kind = load(name.rpartition(":")[2])
     return kind(predictor) if issubclass(kind, Predicted) else exact([name])[0]
-
-
-@contextmanager
-def _stop_asked() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and by SIGTERM, to be looked at between iterations. A second one stops at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def stop(number: int, frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

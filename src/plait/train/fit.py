@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from plait.errors import UserError
+from plait.interrupt import stop_signals
 from plait.records import Record, Store, about
 from plait.train import shards
 from plait.train.job import KIND, Job
@@ -281,24 +281,3 @@ def _board(folder: Path) -> Any:
     except ImportError:
         raise UserError("--tensorboard needs the package tensorboard: pip install 'plait[tensorboard]'.") from None
     return SummaryWriter(str(folder / "tensorboard"))
-
-
-@contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and by a scheduler's SIGTERM: the loop stops at the end of a step. A second one stops at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Models measured on this machine, each once: the records that `plait measure` makes, too."""
+"""Models measured on this machine, each once: every measurement is a record."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from plait.records import Record, Store, about, record_key
 if TYPE_CHECKING:
     from plait.measure.memory import MemoryMeter
 
-PROTOCOL = 1  # of `plait measure`
+PROTOCOL = 1  # raised when the same setting comes to mean another measurement
 
 
 class Measurements:
-    """Of one setting. Nothing is started, and torch not imported, before something must be measured."""
+    """Of one setting; with `archai` also as LiteTransformerSearch's code counts. Nothing is started, and torch not
+    imported, before something must be measured."""
 
-    def __init__(self, store: Store, setting: Setting) -> None:
-        self.store, self.setting = store, setting
+    def __init__(self, store: Store, setting: Setting, *, archai: bool = False) -> None:
+        self.store, self.setting, self.archai = store, setting, archai
         self._open = ExitStack()
         self._meter: MemoryMeter | None = None
 
@@ -36,9 +37,10 @@ class Measurements:
     def config(self, spec: str) -> dict[str, Any]:
         if not self.setting.on_cpu:
             import_module("torch")  # a GPU is known, and written down, only once torch is there
+        # Unlike a loss or a probe's score, this result belongs to the machine.
         machine = Profile.here(self.setting).device
         text = architecture(spec).text
-        return {"protocol": PROTOCOL, "spec": text, **self.setting.as_dict(), "archai": False, "machine": machine}
+        return {"protocol": PROTOCOL, "spec": text, **self.setting.as_dict(), "archai": self.archai, "machine": machine}
 
     def find(self, spec: str) -> Record | None:
         return self.store.get(record_key("measure", self.config(spec)))
@@ -56,6 +58,10 @@ class Measurements:
         # In a process of its own first: what is too large for this machine ends that one, not us.
         memory = self._meter.measure(arch, self.setting).as_dict()
         result = {"latency": measure_latency(arch, self.setting).as_dict(), "memory": memory}
+        if self.archai:
+            from plait.measure.archai import measure_archai
+
+            result["archai"] = measure_archai(arch, self.setting).as_dict()
         record = Record.of("measure", self.config(spec), result, about(started, time.time() - started))
         if stored is not None:
             self.store.delete([stored.key])
