@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -176,5 +177,8 @@ def test_nothing_is_measured_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert record.result == {"latency": timing.as_dict(), "memory": meter.measure(None, setting).as_dict()}
         assert known.measure(SPEC) == known.find(SPEC) == record
         assert meter.used == 2
+        slower = replace(timing, seconds=0.02)
+        monkeypatch.setattr(latency, "measure_latency", lambda arch, setting: slower)
         again = known.measure(SPEC, again=True)
         assert (again.key, meter.used) == (record.key, 3)
+        assert known.find(SPEC).result["latency"]["seconds"] == 0.02, "the newer measurement is the one that is kept"

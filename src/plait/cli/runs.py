@@ -64,7 +64,7 @@ def show(
         return
     made = table(field="left", value="left")
     for name, value in flat(record.document()).items():
-        made.add_row(*map(_plain, (name, _text(value, 72))))
+        made.add_row(*map(plain, (name, _text(value, 72))))
     console().print(made)
 
 
@@ -138,7 +138,7 @@ def _print_table(found: list[Record]) -> None:
         started = str(record.about.get("started", ""))[:16].replace("T", " ")
         seconds = str(record.about.get("seconds", ""))
         cells = (record.key[:SHORT_KEY], record.kind, started, seconds, _assignments(told), _assignments(numbers))
-        made.add_row(*map(_plain, cells))
+        made.add_row(*map(plain, cells))
     console().print(made)
 
 
