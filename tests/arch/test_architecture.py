@@ -12,7 +12,6 @@ import yaml
 
 from plait import arch
 from plait.arch import Cost, MixerOptions, architecture, option
-from plait.arch import table as mixer_table
 from plait.errors import UserError
 from plait.spec import SpecError, parse, to_json, to_yaml
 
@@ -110,14 +109,8 @@ class EchoOptions(MixerOptions):
         return Cost(params={"weight": self.times * d}, flops={})
 
 
-@pytest.fixture
-def registered_echo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixer_table, "_registered", {})
-    arch.register(EchoOptions)
-
-
-@pytest.mark.usefixtures("registered_echo")
 def test_a_registered_mixer_is_one_like_any_other() -> None:
+    arch.register(EchoOptions)
     assert "echo" in arch.names()
     assert arch.names().count("echo") == 1
     assert arch.load("echo") is EchoOptions

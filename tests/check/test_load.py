@@ -8,17 +8,11 @@ import pytest
 import torch
 
 from plait import arch
-from plait.arch import table
 from plait.check import load_mixer, run_clauses
 from plait.errors import UserError
 from plait.model import build
 
 TEMPLATE = files("plait").joinpath("check/mixer_template.txt").read_text()
-
-
-@pytest.fixture(autouse=True)
-def _forget_registered(monkeypatch):
-    monkeypatch.setattr(table, "_registered", {})
 
 
 def written(tmp_path, text, name="mine.py"):
