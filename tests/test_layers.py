@@ -24,13 +24,13 @@ BELOW: dict[str, tuple[str, ...]] = {
     "arch": ("errors", "spec"),
     "records": ("errors", "spec"),
     "analysis": ("errors", "spec", "records"),
-    "report": ("errors", "spec", "records", "analysis"),
     "tasks": ("errors", "userfile"),
     "data": ("errors",),
     "ops": ("errors",),
     "nn": ("errors", "ops"),
     "mixers": ("errors", "arch", "ops", "nn"),
     "model": ("errors", "spec", "arch", "ops", "nn", "mixers"),
+    "report": ("errors", "spec", "arch", "records", "analysis", "model"),
     "generate": ("errors", "spec", "arch", "ops", "nn", "mixers", "model"),
     "train": ("errors", "interrupt", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model"),
     "check": ("errors", "userfile", "spec", "arch", "ops", "nn", "mixers", "model"),
@@ -42,10 +42,10 @@ BELOW: dict[str, tuple[str, ...]] = {
         *("errors", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate", "export"),
         "report",
     ),
-    "measure": ("errors", "spec", "arch", "records", "ops", "nn", "mixers", "model"),
+    "measure": ("errors", "spec", "arch", "records", "ops", "nn", "mixers", "model", "check"),
     "search": (
         *("errors", "interrupt", "userfile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model"),
-        "measure",
+        *("check", "measure"),
         *("data", "train", "probe"),
     ),
     "design": (
@@ -53,7 +53,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     ),
     "verify": (
         *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
-        "probe",
+        *("probe", "report", "measure"),
     ),
 }
 TOP = ("cli", "__main__")  # may import everything

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import sqlite3
@@ -21,7 +22,8 @@ from plait.errors import UserError
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")
 MIXERS = Path(__file__).parent.parent / "probe"
 LEAKY, EXPLODING = MIXERS / "leaky_mixer.py", MIXERS / "exploding_mixer.py"
-SHORT = ("attn", "hyena", "--tasks", "memorization", "--time", "10s", "--json")
+ENOUGH = ("--time", "90s", "--seeds", "1")  # on a busy machine, too; it takes a few seconds
+SHORT = ("attn", "hyena", "--tasks", "memorization", *ENOUGH, "--json")
 
 
 def run(*arguments: str, folder: Path, largest_file: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -111,8 +113,15 @@ def test_a_short_probe_and_its_document(probed):
     assert [again[key] for key in ("architectures", "verdict")] == [shown[key] for key in ("architectures", "verdict")]
 
 
+def test_a_time_in_which_nothing_fits_is_refused(tmp_path):
+    found = run("attn", "--no-baselines", "--tasks", "memorization", "--time", "1s", folder=tmp_path)
+    assert found.returncode == 2, found.stdout
+    assert re.search(r"one architecture does not fit into 1s here, .* Give --time \d+s or more", found.stderr)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_loss_that_is_no_number_is_told_in_the_table(tmp_path):
-    arguments = (str(EXPLODING), "--no-baselines", "--tasks", "memorization", "--time", "10s")
+    arguments = (str(EXPLODING), "--no-baselines", "--tasks", "memorization", *ENOUGH)
     found = run(*arguments, folder=tmp_path)
     assert found.returncode == 0, found.stderr
     row = next(line for line in found.stdout.splitlines() if "exploding" in line)
@@ -126,7 +135,7 @@ def test_a_loss_that_is_no_number_is_told_in_the_table(tmp_path):
 
 def refused(folder: Path, message: str, *, largest_file: int | None = None) -> None:
     """A probe of something new ends with this message and no stack of calls."""
-    found = run("attn", "--no-baselines", "--tasks", "compression", "--time", "10s", folder=folder,
+    found = run("attn", "--no-baselines", "--tasks", "compression", *ENOUGH, folder=folder,
                 largest_file=largest_file)  # fmt: skip
     assert found.returncode == 2, found.stdout + found.stderr
     assert message in found.stderr

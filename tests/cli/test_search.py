@@ -157,12 +157,13 @@ def test_what_is_exact_needs_no_profile(here: Path) -> None:
     assert not (here / "runs" / "profiles").exists()
 
 
-def test_the_tables(bench: Bench) -> None:
+def test_the_tables(bench: Bench, here: Path) -> None:
     shown = run(*LIMITED, "--front", "4").stdout
     assert shown.count("within") == 4
     key = shown.split("plait front pick ")[1].split()[0]
     assert run("front", "show", key, "--front", "4").stdout == run("front", "show", "--front", "4").stdout == shown
-    assert json.loads(run("front", "show", "--front", "4", "--json").stdout)["measured"] == 4
+    assert json.loads(run("front", "show", "--front", "4", "--json", "--svg", "a/front.svg").stdout)["measured"] == 4
+    assert (here / "a" / "front.svg").read_text().count(" measured") == 8  # latency and memory of each
     table = run("front", "table", "--front", "4").stdout.splitlines()
     assert table[0].split() == ["model", "n-layer", "d-model", "layers", "decoder-params", "latency-ms", "memory-mb"]
     assert [line.split()[0] for line in table[1:]] == ["M1", "M2", "M3", "M4"]
@@ -270,6 +271,19 @@ def test_another_machine_is_refused_unless_asked_for(bench: Bench, here: Path) -
 def test_mistakes(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
         run(*SEARCH, *arguments)
+
+
+@pytest.mark.parametrize("arguments", [("--rule", "layers >= 9"), ("--rule", "count(attn) < 0"), ("--state", "1B")])
+def test_the_impossible_is_refused_before_a_profile_is_made(arguments: tuple[str, ...], here: Path) -> None:
+    with pytest.raises(UserError, match="no candidate of mine satisfies every rule:\n0 of 10,000 samples satisfy"):
+        run("search", "--space", "mine.txt", *arguments)
+    assert not (here / "runs" / "profiles").exists()
+
+
+def test_a_space_without_a_valid_point(here: Path) -> None:
+    (here / "odd.txt").write_text(TEXT.replace("d: 32..128 step 32", "d: 33").replace(", gla[heads=2]", ""))
+    with pytest.raises(UserError, match="odd: none of 2 layers is allowed at any width by their own checks"):
+        run("search", "--space", "odd.txt")
 
 
 def test_fronts_that_are_not_there() -> None:

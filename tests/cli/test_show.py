@@ -84,3 +84,16 @@ def test_a_file_is_shown_like_its_text(plait: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(to_yaml(parse(HYBRID)))
     assert shown(plait, "mine.yaml") == shown(plait, HYBRID)
     assert shown(plait, "mine.yaml")["hash"] == architecture(HYBRID).hash
+
+
+def test_svg_draws_the_architecture(plait: Any, tmp_path: Path) -> None:
+    ran = plait("show", "par-base", "--seq", "64", "--memory", "640", "--svg", "pictures/par.svg", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["spec"] == architecture("par-base").text
+    picture = (tmp_path / "pictures" / "par.svg").read_text()
+    assert "par-base" in picture
+    assert "64 new tokens after 640" in picture
+    assert "6 × xl-attn[shared_bias]" in picture
+    ran = plait("show", "par-base", "--svg", ".")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("plait: cannot write .")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from plait.arch import architecture
 from plait.cli import measure, predict, profile
 from plait.cli.durations import parse_duration
+from plait.cli.own_mixers import read_architectures
 from plait.errors import UserError
 from plait.measure import memory, profiling
 from plait.measure.profile import Profile
@@ -65,6 +67,20 @@ def test_predict(box: Path) -> None:
             assert low < model[name]["mean"] < high
     assert document["profile"]["points"]["layer"] == 48
     assert "ms interval" in run("predict", SPEC, "--profile", str(box))
+
+
+def test_a_mixer_of_ones_own(box: Path, tmp_path: Path) -> None:
+    template = files("plait").joinpath("check/mixer_template.txt").read_text()
+    mine = tmp_path / "mine.py"
+    mine.write_text(template)
+    assert [arch.text for arch in read_architectures([str(mine)])] == ["d=512 vocab=50257 | (my-mixer swiglu)x2"]
+    channel = template.replace("my-mixer", "my-channel").replace('"sequence"', '"channel"')
+    (tmp_path / "channel.py").write_text(channel)
+    both = [str(mine), f"{tmp_path}/channel.py:MyMixer", "d=64 vocab=500 | my-mixer my-channel"]
+    assert [arch.text for arch in read_architectures(both)] == [both[-1]]
+    assert read_architectures(both[1:2])[0].text == "d=512 vocab=50257 | (attn my-channel)x2"
+    with pytest.raises(UserError, match="the profile has no measurement of my-mixer in mode prefill; it knows attn"):
+        run("predict", str(mine), "d=64 vocab=500 | my-mixer mlp", "--profile", str(box))
 
 
 def test_predict_for_another_machine(box: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
-from plait.arch import load
+from plait.arch import Cost, MixerOptions, load, option
 from plait.measure.features import of_layer, of_outside
 from plait.measure.setting import Setting
 from plait.spec import Header
@@ -46,3 +48,20 @@ def test_decoding_is_a_matter_of_one_token() -> None:
 def test_outside_knows_its_vocabulary() -> None:
     small, large = (of_outside(Header(d=64, vocab=v), Setting(seq=10)) for v in (100, 1000))
     assert large.terms[1] == 10 * small.terms[1] == 2 * 10 * 64 * 1000
+
+
+def test_users_options_may_have_the_names_of_ours() -> None:
+    @dataclass(frozen=True)
+    class Options(MixerOptions):
+        name: ClassVar[str] = "mine"
+        kind: ClassVar[str] = "sequence"
+        inner: int = option(5, "no inner_width here")
+        head_dim: int = option(0, "no head_width")
+        kv_heads: int = option(0, "no heads")
+        shift: int = option(-3, "below zero")
+
+        def cost(self, d: int, seq: int, memory: int = 0) -> Cost:
+            return Cost(params={"all": d}, flops={"all": seq})
+
+    place = of_layer(64, Options(), "rms", Setting()).place
+    assert [place[name] for name in ("inner", "head_dim", "kv_heads", "shift")] == [math.log2(6), 0.0, 0.0, -2.0]

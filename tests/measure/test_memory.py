@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
-from plait.arch import architecture
+from plait.arch import architecture, register
+from plait.check import load_mixer
 from plait.errors import UserError
 from plait.measure.memory import MemoryMeter
 from plait.measure.setting import Setting
@@ -50,3 +53,40 @@ def test_a_failure_is_told_and_survived(meter: MemoryMeter) -> None:
     with pytest.raises(UserError, match="was not measured"):
         meter.measure(SMALL, Setting(seq=1, batch=10**12))
     assert meter.measure(SMALL, Setting(seq=8)).peak > 10 * MB
+
+
+@pytest.fixture
+def deadly(tmp_path: Path) -> Path:
+    """A user's mixer that ends the process named by a file beside it, once."""
+    lines = f"""    def _project(self, x):
+        import os, pathlib, signal
+        for name, process in (("child", os.getpid()), ("parent", os.getppid())):
+            mark = pathlib.Path({str(tmp_path)!r}, name)
+            if mark.exists():
+                mark.unlink()
+                os.kill(process, signal.SIGKILL)
+"""
+    template = files("plait").joinpath("check/mixer_template.txt").read_text()
+    (tmp_path / "deadly.py").write_text(template.replace("    def _project(self, x):\n", lines))
+    load_mixer(str(tmp_path / "deadly.py"))
+    return tmp_path
+
+
+def test_a_users_mixer_and_killed_processes(meter: MemoryMeter, deadly: Path) -> None:
+    arch = architecture("d=32 vocab=50 | my-mixer mlp")
+    (deadly / "child").touch()
+    with pytest.raises(UserError, match="the process that ran it was ended by SIGKILL, as happens where memory is"):
+        meter.measure(arch, Setting(seq=8))
+    (deadly / "parent").touch()
+    found = meter.measure(arch, Setting(seq=8))  # by a new process
+    assert not (deadly / "parent").exists()
+    assert found.weights == pytest.approx(4 * model_cost(arch).total_params, rel=1e-3)
+
+
+def test_a_mixer_without_a_file_is_refused(meter: MemoryMeter) -> None:
+    class Options(type(load_mixer("gla"))):  # type: ignore[misc]
+        name = "homeless"
+
+    register(Options)
+    with pytest.raises(UserError, match="a process of its own, which cannot know 'homeless'"):
+        meter.measure(architecture("d=32 vocab=50 | homeless"), Setting(seq=8))

@@ -55,6 +55,17 @@ def test_whole_models_correct_the_sum_of_parts(machine: Any, fill: Fill) -> None
     assert corrected.mean / sums.mean == pytest.approx(1.04, abs=0.01)
 
 
+def test_mixers_that_are_not_loaded_here_stay_out(machine: Any, fill: Fill) -> None:
+    profile = fill(machine, SETTING, CHECKS)
+    known = Predictor(profile, SETTING).latency(UNSEEN).mean
+    layer = next(point for point in profile.points if point.what == "layer")
+    stranger = replace(layer, spec="somebodys-mixer[depth=3]", seconds=9.0)
+    changed = replace(layer, spec="mlp[inner=8,no_longer=1]", seconds=9.0)
+    model = replace(profile.points[-1], spec="d=64 vocab=500 | somebodys-mixer mlp", seconds=9.0)
+    profile.points += [stranger, changed, model]
+    assert Predictor(profile, SETTING).latency(UNSEEN).mean == pytest.approx(known)
+
+
 def test_state_counts_up_to_the_layer_at_work(machine: Any, fill: Fill) -> None:
     """A wide layer at the start works while the caches of later layers are not there yet."""
     setting = Setting(seq=256)
@@ -92,7 +103,9 @@ def test_a_mixer_that_was_not_measured(predictor: Predictor) -> None:
 
 
 def test_a_mode_that_was_not_measured(predictor: Predictor) -> None:
-    with pytest.raises(UserError, match="in mode decode; it knows nothing"):
+    with pytest.raises(
+        UserError, match=r"nothing in mode decode, only prefill\. Add to it with `plait profile --mode decode`"
+    ):
         Predictor(predictor.profile, Setting(mode="decode")).latency(UNSEEN)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from plait.errors import UserError
 from plait.probe import plan
 from plait.probe.candidates import candidates
 from plait.probe.cell import Cell
@@ -88,6 +89,17 @@ def test_too_small_a_budget_shortens_trainings_the_first_tasks_last(protocol, st
 def test_a_very_small_budget_shortens_the_first_task_too(protocol, store_url):
     work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + 0.7 * plan.SAFETY)
     assert [cell.training.steps for cell in work.cells] == [15, 15, 6, 6]
+
+
+def test_what_does_not_fit_at_all_is_refused_with_what_would(protocol, store_url):
+    # A tenth of both tasks, and a quarter of the first one's: 0.1 + 0.25 s; what was left of 60 s is less.
+    room = 0.34 * plan.SAFETY
+    with pytest.raises(UserError, match=r"2 architectures do not fit into 60s here.*Give --time 65s or more"):
+        planned(protocol, store_url, left=plan.FINISH_SECONDS + room)
+    with pytest.raises(UserError, match="Give --time 9m or more"):  # 60 s and 400 more, and a little
+        planned(protocol, store_url, left=plan.FINISH_SECONDS, a_seed=400 / 0.35 / plan.SAFETY)
+    with open_store(store_url) as store:
+        assert not store.find(plan.KIND)
 
 
 def test_a_plan_is_kept_whatever_the_speed_is_later(protocol, store_url):

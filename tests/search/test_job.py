@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_up import profile_of
 
@@ -13,6 +14,7 @@ from plait.errors import UserError
 from plait.measure.predictor import Predictor
 from plait.measure.setting import Setting
 from plait.records import open_store
+from plait.search.declaration import Declaration
 from plait.search.device import DevicePredictor
 from plait.search.front import Front
 from plait.search.job import METHODS, Interrupted, Request, search_front, usual_objectives
@@ -36,6 +38,15 @@ def test_experts_do_not_count_while_they_idle() -> None:
         experts = "moe" in str(space.declared.slots)
         assert experts == (name == "hybrid")
         assert usual_objectives(space)[0] == ("active_decoder_params" if experts else "decoder_params")
+
+
+def test_layers_that_do_not_fit_a_width_cost_nothing() -> None:
+    """Two heads of gated DeltaNet's width do not fit into 64 at all: nothing is divided by their number."""
+    mixers = [["gated-deltanet", "moe[active=1]", "gla"]]
+    space = Space(Declaration("s", "1..2", "64|256", mixers, "vocab=50", seq=8))
+    assert usual_objectives(space)[0] == "active_decoder_params"
+    everything = np.array([[0, width, option, 0] for width in (0, 1) for option in (0, 1, 2)], dtype=np.int16)
+    assert space.valid(everything).tolist() == [False, True, True, True, True, True]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -113,6 +124,17 @@ def test_mistakes_are_told_before_anything_is_profiled(given: dict[str, object],
         Request(small, SETTING, **given)  # type: ignore[arg-type]
 
 
+def test_the_impossible_is_told_without_a_profile(small: Space) -> None:
+    Request(small, SETTING, limits=LIMITS, rules=["layers <= 2"]).check_possible()
+    for impossible in (Request(small, SETTING, rules=["layers >= 2", "layers <= 1"]),
+                       Request(small, SETTING, limits=Limits.read("2ms", state="1B"))):  # fmt: skip
+        with pytest.raises(UserError, match="no candidate of small satisfies every rule"):
+            impossible.check_possible()
+
+
 def test_more_tokens_than_positions() -> None:
+    learned = Declaration("s", "1", "32", [["gla"]], "vocab=50", vary={"pos": "none|learned", "max_len": "16|64"})
+    with pytest.raises(UserError, match="32 tokens asked for, but models of s have 16 positions"):
+        Request(Space(learned), SETTING)
     with pytest.raises(UserError, match="2000 tokens asked for, but models of lts-gpt2 have 1024 positions"):
         Request(load_space("lts-gpt2"), Setting(seq=2000))

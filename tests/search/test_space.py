@@ -10,7 +10,7 @@ from plait.errors import UserError
 from plait.model.cost import model_cost
 from plait.search.declaration import Declaration
 from plait.search.rules import Rule
-from plait.search.space import Space
+from plait.search.space import FITS, Space
 from plait.search.spaces.table import load_space, names
 
 
@@ -19,11 +19,28 @@ def space(**changes: object) -> Space:
     return Space(Declaration(**{**given, **changes}))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", names())
+#: Spaces that vary, one by one and together, every header key that a model's cost depends on.
+VARYING: dict[str, dict[str, str]] = {
+    "norm": {"norm": "rms|layer"},
+    "around": {"norm": "rms|layer", "final_norm": "true|false", "embed_norm": "true|false", "segments": "0|2"},
+    "output": {"tie": "true|false", "head_bias": "true|false", "vocab": "90|100", "d_embed": "0|16"},
+    "bands": {"embed": "adaptive", "cutoffs": "20|20/40", "div": "1|2|4", "tie": "true|false", "norm": "layer|rms"},
+    "positions": {"pos": "none|learned|sinusoidal", "max_len": "64|128", "norm": "rms|layer"},
+}
+
+
+def varied(key: str) -> Space:
+    layers = [["attn[heads=2|4]", "moe[active=1]", "xl-attn[heads=2,shared_bias]"], ["mlp[inner=32|48]", "none"]]
+    return space(d="32|64", slots=layers, header="vocab=100", vary=VARYING[key], alike=key == "around")
+
+
+@pytest.mark.parametrize("name", [*names(), *VARYING])
 def test_columns_are_the_models_cost(name: str) -> None:
-    s, rng = load_space(name), np.random.default_rng(7)
+    s, rng = varied(name) if name in VARYING else load_space(name), np.random.default_rng(7)
     genes = s.sample(rng, 40)
     genes = np.concatenate([genes, s.mutate(rng, genes, 0.3), s.crossover(rng, genes, genes[::-1])])
+    genes = genes[s.passed(genes, s.columns(genes))[FITS]] if name in VARYING else genes
+    assert len(genes) >= 40
     for seq, memory, number_bytes in ((s.seq, s.memory, 4), (33, 17, 2)):
         columns = s.columns(genes, seq=seq, memory=memory, number_bytes=number_bytes)
         for i, row in enumerate(genes):
@@ -41,11 +58,12 @@ def test_columns_are_the_models_cost(name: str) -> None:
             }
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", [*names(), *VARYING])
 def test_text_and_genes_say_the_same(name: str) -> None:
-    s, rng = load_space(name), np.random.default_rng(8)
+    s, rng = varied(name) if name in VARYING else load_space(name), np.random.default_rng(8)
     genes = s.sample(rng, 30)
-    for row in np.concatenate([genes, s.mutate(rng, genes, 0.5)]):
+    genes = np.concatenate([genes, s.mutate(rng, genes, 0.5)])
+    for row in genes[s.passed(genes, s.columns(genes))[FITS]] if name in VARYING else genes:
         text = s.spec(row)
         assert architecture(text).text == text
         assert s.from_spec(text).tobytes() == row.tobytes()
@@ -217,6 +235,9 @@ def test_what_lies_outside_is_told_why(text: str, message: str) -> None:
         ({"rules": ["inner >= layers"]}, "cannot speak of layers"),
         ({"rules": ["inner >= 1000"]}, "none of 1 layers is allowed"),
         ({"vary": {"d": "2|4"}}, "give the widths as d"),
+        ({"vary": {"norm": "rms|leyer"}}, "s: norm=leyer: must be one of rms, layer. Did you mean 'layer'"),
+        ({"vary": {"nrom": "rms"}}, "s: unknown header key 'nrom'. Did you mean 'norm'"),
+        ({"vary": {"kind": "lm|encoder"}}, "attn in models of kind=encoder: it needs causal=false"),
         ({"header": "embed=adaptive cutoffs=20", "vary": {"div": "999"}}, "gives a header that makes sense"),
         ({"d": "1..9000", "slots": [["mlp[inner=1..9000]"]]}, "coarser steps"),
     ],

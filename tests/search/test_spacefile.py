@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,19 @@ rules:
   - max(layers, 5) <= 5
 seq: 64
 """
+
+
+def test_files_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(files("plait").joinpath("check/mixer_template.txt").read_text())
+    path = tmp_path / "mine.txt"
+    path.write_text("layers: 1\nd: 32\nmixers: [my-mixer[memory=*], gla]\nfiles: [mine.py]\n")
+    for _ in range(2):  # loading a file again changes nothing
+        s = load_space(str(path))
+    assert [option and option.name for option in s.slots[0].options] == ["my-mixer"] * 3 + ["gla"]
+    assert s.files == [str(tmp_path / "mine.py")]
+    path.write_text("layers: 1\nd: 32\nmixers: [gla]\nfiles: [yours.py]\n")
+    with pytest.raises(UserError, match=r"there is no file .*yours\.py"):
+        load_space(str(path))
 
 
 def test_a_text_file(tmp_path: Path) -> None:

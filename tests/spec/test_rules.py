@@ -32,6 +32,29 @@ def test_par_rule_holds_for_every_depth(p: float) -> None:
         assert at == list(range(0, at[-1] + 1, at[1] if len(at) > 1 else 1))
 
 
+@pytest.mark.parametrize(
+    ("n", "p", "within", "pattern"),
+    [
+        (24, 4, 0.5, "sf" * 6 + "f" * 12),
+        (24, 6, 0.5, "sff" * 4 + "f" * 12),
+        (12, 4, 1, "sffffsffffsf"),
+        (10, 5, 0.7, "sfffffsfff"),  # 0.7 of 10 is 7, not the 6.99… of its float
+        (10, 5, 0.69, "sffffsffff"),
+        (4, 4, 0.01, "sfff"),  # room for one at least
+        (8, 1, 1, "s" * 8),
+    ],
+)
+def test_within_says_where_attention_may_stand(n: int, p: float, within: float, pattern: str) -> None:
+    assert par_pattern(n, p, within) == pattern
+    assert parse(f"rule:par(n={n},p={p},within={within})") == parse(f"par:{pattern}")
+
+
+@pytest.mark.parametrize("p", [2, 5])
+def test_two_thirds_is_what_is_meant_without_within(p: float) -> None:
+    for n in range(1, 200):
+        assert par_pattern(n, p) == par_pattern(n, p, 2 / 3) == par_pattern(n, p, 0.66666)
+
+
 def test_a_half_is_rounded_down() -> None:
     assert par_pattern(30, 4).count("s") == 7
 

@@ -47,16 +47,22 @@ def test_load(tmp_path: Path) -> None:
     assert load(TEXT).source == TEXT
 
 
+@pytest.mark.parametrize("given", ["mine.py", "here/mine.py:Mine"])
+def test_load_tells_a_mixers_file(given: str) -> None:
+    with pytest.raises(SpecError, match="is a Python file, and a spec is wanted here"):
+        load(given)
+
+
 def test_load_refuses(tmp_path: Path) -> None:
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "folder.txt").mkdir()
-    (tmp_path / "spec.py").write_text("attn")
+    (tmp_path / "spec.toml").write_text("attn")
     for given, message in [
         (str(tmp_path / "none.json"), "there is no file"),
         (tmp_path / "none.json", "cannot read 'none.json'"),
         (tmp_path / "bytes.txt", "not UTF-8"),
         (tmp_path / "folder.txt", "cannot read 'folder.txt'"),
-        (tmp_path / "spec.py", "ends in .json"),
+        (tmp_path / "spec.toml", "ends in .json"),
     ]:
         with pytest.raises(SpecError, match=message):
             load(given)

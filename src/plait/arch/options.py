@@ -51,6 +51,7 @@ class MixerOptions:
     name: ClassVar[str]
     kind: ClassVar[str]  # "sequence" or "channel"
     module: ClassVar[str]  # "package.module:Class" of the torch side
+    file: ClassVar[str] = ""  # of a user's own mixer, as `plait.check.load_mixer` takes it in another process
     prenorm: ClassVar[bool] = True  # whether the block normalises this mixer's input
     reference: ClassVar[str] = ""  # the paper
 

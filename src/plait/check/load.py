@@ -24,7 +24,11 @@ def load_mixer(given: str) -> MixerOptions:
 
 
 def from_file(path: Path, attribute: str = "") -> MixerOptions:
-    """Run a user's file, register its mixer under its own name, and return its default options."""
+    """Run a user's file, register its mixer under its own name, and return its default options. Once is enough."""
+    file = f"{path.resolve()}:{attribute}" if attribute else str(path.resolve())
+    for known in map(arch.load, arch.names()):
+        if known.file == file:
+            return known()
     mixer = class_from_file(path, Mixer, attribute)  # type: ignore[type-abstract]
     options = getattr(mixer, "Options", None)
     if not (isinstance(options, type) and issubclass(options, MixerOptions)):
@@ -34,6 +38,8 @@ def from_file(path: Path, attribute: str = "") -> MixerOptions:
         if not hasattr(options, wanted):
             raise UserError(f"{path}: {mixer.__name__}.Options has no `{wanted}`; add it as a class attribute.")
     if options.name in arch.names() and arch.load(options.name) is not options:
-        raise UserError(f"{path}: the name '{options.name}' is taken by a built-in mixer; choose another.")
+        owner = arch.load(options.name).file or "a built-in mixer"
+        raise UserError(f"{path}: the name '{options.name}' is taken by {owner}; choose another.")
+    options.file = file
     arch.register(options)
     return options()

@@ -1,15 +1,17 @@
-"""`plait analyse …`: what a table of results says, whoever made it."""
+"""`plait analyse …`: what a table of results says, whoever made it, and what found architectures have in common."""
 
 from __future__ import annotations
 
 import typer
 
-from plait.cli import analyse_fronts, analyse_ranks
+from plait.cli import analyse_fronts, analyse_layers, analyse_ranks
 
-group = typer.Typer(help="Fronts, rankings, twins and savings in any table of results.", no_args_is_help=True)
+group = typer.Typer(
+    help="Fronts, rankings, twins and savings in any table of results; rules in found layers.", no_args_is_help=True
+)
 for command in (
     *(analyse_ranks.src, analyse_ranks.heatmap, analyse_fronts.front, analyse_fronts.dominated),
     *(analyse_fronts.hypervolume, analyse_fronts.davg, analyse_fronts.twins, analyse_fronts.savings),
-    *(analyse_ranks.aspect, analyse_ranks.lr),
+    *(analyse_ranks.aspect, analyse_ranks.lr, analyse_layers.layers),
 ):
     group.command()(command)

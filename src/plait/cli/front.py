@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from plait.cli.front_display import cell, digits, print_front, shapes
 from plait.cli.output import console, print_json, short, table
+from plait.cli.own_mixers import load_mixers
 from plait.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,12 +32,23 @@ UNITS = {"latency": "ms", "memory": "MB"}
 
 
 @group.command()
-def show(key: Key = LATEST, front: Count = SHOWN, store: StoreUrl = None, as_json: AsJson = False) -> None:
+def show(
+    key: Key = LATEST,
+    front: Count = SHOWN,
+    svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the front of a search, predicted beside measured."""
     from plait.search.confirm import document
 
     with _opened(key, store) as (record, known):
         found = document(record, _looked_up(record, known, front))
+    if svg is not None:
+        from plait.report.front import front_picture
+        from plait.report.svg import save
+
+        save(front_picture(found), svg)
     print_json(found) if as_json else print_front(found)
 
 
@@ -110,6 +123,7 @@ def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]
             raise UserError(f"there is no search in {opened.name}; make one with `plait search`.")
         if record.kind != "search" or "setting" not in record.result:
             raise UserError(f"{record.key[:10]} is no front of `plait search` but a record of kind '{record.kind}'.")
+        load_mixers(record.result.get("mixers", []))
         yield record, Measurements(opened, Setting(**record.result["setting"]))
 
 

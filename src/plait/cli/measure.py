@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.measure_lengths import measure_lengths, where
 from plait.cli.output import console, print_json, table
 
 if TYPE_CHECKING:
@@ -16,32 +18,52 @@ if TYPE_CHECKING:
 
 
 def command(
-    specs: Annotated[list[str], typer.Argument(help="Spec texts, presets' names, or files.", metavar="SPEC")],
+    specs: Annotated[
+        list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
+    ],
     seq: Annotated[int, typer.Option(min=1, help="Tokens: new ones in prefill, held ones in decode.")] = 192,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU bfloat16 and float16, too.")] = "float32",
     threads: Annotated[int, typer.Option(min=1, help="Of the processor.")] = 1,
+    lengths: Annotated[
+        str | None, typer.Option(help="Instead: single blocks over these lengths, as 128,256,512.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="With --lengths: draw them into this file.")] = None,
     archai: Annotated[bool, typer.Option("--archai", help="Also as LiteTransformerSearch's code counts.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure even what is in the store.")] = False,
     store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure latency and peak memory of models on this machine."""
-    from plait.arch import architecture
+    from plait.cli.own_mixers import read_architectures
+    from plait.errors import UserError
     from plait.measure.setting import Setting
     from plait.records import open_store
 
     setting = Setting(mode=mode, seq=seq, batch=batch, device=device, dtype=dtype, threads=threads)
-    for spec in specs:
-        architecture(spec)  # all of them are checked before the first is measured
+    archs = read_architectures(specs)  # all of them are checked before the first is measured
+    if lengths is not None:
+        _check_lengths_alone(archai=archai, again=again, store=store)
+        measure_lengths(archs, lengths, setting, svg, as_json=as_json)
+        return
+    if svg is not None:
+        raise UserError("--svg draws latency over lengths: give --lengths, too, as 128,256,512.")
     with open_store(store) as records:
-        found = list(_measured(specs, setting, archai, again, records, quiet=as_json))
+        found = list(_measured([arch.text for arch in archs], setting, archai, again, records, quiet=as_json))
     if as_json:
         print_json({"setting": setting.as_dict(), "models": [_document(record) for record in found]})
     else:
         _print(found, setting, archai)
+
+
+def _check_lengths_alone(*, archai: bool, again: bool, store: str | None) -> None:
+    from plait.errors import UserError
+
+    for name, given in {"--archai": archai, "--again": again, "--store": store is not None}.items():
+        if given:
+            raise UserError(f"{name} does not go with --lengths, which measures blocks each time and stores nothing.")
 
 
 def _measured(
@@ -65,9 +87,8 @@ def _document(record: Record) -> dict[str, Any]:
 
 def _print(found: list[Record], setting: Setting, archai: bool) -> None:
     out = console()
-    where = f"{setting.device}, {setting.dtype}, {setting.threads} thread{'s' * (setting.threads > 1)}"
     tokens = f"{setting.seq} tokens" if setting.mode == "prefill" else f"one token after {setting.seq}"
-    out.print(f"{setting.mode} of {tokens}, batch {setting.batch}; {where}", style="dim")
+    out.print(f"{setting.mode} of {tokens}, batch {setting.batch}; {where(setting)}", style="dim")
     extra = {"archai_ms": "right", "archai_MB": "right"} if archai else {}
     made = table(
         spec="left", ms="right", interval="right", MB="right", weights="right", state="right", activations="right",

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    specs: Annotated[list[str], typer.Argument(help="Spec texts, presets' names, or files.", metavar="SPEC")],
+    specs: Annotated[
+        list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
+    ],
     profile: Annotated[Path, typer.Option(help="A file that `plait profile` wrote.")],
     seq: Annotated[int, typer.Option(min=1, help="Tokens: new ones in prefill, held ones in decode.")] = 192,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
@@ -23,12 +25,12 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
-    from plait.arch import architecture
+    from plait.cli.own_mixers import read_architectures
     from plait.measure.predictor import Predictor
     from plait.measure.profile import Profile
     from plait.measure.setting import Setting
 
-    archs = [architecture(spec) for spec in specs]
+    archs = read_architectures(specs)
     read = Profile.load(profile, anywhere=anywhere)
     predictor = Predictor(read, Setting(mode=mode, seq=seq, batch=batch))
     latency, memory = predictor.latency(archs), predictor.memory(archs)

@@ -102,12 +102,14 @@ def _run(
     from plait.probe.run import refuse_leaks, run_all, run_budget
 
     refuse_leaks(found)
-    with Display(found, protocol, budget, quiet=as_json) as display:
+    with Display(found, protocol, quiet=as_json) as display:
         try:
             if budget is None:
                 work = with_seeds(found, protocol, [seeds or 1] * len(protocol.settings), machine.device)
                 return run_all(work, store, machine, display.update)
-            return run_budget(found, protocol, budget, store, machine, display.update, seeds=seeds, started=started)
+            return run_budget(
+                found, protocol, budget, store, machine, display.update, seeds=seeds, started=started, overrun=False
+            )
         except KeyboardInterrupt:
             display.stop()
             console().print("interrupted; all of it is saved. The same command goes on from here.")
@@ -126,7 +128,7 @@ def _plan(
     from plait.cli.probe_display import Display
     from plait.probe.run import expected
 
-    with Display(found, protocol, budget, quiet=as_json) as display:
+    with Display(found, protocol, quiet=as_json) as display:
         core_seconds = expected(found, protocol, store, machine, display.update, seeds)
     rows: list[dict[str, Any]] = [
         {

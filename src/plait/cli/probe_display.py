@@ -22,14 +22,11 @@ REFRESH_SECONDS = 0.5
 class Display:
     """A terminal gets one table that changes; a pipe or `--json` gets nothing until the end."""
 
-    def __init__(
-        self, candidates: Sequence[Candidate], protocol: Protocol, budget: float | None, *, quiet: bool
-    ) -> None:
+    def __init__(self, candidates: Sequence[Candidate], protocol: Protocol, *, quiet: bool) -> None:
         from rich.live import Live
 
         self._names = [one.name for one in candidates]
         self._tasks = protocol.task_names
-        self._budget = budget
         out = console()
         self._live = None if quiet or not out.is_terminal else Live(console=out, transient=True, auto_refresh=False)
         self._shown = 0.0
@@ -57,8 +54,6 @@ class Display:
         left = elapsed * (1 - share) / share if share > 0.02 else progress.work.expected_seconds
         if left is not None:
             head += f", about {duration(left)} left"
-        if self._budget is not None and (progress.work.expected_seconds or 0.0) > self._budget:
-            head += f" (more than {duration(self._budget)}: the shortest trainings take this long)"
         alive = sum(running["alive"] for running in progress.running.values())
         head += f"  {len(progress.done)} of {len({cell.key for cell in cells})} cells, {alive} members training"
         grouped = defaultdict(list)

@@ -22,7 +22,9 @@ FRONT = 16  # models returned, each measured
 
 
 def command(
-    space: Annotated[str, typer.Option(help="lts-gpt2, lts-xl, lts-opt, lts-proxy, par, hybrid, or a file.")],
+    space: Annotated[
+        str, typer.Option(help="lts-gpt2, lts-xl, lts-opt, lts-proxy, par, hybrid, small-hybrid, or a file.")
+    ],
     objectives: Annotated[
         str, typer.Option(help="By commas; min: or max: in front. \\[default: decoder_params,latency,memory]")
     ] = "",
@@ -112,6 +114,7 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
     predictor = None
     if request.asks_device:
         if profile is None:
+            request.check_possible()
             task = bar.add_task("profiling this machine, once", total=1.0)
             profile = local_profile(
                 request.space,

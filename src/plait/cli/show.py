@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ def command(
     seq: Annotated[int, typer.Option(help="New tokens the cost is for.", min=1)] = 1024,
     memory: Annotated[int, typer.Option(help="Tokens already held before them.", min=0)] = 0,
     vocab: Annotated[int | None, typer.Option(help="Vocabulary instead of the spec's own.", min=2)] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the architecture into this file, too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show an architecture: layers, parameters, FLOPs, state, and a drawing."""
@@ -28,6 +30,11 @@ def command(
         arch = Architecture(replace(arch.header, vocab=vocab), arch.layers)
     cost = model_cost(arch, seq=seq, memory=memory)
     document = describe(cost)
+    if svg is not None:
+        from plait.report.diagram import diagram
+        from plait.report.svg import save
+
+        save(diagram(cost, title=spec), svg)
     if as_json:
         print_json(document)
     else:

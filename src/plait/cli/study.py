@@ -1,4 +1,4 @@
-"""`plait study proxies`: which cheap numbers foretell how well models of a space train."""
+"""`plait study …`: studies that train many models. `proxies`: which cheap numbers foretell how well models train."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plait.cli import study_placement
 from plait.cli.output import console, print_json, short, table
+from plait.cli.study_progress import progress
 
 if TYPE_CHECKING:
-    from plait.records import Store
-    from plait.search.study import Findings, Study
+    from plait.search.study import Findings
 
 group = typer.Typer(help="Studies that train many small models.", no_args_is_help=True)
 
@@ -41,37 +42,17 @@ def command(
     from plait.records import open_store
     from plait.search.proxies.table import PROXIES
     from plait.search.study import RECIPE, Study, study_space
-    from plait.train.fit import Interrupted
 
     named = tuple(name.strip() for name in proxies.split(",") if name.strip())
     chosen = () if named == ("none",) else named or tuple(PROXIES)
     recipe = RECIPE.with_values({"batch": batch, "length": length, "lr": lr})
     study = Study(study_space(space), open_corpus(data), models, steps, chosen, recipe, seed)
-    with open_store(store) as opened:
-        try:
-            found = _run(study, opened, runs, quiet=as_json)
-        except Interrupted as stopped:
-            console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command goes on.")
-            raise typer.Exit(130) from None
+    with open_store(store) as opened, progress(study.models, quiet=as_json) as watch:
+        found = study.run(opened, runs, watch)
     print_json(found.as_dict()) if as_json else _print(found)
 
 
-def _run(study: Study, store: Store, runs: Path, quiet: bool) -> Findings:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.1f} of {task.total} models"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console(stderr=True),
-        disable=quiet,
-    )
-    task = bar.add_task("drawing", total=study.models)
-    with bar:
-        return study.run(store, runs, lambda done, _, what: bar.update(task, completed=done, description=f"{what:14}"))
+group.command()(study_placement.placement)
 
 
 def _print(found: Findings) -> None:

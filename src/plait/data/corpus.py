@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -34,6 +34,10 @@ class Corpus:
     def tokens(self, split: str) -> np.ndarray:
         """All tokens of train, validation or test in order; a read-only array of unsigned integers."""
         return self._tokens[_known(split)]
+
+    def training_on(self, tokens: np.ndarray) -> Corpus:
+        """The same corpus with these as its training tokens: a part of its own, say."""
+        return replace(self, _tokens={**{split: self._tokens[split] for split in SPLITS}, "train": tokens})
 
     def characters(self, split: str) -> int:
         """How many characters the tokens of a split stand for: what bits per character divide by."""

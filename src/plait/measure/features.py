@@ -55,7 +55,7 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
         if isinstance(value, bool | str):
             names[field.name] = str(value)
         elif field.name not in WITHOUT_COST:
-            place[field.name] = math.log2(1 + value)
+            place[field.name] = math.copysign(math.log2(1 + abs(value)), value)
     return Features(options.name, terms, place, names)
 
 
@@ -84,12 +84,12 @@ def _setting_place(setting: Setting) -> dict[str, float]:
 def _effective(options: MixerOptions, name: str, d: int, length: int) -> bool | str | float:
     """An option's value, with what a zero stands for where zero means a default."""
     value: bool | str | float = getattr(options, name)
-    if name == "inner":
-        return float(options.inner_width(d))  # type: ignore[attr-defined]
-    if name == "head_dim" and not value:
-        return float(options.head_width(d))  # type: ignore[attr-defined]
-    if name == "kv_heads" and not value:
-        return float(options.heads)  # type: ignore[attr-defined]
+    if name == "inner" and hasattr(options, "inner_width"):
+        return float(options.inner_width(d))
+    if name == "head_dim" and not value and hasattr(options, "head_width"):
+        return float(options.head_width(d))
+    if name == "kv_heads" and not value and hasattr(options, "heads"):
+        return float(options.heads)
     if name == "window":
         return float(min(value or length, length))
-    return value
+    return value if isinstance(value, bool | int | float) else str(value)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from contextlib import ExitStack
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.arch import architecture
@@ -39,8 +41,11 @@ class Measurements:
             import_module("torch")  # a GPU is known, and written down, only once torch is there
         # Unlike a loss or a probe's score, this result belongs to the machine.
         machine = Profile.here(self.setting).device
-        text = architecture(spec).text
-        return {"protocol": PROTOCOL, "spec": text, **self.setting.as_dict(), "archai": self.archai, "machine": machine}
+        arch = architecture(spec)
+        found = {"protocol": PROTOCOL, "spec": arch.text, **self.setting.as_dict(), "archai": self.archai}
+        # A user's mixer is what its file says at the moment, not what it is called.
+        sources = {options.name: _hash(options.file) for options in arch.layers if options.file}
+        return {**found, "machine": machine, **({"sources": sources} if sources else {})}
 
     def find(self, spec: str) -> Record | None:
         return self.store.get(record_key("measure", self.config(spec)))
@@ -67,3 +72,7 @@ class Measurements:
             self.store.delete([stored.key])
         self.store.put(record)
         return record
+
+
+def _hash(file: str) -> str:
+    return hashlib.sha256(Path(file.partition(":")[0]).read_bytes()).hexdigest()[:16]

@@ -5,7 +5,8 @@
             meter.measure(architecture(spec), setting)
 
 Importing torch takes seconds and a measurement less than one, so a meter keeps a process that has imported it and forks
-a fresh child for every model (`plait.measure.zygote`).
+a fresh child for every model (`plait.measure.zygote`). That process is told the files of users' own mixers. When it is
+ended from outside (by a system that is short of memory, for one), nothing is lost: another is started.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from plait.arch import Architecture
+from plait.arch.table import MIXERS
 from plait.errors import UserError
 from plait.measure.setting import Setting
 
@@ -41,15 +44,7 @@ class Memory:
 
 class MemoryMeter:
     def __init__(self) -> None:
-        environment = {**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "plait.measure.zygote"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        self._read()
+        self._process = _started()
 
     def __enter__(self) -> MemoryMeter:
         return self
@@ -58,25 +53,61 @@ class MemoryMeter:
         self.close()
 
     def measure(self, arch: Architecture, setting: Setting) -> Memory:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"spec": arch.text, "setting": setting.as_dict()}) + "\n")
-        self._process.stdin.flush()
-        answer = self._read()
+        request = {"spec": arch.text, "setting": setting.as_dict(), "mixers": _files(arch)}
+        answer = _asked(self._process, request)
+        if answer is None:
+            self.close()
+            self._process = _started()
+            answer = _asked(self._process, request) or {"error": "the process that measures it was ended, twice"}
         if "error" in answer:
-            raise UserError(f"the memory of '{arch.text}' was not measured: {answer['error']}")
+            raise UserError(f"the memory of '{arch.text}' was not measured: {answer['error']}.")
         return Memory(**answer)
 
     def close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # of a request that nobody read
+            self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
 
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise UserError("the process that measures memory has ended; see what it printed above.")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+
+def _started() -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "plait.measure.zygote"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1"},
+    )
+    if _read(process) is None:
+        raise UserError("the process that measures memory does not start; see what it printed above.")
+    return process
+
+
+def _asked(process: subprocess.Popen[str], request: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer; None where the process has ended."""
+    assert process.stdin is not None
+    try:
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        return None
+    return _read(process)
+
+
+def _read(process: subprocess.Popen[str]) -> dict[str, Any] | None:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    return dict(json.loads(line)) if line.endswith("\n") else None
+
+
+def _files(arch: Architecture) -> list[str]:
+    """Where the mixers are from that are not plait's own."""
+    for options in arch.layers:
+        if options.name not in MIXERS and not options.file:
+            raise UserError(
+                f"memory is measured in a process of its own, which cannot know '{options.name}': put the mixer into a "
+                "file and load it with `plait.check.load_mixer`."
+            )
+    return sorted({options.file for options in arch.layers if options.file})

@@ -12,6 +12,7 @@ Letters: N candidates, L layers of the deepest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch import Architecture, MixerOptions, architecture
+from plait.arch.options import OptionError
 from plait.arch.table import options_of
 from plait.errors import UserError
 from plait.measure.features import OUTSIDE, Features, of_layer, of_outside
@@ -169,6 +171,12 @@ class Predictor:
 
     def _fit(self, kind: str, column: str) -> Surface:
         points = self.measured(kind)
+        if not self.kinds:
+            modes = ", ".join(sorted({point.mode for point in self.profile.points})) or "nothing"
+            raise UserError(
+                f"the profile has nothing in mode {self.setting.mode}, only {modes}. "
+                f"Add to it with `plait profile --mode {self.setting.mode}`."
+            )
         if not points:
             known = ", ".join(sorted(set(self.kinds) - {OUTSIDE})) or "nothing"
             raise UserError(
@@ -181,6 +189,7 @@ class Predictor:
 
     @cached_property
     def _measured(self) -> list[tuple[Point, Features]]:
+        """Points with their features; those of users' mixers that are not loaded here stay out."""
         found = []
         for point in self.profile.points:
             if point.mode != self.setting.mode or point.what == "model":
@@ -190,7 +199,8 @@ class Predictor:
                 found.append((point, of_outside(parse(f"{point.spec} | identity").header, setting)))
             else:
                 layer = parse(f"d={point.d} | {point.spec}").layers[0]
-                found.append((point, of_layer(point.d, options_of(layer), point.norm, setting)))
+                with suppress(OptionError):
+                    found.append((point, of_layer(point.d, options_of(layer), point.norm, setting)))
         return found
 
     @cached_property
@@ -199,6 +209,8 @@ class Predictor:
         found = []
         for point in self.profile.of("model"):
             if point.mode != self.setting.mode:
+                continue
+            if not {layer.name for layer in parse(point.spec).layers} <= set(self.kinds):
                 continue
             parts = Predictor(self.profile, point.setting(self.profile.common))
             parts.__dict__.update(_composition=(1.0, 0.0), _kept=(0.0, 0.0))

@@ -1,7 +1,8 @@
 """A process that has imported all there is to import; it forks a child for every model to be measured.
 
-Reads one JSON request a line, `{"spec": …, "setting": …}`, and answers each with one line. The child's memory is its
-own, so that nothing one model leaves behind is counted for the next, and a child that is killed takes nothing along.
+Reads one JSON request a line, `{"spec": …, "setting": …, "mixers": [file, …]}`, and answers each with one line. The
+child's memory is its own, so that nothing one model leaves behind is counted for the next, and a child that is killed
+takes nothing along.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from plait.arch import architecture, table
+from plait.check.load import load_mixer
 from plait.errors import UserError
 from plait.measure.peak import measure_here
 from plait.measure.setting import Setting
@@ -33,8 +35,21 @@ def serve() -> None:
     with torch.inference_mode():
         Workload(architecture(EVERYTHING), Setting(mode="decode", seq=MANY_TOKENS)).run()
     print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(_in_a_child(json.loads(line))), flush=True)
+    try:
+        for line in sys.stdin:
+            print(json.dumps(_answered(json.loads(line))), flush=True)
+    except BrokenPipeError:
+        os._exit(0)  # whoever asked is gone, and so is the place for a complaint
+
+
+def _answered(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        # Here, not in the child: what a user's file imports is there before a model's memory is counted.
+        for file in request["mixers"]:
+            load_mixer(file)
+    except UserError as wrong:
+        return {"error": str(wrong)}
+    return _in_a_child(request)
 
 
 def _in_a_child(request: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +66,8 @@ def _in_a_child(request: dict[str, Any]) -> dict[str, Any]:
         text = out.read()
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        return {"error": f"the process that ran it was ended by {signal.Signals(os.WTERMSIG(status)).name}"}
+        by = signal.Signals(os.WTERMSIG(status)).name
+        return {"error": f"the process that ran it was ended by {by}, as happens where memory is short"}
     return dict(json.loads(text))
 
 

@@ -56,6 +56,11 @@ class RelativeAttention(Mixer):
         values are computed anew from the current weights, with no gradient into the inputs themselves."""
         return {"hidden": self.zeros(batch, 0, self.d), "kept": self.zeros(batch, tokens, dtype=torch.bool)}
 
+    def remember(self, x_BTD: Tensor, state: State) -> State:
+        """The memory after these inputs, which may not have been attended to."""
+        held, kept = torch.cat([state["hidden"], x_BTD], dim=1), state["kept"].shape[1]
+        return state | {"hidden": held[:, max(0, held.shape[1] - kept) :].detach()}
+
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         y_BTD, state = self.extend(x_BD[:, None], state)
         return y_BTD[:, 0], state
@@ -63,9 +68,7 @@ class RelativeAttention(Mixer):
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         if "hidden" in state:
             held = torch.cat([state["hidden"], x_BTD], dim=1)
-            y = self._attend(x_BTD, *self._keys_values(held))
-            kept = state["kept"].shape[1]
-            return y, state | {"hidden": held[:, max(0, held.shape[1] - kept) :].detach()}
+            return self._attend(x_BTD, *self._keys_values(held)), self.remember(x_BTD, state)
         k, v = self._keys_values(x_BTD)
         k, v = torch.cat([state["k"], k], dim=1), torch.cat([state["v"], v], dim=1)
         y = self._attend(x_BTD, k, v)

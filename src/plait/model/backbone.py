@@ -6,7 +6,7 @@ Letters: B batch, T time, D width.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from plait.arch import Architecture
 from plait.errors import UserError
+from plait.mixers.mixer import Mixer
 from plait.mixers.xl_attn import RelativeAttention
 from plait.model.block import Block, Blocks
 from plait.model.state import ModelState
@@ -38,7 +39,7 @@ class Backbone(nn.Module):
         # Set by a training that wants them: dropout on the embeddings, and blocks that compute their activations anew
         # in the backward pass instead of keeping them.
         self.dropout, self.recompute = 0.0, False
-        self._share_biases()
+        share_biases(block.mixer for block in self.blocks)
 
     def forward(
         self,
@@ -77,16 +78,9 @@ class Backbone(nn.Module):
 
     def init_memory(self, batch: int, tokens: int) -> ModelState:
         """Segment memory for Transformer-XL training: each layer's last `tokens` inputs."""
-        layers = []
-        for block in self.blocks:
-            if isinstance(block.mixer, RelativeAttention):
-                layers.append(block.mixer.init_memory(batch, tokens))
-            elif block.mixer.options.kind == "channel":
-                layers.append({})
-            else:
-                raise UserError(f"segment memory is for xl-attn; {block.mixer.options.name} has its own state.")
+        layers = tuple(block.init_memory(batch, tokens) for block in self.blocks)
         device = next(self.parameters()).device
-        return ModelState(tuple(layers), torch.zeros(batch, dtype=torch.long, device=device))
+        return ModelState(layers, torch.zeros(batch, dtype=torch.long, device=device))
 
     def extend(self, tokens_BT: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
         """Hidden vectors of the next T tokens."""
@@ -162,8 +156,9 @@ class Backbone(nn.Module):
                     f"{block.mixer.options.name} takes no padding: extend each row by itself and `merge` the states."
                 )
 
-    def _share_biases(self) -> None:
-        mixers = [block.mixer for block in self.blocks if isinstance(block.mixer, RelativeAttention)]
-        sharing = [mixer for mixer in mixers if mixer.shares_biases]
-        for mixer in sharing[1:]:
-            mixer.share_biases(sharing[0])
+
+def share_biases(mixers: Iterable[Mixer]) -> None:
+    """One pair of relative biases for all attention layers that ask for it (Dai et al. 2019)."""
+    sharing = [mixer for mixer in mixers if isinstance(mixer, RelativeAttention) and mixer.shares_biases]
+    for mixer in sharing[1:]:
+        mixer.share_biases(sharing[0])

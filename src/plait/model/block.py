@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch import MixerOptions
+from plait.errors import UserError
 from plait.mixers.mixer import Mixer, State
+from plait.mixers.xl_attn import RelativeAttention
 from plait.nn.norm import make_norm
 from plait.spec import Header
 
@@ -48,6 +50,18 @@ class Block(nn.Module):
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         mixed, state = self.mixer.extend(self.norm(x_BTD), state)
         return x_BTD + self._dropped(mixed), state
+
+    def init_memory(self, batch: int, tokens: int) -> State:
+        """Segment memory: the layer's last `tokens` inputs, where it is one that looks at them."""
+        if isinstance(self.mixer, RelativeAttention):
+            return self.mixer.init_memory(batch, tokens)
+        if self.mixer.options.kind != "channel":
+            raise UserError(f"segment memory is for xl-attn; {self.mixer.options.name} has its own state.")
+        return {}
+
+    def remember(self, x_BTD: Tensor, memory: State) -> State:
+        """Segment memory after these inputs, without running the layer on them."""
+        return self.mixer.remember(self.norm(x_BTD), memory) if isinstance(self.mixer, RelativeAttention) else memory
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         mixed, state = self.mixer.step(self.norm(x_BD), state)

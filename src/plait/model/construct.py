@@ -47,7 +47,7 @@ def build(
 def init_weights(model: Model, seed: int) -> None:
     """Fill every parameter of a model anew from a seed."""
     header = model.arch.header
-    shrink = 1 / math.sqrt(max(1, len(model.arch.layers))) if header.depth_scale else 1.0
+    shrink = 1 / math.sqrt(max(1, len(model.backbone.blocks))) if header.depth_scale else 1.0
     _seed_modules(model, seed, header.init, shrink)
 
 

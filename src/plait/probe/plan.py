@@ -3,18 +3,21 @@
 With a budget the number of steps is fixed by the protocol and the number of seeds by the budget: as many for every task
 as the measured speed lets finish in time, then one more for a task at a time, the most telling first. If not even one
 seed fits, trainings are shortened alike, but for the most telling task's as long as that helps: half trained on it, all
-architectures look the same. What is left at the end lengthens every training a little. The plan is a record of its own,
-so that a probe that is interrupted and run again, perhaps on a busier machine, does the very same work.
+architectures look the same. Below a tenth of their steps they would say nothing: a budget that is too small for that is
+refused. What is left at the end lengthens every training a little. The plan is a record of its own, so that a probe
+that is interrupted and run again, perhaps on a busier machine, does the very same work.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from plait.errors import UserError
 from plait.probe.candidates import Candidate
 from plait.probe.cell import Cell
 from plait.probe.protocol import VERSION, Protocol
@@ -27,6 +30,7 @@ FINISH_SECONDS = 2.0  # kept for the last evaluation, the table and the verdict
 SAFETY = 0.99  # drawing data and storing results add a little; short measurements are pessimistic by more
 SHORTEST = 0.1  # of a training's steps
 LONGEST = 1.25
+SLACK = 1.05  # the least budget that is advised, over what was found to be needed
 SPARED = 0.4  # of the other tasks' steps, before the first task's are cut
 
 
@@ -93,8 +97,13 @@ def fitting(
     protocol: Protocol,
     speed: Speed,
     left: float,
+    *,
+    overrun: bool = False,
 ) -> Work:
-    """As much as fits into `left` seconds, stored as the plan for this config."""
+    """As much as fits into `left` seconds, stored as the plan for this config.
+
+    Where not even the shortest trainings fit, a `UserError` says what would; unless they may `overrun`.
+    """
     started, workers = time.time(), config["workers"]
     room = left - FINISH_SECONDS
 
@@ -104,6 +113,9 @@ def fitting(
 
     most = config["seeds"] or MOST_SEEDS
     seeds = [1] * len(protocol.settings)
+    if not overrun and (shortest := seconds(seeds, SHORTEST)) > room:
+        given: float = config["budget_seconds"]
+        raise UserError(_too_short(given, given + shortest - room, len(candidates)))
     scale = _largest(lambda scale: seconds(seeds, scale) <= room)
     while scale == 1.0 and max(seeds) < most and seconds([n + 1 for n in seeds]) <= room:
         seeds = [n + 1 for n in seeds]
@@ -142,6 +154,19 @@ def _largest(fits: Callable[[float], bool]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def _too_short(budget: float, needed: float, architectures: int) -> str:
+    """`needed` seconds would do at the speed measured; a little more will do at the next measurement, too."""
+    least = SLACK * needed
+    given, enough = f"{budget:g}s", f"{5 * math.ceil(least / 5)}s"
+    if least > 90:
+        enough = f"{math.ceil(least / 60)}m"
+    many = f"{architectures} architectures do" if architectures > 1 else "one architecture does"
+    return (
+        f"{many} not fit into {given} here, even with a tenth of the steps and one seed. Give --time {enough} or more, "
+        "fewer --tasks, or fewer architectures."
+    )
 
 
 def makespan(costs: Sequence[float], workers: int) -> float:

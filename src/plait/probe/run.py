@@ -104,8 +104,12 @@ def run_budget(
     *,
     seeds: int | None = None,
     started: float | None = None,
+    overrun: bool = True,
 ) -> Outcome:
-    """As much as `budget` seconds hold, counted from `started` (as `time.perf_counter()` counts)."""
+    """As much as `budget` seconds hold, counted from `started` (as `time.perf_counter()` counts).
+
+    Where they hold not even the shortest trainings, those are run; unless they may not `overrun`: then a `UserError`.
+    """
     began = time.perf_counter() if started is None else started
     config = plan.plan_config(candidates, protocol, budget, machine.hands, seeds, machine.device)
     progress = Progress(started=began)
@@ -119,7 +123,7 @@ def run_budget(
         if work is None:
             speed = _measured(crew, to_time(candidates, protocol, machine.device), progress, watch)
             left = budget - (time.perf_counter() - began)
-            work = plan.fitting(store, config, candidates, protocol, speed, left)
+            work = plan.fitting(store, config, candidates, protocol, speed, left, overrun=overrun)
         progress.work, progress.phase = work, "training"
         _note_recorded(progress, work.cells, store)
         fresh = len({cell.key for cell in work.cells}) - len(progress.done)

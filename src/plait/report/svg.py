@@ -11,9 +11,12 @@ import math
 import struct
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+
+from plait.errors import UserError
 
 INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"
 #: Told apart with any colour vision (Okabe and Ito 2008), strongest first.
@@ -90,9 +93,11 @@ class Drawing:
             ElementTree.SubElement(made, "title").text = hint
 
     def rect(
-        self, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "none", hint: str = ""
-    ) -> None:
-        made = self._add("rect", {"x": x, "y": y, "width": width, "height": height, "fill": fill, "stroke": stroke})
+        self, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "none", hint: str = "",
+        radius: float = 0,
+    ) -> None:  # fmt: skip
+        place = {"x": x, "y": y, "width": width, "height": height} | ({"rx": radius} if radius else {})
+        made = self._add("rect", {**place, "fill": fill, "stroke": stroke})
         if hint:
             ElementTree.SubElement(made, "title").text = hint
 
@@ -100,6 +105,11 @@ class Drawing:
         data = base64.b64encode(png(pixels_RC3)).decode("ascii")
         place = {"x": x, "y": y, "width": width, "height": height, "preserveAspectRatio": "none"}
         self._add("image", {**place, "style": "image-rendering: pixelated", "href": f"data:image/png;base64,{data}"})
+
+    def place(self, picture: ElementTree.Element, x: float, y: float, width: float, height: float) -> None:
+        """Another drawing, made with `inline`, as part of this one."""
+        picture.attrib |= {"x": _text(x), "y": _text(y), "width": _text(width), "height": _text(height)}
+        self._root.append(picture)
 
     def inline(self, css_class: str, *, hidden: bool = False) -> ElementTree.Element:
         """The drawing as part of a page, as wide as its place there; `hidden` from those who listen to the page."""
@@ -112,6 +122,15 @@ class Drawing:
 
     def _add(self, tag: str, attributes: dict[str, float | str] | dict[str, object]) -> ElementTree.Element:
         return ElementTree.SubElement(self._root, tag, {name: _text(value) for name, value in attributes.items()})
+
+
+def save(picture: str, path: Path) -> None:
+    """Into a file, whose folder is made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(picture, encoding="utf-8")
+    except OSError as wrong:
+        raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
 
 
 class Scale:

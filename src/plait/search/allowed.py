@@ -57,6 +57,10 @@ class Allowed:
     def count(self, slot: int, width: int) -> int:
         return int(self._all_WK[slot][width].sum())
 
+    def options(self, slot: int, width: int) -> list[int]:
+        """The places of what may stand in a slot."""
+        return [int(place) for place in np.flatnonzero(self._all_WK[slot][width])]
+
     def fits(self, width_N: NDArray[np.int64], options_NBS: Genes) -> Mask:
         """Of every layer, whether it is allowed."""
         at_N1 = width_N[:, None]

@@ -12,7 +12,7 @@ from plait.arch import MixerOptions, architecture
 from plait.errors import UserError
 from plait.search.choices import NONE
 from plait.search.declaration import Slot
-from plait.spec import Header, Spec
+from plait.spec import Spec
 
 if TYPE_CHECKING:
     from plait.search.space import Space
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 Genes = NDArray[np.int16]
 
 
-def check(space: str, slots: tuple[Slot, ...], header: Header) -> None:
+def check(space: str, slots: tuple[Slot, ...], kinds: set[str]) -> None:
     """What no choice of genes could put right."""
     if not slots:
         raise UserError(f"{space}: a layer needs at least one slot.")
     if len(slots) > 1 and None in slots[0].places:
         raise UserError(f"{space}: the first of several slots cannot be '{NONE}'; the others can.")
     for option in (option for slot in slots for option in slot.options):
-        if option and option.kind == "sequence" and option.bidirectional != (header.kind == "encoder"):
-            remedy = "it needs causal=false" if header.kind == "encoder" else "only kind=encoder looks ahead"
-            raise UserError(f"{space}: {option.name} in models of kind={header.kind}: {remedy}.")
+        if option is None or option.kind != "sequence":
+            continue
+        for kind in kinds:
+            if option.bidirectional != (kind == "encoder"):
+                remedy = "it needs causal=false" if kind == "encoder" else "only kind=encoder looks ahead"
+                raise UserError(f"{space}: {option.name} in models of kind={kind}: {remedy}.")
 
 
 def option_names(option: MixerOptions | None) -> set[str]:

@@ -1,9 +1,10 @@
 """Exact costs of many candidates: each distinct layer is costed once, and candidates add up rows of a table.
 
 A layer's cost depends on its options and on the width alone, and a space has few of both, so a million candidates need
-only some hundred calls of the mixers' own `cost`. The sums are those of `plait.model.cost`, number for number.
+only some hundred calls of the mixers' own `cost`. What the rest of the header decides, the norms in front of the layers
+included, is kept apart, once for every header. The sums are those of `plait.model.cost`, number for number.
 
-Letters: N candidates, B layers, Q quantities, W widths, K options of a slot.
+Letters: N candidates, B layers, Q quantities, W widths, K options of a slot, R rows of a table.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.arch import Architecture, Cost, MixerOptions
+from plait.arch import Architecture, MixerOptions
 from plait.model.cost import model_cost, norm_params
+from plait.search.allowed import layer_fits
 from plait.spec import Header
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: What a row of the table holds; params and active include the norm in front of the layer.
-QUANTITIES = ("params", "active", "flops", "fixed_state", "tail_state", "dynamic_state")
+#: What a row of the table holds; `norms` is 1 where a norm, whose parameters come later, stands in front of the layer.
+QUANTITIES = ("params", "active", "flops", "fixed_state", "tail_state", "dynamic_state", "norms")
 CHUNK = 1 << 15  # candidates at once: the sums then stay in the processor's cache
 
 
@@ -27,10 +29,9 @@ class SlotCosts:
     """Costs of one slot's options at every width, computed when first met. The last row is zero: no layer."""
 
     def __init__(
-        self, options: tuple[MixerOptions | None, ...], widths: tuple[int, ...], norm: Header, seq: int, memory: int
+        self, options: tuple[MixerOptions | None, ...], widths: tuple[int, ...], seq: int, memory: int
     ) -> None:
         self.options, self.widths, self.seq, self.memory = options, widths, seq, memory
-        self.norms = [norm_params(norm.replace({"d": d})) for d in widths]
         self.absent = len(widths) * len(options)
         self.rows_RQ = np.zeros((self.absent + 1, len(QUANTITIES)), dtype=np.int64)
         self.shared: dict[str, Ints] = {}  # by parameter: how many numbers a row shares with other layers
@@ -50,24 +51,16 @@ class SlotCosts:
     def _fill(self, row: int) -> None:
         width, option = divmod(row, len(self.options))
         options = self.options[option]
-        if options is not None:
-            # A layer that does not fit its width has no cost; such candidates are never valid.
+        # A layer that does not fit its width has no cost; such candidates are never valid.
+        if options is not None and layer_fits(options, self.widths[width]):
             cost = options.cost(self.widths[width], self.seq, self.memory)
-            self.rows_RQ[row] = _numbers(cost, self.norms[width] if options.prenorm else 0)
+            self.rows_RQ[row] = (
+                cost.total_params, cost.active_params, cost.total_flops,
+                cost.fixed_state, cost.tail_state, cost.dynamic_state, options.prenorm,
+            )  # fmt: skip
             for name, count in cost.shared.items():
                 self.shared.setdefault(name, np.zeros(self.absent + 1, dtype=np.int64))[row] = count
         self.known_R[row] = True
-
-
-def _numbers(cost: Cost, norm: int) -> tuple[int, ...]:
-    return (
-        int(cost.total_params) + norm,
-        int(cost.active_params) + norm,
-        int(cost.total_flops),
-        int(cost.fixed_state),
-        int(cost.tail_state),
-        int(cost.dynamic_state),
-    )
 
 
 def decoder_sums(
@@ -94,7 +87,8 @@ def decoder_sums(
     return {**found, "params": found["params"] + together, "active": found["active"] + together}
 
 
-def outside(header: Header, seq: int, memory: int) -> tuple[int, int, int]:
-    """Final norm, embedding parameters, and FLOPs outside the layers, of a model with this header."""
+def outside(header: Header, seq: int, memory: int) -> tuple[int, int, int, int]:
+    """Parameters of one norm in front of a layer, of the final norm, of the embeddings; FLOPs outside the layers."""
     cost = model_cost(Architecture(header, ()), seq=seq, memory=memory)
-    return cost.decoder_params, cost.embedding_params, cost.input_flops + cost.output_flops
+    around = cost.input_flops + cost.output_flops
+    return norm_params(header), cost.decoder_params, cost.embedding_params, around

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.errors import UserError, did_you_mean
 from plait.search.choices import layers_of, numbers_of, values_of
 from plait.search.rules import Rule
-from plait.spec import Layer
-from plait.spec.values import Value
+from plait.spec import Layer, Spec, parse
+from plait.spec.values import Value, format_value
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,24 @@ class Declaration:
 
     def header_choices(self) -> dict[str, tuple[Value, ...]]:
         return {"d": numbers_of(self.d), **{key: values_of(text) for key, text in self.vary.items()}}
+
+    def narrowed(self, chosen: Mapping[str, str]) -> Declaration:
+        """Fewer depths (`layers`), widths (`d`) or values of header keys that vary: {"d": "256", "layers": "6..12"}."""
+        open_to = {"layers": self.layers, "d": self.d, **self.vary}
+        for key, text in chosen.items():
+            if key not in open_to:
+                raise UserError(f"{self.name} does not vary '{key}'.{did_you_mean(key, open_to)} Open: {', '.join(open_to)}.")
+            allowed = values_of(open_to[key])
+            if beyond := [value for value in values_of(text) if value not in allowed]:
+                raise UserError(f"{self.name} has no {key}={format_value(beyond[0])}; allowed is {open_to[key]}.")
+        vary = {key: chosen.get(key, text) for key, text in self.vary.items()}
+        return replace(self, layers=chosen.get("layers", self.layers), d=chosen.get("d", self.d), vary=vary)
+
+    def with_vocabulary(self, vocab: int) -> Declaration:
+        """The same layers over another vocabulary."""
+        header = parse(f"{self.header} | identity").header.with_vocabulary(vocab)
+        text, _, _ = Spec(header, (Layer("identity"),)).text.partition(" | ")
+        return replace(self, header=text)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON: what decides which candidates there are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from plait.errors import UserError
 from plait.search.declaration import Declaration
 from plait.spec import Header, parse
 from plait.spec.errors import HeaderError
+from plait.spec.header import coerce
 from plait.spec.values import Value
 
 
@@ -23,7 +25,7 @@ class Headers:
         if "d" in declared.vary:
             raise UserError(f"{declared.name}: give the widths as d, not among the header keys that vary.")
         self.base = parse(f"{declared.header} | identity").header
-        self.choices: dict[str, tuple[Value, ...]] = declared.header_choices()
+        self.choices = {key: _coerced(declared.name, key, given) for key, given in declared.header_choices().items()}
         rows = itertools.product(*self.choices.values())
         self.all = [_header_or_none(self.base, dict(zip(self.choices, row, strict=True))) for row in rows]
         if not any(self.all):
@@ -33,6 +35,11 @@ class Headers:
         given = {f.name: getattr(self.base, f.name) for f in dataclasses.fields(self.base)}
         #: The numbers that are the same for all.
         self.fixed = {k: v for k, v in given.items() if isinstance(v, int | float) and k not in self.choices}
+
+    @property
+    def positions(self) -> float:
+        """Tokens that every candidate can take: the fewest learned positions among them."""
+        return min((h.max_len for h in self.all if h is not None and h.pos == "learned"), default=math.inf)
 
     def codes(self, chosen_NH: NDArray[np.int16]) -> NDArray[np.int64]:
         """Where in `all` the headers stand whose keys have these values."""
@@ -45,6 +52,14 @@ class Headers:
     def of_width(self, d: int) -> int:
         """How many headers have this width."""
         return sum(header is not None and header.d == d for header in self.all)
+
+
+def _coerced(space: str, key: str, given: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The values as a header holds them. One that no header could hold is a mistake, whatever the others are."""
+    try:
+        return tuple(coerce(key, value) for value in given)
+    except HeaderError as wrong:
+        raise UserError(f"{space}: {wrong}") from None
 
 
 def _header_or_none(base: Header, values: dict[str, Any]) -> Header | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from plait.errors import UserError, did_you_mean
 from plait.interrupt import stop_signals
 from plait.measure.setting import Setting
 from plait.records import Record, Store, about
+from plait.search.allowed import layer_fits
 from plait.search.device import DevicePredictor
 from plait.search.limits import Limits
 from plait.search.lts import LtsSearch
@@ -27,18 +28,23 @@ from plait.search.objectives.table import exact, load
 from plait.search.random_search import RandomSearch
 from plait.search.search import Search
 from plait.search.space import Space
+from plait.search.supernet.job import SupernetJob
 
 NO_LIMITS = Limits()
 ON_DEVICE = ("latency", "memory")
 CAPABILITY = "capability"
-METHODS = ("lts", "nsga2", "nsga3", "random")
+GUMBEL, LOSS = "gumbel", "loss"
+METHODS = ("lts", "nsga2", "nsga3", "random", GUMBEL)
 LTS_SHARES = {"parents": 5, "mutants": 2.5, "crossovers": 2.5}  # of a population, one in so many: 100 → 20, 40, 40
 SAMPLES = (25, 100)  # random: rounds and candidates in each; as many as lts evaluates
 
 
 @dataclass(frozen=True)
 class Request:
-    """`objectives` empty: the usual ones. `iterations`, `population`: None for what the method has published."""
+    """`objectives` empty: the usual ones. `iterations`, `population`: None for what the method has published.
+
+    `supernet` says what gumbel trains on; its steps and seeds are there.
+    """
 
     space: Space
     setting: Setting
@@ -49,27 +55,33 @@ class Request:
     iterations: int | None = None
     population: int | None = None
     seed: int = 0
+    supernet: SupernetJob | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             near = did_you_mean(self.method, METHODS)
             raise UserError(f"method '{self.method}' given.{near} Allowed: {', '.join(METHODS)}.")
-        header, tokens = self.space.headers.base, self.setting.new_tokens + self.setting.held_tokens
-        if header.pos == "learned" and tokens > header.max_len:
-            name = self.space.name
-            raise UserError(f"{tokens} tokens asked for, but models of {name} have {header.max_len} positions.")
+        if (self.method == GUMBEL) != (self.supernet is not None):
+            raise UserError("gumbel trains a supernet and needs --data; the other methods train nothing.")
+        if self.method == GUMBEL and (self.iterations or self.population):
+            raise UserError("gumbel has neither iterations nor a population: give --steps and --seeds.")
+        tokens, learned = self.setting.new_tokens + self.setting.held_tokens, self.space.headers.positions
+        if tokens > learned:
+            raise UserError(f"{tokens} tokens asked for, but models of {self.space.name} have {learned} positions.")
         self.names()  # now, not after minutes of profiling
 
     def names(self) -> list[str]:
         """The objectives by name; a quantity that is limited is one of them."""
         given = []
-        for text in list(self.objectives) or usual_objectives(self.space):
+        for text in list(self.objectives) or self._usual():
             direction, _, name = text.rpartition(":")
             kind = load(name)
             if issubclass(kind, Exact):
                 given.append(text)
                 continue
-            if not issubclass(kind, Predicted) and name != CAPABILITY:
+            if name == LOSS and self.method != GUMBEL:
+                raise UserError("loss is that of a supernet, which only --method gumbel trains.")
+            if not issubclass(kind, Predicted) and name not in (CAPABILITY, LOSS):
                 raise UserError(
                     f"{name} takes seconds a candidate; this search takes what is exact or predicted. "
                     "Score the front with it afterwards."
@@ -83,7 +95,18 @@ class Request:
     @property
     def asks_device(self) -> bool:
         """Whether anything about the device is to be predicted, so that a profile is needed."""
-        return any(name in ON_DEVICE for name in self.names())
+        penalty = self.supernet.settings.penalty if self.supernet else ""
+        return any(name in ON_DEVICE for name in (*self.names(), penalty))
+
+    def check_possible(self) -> None:
+        """Raise a `UserError` where rules that need no profile leave no candidate: before one is made for nothing."""
+        everything = self.space.with_rules([*self.rules, *self.limits.rules()])
+        rules = [rule for rule in everything.rules if not rule.names & everything.needs()]
+        known = Space(replace(everything.declared, rules=rules))
+        RandomSearch(known, exact(["decoder_params"]), samples=1, seed=self.seed, seq=self.setting.seq).run()
+
+    def _usual(self) -> list[str]:
+        return usual_objectives(self.space) if self.method != GUMBEL else [LOSS, "flops"]
 
     def search(self, predictor: DevicePredictor | None, store: Store | None = None) -> Search:
         """What runs. The store is asked for the probe's records where capability is an objective."""
@@ -93,6 +116,9 @@ class Request:
             "rules": [*self.rules, *self.limits.rules()],
             "seq": self.setting.seq,
         }
+        if self.supernet is not None:
+            layers = predictor.predictor if predictor is not None else None
+            return self.supernet.search(self.space, objectives, layers, **common)
         numbers = {"iterations": self.iterations, "population": self.population}
         given = {name: number for name, number in numbers.items() if number is not None}
         if self.method == "random":
@@ -117,8 +143,9 @@ class Interrupted(Exception):
 
 def usual_objectives(space: Space) -> list[str]:
     """More parameters at work in the layers, less time, less memory. Idle experts would be parameters for nothing."""
-    d = space.widths[0]
-    layers = [option.cost(d, 1) for slot in space.slots for option in slot.options if option is not None]
+    options = (option for slot in space.slots for option in slot.options if option is not None)
+    fitting = ((option, next((d for d in space.widths if layer_fits(option, d)), None)) for option in options)
+    layers = (option.cost(d, 1) for option, d in fitting if d is not None)
     experts = any(int(cost.active_params) < int(cost.total_params) for cost in layers)
     return ["active_decoder_params" if experts else "decoder_params", *ON_DEVICE]
 
@@ -149,9 +176,11 @@ def search_front(
     profile = predictor.predictor.profile if predictor is not None else None
     result = {
         **front.as_dict(),
+        **search.report(),
         "limits": request.limits.as_dict(),
         "setting": request.setting.as_dict(),
         "profile": profile.describe() if profile is not None else None,
+        "mixers": request.space.files,
         "cost": {
             "search_seconds": round(search.seconds, 3),
             "profile_seconds": round(profile.seconds, 3) if profile is not None else 0.0,

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from plait.arch import architecture
 from plait.measure.kit import Kit
 from plait.measure.predictor import Predictor
 from plait.measure.profile import SAME, Point, Profile
 from plait.measure.setting import Setting
 from plait.search.space import Space
+from plait.spec import parse
 
 NEW, MORE = 150.0, 75.0  # seconds that a first profile takes, and one that is added to
 CHECKS = 4  # whole models of the space that a profile must have been checked on
@@ -75,7 +75,7 @@ def covers(profile: Profile, space: Space, setting: Setting) -> bool:
 def _like(point: Point, kit: Kit, setting: Setting) -> bool:
     if (point.mode, point.seq, point.batch) != (setting.mode, setting.seq, setting.batch):
         return False
-    header = architecture(point.spec).header
+    header = parse(point.spec).header
     return min(kit.widths) <= header.d <= max(kit.widths) and header.replace({"d": kit.header.d}) == kit.header
 
 

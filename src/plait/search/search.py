@@ -32,7 +32,6 @@ PROTOCOL = 1  # raised when the same settings come to give another front
 TRIES = 24  # rounds of proposals before a search takes what it has
 MOST_AT_ONCE = 1 << 16
 FEW = 16  # candidates, the least to propose at once
-SAVE_EVERY = 5.0  # seconds
 
 Propose = Callable[[int], Genes]
 
@@ -41,6 +40,7 @@ class Search(ABC):
     """A subclass says how one iteration goes. The archive is the front over everything evaluated so far."""
 
     method: ClassVar[str]
+    save_every: ClassVar[float] = 5.0  # seconds
 
     def __init__(
         self,
@@ -71,6 +71,10 @@ class Search(ABC):
         """The method's own numbers, for the record."""
         return {}
 
+    def report(self) -> dict[str, Any]:
+        """What the method has to say beside its front, as JSON."""
+        return {}
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The method's own state beyond the archive."""
         return {}
@@ -93,7 +97,7 @@ class Search(ABC):
             self.seconds += time.perf_counter() - start
             if on_step is not None:
                 on_step(self)
-            if path is not None and time.monotonic() - saved > SAVE_EVERY:
+            if path is not None and time.monotonic() - saved > self.save_every:
                 self.save(path)
                 saved = time.monotonic()
         if path is not None:

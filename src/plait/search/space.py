@@ -70,13 +70,18 @@ class Space:
         self.widths = tuple(value for value in self.choices["d"] if isinstance(value, int))
         self.slots = tuple(Slot.of(patterns) for patterns in d.slots)
         self.rules = tuple(as_rule(rule) for rule in d.rules)
-        coding.check(self.name, self.slots, self.headers.base)
+        coding.check(self.name, self.slots, {header.kind for header in self.headers.all if header})
         self.layer_rules = tuple(rule for rule in self.rules if self._is_about_layers(rule))
         self.candidate_rules = tuple(rule for rule in self.rules if rule not in self.layer_rules)
         for rule in self.candidate_rules:
             check_names(rule, {*COLUMNS, *self._numbers, *OBJECTIVES, *(f"{name}_high" for name in OBJECTIVES)})
         self.allowed = Allowed(self.name, self.slots, self.widths, self.layer_rules, self.headers.fixed)
         self._tables: dict[tuple[int, int], tuple[list[costs.SlotCosts], NDArray[np.int64]]] = {}
+
+    @property
+    def files(self) -> list[str]:
+        """Of the users' own mixers among the options: without them its specs cannot be read."""
+        return sorted({option.file for slot in self.slots for option in slot.options if option and option.file})
 
     def with_rules(self, rules: Sequence[str | Rule]) -> Space:
         """The same space under further rules."""
@@ -148,6 +153,12 @@ class Space:
         """The genes of an architecture, or a `UserError` that says why it does not lie in the space."""
         return np.asarray(self.canonical(coding.genes_of(self, text)[None])[0])
 
+    def of_layers(self, options_NBS: NDArray[Any]) -> Genes:
+        """Candidates of the greatest depth and the first width and header, by their slots' options."""
+        genes_NG = np.zeros((len(options_NBS), 1 + len(self.choices)), dtype=np.int16)
+        genes_NG[:, 0] = len(self.depths) - 1
+        return self.canonical(self._with_layers(genes_NG, np.asarray(options_NBS, dtype=np.int16)))
+
     def header(self, row_G: Genes) -> Header:
         found = self.headers.all[int(self.headers.codes(self._chosen(row_G[None]))[0])]
         if found is None:
@@ -180,7 +191,7 @@ class Space:
         self, genes_NG: Genes, *, seq: int | None = None, memory: int | None = None, number_bytes: int = 4
     ) -> Columns:
         """The exact quantities of every candidate, as `plait.model.cost` has them for its spec."""
-        slots, outside_H3 = self._costs(self.seq if seq is None else seq, self.memory if memory is None else memory)
+        slots, outside_H4 = self._costs(self.seq if seq is None else seq, self.memory if memory is None else memory)
         depth_N = np.asarray(self.depths)[genes_NG[:, 0]]
         sums = costs.decoder_sums(
             slots,
@@ -189,8 +200,8 @@ class Space:
             self._present(genes_NG),
             depth_N if self.alike else None,
         )
-        norm_N, embedding_N, flops_N = outside_H3[self.headers.codes(self._chosen(genes_NG))].T
-        decoder_N = sums["params"] + norm_N
+        norm_N, final_norm_N, embedding_N, flops_N = outside_H4[self.headers.codes(self._chosen(genes_NG))].T
+        decoder_N = sums["params"] + sums["norms"] * norm_N + final_norm_N
         total_N = decoder_N + embedding_N
         state_N = sums["fixed_state"] + sums["tail_state"] + sums["dynamic_state"]
         return {
@@ -298,9 +309,9 @@ class Space:
 
     def _costs(self, seq: int, memory: int) -> tuple[list[costs.SlotCosts], NDArray[np.int64]]:
         if (seq, memory) not in self._tables:
-            slots = [costs.SlotCosts(slot.options, self.widths, self.headers.base, seq, memory) for slot in self.slots]
-            outside_H3 = [costs.outside(header, seq, memory) if header else (0, 0, 0) for header in self.headers.all]
-            self._tables[seq, memory] = slots, np.array(outside_H3, dtype=np.int64)
+            slots = [costs.SlotCosts(slot.options, self.widths, seq, memory) for slot in self.slots]
+            outside_H4 = [costs.outside(header, seq, memory) if header else (0,) * 4 for header in self.headers.all]
+            self._tables[seq, memory] = slots, np.array(outside_H4, dtype=np.int64)
         return self._tables[seq, memory]
 
     def _values(

@@ -12,12 +12,13 @@
 
 Lists stand in brackets or one item a line behind dashes, as in YAML. `alike: true` makes all layers of a candidate the
 same, `seq` and `memory` say at which length to count, and any other key of a spec's header may be chosen by its name
-(`d_embed: 128|256`).
+(`d_embed: 128|256`). `files: [my_mixer.py]` makes mixers of your own known, from files beside this one.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from plait.errors import UserError, did_you_mean
 from plait.search.choices import split_list
@@ -26,11 +27,11 @@ from plait.search.space import Space
 from plait.spec import Header
 
 REQUIRED = ("layers", "d", "mixers")
-KEYS = (*REQUIRED, "channel", "header", "alike", "rules", "seq", "memory", "about", "name")
+KEYS = (*REQUIRED, "channel", "header", "alike", "rules", "seq", "memory", "about", "name", "files")
 
 
-def read_space(text: str, name: str) -> Space:
-    """The space that the text declares; `name` unless it says its own."""
+def read_space(text: str, name: str, folder: Path = Path()) -> Space:
+    """The space that the text declares; `name` unless it says its own. Files are looked for in the folder."""
     given = _read_lines(text, name)
     varying = [f.name for f in dataclasses.fields(Header) if f.name != "d"]
     for key in given:
@@ -39,6 +40,10 @@ def read_space(text: str, name: str) -> Space:
             raise UserError(f"{name}: unknown key '{key}'.{near} Known: {', '.join(KEYS)}, and the keys of a header.")
     if missing := [key for key in REQUIRED if key not in given]:
         raise UserError(f"{name}: a space needs {', '.join(REQUIRED)}; missing: {', '.join(missing)}.")
+    for file in split_list(given.get("files", "")):
+        from plait.check.load import load_mixer  # runs the user's file, which imports torch
+
+        load_mixer(str(folder / file))
     slots = [split_list(given[key]) for key in ("mixers", "channel") if key in given]
     return Space(
         Declaration(

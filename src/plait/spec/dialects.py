@@ -20,7 +20,7 @@ from plait.spec.errors import Where, quoted
 from plait.spec.limits import MAX_LAYERS
 from plait.spec.nodes import Layer
 from plait.spec.repeats import Repeat
-from plait.spec.rules import RULES, par_pattern, sandwich_pattern, stripe_blocks
+from plait.spec.rules import FRACTIONAL, RULES, TWO_THIRDS, par_pattern, sandwich_pattern, stripe_blocks
 from plait.spec.scanner import Node, Scanner, read_sequence
 from plait.spec.values import parse_int
 
@@ -155,7 +155,7 @@ def _read_rule(scan: Scanner, where: Where, defined: Letters) -> Node:
 def _blocks(name: str, ratio: list[tuple[int, str]], values: Mapping[str, float]) -> str | list[str]:
     n = int(values["n"])
     if name == "par":
-        return par_pattern(n, values.get("p", 5))
+        return par_pattern(n, values.get("p", 5), values.get("within", TWO_THIRDS))
     if name == "sandwich":
         return sandwich_pattern(int(values["k"]), n)
     return stripe_blocks(ratio, n)
@@ -179,7 +179,7 @@ def _read_ratio(scan: Scanner) -> tuple[list[tuple[int, str]], list[int]]:
 
 
 def _read_arguments(scan: Scanner, rule: str, start: int) -> dict[str, float]:
-    """`n=32, p=5)` with every key known and none missing. All are whole numbers but p."""
+    """`n=32, p=5)` with every key known and none missing."""
     required, optional = RULES[rule]
     values: dict[str, float] = {}
     while True:
@@ -195,8 +195,8 @@ def _read_arguments(scan: Scanner, rule: str, start: int) -> dict[str, float]:
         scan.expect("=", f"'{key}'")
         scan.skip()
         value = scan.value(key)
-        if isinstance(value, bool) or not isinstance(value, int | float if key == "p" else int):
-            raise scan.error(f"{key} takes a {'' if key == 'p' else 'whole '}number", at)
+        if isinstance(value, bool) or not isinstance(value, int | float if key in FRACTIONAL else int):
+            raise scan.error(f"{key} takes a {'' if key in FRACTIONAL else 'whole '}number", at)
         values[key] = value
     missing = [key for key in required if key not in values]
     if missing:

@@ -51,7 +51,7 @@ class Header:
 
     def __post_init__(self) -> None:
         for spec in fields(self):
-            object.__setattr__(self, spec.name, _coerce(spec.name, getattr(self, spec.name)))
+            object.__setattr__(self, spec.name, coerce(spec.name, getattr(self, spec.name)))
         self.check()
 
     @classmethod
@@ -59,15 +59,19 @@ class Header:
         """A header from its keys, each checked by name and type."""
         return cls().replace(values)
 
+    def with_vocabulary(self, vocab: int) -> Header:
+        """For another vocabulary; bands of an adaptive softmax that a smaller one does not reach are left out."""
+        changes: dict[str, Value] = {"vocab": vocab}
+        if self.cutoffs:
+            kept = tuple(cut for cut in self.cutoffs if cut < vocab)
+            changes |= {"cutoffs": kept} if kept else {"cutoffs": (), "embed": "plain", "div": 1}
+        return self.replace(changes)
+
     def replace(self, values: Mapping[str, object]) -> Header:
         """This header with the given keys set."""
-        known = [spec.name for spec in fields(self)]
-        for key in values:
-            if key not in known:
-                hint = did_you_mean(key, known) or f" Known keys: {', '.join(known)}."
-                raise HeaderError(f"unknown header key {quoted(key)}.{hint}", key)
-        current: dict[str, Any] = {name: getattr(self, name) for name in known}
-        return Header(**{**current, **values})
+        given = {key: coerce(key, value) for key, value in values.items()}
+        current: dict[str, Any] = {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        return Header(**{**current, **given})
 
     def check(self) -> None:
         """Every rule that one key alone cannot state; the message names the key to change."""
@@ -135,8 +139,11 @@ _FIELDS = {spec.name: spec for spec in fields(Header)}
 _TAKES = {bool: "true or false", int: "a whole number", float: "a number", tuple: "whole numbers such as 2000/10000"}
 
 
-def _coerce(key: str, given: object) -> Value:
+def coerce(key: str, given: object) -> Value:
     """`given` as the type of the key's default; an int may stand for a float or for a list of one."""
+    if key not in _FIELDS:
+        hint = did_you_mean(key, _FIELDS) or f" Known keys: {', '.join(_FIELDS)}."
+        raise HeaderError(f"unknown header key {quoted(key)}.{hint}", key)
     choices: tuple[str, ...] = _FIELDS[key].metadata["choices"]
     kind: type = type(_FIELDS[key].default)
     if kind is tuple and given in ((), []):

@@ -8,6 +8,7 @@ at the widest even spacing that keeps all of them within the first ⌊2n/3⌋. W
 patterns of 32 blocks, (sfff)x6 (f)x8, and of 24, (sff)x5 (f)x9. For 36 it gives (sff)x7 (f)x15, whereas the paper
 trained (sfff)x7 (f)x8: there the seventh attention is block 25, outside the first 24, so the paper breaks its own
 first rule. To have that model, write `par:(sfff)x7 (f)x8`.
+Other searches find other shares than the first two thirds: `within` says which (`plait.analysis.placement` fits it).
 
 Sandwich (Press et al. 2020, arXiv:1911.03864) with n pairs and the coefficient k: k attention blocks, n - k pairs of
 attention and feed-forward, k feed-forward blocks.
@@ -25,23 +26,41 @@ from plait.spec.limits import MAX_LAYERS
 
 # name -> (arguments that must be given, arguments that may be)
 RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "par": (("n",), ("p",)),
+    "par": (("n",), ("p", "within")),
     "sandwich": (("k", "n"), ()),
     "stripe": (("n",), ()),
 }
+FRACTIONAL = ("p", "within")  # the arguments that need not be whole numbers
+TWO_THIRDS = 2 / 3
 
 
-def par_pattern(n: int, p: float = 5) -> str:
-    """n letters s (attention) and f (feed-forward) by the two PAR rules."""
+def par_pattern(n: int, p: float = 5, within: float = TWO_THIRDS) -> str:
+    """n letters s (attention) and f (feed-forward) by the two PAR rules, the first with this share of the blocks."""
     _check_blocks(n)
     if p <= 0:
         raise UserError(f"p={p:g}: must be greater than 0")
-    attention = max(1, ceil(n / Fraction(p) - Fraction(1, 2)))
-    room = max(1, 2 * n // 3)
+    if not 0 < within <= 1:
+        raise UserError(f"within={within:g}: must be above 0, at most 1")
+    attention, room = par_attention(n, p), par_room(n, within)
     if attention > room:
-        raise UserError(f"p={p:g}: {attention:,} attention blocks do not fit into the first {room:,} of {n:,}; raise p")
+        remedy = "raise p" if within == 1 else "raise p or within"
+        raise UserError(
+            f"p={p:g}: {attention:,} attention blocks do not fit into the first {room:,} of {n:,}; {remedy}"
+        )
     spacing = (room - 1) // (attention - 1) if attention > 1 else n
     return "".join("s" if at % spacing == 0 and at < attention * spacing else "f" for at in range(n))
+
+
+def par_attention(n: int, p: float) -> int:
+    """How many of n blocks are attention."""
+    return max(1, ceil(n / Fraction(p) - Fraction(1, 2)))
+
+
+def par_room(n: int, within: float) -> int:
+    """How many of the first blocks may hold attention."""
+    # The fraction that was meant: 0.7 and 2/3 are, as floats, a little less.
+    share = Fraction(within).limit_denominator(MAX_LAYERS)
+    return max(1, int(n * share))
 
 
 def sandwich_pattern(k: int, n: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -88,6 +89,11 @@ def from_yaml(text: str) -> Spec:
 def load(text_or_path: str | os.PathLike[str]) -> Spec:
     """A spec from a file (.json, .yaml, .yml, .txt, .plait), from JSON text, or from spec text."""
     given = os.fspath(text_or_path)
+    if re.fullmatch(r"\S+\.py(:\w+)?", given):
+        raise SpecError(
+            f"{quoted(Path(given).name)} is a Python file, and a spec is wanted here. A mixer of your own is taken as "
+            "a file by plait check, probe, measure and predict; in Python, `plait.check.load_mixer` makes specs know it"
+        )
     looks_like_file = given.lower().endswith(_SUFFIXES) and "|" not in given and "\n" not in given
     if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(given)):
         return _load_file(Path(given))

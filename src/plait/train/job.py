@@ -111,11 +111,5 @@ def fitted(given: str, corpus: Corpus) -> Architecture:
     arch = architecture(given)
     if re.search(r"(^|\s)vocab\s*=", given):
         return arch
-    header = arch.header
-    vocab = corpus.vocab + (header.kind == "encoder")
-    changes: dict[str, Any] = {"vocab": vocab}
-    if header.cutoffs:
-        # Bands that the smaller vocabulary does not reach are left out.
-        kept = tuple(cut for cut in header.cutoffs if cut < vocab)
-        changes |= {"cutoffs": kept} if kept else {"cutoffs": (), "embed": "plain", "div": 1}
-    return architecture(replace(arch.spec, header=header.replace(changes)))
+    vocab = corpus.vocab + (arch.header.kind == "encoder")
+    return architecture(replace(arch.spec, header=arch.header.with_vocabulary(vocab)))

@@ -58,6 +58,9 @@ RECIPES: dict[str, Published] = {
                                "attn_dropout": 0.0, "eps": 1e-8}), 54_800, "LTS Table 2",
     ),
     "par-base": Published(_PAR, 40_000, "PAR Table A1, A.3"),
+    "par-search": Published(
+        _PAR.with_values({"batch": 128, "weight_decay": 1e-4}), 40_000, "PAR 2.2 (weights of the search)"
+    ),
     "par-large": Published(_PAR, 40_000, "PAR Table A1, A.3"),
     "par-24b": Published(_PAR, 40_000, "PAR Table A1, A.3"),
     "mad-synthetic": Published(

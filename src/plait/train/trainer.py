@@ -19,6 +19,7 @@ from torch import Tensor
 from plait.errors import UserError
 from plait.mixers.attn import Attention
 from plait.model import build
+from plait.model.block import Block
 from plait.model.heads import Encoder, LanguageModel
 from plait.model.state import ModelState
 from plait.train import shards
@@ -28,6 +29,7 @@ from plait.train.job import Job
 from plait.train.objective import Objective
 from plait.train.optimizer import make_optimizer
 from plait.train.processes import Processes
+from plait.train.recipe import Recipe
 from plait.train.schedule import rate
 from plait.train.shards import Checkpoint, Piece
 
@@ -58,7 +60,7 @@ class Trainer:
         assert isinstance(model, (LanguageModel, Encoder))
         self.model = model
         model.backbone.recompute = recompute
-        self._set_dropout()
+        set_dropout(model, self.recipe)
         objective = Objective(model)
         if compiled:
             if among.sharded:
@@ -77,7 +79,7 @@ class Trainer:
         lr = self.recipe.lr * rate(self.recipe, self.step, self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        _seed_dropout(self.job.seed, self.step, self.among.rank)
+        seed_dropout(self.job.seed, self.step, self.among.rank)
         loss = self._backward(self.batches(self.step))
         norm = self._clip()
         skipped = not (math.isfinite(norm) and math.isfinite(loss))
@@ -116,7 +118,7 @@ class Trainer:
                 (loss * (share * self.among.world)).backward()
                 total += loss.detach() * share
             if memory is not None:
-                self.memory[i] = _detached(memory)
+                self.memory[i] = detached(memory)
         return float(self.among.sum(total))
 
     def _clip(self) -> float:
@@ -125,13 +127,6 @@ class Trainer:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         whole = getattr(norm, "full_tensor", None)  # of sharded gradients
         return float(norm if whole is None else whole())
-
-    def _set_dropout(self) -> None:
-        self.model.backbone.dropout = self.recipe.dropout
-        for block in self.model.backbone.blocks:
-            block.dropout = self.recipe.dropout
-            if isinstance(block.mixer, Attention):
-                block.mixer.dropout = self.recipe.attn_dropout
 
     @property
     def _language_model(self) -> LanguageModel:
@@ -211,12 +206,21 @@ class Trainer:
         return gathered
 
 
-def _seed_dropout(seed: int, step: int, rank: int) -> None:
+def set_dropout(model: LanguageModel | Encoder, recipe: Recipe) -> None:
+    model.backbone.dropout = recipe.dropout
+    for module in model.modules():
+        if isinstance(module, Block):
+            module.dropout = recipe.dropout
+        elif isinstance(module, Attention):
+            module.dropout = recipe.attn_dropout
+
+
+def seed_dropout(seed: int, step: int, rank: int) -> None:
     digest = hashlib.sha256(f"dropout/{seed}/{step}/{rank}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7], "little"))
 
 
-def _detached(memory: ModelState) -> ModelState:
+def detached(memory: ModelState) -> ModelState:
     layers = tuple({key: value.detach() for key, value in layer.items()} for layer in memory.layers)
     return ModelState(layers, memory.pos_B, memory.pad_B)
 

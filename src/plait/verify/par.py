@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 from plait.arch import architecture
@@ -152,7 +153,63 @@ def segments() -> tuple[str, str, bool]:
     return "equal", f"largest gap {gap:.1g}", gap < 1e-10
 
 
-facts.not_yet(
-    P23="attention latency quadratic in length, feed-forward linear",
-    P24="architecture diagram and latency figure from the spec",
-)
+@facts.fact("P23", "attention grows with the square of the length, feed-forward linearly (exponents of exact FLOPs)")
+def growth() -> tuple[str, str, bool]:
+    from plait.measure.exponents import flop_growth
+
+    arch, lengths, longest = architecture("txl-base"), [128 << i for i in range(5)], [1 << i for i in range(18, 23)]
+    attention, feed_forward = arch.layers[:2]
+    near, far, linear = (
+        flop_growth(arch.header.d, options, some)
+        for options, some in ((attention, lengths), (attention, longest), (feed_forward, lengths))
+    )
+    scores, block, block_far, mlp = (value or nan for value in (near.mixing, near.whole, far.whole, linear.whole))
+    ours = (
+        f"attention's scores N^{scores:.2f}, feed-forward N^{mlp:.2f}; attention's block N^{block:.2f} "
+        f"to {lengths[-1]:,} tokens, N^{block_far:.2f} to {longest[-1]:,}"
+    )
+    good = abs(scores - 2) < 1e-9 and abs(mlp - 1) < 1e-9 and linear.mixing is None
+    return "O(N²) and O(N)", ours, good and 1 < block < 1.99 < block_far < 2
+
+
+@facts.fact("P24", "architecture diagram and latency figure are drawn from the spec (Figures 1, 5)")
+def pictures() -> tuple[str, str, bool]:
+    expected = [{"xl-attn": 16, "mlp": 16}, {"xl-attn": 16, "mlp": 16}, {"xl-attn": 6, "mlp": 26}]
+    found = [_drawn_blocks(name) for name in ("txl-base", "sandwich-base", "par-base")]
+    lines = _drawn_lines("d=16 vocab=9 | (xl-attn[heads=2] (mlp)x3)x2 (mlp)x2", (8, 16, 32))
+    blocks = ", ".join(f"{one.get('xl-attn', 0)} + {one.get('mlp', 0)}" for one in found)
+    ours = f"blocks drawn {blocks}; lines of {' and '.join(map(str, lines))} points"
+    good = found == expected and lines == [3, 3]
+    return "blocks 16 + 16, 16 + 16, 6 + 26; a line for each kind of block, a point for each length", ours, good
+
+
+def _drawn_blocks(name: str) -> dict[str, int]:
+    """From the picture itself: how many blocks of each mixer it shows; nothing unless each has a colour of its own."""
+    from xml.etree import ElementTree
+
+    from plait.report.diagram import diagram
+
+    drawn: dict[str, int] = {}
+    colours: dict[str, set[str]] = {}
+    for box in ElementTree.fromstring(diagram(model_cost(name))).iterfind(".//{*}rect[{*}title]"):
+        copies, times, layer = box.findtext("{*}title", "").partition("\n")[0].partition(" × ")
+        if times:
+            mixer = layer.partition("[")[0]
+            drawn[mixer] = drawn.get(mixer, 0) + int(copies)
+            colours.setdefault(mixer, set()).add(box.attrib["stroke"])
+    each_its_own = len(set.union(*colours.values())) == len(drawn) == sum(map(len, colours.values()))
+    return drawn if each_its_own else {}
+
+
+def _drawn_lines(spec: str, lengths: tuple[int, ...]) -> list[int]:
+    """Points of each line in the figure of this spec's blocks, measured here and now."""
+    from xml.etree import ElementTree
+
+    from plait.measure.scaling import distinct_blocks, measure_scaling
+    from plait.measure.setting import Setting
+    from plait.report.lengths import BlockLine, length_chart
+
+    measured = measure_scaling(distinct_blocks([architecture(spec)]), lengths, Setting(), seconds=0.01)
+    lines = [BlockLine(one.block.text, *one.seconds_low_high()) for one in measured]
+    figure = ElementTree.fromstring(length_chart(lines, lengths, title=spec))
+    return [len(line.attrib["points"].split()) for line in figure.iterfind(".//{*}polyline")]

@@ -25,6 +25,8 @@ OBJECTIVES: dict[str, str] = {
     "memory": "plait.search.objectives.memory:Memory",
     # measured by the probe, or predicted from its records
     "capability": "plait.search.objectives.capability:Capability",
+    # of a path through a trained supernet
+    "loss": "plait.search.supernet.loss:SupernetLoss",
     # computed on a built model: seconds a candidate
     "snip": "plait.search.objectives.proxy:ProxyObjective",
     "grad_norm": "plait.search.objectives.proxy:ProxyObjective",

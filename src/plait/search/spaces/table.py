@@ -43,6 +43,6 @@ def load_space(given: str) -> Space:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             raise UserError(f"{path} cannot be read as text; a space is a short text file or a .py file.") from None
-        return read_space(text, path.stem)
+        return read_space(text, path.stem, path.parent)
     near = did_you_mean(given, SPACES)
     raise UserError(f"there is no space or file '{given}'.{near} Known: {', '.join(SPACES)}; or give a file.")

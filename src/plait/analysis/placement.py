@@ -1,0 +1,247 @@
+"""Where attention stands in architectures that a search found: by thirds of the depth, by kind, and as a design rule.
+
+PAR (Mandava et al. 2020, arXiv:2009.04534, Fig. 3 and section 2.3) counts attention blocks in slices of the networks
+that six searches found, and reads off that few are needed, all in the first two thirds. Here the same counts come with
+their spread over the searches, and with the chance that blocks placed anywhere would look like that.
+
+Attention stands for every sequence mixer: all that neither mixes channels nor does nothing. Thirds end at layers
+⌊n/3⌋ and ⌊2n/3⌋, as in the rule.
+
+Letters: S architectures, L layers, R resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import comb
+from string import ascii_lowercase
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from plait.analysis.pareto import Floats, Mask
+from plait.analysis.placement_rule import Fit, chance, fit_rules
+from plait.errors import UserError
+
+NOTHING = ("none", "identity")
+NOTHING_LETTER = "·"
+SIGNIFICANT = 0.05
+RESAMPLES = 2000
+ALL = "all"
+THIRDS = ("first", "second", "last")
+
+
+@dataclass(frozen=True)
+class Third:
+    """How many sequence mixers of a kind (`all`: of any) stand in a third, over the architectures. `std` is None where
+    there is only one; the interval is the mean's, at 95 %, over architectures drawn with replacement."""
+
+    kind: str
+    third: str
+    layers: int
+    mean: float
+    std: float | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class EarlyShare:
+    """The share of all attention that stands in the first two thirds, with its 95 % interval over the architectures.
+
+    `random` is the share of the layers that these are; `chance` the exact probability that as many blocks placed
+    anywhere stand there or more.
+    """
+
+    value: float
+    low: float
+    high: float
+    random: float
+    chance: float
+
+    @property
+    def concentrated(self) -> bool:
+        return self.chance < SIGNIFICANT
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`p` is layers for one attention block, `p_interval` at 95 %. Where no architecture has attention, `p`, `early`
+    and `chance` are None and there are no fits. Else the first fit is the extracted rule, and `chance` how often places
+    drawn at random are fitted as well."""
+
+    layers: int
+    letters: Mapping[str, str]
+    patterns: tuple[str, ...]
+    counts: tuple[int, ...]
+    thirds: tuple[Third, ...]
+    p: float | None = None
+    p_interval: tuple[float | None, float | None] = (None, None)
+    early: EarlyShare | None = None
+    fits: tuple[Fit, ...] = ()
+    chance: float | None = None
+
+    @property
+    def rule(self) -> Fit | None:
+        return self.fits[0] if self.fits else None
+
+    @property
+    def says_something(self) -> bool:
+        """The rule fits better than random places would be fitted."""
+        return self.chance is not None and self.chance < SIGNIFICANT
+
+    @property
+    def statement(self) -> str:
+        many = f"{len(self.patterns)} architectures" if len(self.patterns) > 1 else "1 architecture"
+        found = f"{many} of {self.layers} layers, {np.mean(self.counts):.3g} of them attention on average"
+        if self.early is None or self.rule is None or self.chance is None:
+            return f"{found}: there is no rule to read off."
+        early, rule = self.early, self.rule
+        return " ".join(
+            (
+                f"{found} (p = {self.p:.3g}).",
+                f"Attention concentrates in the first two thirds: {'yes' if early.concentrated else 'no'},",
+                f"share {early.value:.2f} [{early.low:.2f}, {early.high:.2f}] where {early.random:.2f} is expected of",
+                "places at random",
+                f"(chance {_percent(early.chance)}).",
+                f"{rule.chosen.spec} agrees with them on {100 * rule.agreement:.0f} % of the layers, as many blocks",
+                f"anywhere on {100 * rule.random:.0f} %:",
+                "the rule says something;" if self.says_something else "the rule says nothing;",
+                f"random places are fitted as well in {_percent(self.chance)} of draws.",
+                *self._left_out(rule),
+                *self._better(rule),
+            )
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "layers": self.layers,
+            "letters": dict(self.letters),
+            "patterns": list(self.patterns),
+            "counts": list(self.counts),
+            "thirds": [asdict(third) for third in self.thirds],
+            "p": self.p,
+            "p_interval": list(self.p_interval),
+            "early": None if self.early is None else {**asdict(self.early), "concentrated": self.early.concentrated},
+            "rule": None if self.rule is None else self.rule.chosen.spec,
+            "fits": [fit.as_dict() for fit in self.fits],
+            "chance": self.chance,
+            "says_something": self.says_something,
+            "statement": self.statement,
+        }
+
+    @staticmethod
+    def _left_out(rule: Fit) -> list[str]:
+        if rule.held_out is None:
+            return []
+        return [f"With architectures left out of the fit it agrees on {100 * rule.held_out:.0f} %."]
+
+    def _better(self, rule: Fit) -> list[str]:
+        """A rival that explains more, which is told by skill: fewer blocks alone make for more agreement."""
+        rival = max(self.fits[1:], key=lambda fit: fit.skill)
+        if not self.says_something or rival.skill <= rule.skill:
+            return []
+        blocks = f"with {rival.chosen.pattern.count('s')} attention blocks"
+        return [f"{rival.chosen.spec}, {blocks}, has more skill: {rival.skill:.2f} against {rule.skill:.2f}."]
+
+
+def placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Placement:
+    """What these architectures, each its layers' names in order, say together. `channel` names the channel mixers."""
+    layers = _depth(found)
+    kinds = [name for name in dict.fromkeys(n for one in found for n in one) if name not in (*channel, *NOTHING)]
+    names_SL = np.array([list(one) for one in found])
+    attention_SL: Mask = np.isin(names_SL, kinds)
+    counts_S = attention_SL.sum(axis=1)
+    letters = letters_of(found, channel)
+    each = {ALL: attention_SL} | ({kind: names_SL == kind for kind in kinds} if len(kinds) > 1 else {})
+    thirds = tuple(third for kind, there_SL in each.items() for third in _thirds(kind, there_SL))
+    patterns = tuple("".join(letters[name] for name in one) for one in found)
+    counts = tuple(int(count) for count in counts_S)
+    if not kinds:
+        return Placement(layers, letters, patterns, counts, thirds)
+    low, high = _interval(counts_S)
+    return Placement(
+        layers,
+        letters,
+        patterns,
+        counts,
+        thirds,
+        p=layers / float(counts_S.mean()),
+        p_interval=(layers / high, layers / low if low else None),
+        early=_early_share(attention_SL),
+        fits=tuple(fit_rules(attention_SL)),
+        chance=chance(attention_SL),
+    )
+
+
+def letters_of(found: Sequence[Sequence[str]], channel: Collection[str]) -> dict[str, str]:
+    """A letter a mixer: s where only one mixes the sequence, f where only one mixes channels, else of its name."""
+    names = sorted({name for one in found for name in one} - set(NOTHING))
+    sequence, channels = ([name for name in names if (name in channel) == side] for side in (False, True))
+    given = {NOTHING[0]: NOTHING_LETTER, NOTHING[1]: NOTHING_LETTER}
+    for side, letter in ((sequence, "s"), (channels, "f")):
+        if len(side) == 1:
+            given[side[0]] = letter
+    for name in names:
+        if name not in given:
+            spelled = [letter for letter in f"{name}{ascii_lowercase}{ascii_lowercase.upper()}" if letter.isalpha()]
+            given[name] = next(letter for letter in spelled if letter not in given.values())
+    return given
+
+
+def _depth(found: Sequence[Sequence[str]]) -> int:
+    depths = sorted({len(one) for one in found})
+    if not depths:
+        raise UserError("there are no architectures to read a placement off.")
+    if len(depths) > 1:
+        raise UserError(f"placements are compared layer by layer, but the architectures have {depths} layers.")
+    if depths[0] < 3:
+        raise UserError(f"{depths[0]} layers cannot be cut into thirds.")
+    return depths[0]
+
+
+def _thirds(kind: str, there_SL: Mask) -> list[Third]:
+    layers = there_SL.shape[1]
+    ends = (0, layers // 3, 2 * layers // 3, layers)
+    made = []
+    for name, start, end in zip(THIRDS, ends[:-1], ends[1:], strict=True):
+        counts_S = there_SL[:, start:end].sum(axis=1)
+        std = float(counts_S.std(ddof=1)) if len(counts_S) > 1 else None
+        made.append(Third(kind, name, end - start, float(counts_S.mean()), std, *_interval(counts_S)))
+    return made
+
+
+def _early_share(attention_SL: Mask) -> EarlyShare:
+    early = 2 * attention_SL.shape[1] // 3
+    there_S, all_S = attention_SL[:, :early].sum(axis=1), attention_SL.sum(axis=1)
+    likely = np.ones(1)
+    for count in all_S.tolist():
+        likely = np.convolve(likely, _ways(attention_SL.shape[1], early, count))
+    return EarlyShare(
+        float(there_S.sum() / all_S.sum()),
+        *_interval(there_S, all_S),
+        random=early / attention_SL.shape[1],
+        chance=min(1.0, float(likely[there_S.sum() :].sum())),
+    )
+
+
+def _ways(layers: int, early: int, count: int) -> Floats:
+    """The probability that 0, 1, … of `count` blocks stand in the first `early` layers (hypergeometric)."""
+    ways = [comb(early, there) * comb(layers - early, count - there) for there in range(count + 1)]
+    return np.array([way / comb(layers, count) for way in ways])
+
+
+def _interval(values_S: ArrayLike, of_S: ArrayLike | None = None) -> tuple[float, float]:
+    """95 % of the mean, or of the sums' ratio, over architectures drawn with replacement (percentiles; Efron 1979)."""
+    values = np.asarray(values_S, np.float64)
+    sizes = np.ones(len(values)) if of_S is None else np.asarray(of_S, np.float64)
+    drawn_RS = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
+    sums_R, sizes_R = values[drawn_RS].sum(axis=1), sizes[drawn_RS].sum(axis=1)
+    low, high = np.quantile(sums_R[sizes_R > 0] / sizes_R[sizes_R > 0], [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %" if share >= 1e-4 else "less than 0.01 %"

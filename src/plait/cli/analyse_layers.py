@@ -1,0 +1,151 @@
+"""`plait analyse layers`: where attention stands in the architectures that a differentiable search found."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from plait.cli.analyse_table import AsJson, show
+from plait.errors import UserError
+
+if TYPE_CHECKING:
+    from plait.analysis.placement import Placement
+
+LATEST = "latest"
+Key = Annotated[
+    str, typer.Argument(help="Of a search by gumbel, or enough of its beginning; or a JSON file with such seeds.")
+]
+StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
+
+
+def layers(
+    key: Key = LATEST,
+    svg: Annotated[Path | None, typer.Option(help="Draw how likely each choice is in every layer.")] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell where attention stands in found architectures, and fit the rule that says so."""
+    from plait.analysis.placement import placement
+
+    called, found = _found(key, store)
+    seeds = _seeds(found, called)
+    channel = _channel_mixers()
+    told = placement([seed["layers"] for seed in seeds], channel)
+    rows = [
+        {
+            "seed": seed.get("seed", number),
+            "layers": pattern,
+            "loss": seed.get("loss"),
+            "attention": count,
+            "p": told.layers / count if count else None,
+        }
+        for number, (seed, pattern, count) in enumerate(zip(seeds, told.patterns, told.counts, strict=True))
+    ]
+    spec = _spec(told.rule.chosen.spec, seeds, channel) if told.rule else None
+    if svg is not None:
+        _draw(svg, found, seeds, told, called)
+    if as_json:
+        show({"source": called, "seeds": rows, **told.as_dict(), "spec": spec}, as_json)
+        return
+    fits = [{name: value for name, value in fit.as_dict().items() if name != "pattern"} for fit in told.fits]
+    document = {"seeds": rows, "thirds": told.as_dict()["thirds"], "fits": fits}
+    ready = spec if told.rule and spec != told.rule.chosen.spec else ""  # the statement has the rule alone
+    notes = [_legend(told), told.statement, ready or "", f"drawn: {svg}" if svg else ""]
+    show(document, as_json, "seeds", "thirds", "fits", notes=notes)
+
+
+def _found(key: str, store: str | None) -> tuple[str, Mapping[str, Any]]:
+    """What it is called, and the result of the search."""
+    if key.endswith(".json"):
+        return key, _read(Path(key))
+    from plait.records import open_store
+
+    with open_store(store) as opened:
+        found = opened.find("search", {"method": "gumbel"}, limit=1) if key == LATEST else []
+        record = opened.get(opened.full_key(key)) if key != LATEST else found[0] if found else None
+        if record is None:
+            raise UserError(f"there is no search by gumbel in {opened.name}; make one with `plait search`.")
+    return record.key[:10], record.result
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as wrong:
+        raise UserError(f"cannot read {path}: {wrong.strerror}.") from None
+    except ValueError as wrong:
+        raise UserError(f"{path} is not JSON: {wrong}.") from None
+    # As it stands in a record, or the record as a whole.
+    result = document.get("result", document) if isinstance(document, dict) else {"seeds": document}
+    return result if isinstance(result, dict) else {}
+
+
+def _seeds(found: Mapping[str, Any], called: str) -> list[dict[str, Any]]:
+    seeds = found.get("seeds")
+    if not isinstance(seeds, list) or not seeds:
+        raise UserError(f"{called} holds no found architectures ('seeds'); `plait search --method gumbel` gives some.")
+    for number, seed in enumerate(seeds):
+        names = seed.get("layers") if isinstance(seed, dict) else None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UserError(f"{called}: seeds.{number} needs 'layers', the list of its layers' names.")
+    return seeds
+
+
+def _channel_mixers() -> set[str]:
+    from plait import arch
+
+    return {name for name in arch.names() if arch.load(name).kind == "channel"}
+
+
+def _spec(rule: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[str]) -> str:
+    """The rule with the layers and the header of the found architectures: what `plait train` takes."""
+    from plait.analysis.placement import NOTHING
+    from plait.spec import parse
+
+    specs = [parse(seed["spec"]) for seed in seeds if seed.get("spec")]
+    if not specs:
+        return rule
+    usual: dict[str, Counter[str]] = {"s": Counter(), "f": Counter()}
+    for layer in (layer for spec in specs for layer in spec.layers if layer.name not in NOTHING):
+        usual["f" if layer.name in channel else "s"][layer.text] += 1
+    defined = ",".join(f"{letter}={seen.most_common(1)[0][0]}" for letter, seen in usual.items() if seen)
+    return f"{specs[0].header.text} | rule[{defined}]:{rule.removeprefix('rule:')}"
+
+
+def _draw(
+    path: Path, found: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], told: Placement, called: str
+) -> None:
+    from plait.report.mixture import Panel, mixture_chart
+
+    choices = found.get("choices")
+    if not isinstance(choices, list) or not all("probabilities" in seed for seed in seeds):
+        raise UserError(f"{called}: to draw it needs 'choices', and 'probabilities' in every seed.")
+    panels = [
+        Panel(_title(seed, number), seed["probabilities"], pattern)
+        for number, (seed, pattern) in enumerate(zip(seeds, told.patterns, strict=True))
+    ]
+    drawn = mixture_chart(choices, panels, title=f"What each layer is, by {called}")
+    try:
+        path.write_text(drawn, encoding="utf-8")
+    except OSError as wrong:
+        raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
+
+
+def _title(seed: Mapping[str, Any], number: int) -> str:
+    loss = seed.get("loss")
+    return f"seed {seed.get('seed', number)}" + (f", loss {loss:.4f}" if isinstance(loss, float | int) else "")
+
+
+def _legend(told: Placement) -> str:
+    """What the letters stand for, of those that occur."""
+    used = set("".join(told.patterns))
+    known: dict[str, str] = {}
+    for name, letter in told.letters.items():
+        if letter in used:
+            known.setdefault(letter, name)
+    return ", ".join(f"{letter} {name}" for letter, name in known.items())

@@ -1,0 +1,84 @@
+"""`plait study placement`: perplexity against the number of attention blocks, and against p."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from plait.cli.analyse_table import floats
+from plait.cli.output import console, plain, print_json, short, table
+from plait.cli.study_progress import progress
+from plait.errors import UserError
+
+if TYPE_CHECKING:
+    from plait.search.placement_study import PlacementFindings
+
+
+def placement(
+    p: Annotated[str, typer.Option("--p", help="Layers for one attention block, of the PAR rule.")] = "2,3,4,6,8",
+    spec: Annotated[list[str] | None, typer.Option(help="Another architecture to compare; any number.")] = None,
+    k: Annotated[int | None, typer.Option(min=1, help="Of the sandwich. \\[default: 3/8 of its pairs]")] = None,
+    layers: Annotated[int, typer.Option(help="Of every pattern; even.")] = 12,
+    width: Annotated[int, typer.Option(min=2, help="Of the model.")] = 48,
+    heads: Annotated[int, typer.Option(min=1, help="Of an attention block.")] = 4,
+    inner: Annotated[int, typer.Option(min=1, help="Inner width of a feed-forward block.")] = 192,
+    data: Annotated[str, typer.Option(help="Corpus, folder or file; `plait data list` shows them.")] = "builtin:stdlib",
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 150,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pattern.")] = 3,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
+    length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-3,
+    svg: Annotated[Path | None, typer.Option(help="Draw perplexity against attention blocks.")] = None,
+    runs: Annotated[Path, typer.Option(help="Where trained models are kept.")] = Path("runs"),
+    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Train patterns with more and less attention and compare them. Interrupted, the same command goes on."""
+    from plait.data import open_corpus
+    from plait.records import open_store
+    from plait.search.placement_study import RECIPE, PlacementStudy, Shape, patterns_of
+
+    corpus = open_corpus(data)
+    patterns = patterns_of(corpus, Shape(layers, width, heads, inner), floats(p, "--p"), spec or (), k)
+    recipe = RECIPE.with_values({"batch": batch, "length": length, "lr": lr})
+    study = PlacementStudy(patterns, corpus, steps, seeds, recipe)
+    with open_store(store) as opened, progress(study.models, quiet=as_json) as watch:
+        found = study.run(opened, runs, watch)
+    if svg is not None:
+        _draw(svg, found)
+    print_json(found.as_dict()) if as_json else _print(found)
+
+
+def _print(found: PlacementFindings) -> None:
+    study, out = found.study, console()
+    out.print(f"{study.models} trainings of {study.steps} steps on {study.corpus.name}")
+    shown = {"pattern": "left", "layers": "left", "attention": "right", "p": "right", "loss": "right"}
+    shown |= {"perplexity": "right", f"against_{found.baseline.pattern.name}": "right", "FLOPs_a_token": "right"}
+    made = table(**shown)
+    for row in found.rows:
+        one, change = row.pattern, row.against(found.baseline)
+        numbers = (str(one.attention), f"{one.p:.3g}" if one.p else "–", f"{row.loss:.4f}", f"{row.perplexity:.3f}")
+        made.add_row(
+            plain(one.name), one.letters, *numbers, "" if row is found.baseline else str(change), short(row.flops)
+        )
+    out.print(made)
+    out.print(found.statement, soft_wrap=True)
+
+
+def _draw(path: Path, found: PlacementFindings) -> None:
+    from plait.evals.picture import Curve, line_chart
+
+    # The rule's patterns are one curve over p; every other pattern is a point of its own.
+    families: dict[str, list[tuple[int, float]]] = {}
+    for row in found.rows:
+        name = "par" if row.pattern.name.startswith("par p=") else row.pattern.name
+        families.setdefault(name, []).append((row.pattern.attention, row.perplexity))
+    curves = [Curve(name, *map(list, zip(*sorted(points), strict=True))) for name, points in families.items()]
+    title = f"Perplexity by attention blocks of {len(found.baseline.pattern.letters)} layers"
+    drawn = line_chart(curves, title=title, x_label="attention blocks", y_label="perplexity")
+    try:
+        path.write_text(drawn, encoding="utf-8")
+    except OSError as wrong:
+        raise UserError(f"cannot write {path}: {wrong.strerror}.") from None

@@ -1,0 +1,224 @@
+"""Training a supernet: weights and logits in turns.
+
+A step is a pure function of the state before it and its number, as in `plait.train.trainer`: batch, noise, temperature
+and learning rate come from the number, so a search that is stopped anywhere goes on to the same architecture.
+
+Letters: L layers, K choices of a layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from plait.errors import UserError
+from plait.model.heads import LanguageModel
+from plait.model.state import ModelState
+from plait.search.supernet.gumbel import mixture, noise
+from plait.search.supernet.network import Supernet
+from plait.search.supernet.settings import ARCHITECTURE, WEIGHTS, Settings, Turns
+from plait.train.batches import Batch
+from plait.train.objective import Objective
+from plait.train.optimizer import make_optimizer
+from plait.train.recipe import Recipe
+from plait.train.schedule import rate
+from plait.train.trainer import MOST_SKIPPED, detached, seed_dropout, set_dropout
+
+Arrays = dict[str, NDArray[Any]]
+#: The n-th batch of a stage.
+Source = Callable[[int], Batch]
+_COUNTS = ("step", "changed", "skipped")
+
+
+@dataclass(frozen=True)
+class Taken:
+    step: int
+    stage: str
+    loss: float
+
+
+class SupernetTraining:
+    """`costs_LK` is what a penalty weighs: every choice's share of the network's cost when all are equally likely."""
+
+    def __init__(
+        self,
+        net: Supernet,
+        sources: Mapping[str, Source],
+        recipe: Recipe,
+        settings: Settings,
+        *,
+        seed: int = 0,
+        epoch: int = 1000,
+        costs_LK: Tensor | None = None,
+        precision: str = "fp32",
+    ) -> None:
+        self.net, self.sources, self.recipe, self.settings, self.seed = net, sources, recipe, settings, seed
+        self.turns = Turns.of(settings, epoch)
+        self.device = net.scores_LK.device
+        self.costs_LK = None if costs_LK is None else costs_LK.to(self.device)
+        set_dropout(net.model, recipe)
+        self.objective = Objective(net.model).train()
+        self.optimizers = {
+            WEIGHTS: make_optimizer(net.model, recipe),
+            ARCHITECTURE: torch.optim.Adam(
+                [net.scores_LK], lr=settings.lr, betas=(0.5, 0.999), weight_decay=settings.weight_decay
+            ),
+        }
+        self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
+        self.memory: dict[str, ModelState] = {}
+        self.step = self.skipped = 0
+        self.decided_L = np.full(len(net.choices), -1)
+        self.changed = 0  # steps of the logits when the likeliest architecture last became another
+
+    # ---- running
+
+    def advance(self) -> Taken:
+        """One step of the stage whose turn it is."""
+        stage, number = self.turns.stage(self.step), self.turns.before(self.step)
+        weights_turn = stage == WEIGHTS
+        self.net.model.requires_grad_(weights_turn)
+        self.net.scores_LK.requires_grad_(not weights_turn)
+        before = self.net.best
+        optimizer = self.optimizers[stage]
+        if weights_turn:
+            for group in optimizer.param_groups:
+                group["lr"] = self.recipe.lr * rate(self.recipe, number[stage], self.turns.total[stage])
+        seed_dropout(self.seed, self.step, 0)
+        self._choose(self.settings.weights if weights_turn else self.settings.architecture)
+        loss = self._loss(stage, self.sources[stage](number[stage]))
+        objective = loss if weights_turn or self.costs_LK is None else loss + self._penalty()
+        objective.backward()
+        self._update(optimizer, float(loss.detach()))
+        self.step += 1
+        if self.net.best != before:
+            self.changed = number[ARCHITECTURE] + 1
+        if not weights_turn and self.settings.decide == "in turn":
+            self._decide()
+        return Taken(self.step, stage, float(loss.detach()))
+
+    @property
+    def temperature(self) -> float:
+        settings, total = self.settings, self.turns.total[ARCHITECTURE]
+        progress = self.turns.before(self.step)[ARCHITECTURE] / max(1, total)
+        return settings.hot * (settings.cold / settings.hot) ** progress
+
+    @property
+    def settled(self) -> float:
+        """For what share of the logits' stage the likeliest architecture has stayed the same."""
+        done, total = self.turns.before(self.step)[ARCHITECTURE], self.turns.total[ARCHITECTURE]
+        return (done - self.changed) / total if total else 0.0
+
+    @property
+    def converged(self) -> bool:
+        if self.settings.decide == "in turn":
+            return bool((self.decided_L >= 0).all())
+        return self.settings.patience < 1 and self.settled >= self.settings.patience
+
+    @property
+    def finished(self) -> bool:
+        return self.step >= self.turns.steps or self.converged
+
+    def _decide(self) -> None:
+        """Decide as many layers as it is time for, and let the others judge anew."""
+        done, total = self.turns.before(self.step)[ARCHITECTURE], self.turns.total[ARCHITECTURE]
+        due = len(self.decided_L) * done // total - int((self.decided_L >= 0).sum())
+        if due < 1:
+            return
+        first_L, second_L = self.net.probabilities_LK.topk(2, dim=1).values.T.double().cpu().numpy()
+        sure_L = np.where(self.decided_L < 0, first_L - second_L, -np.inf)
+        best = self.net.best
+        for layer in np.argsort(-sure_L, kind="stable")[:due]:
+            self.decided_L[layer] = best[layer]
+            self.net.decide(int(layer), best[layer])
+        with torch.no_grad():
+            self.net.scores_LK.zero_()
+        self.optimizers[ARCHITECTURE].state.clear()
+
+    def _choose(self, sampling: str) -> None:
+        """What the layers are in this step."""
+        drawn_LK = noise(self.seed, self.step, tuple(self.net.scores_LK.shape))
+        weights_LK = mixture(self.net.logits_LK, drawn_LK, self.temperature, sampling)
+        if sampling == "path":
+            path = weights_LK.detach().argmax(dim=1).tolist()
+            self.net.walk(path, weights_LK if weights_LK.requires_grad else None)
+        else:
+            self.net.mix(weights_LK)
+
+    def _loss(self, stage: str, batch: Batch) -> Tensor:
+        if self.recipe.memory and (batch.fresh or stage not in self.memory):
+            assert isinstance(self.net.model, LanguageModel)
+            self.memory[stage] = self.net.model.init_memory(len(batch.tokens_BT), self.recipe.memory)
+        with self.autocast:
+            loss, memory = self.objective(batch.tokens_BT, batch.targets_BT, self.memory.get(stage))
+        if memory is not None:
+            self.memory[stage] = detached(memory)
+        found: Tensor = loss
+        return found
+
+    def _penalty(self) -> Tensor:
+        assert self.costs_LK is not None
+        return self.settings.strength * (self.net.logits_LK.softmax(dim=1) * self.costs_LK).sum()
+
+    def _update(self, optimizer: torch.optim.Optimizer, loss: float) -> None:
+        with_gradient = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norm = float(torch.nn.utils.clip_grad_norm_(with_gradient, self.recipe.clip or math.inf))
+        if math.isfinite(norm) and math.isfinite(loss):
+            optimizer.step()
+            self.skipped = 0
+        else:
+            self.skipped += 1
+        optimizer.zero_grad(set_to_none=True)
+        if self.skipped >= MOST_SKIPPED:
+            raise UserError(
+                f"the supernet's loss has not been finite for {MOST_SKIPPED} steps up to step {self.step}. "
+                f"Try a lower learning rate (now {self.recipe.lr:g})."
+            )
+
+    # ---- remembering
+
+    def arrays(self) -> Arrays:
+        """All that a later sitting needs, as plain arrays."""
+        found = {f"net/{name}": value for name, value in self.net.state_dict().items()}
+        for stage, optimizer in self.optimizers.items():
+            for at, held in optimizer.state_dict()["state"].items():
+                found |= {f"{stage}/{at}/{name}": value for name, value in held.items()}
+        for stage, memory in self.memory.items():
+            found[f"memory/{stage}/pos"] = memory.pos_B
+            for n, layer in enumerate(memory.layers):
+                found |= {f"memory/{stage}/{n}/{name}": value for name, value in layer.items()}
+        plain = {name: value.detach().cpu().numpy() for name, value in found.items()}
+        plain["decided"] = self.decided_L
+        return plain | {name: np.array(getattr(self, name)) for name in _COUNTS}
+
+    def restore(self, arrays: Arrays) -> None:
+        """Go on from what `arrays` gave."""
+        for name in _COUNTS:
+            setattr(self, name, int(arrays[name]))
+        self.decided_L = arrays["decided"].copy()
+        for layer in np.flatnonzero(self.decided_L >= 0):
+            self.net.decide(int(layer), int(self.decided_L[layer]))
+        tensors = {name: value for name, value in arrays.items() if "/" in name}
+        held = {name: torch.from_numpy(value.copy()) for name, value in tensors.items()}
+        self.net.load_state_dict(_under(held, "net/"))
+        for stage, optimizer in self.optimizers.items():
+            whole = optimizer.state_dict()
+            for name, value in _under(held, f"{stage}/").items():
+                at, _, key = name.partition("/")
+                whole["state"].setdefault(int(at), {})[key] = value
+            optimizer.load_state_dict(whole)
+        for stage in self.sources:
+            mine = {name: value.to(self.device) for name, value in _under(held, f"memory/{stage}/").items()}
+            if mine:
+                layers = tuple(_under(mine, f"{n}/") for n in range(len(self.net.choices)))
+                self.memory[stage] = ModelState(layers, mine["pos"])
+
+
+def _under(named: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: value for name, value in named.items() if name.startswith(prefix)}
