@@ -53,7 +53,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     ),
     "verify": (
         *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
-        *("probe", "report", "measure"),
+        *("probe", "report", "measure", "search"),
     ),
 }
 TOP = ("cli", "__main__")  # may import everything

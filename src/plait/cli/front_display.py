@@ -40,6 +40,9 @@ def print_front(found: dict[str, Any]) -> None:
     if found["over_limit"]:
         each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found["over_limit"]]
         out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")
+    if "seeds" in found:
+        where = "where attention stands in what every seed found"
+        out.print(f"{where}: plait analyse layers {found['key'][:10]}", style="dim")
     out.print(f"key {found['key'][:10]}; one to train: plait front pick {found['key'][:10]}", style="dim")
 
 
@@ -50,6 +53,8 @@ def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:
     for name in (objective.partition(":")[2] for objective in found["objectives"]):
         if name in row and name not in ("decoder_params", "active_decoder_params"):
             cells[name.replace("_", "-")] = short(row[name])
+    if "retrained_loss" in row:
+        cells["retrained"] = short(row["retrained_loss"])
     for column, unit in (("latency_ms", "ms"), ("memory_mb", "MB")):
         cells[unit], cells[f"predicted_{unit}"] = _both(row[column])
     state = {"state": short(row["state"])} if "state" in found["limits"] else {}

@@ -35,10 +35,23 @@ def command(
     seq: Annotated[int | None, typer.Option(min=1, help="Tokens. \\[default: the space's]")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
-    method: Annotated[str, typer.Option(help="lts, nsga2, nsga3 or random.")] = "lts",
+    method: Annotated[str, typer.Option(help="lts, nsga2, nsga3, random or gumbel.")] = "lts",
     iterations: Annotated[int | None, typer.Option(min=1, help="\\[default: the method's, 30 for lts]")] = None,
     population: Annotated[int | None, typer.Option(min=2, help="\\[default: the method's, 100 for lts]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
+    fix: Annotated[list[str] | None, typer.Option(help="Narrow the space: d=256, layers=6..12.")] = None,
+    data: Annotated[str | None, typer.Option(help="gumbel: what to train on; `plait data list`.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="gumbel: bytes, chars, words, bpe:SIZE …")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="gumbel: of each supernet. \\[default: 2000]")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="gumbel: supernets to train. \\[default: 1]")] = None,
+    recipe: Annotated[str, typer.Option(help="gumbel: how weights are trained; `plait list recipes`.")] = "",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="gumbel: a key of the recipe, lr=0.002.")] = None,
+    supernet: Annotated[
+        list[str] | None, typer.Option(help="gumbel: a setting, such as penalty=latency, strength=0.2.")
+    ] = None,
+    retrain: Annotated[
+        int | None, typer.Option(min=1, help="gumbel: steps to train what is found from scratch.")
+    ] = None,
     profile: Annotated[
         Path | None, typer.Option(help="From `plait profile`. \\[default: this machine's, kept with the runs]")
     ] = None,
@@ -57,30 +70,36 @@ def command(
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     from plait.cli.front_display import print_front
+    from plait.cli.key_values import pairs
     from plait.cli.output import print_json
+    from plait.cli.search_supernet import Asked, adapted, retrained
     from plait.records import open_store
     from plait.search.confirm import document
     from plait.search.job import Interrupted, Request
     from plait.search.limits import Limits
     from plait.search.spaces.table import load_space
 
-    chosen = load_space(space)
+    asked = Asked(data, tokenizer, steps, seeds, recipe, set_ or [], supernet or [], retrain)
+    job = asked.job(device or "cpu")
+    chosen = adapted(load_space(space), pairs(fix or [], "--fix"), job)
     common = {"mode": mode, "seq": seq or chosen.seq, "batch": batch}
     read, setting = _given_profile(profile, anywhere, common, device, threads)
     limits = Limits.read(latency, memory, state)
     names = [name.strip() for name in objectives.split(",") if name.strip()]
-    request = Request(chosen, setting, names, limits, rule or [], method, iterations, population, seed)
+    request = Request(chosen, setting, names, limits, rule or [], method, iterations, population, seed, job)
     columns = (TextColumn("{task.description:<32}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with open_store(store) as opened:
         try:
             with Progress(*columns, console=console(stderr=True), transient=True, disable=as_json) as bar:
                 record = _searched(request, read, opened, runs, bar)
                 confirmed = _confirmed(record, request, front, opened, bar, measure=not (no_confirm or anywhere))
+                found = document(record, confirmed)
+                if job is not None and retrain is not None:
+                    retrained(found, job, retrain, opened, runs, bar)
         except (Interrupted, KeyboardInterrupt) as stopped:
-            where = f": {stopped}" if str(stopped) else ""
+            where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
             console(stderr=True).print(f"interrupted{where}. All is saved; the same command goes on from there.")
             raise typer.Exit(130) from None
-    found = document(record, confirmed)
     print_json(found) if as_json else print_front(found)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,28 +84,13 @@ def command(
 
 def _recipe(name: str, given: dict[str, Any], pairs: list[str]) -> tuple[Any, int | None]:
     """The recipe with what was asked for, and the published number of steps."""
+    from plait.cli.key_values import key_value
     from plait.train.recipe import Recipe
     from plait.train.recipes import recipe
 
     base, steps = (recipe(name).recipe, recipe(name).steps) if name else (Recipe(), None)
     values = {key: value for key, value in given.items() if value is not None}
-    return base.with_values({**values, **dict(_pair(text) for text in pairs)}), steps
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    from plait.errors import UserError, did_you_mean
-    from plait.train.recipe import Recipe
-
-    kinds: dict[str, Any] = {spec.name: type(spec.default) for spec in fields(Recipe)}
-    key, equals, value = text.partition("=")
-    if not equals or key not in kinds:
-        raise UserError(f"--set {text}: write key=value.{did_you_mean(key, kinds)} Keys: {', '.join(kinds)}.")
-    try:
-        if kinds[key] is tuple:
-            return key, tuple(part for part in value.split("/") if part)
-        return key, kinds[key](value)
-    except ValueError:
-        raise UserError(f"--set {text}: {key} takes a {kinds[key].__name__}.") from None
+    return base.with_values({**values, **dict(key_value(text, "--set", Recipe) for text in pairs)}), steps
 
 
 def _opened(make: Any, among: Processes) -> Any:

@@ -184,5 +184,7 @@ def document(record: Record, confirmed: Confirmed) -> dict[str, Any]:
         "on_front": len(result["front"]),
         **{name: result[name] for name in ("evaluated", "proposed")},
         "measured": confirmed.measured,
+        # What gumbel's supernets came to, seed by seed.
+        **{name: result[name] for name in ("choices", "seeds") if name in result},
         "cost": {**cost, "total_seconds": round(sum(cost.values()), 3)},
     }

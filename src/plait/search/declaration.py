@@ -89,7 +89,8 @@ class Declaration:
         open_to = {"layers": self.layers, "d": self.d, **self.vary}
         for key, text in chosen.items():
             if key not in open_to:
-                raise UserError(f"{self.name} does not vary '{key}'.{did_you_mean(key, open_to)} Open: {', '.join(open_to)}.")
+                near = did_you_mean(key, open_to)
+                raise UserError(f"{self.name} does not vary '{key}'.{near} What varies: {', '.join(open_to)}.")
             allowed = values_of(open_to[key])
             if beyond := [value for value in values_of(text) if value not in allowed]:
                 raise UserError(f"{self.name} has no {key}={format_value(beyond[0])}; allowed is {open_to[key]}.")
@@ -100,7 +101,9 @@ class Declaration:
         """The same layers over another vocabulary."""
         header = parse(f"{self.header} | identity").header.with_vocabulary(vocab)
         text, _, _ = Spec(header, (Layer("identity"),)).text.partition(" | ")
-        return replace(self, header=text)
+        # Without bands there is nothing for an adaptive softmax's keys to vary.
+        vary = {key: values for key, values in self.vary.items() if header.cutoffs or key not in ("div", "cutoffs")}
+        return replace(self, header=text, vary=vary)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON: what decides which candidates there are."""

@@ -29,6 +29,7 @@ from plait.search.random_search import RandomSearch
 from plait.search.search import Search
 from plait.search.space import Space
 from plait.search.supernet.job import SupernetJob
+from plait.search.supernet.loss import SupernetLoss
 
 NO_LIMITS = Limits()
 ON_DEVICE = ("latency", "memory")
@@ -197,5 +198,7 @@ def _objective(name: str, predictor: DevicePredictor | None, store: Store | None
         from plait.search.objectives.capability import Capability
 
         return Capability.from_store(store) if store is not None else Capability()
+    if name == LOSS:
+        return SupernetLoss()
     kind = load(name.rpartition(":")[2])
     return kind(predictor) if issubclass(kind, Predicted) else exact([name])[0]

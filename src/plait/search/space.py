@@ -280,7 +280,8 @@ class Space:
 
     def _with_layers(self, genes_NG: Genes, options_NBS: Genes) -> Genes:
         whole_NG = genes_NG[:, : 1 + len(self.choices)]
-        return np.concatenate([whole_NG, options_NBS.reshape(len(genes_NG), -1)], axis=1, dtype=np.int16)
+        layers_NG = options_NBS.reshape(len(genes_NG), self.deepest * len(self.slots))
+        return np.concatenate([whole_NG, layers_NG], axis=1, dtype=np.int16)
 
     def _present(self, genes_NG: Genes) -> Mask:
         if self.alike:

@@ -18,7 +18,7 @@ Path = tuple[int, ...]
 
 
 def likeliest(probabilities: Sequence[NDArray[np.float64]]) -> Iterator[tuple[Path, float]]:
-    """Every path with its log-probability, falling; choices of probability 0 are left out, of equals the first leads."""
+    """Paths with their log-probabilities, falling; choices of probability 0 are left out, of equals the first leads."""
     order = [np.argsort(-p, kind="stable")[: int((p > 0).sum())] for p in probabilities]
     logs = [np.log(p[best]) for p, best in zip(probabilities, order, strict=True)]
     first = (0,) * len(logs)

@@ -72,11 +72,6 @@ class Supernet(nn.Module):
         for at, (layer, k) in enumerate(zip(self.mixtures, path, strict=True)):
             layer.path, layer.weights_K = int(k), None if weights_LK is None else weights_LK[at]
 
-    def decide(self, layer: int, k: int) -> None:
-        """From now on this layer has one choice."""
-        self.missing_LK[layer] = -torch.inf
-        self.missing_LK[layer, k] = 0.0
-
     @property
     def probabilities_LK(self) -> Tensor:
         """How likely every choice is, and so m without noise at temperature 1."""

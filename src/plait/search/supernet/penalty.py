@@ -44,7 +44,8 @@ def _costs(
     if quantity == "latency":
         if predictor is None:
             raise UserError("penalty=latency is predicted from a profile of the device, and none was given.")
-        return predictor.layer_table([(header.d, one) for one in options], header.norm).seconds.tolist()
+        table = predictor.layer_table([(header.d, one) for one in options], header.norm)
+        return [float(seconds) for seconds in table.seconds]
     costs = [one.cost(header.d, seq, memory) for one in options]
     if quantity == "flops":
         return [float(cost.total_flops) for cost in costs]

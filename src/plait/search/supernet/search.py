@@ -38,7 +38,7 @@ from plait.train.processes import Processes
 
 AT_ONCE = 10  # training steps of an iteration
 MOST_CHOICES = 64  # of a layer
-HELD_OUT = 2**15  # tokens on which architectures are compared
+HELD_OUT = 2**14  # tokens on which architectures are compared
 
 
 class GumbelSearch(Search):
@@ -165,9 +165,9 @@ class GumbelSearch(Search):
         return genes_NG
 
     def _genes(self, paths: Sequence[tuple[int, ...]]) -> Genes:
-        slots = len(self.space.slots)
         chosen = [[places[k] for places, k in zip(self.places, path, strict=True)] for path in paths]
-        return self.space.of_layers(np.array(chosen, dtype=np.int16).reshape(len(paths), -1, slots))
+        shape = (len(paths), self.space.depths[-1], len(self.space.slots))
+        return self.space.of_layers(np.array(chosen, dtype=np.int16).reshape(shape))
 
     def _spec(self, path: tuple[int, ...]) -> str | None:
         """None where every layer is nothing."""
@@ -217,4 +217,3 @@ def _name(option: MixerOptions | None) -> str:
 
 def _text(option: MixerOptions | None) -> str:
     return "none" if option is None else option.to_layer().text
-

@@ -16,7 +16,6 @@ from plait.errors import UserError, did_you_mean
 WEIGHTS, ARCHITECTURE = "weights", "architecture"
 #: See `plait.search.supernet.gumbel`.
 SAMPLINGS = ("soft", "straight-through", "path")
-DECISIONS = ("in turn", "together")
 PENALTIES = ("latency", "flops", "state")
 
 
@@ -32,10 +31,7 @@ class Settings:
     hot, cold     the temperature at the beginning and at the end of the logits' stage, falling exponentially
     weights       how a step of the weights mixes: path costs least, and trains what will be extracted
     architecture  how a step of the logits mixes
-    decide        in turn: layers are decided one after another, the surest first, and the others start again from equal
-                  choices; together: all at the end, as the paper does. Layers that choose at once all supply what the
-                  network lacks, each as if no other did, and what is rarely chosen never learns to be good.
-    patience      together: stop once the likeliest architecture has stayed for this share of the logits' stage; 1: never
+    patience      stop once the likeliest architecture has stayed for this share of the logits' stage; 1: never
     penalty       a quantity that is to be low as well: latency, flops, state; empty: the loss alone
     strength      nats that the whole network's quantity costs, at the start, in the loss of the logits
     top           likeliest architectures of every seed that are looked at
@@ -51,7 +47,6 @@ class Settings:
     cold: float = 0.2
     weights: str = "path"
     architecture: str = "soft"
-    decide: str = "in turn"
     patience: float = 0.75
     penalty: str = ""
     strength: float = 0.2
@@ -70,7 +65,6 @@ class Settings:
         self._require("patience", 0 < self.patience <= 1, "must be above 0, at most 1")
         for name in (WEIGHTS, ARCHITECTURE):
             self._choose(name, SAMPLINGS)
-        self._choose("decide", DECISIONS)
         if self.penalty:
             self._choose("penalty", PENALTIES)
 
@@ -107,7 +101,6 @@ PAR = Settings(
     hot=5.0,
     weights="soft",
     architecture="soft",
-    decide="together",
     patience=0.75,
 )
 

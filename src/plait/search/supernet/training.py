@@ -74,7 +74,6 @@ class SupernetTraining:
         self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
         self.memory: dict[str, ModelState] = {}
         self.step = self.skipped = 0
-        self.decided_L = np.full(len(net.choices), -1)
         self.changed = 0  # steps of the logits when the likeliest architecture last became another
 
     # ---- running
@@ -99,15 +98,13 @@ class SupernetTraining:
         self.step += 1
         if self.net.best != before:
             self.changed = number[ARCHITECTURE] + 1
-        if not weights_turn and self.settings.decide == "in turn":
-            self._decide()
         return Taken(self.step, stage, float(loss.detach()))
 
     @property
     def temperature(self) -> float:
         settings, total = self.settings, self.turns.total[ARCHITECTURE]
         progress = self.turns.before(self.step)[ARCHITECTURE] / max(1, total)
-        return settings.hot * (settings.cold / settings.hot) ** progress
+        return float(settings.hot * (settings.cold / settings.hot) ** progress)
 
     @property
     def settled(self) -> float:
@@ -117,29 +114,11 @@ class SupernetTraining:
 
     @property
     def converged(self) -> bool:
-        if self.settings.decide == "in turn":
-            return bool((self.decided_L >= 0).all())
         return self.settings.patience < 1 and self.settled >= self.settings.patience
 
     @property
     def finished(self) -> bool:
         return self.step >= self.turns.steps or self.converged
-
-    def _decide(self) -> None:
-        """Decide as many layers as it is time for, and let the others judge anew."""
-        done, total = self.turns.before(self.step)[ARCHITECTURE], self.turns.total[ARCHITECTURE]
-        due = len(self.decided_L) * done // total - int((self.decided_L >= 0).sum())
-        if due < 1:
-            return
-        first_L, second_L = self.net.probabilities_LK.topk(2, dim=1).values.T.double().cpu().numpy()
-        sure_L = np.where(self.decided_L < 0, first_L - second_L, -np.inf)
-        best = self.net.best
-        for layer in np.argsort(-sure_L, kind="stable")[:due]:
-            self.decided_L[layer] = best[layer]
-            self.net.decide(int(layer), best[layer])
-        with torch.no_grad():
-            self.net.scores_LK.zero_()
-        self.optimizers[ARCHITECTURE].state.clear()
 
     def _choose(self, sampling: str) -> None:
         """What the layers are in this step."""
@@ -194,18 +173,13 @@ class SupernetTraining:
             for n, layer in enumerate(memory.layers):
                 found |= {f"memory/{stage}/{n}/{name}": value for name, value in layer.items()}
         plain = {name: value.detach().cpu().numpy() for name, value in found.items()}
-        plain["decided"] = self.decided_L
         return plain | {name: np.array(getattr(self, name)) for name in _COUNTS}
 
     def restore(self, arrays: Arrays) -> None:
         """Go on from what `arrays` gave."""
         for name in _COUNTS:
             setattr(self, name, int(arrays[name]))
-        self.decided_L = arrays["decided"].copy()
-        for layer in np.flatnonzero(self.decided_L >= 0):
-            self.net.decide(int(layer), int(self.decided_L[layer]))
-        tensors = {name: value for name, value in arrays.items() if "/" in name}
-        held = {name: torch.from_numpy(value.copy()) for name, value in tensors.items()}
+        held = {name: torch.from_numpy(value.copy()) for name, value in arrays.items() if name not in _COUNTS}
         self.net.load_state_dict(_under(held, "net/"))
         for stage, optimizer in self.optimizers.items():
             whole = optimizer.state_dict()

@@ -1,0 +1,86 @@
+"""What `plait search --method gumbel` asks for beyond the other methods: data, a recipe, settings, training anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.cli.key_values import key_value
+from plait.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from plait.records import Store
+    from plait.search.space import Space
+    from plait.search.supernet.job import SupernetJob
+
+BATCH, LENGTH = 8, 128  # where no recipe is named: a search on a processor, not a training
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options as they were given."""
+
+    data: str | None
+    tokenizer: str | None
+    steps: int | None
+    seeds: int | None
+    recipe: str
+    recipe_keys: list[str]
+    settings: list[str]
+    retrain: int | None
+
+    def job(self, device: str) -> SupernetJob | None:
+        """None where the method trains nothing."""
+        from plait.data import open_corpus
+        from plait.search.supernet.job import SupernetJob
+        from plait.search.supernet.settings import PAR, Settings
+        from plait.train.recipe import Recipe
+        from plait.train.recipes import recipe
+
+        if self.data is None:
+            given = {"--tokenizer": self.tokenizer, "--steps": self.steps, "--seeds": self.seeds,
+                     "--recipe": self.recipe, "--set": self.recipe_keys, "--supernet": self.settings,
+                     "--retrain": self.retrain}  # fmt: skip
+            if named := [name for name, value in given.items() if value]:
+                raise UserError(f"{', '.join(named)}: for --method gumbel, which needs --data as well.")
+            return None
+        base = recipe(self.recipe).recipe if self.recipe else Recipe(batch=BATCH, length=LENGTH)
+        settings = PAR if self.recipe == "par-search" else Settings()
+        if self.steps is not None:
+            settings = settings.with_values({"steps": self.steps})
+        return SupernetJob(
+            open_corpus(self.data, self.tokenizer),
+            base.with_values(dict(key_value(text, "--set", Recipe) for text in self.recipe_keys)),
+            settings.with_values(dict(key_value(text, "--supernet", Settings) for text in self.settings)),
+            seeds=self.seeds or 1,
+            device=device,
+            precision="bf16" if device == "cuda" else "fp32",
+        )
+
+
+def adapted(space: Space, fix: dict[str, str], job: SupernetJob | None) -> Space:
+    """The space as far as it was left open, over the data's vocabulary where there are data."""
+    declared = space.declared.narrowed(fix)
+    if job is not None:
+        declared = declared.with_vocabulary(job.corpus.vocab + (space.headers.base.kind == "encoder"))
+    return space if declared == space.declared else type(space)(declared)
+
+
+def retrained(found: dict[str, Any], job: SupernetJob, steps: int, store: Store, runs: Path, bar: Progress) -> None:
+    """Train the front's models and those of every seed from scratch; their losses join the document."""
+    from plait.search.retrain import retrain
+    from plait.train.fit import Interrupted
+
+    rows = [*found["front"], *(seed for seed in found["seeds"] if seed["spec"])]
+    specs = list(dict.fromkeys(row["spec"] for row in rows))
+    task = bar.add_task("training from scratch", total=len(specs))
+    try:
+        losses = retrain(specs, job, steps, store, runs, told=lambda n, part: bar.update(task, completed=n + part))
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    for row in rows:
+        row["retrained_loss"] = losses[row["spec"]]
+    bar.remove_task(task)

@@ -1,0 +1,185 @@
+"""Two stages in turns; stopped anywhere it goes on to the same numbers; a planted answer is found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from plait.arch import architecture
+from plait.errors import UserError
+from plait.search.supernet.network import Supernet
+from plait.search.supernet.penalty import cost_shares
+from plait.search.supernet.settings import ARCHITECTURE, WEIGHTS, Settings
+from plait.search.supernet.training import Source, SupernetTraining
+from plait.train.batches import Batch
+from plait.train.recipe import Recipe
+
+KEYS, TIME, VALUES, FILLER = 32, 16, 16, 32
+HEADER = f"d=32 vocab={KEYS + 1} pos=learned max_len={TIME}"
+
+
+def planted(tag: int) -> Source:
+    """A random table G: the first token is a key k, all others say nothing, and position t must answer G[k, t].
+
+    Every position has to fetch the key before it can do anything, so attention belongs into the first layer; what is
+    left is a table of (key, position), which feed-forward layers hold.
+    """
+    table = torch.from_numpy(np.random.default_rng(5).integers(VALUES, size=(KEYS, TIME)))
+
+    def batch(n: int) -> Batch:
+        key_B = torch.from_numpy(np.random.default_rng([tag, n]).integers(KEYS, size=32))
+        tokens_BT = torch.full((32, TIME), FILLER)
+        tokens_BT[:, 0] = key_B
+        targets_BT = table[key_B].clone()
+        targets_BT[:, 0] = -100
+        return Batch(tokens_BT, targets_BT)
+
+    return batch
+
+
+SOURCES = {WEIGHTS: planted(1), ARCHITECTURE: planted(2)}
+
+
+def training(
+    seed: int = 0,
+    layers: int = 4,
+    choices: tuple[str | None, ...] = ("attn[heads=1,head_dim=8,pos=none]", "mlp[inner=64]"),
+    recipe: Recipe = Recipe(lr=1e-2, weight_decay=0.01),  # noqa: B008 (a frozen value)
+    header_text: str = HEADER,
+    **settings: object,
+) -> SupernetTraining:
+    wanted = Settings().with_values(settings)
+    options = [None if text is None else architecture(f"{header_text} | {text}").layers[0] for text in choices]
+    header = architecture(f"{header_text} | identity").header
+    net = Supernet(header, [options] * layers, seed=seed)
+    shares_LK = cost_shares(wanted.penalty, header, net.choices, seq=TIME) if wanted.penalty else None
+    costs_LK = None if shares_LK is None else torch.from_numpy(shares_LK).float()
+    return SupernetTraining(net, SOURCES, recipe, wanted, seed=seed, costs_LK=costs_LK)
+
+
+def find(seed: int) -> str:
+    """With a price on state, so that attention has to be worth its cache."""
+    made = training(seed, steps=1000, penalty="state", strength=0.4)
+    while not made.finished:
+        made.advance()
+    return "".join("af"[k] for k in made.net.best)
+
+
+def test_the_planted_answer_is_found() -> None:
+    assert find(0) == "afff"
+
+
+@pytest.mark.slow
+def test_the_planted_answer_is_found_by_nine_seeds_of_ten() -> None:
+    found = [find(seed) for seed in range(1, 11)]
+    assert found.count("afff") >= 9, found
+
+
+def test_weights_and_logits_take_turns() -> None:
+    made = training(steps=40, frozen=0.25, cycle=10, share=0.3)
+    weights, scores = snapshot(made)
+    for step in range(40):
+        taken = made.advance()
+        moved = [torch.equal(a, b) for a, b in zip((weights, scores), snapshot(made), strict=True)]
+        first = step < 10 or (step - 10) % 10 < 7
+        assert taken.stage == (WEIGHTS if first else ARCHITECTURE)
+        # The first step has learning rate zero.
+        assert moved == ([step == 0, True] if first else [True, False])
+        weights, scores = snapshot(made)
+
+
+def snapshot(made: SupernetTraining) -> tuple[torch.Tensor, torch.Tensor]:
+    return (
+        torch.cat([p.detach().flatten() for p in made.net.model.parameters()]),
+        made.net.scores_LK.detach().clone(),
+    )
+
+
+@pytest.mark.parametrize("sampling", ["soft", "straight-through", "path"])
+def test_stopped_anywhere_it_goes_on_to_the_same_numbers(sampling: str) -> None:
+    wanted = {"steps": 30, "weights": sampling, "architecture": sampling, "cycle": 5}
+    whole = training(1, **wanted)
+    losses = [whole.advance().loss for _ in range(30)]
+    for stop in (1, 9, 17, 29):
+        first = training(1, **wanted)
+        for _ in range(stop):
+            first.advance()
+        second = training(1, **wanted)
+        second.restore(first.arrays())
+        assert [second.advance().loss for _ in range(30 - stop)] == losses[stop:]
+        assert torch.equal(second.net.scores_LK, whole.net.scores_LK)
+
+
+def test_segment_memory_is_kept_too() -> None:
+    recipe = Recipe(lr=1e-2, memory=4)
+    choices = ("xl-attn[heads=2]", "mlp[inner=16]", None)
+    whole, first, second = (
+        training(0, 2, choices, recipe, f"d=16 vocab={KEYS + 1}", steps=12, cycle=3) for _ in range(3)
+    )
+    losses = [whole.advance().loss for _ in range(12)]
+    for _ in range(7):
+        first.advance()
+    second.restore(first.arrays())
+    assert [second.advance().loss for _ in range(5)] == losses[7:]
+
+
+def test_a_price_moves_the_search_away_from_what_is_dear() -> None:
+    choices = ("attn[heads=2]", "mlp[inner=8]", None)
+    dear = training(0, 4, choices, steps=200, frozen=0.0, penalty="flops", strength=50.0)
+    while not dear.finished:
+        dear.advance()
+    assert set(dear.net.best) == {2}
+
+
+def test_it_stops_when_the_architecture_stays() -> None:
+    """Unchanged for three quarters of the logits' stage: with nothing to decide, as early as can be."""
+    made = training(0, 1, ("mlp[inner=8]", "mlp[inner=8,act=relu]"), steps=400, frozen=0.5, patience=0.5, lr=1e-4)
+    made.optimizers[ARCHITECTURE].param_groups[0]["lr"] = 0.0
+    while not made.finished:
+        made.advance()
+    assert made.converged
+    assert made.settled == pytest.approx(0.5, abs=0.05)
+    assert 280 <= made.step < 320
+    assert not training(steps=10, patience=1.0).converged
+
+
+def test_the_temperature_falls_over_the_logits_stage() -> None:
+    made = training(steps=20, frozen=0.5, cycle=2, share=0.5, hot=4.0, cold=1.0)
+    seen = []
+    for _ in range(20):
+        seen.append(made.temperature)
+        made.advance()
+    assert seen[:11] == [4.0] * 11
+    assert seen == sorted(seen, reverse=True)
+    assert made.temperature == pytest.approx(1.0)
+
+
+def test_a_loss_that_is_not_finite_ends_with_a_message() -> None:
+    made = training(recipe=Recipe(lr=1e30, clip=0.0), steps=100)
+
+    def run() -> None:
+        while not made.finished:
+            made.advance()
+
+    with pytest.raises(UserError, match="lower learning rate"):
+        run()
+
+
+def test_costs_are_shares_of_the_whole_network() -> None:
+    header = architecture(f"{HEADER} | identity").header
+    options = [architecture(f"{HEADER} | {text}").layers[0] for text in ("attn[heads=2]", "mlp[inner=64]")]
+    choices = [[*options, None]] * 4
+    for quantity in ("flops", "state"):
+        shares_LK = cost_shares(quantity, header, choices, seq=TIME)
+        assert shares_LK.mean(axis=1).sum() == pytest.approx(1.0)
+        assert (shares_LK[:, 2] == 0).all()
+    state_LK = cost_shares("state", header, choices, seq=TIME)
+    assert (state_LK[:, 1] == 0).all()
+    attn, mlp = (float(one.cost(32, TIME).total_flops) for one in options)
+    flops_LK = cost_shares("flops", header, choices, seq=TIME)
+    assert flops_LK[0, 0] / flops_LK[0, 1] == pytest.approx(attn / mlp)
+    with pytest.raises(UserError, match="profile of the device"):
+        cost_shares("latency", header, choices, seq=TIME)
+    with pytest.raises(UserError, match="cannot tell them apart"):
+        cost_shares("state", header, [[options[1], None]], seq=TIME)
