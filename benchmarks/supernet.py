@@ -70,7 +70,7 @@ def main() -> None:
         search = SupernetTraining(net, sources, recipe, settings, precision=precision)
         train = Trainer(Job(baseline, corpus, recipe, Budget(steps=given.steps), 0, precision), given.steps, among)
         times = taking_turns([lambda t=train: t.advance(), lambda s=search: s.advance()], given.steps, sync)
-        cells = [f"{1e3 * seconds / given.steps:.1f}" for seconds in times]
+        cells = [f"{1e3 * seconds / (given.steps - TURN):.1f}" for seconds in times]
         rows.append([weights, logits, *cells, f"{times[1] / times[0]:.2f}"])
         table.add_row(*rows[-1])
     out.print(table)

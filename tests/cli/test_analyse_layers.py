@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,24 @@ def test_a_record_document_and_bare_layers_do(layers: Any) -> None:
         layers("bare.json", "--svg", "m.svg")
 
 
+def test_a_mixer_of_ones_own_is_known_from_the_record(layers: Any) -> None:
+    template = files("plait").joinpath("check/mixer_template.txt").read_text()
+    Path("mine.py").write_text(template.replace('= "sequence"', '= "channel"'))
+    result = {"seeds": [{"layers": ["attn", "my-mixer", "my-mixer"]}], "mixers": [str(Path("mine.py").resolve())]}
+    with open_store() as store:
+        store.put(Record.of("search", {"protocol": 1, "method": "gumbel"}, result, {}))
+    assert layers()["seeds"][0]["layers"] == "sff"
+
+
+def test_a_picture_needs_numbers_layer_by_layer(layers: Any) -> None:
+    for wrong in (None, 0.5, [0.5], [[None]]):
+        result = result_of(*PATTERNS)
+        result["seeds"][1]["probabilities"] = wrong
+        Path("found.json").write_text(json.dumps(result))
+        with pytest.raises(UserError, match="to draw it needs 'choices', and 'probabilities'"):
+            layers("found.json", "--svg", "m.svg")
+
+
 def test_nothing_to_read_off(layers: Any) -> None:
     Path("none.json").write_text(json.dumps(result_of("ff·f")))
     found = layers("none.json")
@@ -134,6 +153,7 @@ def test_nothing_to_read_off(layers: Any) -> None:
         ("3", "holds no found architectures"),
         ('{"seeds": [{"layers": "sff"}]}', "seeds.0 needs 'layers'"),
         ('{"seeds": [{"layers": ["attn"]}, {"layers": ["attn", "mlp"]}]}', r"\[1, 2\] layers"),
+        ('{"seeds": [{"layers": ["attn", "mpl", "mlp"]}]}', "there is no mixer 'mpl'. Did you mean 'mlp'"),
     ],
 )
 def test_what_is_not_such_a_file_is_refused(layers: Any, content: str, message: str) -> None:

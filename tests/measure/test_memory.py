@@ -83,6 +83,22 @@ def test_a_users_mixer_and_killed_processes(meter: MemoryMeter, deadly: Path) ->
     assert found.weights == pytest.approx(4 * model_cost(arch).total_params, rel=1e-3)
 
 
+def test_a_users_mixer_may_print_and_raise(meter: MemoryMeter, tmp_path: Path) -> None:
+    template = files("plait").joinpath("check/mixer_template.txt").read_text()
+    lines = """    def _project(self, x):
+        print("projecting", flush=True)
+        if x.shape[1] == 9:
+            raise TypeError("nine tokens.")
+"""
+    loud = template.replace("    def _project(self, x):\n", lines).replace("my-mixer", "my-loud")
+    (tmp_path / "loud.py").write_text(f'{loud}\nprint("loaded")\n')
+    load_mixer(str(tmp_path / "loud.py"))
+    arch = architecture("d=32 vocab=50 | my-loud mlp")
+    assert meter.measure(arch, Setting(seq=8)).weights > 0
+    with pytest.raises(UserError, match=r"was not measured: TypeError: nine tokens\.$"):
+        meter.measure(arch, Setting(seq=9))
+
+
 def test_a_mixer_without_a_file_is_refused(meter: MemoryMeter) -> None:
     class Options(type(load_mixer("gla"))):  # type: ignore[misc]
         name = "homeless"

@@ -89,5 +89,18 @@ def test_intervals_are_drawn_as_far_as_they_reach() -> None:
 def test_without_latency_the_second_objective_is_the_other_axis() -> None:
     root, _ = drawn(document(objectives=["max:decoder_params", "min:flops"], limits={}))
     assert "flops, M" in {text.text for text in root.iter(f"{SVG}text")}
+    limited, _ = drawn(document(objectives=["max:decoder_params", "min:flops"], limits={"flops": 30_000_000}))
+    assert "limit 30 M" in {text.text for text in limited.iter(f"{SVG}text")}
     with pytest.raises(UserError, match="this search had one objective, flops"):
         front_picture(document(objectives=["min:flops"]))
+
+
+def test_losses_near_each_other_are_told_apart() -> None:
+    rows = [{**one, "loss": loss} for one, loss in zip(document()["front"], (2.31, 2.36), strict=True)]
+    _, marks = drawn(document(objectives=["min:loss", "min:flops"], limits={}, front=rows, over_limit=[]))
+    worse, better = (float(marks[f"d=8 | {name}"].get("cy", 0)) for name in ("mlp", "<attn>"))
+    assert better - worse > 100
+
+
+def test_a_name_that_looks_like_a_colour_stays() -> None:
+    assert "var(--mine)" in front_picture(document(space="var(--mine)"))

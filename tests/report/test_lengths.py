@@ -55,3 +55,8 @@ def test_everything_stays_in_the_frame(power: float) -> None:
     for one in root.iterfind(".//{*}line"):
         assert all(0 <= float(one.attrib[x]) <= width for x in ("x1", "x2"))
         assert all(0 <= float(one.attrib[y]) <= height for y in ("y1", "y2"))
+
+
+def test_what_xml_forbids_is_replaced() -> None:
+    said = [text.text for text in drawn(line("a\x00b\x1b\ud800\uffff\tc", 1)).iterfind(".//{*}text")]
+    assert "a\ufffdb\ufffd\ufffd\ufffd\tc" in said

@@ -1,4 +1,4 @@
-"""A small space, and an objective that says what it was asked."""
+"""A small space, an objective that says what it was asked, a store, and the steps of all training."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from plait.records import Store
 from plait.search.declaration import Declaration
 from plait.search.objectives.objective import Batch
 from plait.search.space import Space
@@ -51,3 +52,25 @@ def small() -> Space:
             seq=32,
         )
     )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"sqlite:///{tmp_path}/plait.db")
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps that trainers take."""
+    from plait.train.trainer import Trainer
+
+    taken: list[int] = []
+    advance = Trainer.advance
+
+    def counted(self: Trainer) -> Any:
+        found = advance(self)
+        taken.append(found.step)
+        return found
+
+    monkeypatch.setattr(Trainer, "advance", counted)
+    return taken

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +18,6 @@ from plait.search.placement_study import Pattern, PlacementFindings, PlacementSt
 from plait.train.fit import Interrupted
 from plait.train.recipe import Recipe
 from plait.train.run import Run
-from plait.train.trainer import Trainer
 
 SHAPE = Shape(layers=4, width=16, heads=2, inner=16)
 RECIPE = Recipe(batch=2, length=8)
@@ -29,29 +28,9 @@ def corpus() -> Corpus:
     return open_corpus("builtin:language")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(f"sqlite:///{tmp_path}/plait.db")
-
-
 @pytest.fixture(autouse=True)
 def _little_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plait.search.placement_study.HELD_OUT_TOKENS", 64)
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps that trainers take."""
-    taken: list[int] = []
-    advance = Trainer.advance
-
-    def counted(self: Trainer) -> Any:
-        found = advance(self)
-        taken.append(found.step)
-        return found
-
-    monkeypatch.setattr(Trainer, "advance", counted)
-    return taken
 
 
 def small(corpus: Corpus, seeds: int = 2) -> PlacementStudy:
@@ -141,6 +120,8 @@ def test_words(corpus: Corpus) -> None:
         "With 1 attention block instead of 2, par p=4 is not surely worse than interleaved: "
         "perplexity -1.0 % (-1.0 … -1.0), 40 % fewer FLOPs."
     )
+    dearer = PlacementFindings(undecided.study, [*undecided.rows[:2], replace(undecided.rows[2], flops=110.0)])
+    assert dearer.statement.endswith("10 % more FLOPs.")
     worse = made_up(corpus, [2.0, 3.0], [1.0, 2.0], [2.1, 3.1])
     assert worse.statement == "Every pattern with less attention than interleaved has surely a higher perplexity."
     one = made_up(corpus, [2.0], [2.0], [2.0])

@@ -18,7 +18,6 @@ from plait.records import Store
 from plait.search.space import Space
 from plait.search.study import COUNTS, SHIPPED, Findings, Study, best, drawn, study_space
 from plait.train.recipe import Recipe
-from plait.train.trainer import Trainer
 
 RECIPE = Recipe(batch=2, length=8)
 
@@ -29,29 +28,9 @@ def corpus() -> Corpus:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(f"sqlite:///{tmp_path}/plait.db")
-
-
-@pytest.fixture
 def study(small: Space, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Study:
     monkeypatch.setattr("plait.search.study.HELD_OUT_TOKENS", 64)
     return Study(small, corpus, models=3, steps=4, proxies=("grad_norm", "relu_log_det"), recipe=RECIPE)
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps that trainers take."""
-    taken: list[int] = []
-    advance = Trainer.advance
-
-    def counted(self: Trainer) -> Any:
-        found = advance(self)
-        taken.append(found.step)
-        return found
-
-    monkeypatch.setattr(Trainer, "advance", counted)
-    return taken
 
 
 def test_nothing_is_computed_twice(study: Study, store: Store, tmp_path: Path, steps: list[int]) -> None:

@@ -2,12 +2,13 @@
 
 PAR (Mandava et al. 2020, arXiv:2009.04534, Fig. 3 and section 2.3) counts attention blocks in slices of the networks
 that six searches found, and reads off that few are needed, all in the first two thirds. Here the same counts come with
-their spread over the searches, and with the chance that blocks placed anywhere would look like that.
+their spread over the searches, and with the chance that blocks placed anywhere would look like that. Intervals are at
+95 % over the architectures, by Student's t: there are few of them. A single one has none.
 
 Attention stands for every sequence mixer: all that neither mixes channels nor does nothing. Thirds end at layers
 ⌊n/3⌋ and ⌊2n/3⌋, as in the rule.
 
-Letters: S architectures, L layers, R resamples.
+Letters: S architectures, L layers.
 """
 
 from __future__ import annotations
@@ -19,45 +20,44 @@ from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from plait.analysis.pareto import Floats, Mask
 from plait.analysis.placement_rule import Fit, chance, fit_rules
+from plait.analysis.student import mean_interval
 from plait.errors import UserError
 
 NOTHING = ("none", "identity")
 NOTHING_LETTER = "·"
 SIGNIFICANT = 0.05
-RESAMPLES = 2000
 ALL = "all"
 THIRDS = ("first", "second", "last")
 
 
 @dataclass(frozen=True)
 class Third:
-    """How many sequence mixers of a kind (`all`: of any) stand in a third, over the architectures. `std` is None where
-    there is only one; the interval is the mean's, at 95 %, over architectures drawn with replacement."""
+    """How many sequence mixers of a kind (`all`: of any) stand in a third, over the architectures. `low` to `high` is
+    the mean's interval; these and `std` are None where there is only one."""
 
     kind: str
     third: str
     layers: int
     mean: float
     std: float | None
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
 class EarlyShare:
-    """The share of all attention that stands in the first two thirds, with its 95 % interval over the architectures.
+    """The share of all attention that stands in the first two thirds, with its interval.
 
     `random` is the share of the layers that these are; `chance` the exact probability that as many blocks placed
     anywhere stand there or more.
     """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     random: float
     chance: float
 
@@ -68,9 +68,9 @@ class EarlyShare:
 
 @dataclass(frozen=True)
 class Placement:
-    """`p` is layers for one attention block, `p_interval` at 95 %. Where no architecture has attention, `p`, `early`
-    and `chance` are None and there are no fits. Else the first fit is the extracted rule, and `chance` how often places
-    drawn at random are fitted as well."""
+    """`p` is layers for one attention block, with its interval; None for an end that is unknown or unbounded. Where no
+    architecture has attention, `p`, `early` and `chance` are None and there are no fits. Else the first fit is the
+    extracted rule, and `chance` how often places drawn at random are fitted as well."""
 
     layers: int
     letters: Mapping[str, str]
@@ -103,7 +103,7 @@ class Placement:
             (
                 f"{found} (p = {self.p:.3g}).",
                 f"Attention concentrates in the first two thirds: {'yes' if early.concentrated else 'no'},",
-                f"share {early.value:.2f} [{early.low:.2f}, {early.high:.2f}] where {early.random:.2f} is expected of",
+                f"share {early.value:.2f}{_brackets(early.low, early.high)} where {early.random:.2f} is expected of",
                 "places at random",
                 f"(chance {_percent(early.chance)}).",
                 f"{rule.chosen.spec} agrees with them on {100 * rule.agreement:.0f} % of the layers, as many blocks",
@@ -161,7 +161,7 @@ def placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Place
     counts = tuple(int(count) for count in counts_S)
     if not kinds:
         return Placement(layers, letters, patterns, counts, thirds)
-    low, high = _interval(counts_S)
+    least, most = _within(mean_interval(counts_S), layers)
     return Placement(
         layers,
         letters,
@@ -169,7 +169,7 @@ def placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Place
         counts,
         thirds,
         p=layers / float(counts_S.mean()),
-        p_interval=(layers / high, layers / low if low else None),
+        p_interval=(layers / most if most else None, layers / least if least else None),
         early=_early_share(attention_SL),
         fits=tuple(fit_rules(attention_SL)),
         chance=chance(attention_SL),
@@ -209,7 +209,8 @@ def _thirds(kind: str, there_SL: Mask) -> list[Third]:
     for name, start, end in zip(THIRDS, ends[:-1], ends[1:], strict=True):
         counts_S = there_SL[:, start:end].sum(axis=1)
         std = float(counts_S.std(ddof=1)) if len(counts_S) > 1 else None
-        made.append(Third(kind, name, end - start, float(counts_S.mean()), std, *_interval(counts_S)))
+        low, high = _within(mean_interval(counts_S), end - start)
+        made.append(Third(kind, name, end - start, float(counts_S.mean()), std, low, high))
     return made
 
 
@@ -219,9 +220,13 @@ def _early_share(attention_SL: Mask) -> EarlyShare:
     likely = np.ones(1)
     for count in all_S.tolist():
         likely = np.convolve(likely, _ways(attention_SL.shape[1], early, count))
+    share = float(there_S.sum() / all_S.sum())
+    # A ratio of sums: its error is that of the mean of what each architecture has above the ratio (linearised).
+    low, high = _within(mean_interval(share + (there_S - share * all_S) / all_S.mean()), 1.0)
     return EarlyShare(
-        float(there_S.sum() / all_S.sum()),
-        *_interval(there_S, all_S),
+        share,
+        low,
+        high,
         random=early / attention_SL.shape[1],
         chance=min(1.0, float(likely[there_S.sum() :].sum())),
     )
@@ -233,14 +238,13 @@ def _ways(layers: int, early: int, count: int) -> Floats:
     return np.array([way / comb(layers, count) for way in ways])
 
 
-def _interval(values_S: ArrayLike, of_S: ArrayLike | None = None) -> tuple[float, float]:
-    """95 % of the mean, or of the sums' ratio, over architectures drawn with replacement (percentiles; Efron 1979)."""
-    values = np.asarray(values_S, np.float64)
-    sizes = np.ones(len(values)) if of_S is None else np.asarray(of_S, np.float64)
-    drawn_RS = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
-    sums_R, sizes_R = values[drawn_RS].sum(axis=1), sizes[drawn_RS].sum(axis=1)
-    low, high = np.quantile(sums_R[sizes_R > 0] / sizes_R[sizes_R > 0], [0.025, 0.975])
-    return float(low), float(high)
+def _within(interval: tuple[float, float] | None, most: float) -> tuple[float | None, float | None]:
+    """From 0 to what is possible."""
+    return (None, None) if interval is None else (max(0.0, interval[0]), min(most, interval[1]))
+
+
+def _brackets(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
 
 
 def _percent(share: float) -> str:

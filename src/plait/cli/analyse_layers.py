@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.analyse_table import AsJson, show
-from plait.errors import UserError
+from plait.cli.own_mixers import load_mixers
+from plait.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.analysis.placement import Placement
@@ -34,7 +35,7 @@ def layers(
 
     called, found = _found(key, store)
     seeds = _seeds(found, called)
-    channel = _channel_mixers()
+    channel = _channel_mixers(seeds, called)
     told = placement([seed["layers"] for seed in seeds], channel)
     rows = [
         {
@@ -70,6 +71,7 @@ def _found(key: str, store: str | None) -> tuple[str, Mapping[str, Any]]:
         record = opened.get(opened.full_key(key)) if key != LATEST else found[0] if found else None
         if record is None:
             raise UserError(f"there is no search by gumbel in {opened.name}; make one with `plait search`.")
+    load_mixers(record.result.get("mixers", []))  # only they know whether they mix channels
     return record.key[:10], record.result
 
 
@@ -96,9 +98,16 @@ def _seeds(found: Mapping[str, Any], called: str) -> list[dict[str, Any]]:
     return seeds
 
 
-def _channel_mixers() -> set[str]:
+def _channel_mixers(seeds: Sequence[Mapping[str, Any]], called: str) -> set[str]:
+    """By name; a layer that is no mixer's is refused, for else it would count as attention."""
     from plait import arch
+    from plait.analysis.placement import NOTHING
 
+    known = [*arch.names(), *NOTHING]
+    unknown = [name for seed in seeds for name in seed["layers"] if name not in known]
+    if unknown:
+        near = did_you_mean(unknown[0], known)
+        raise UserError(f"{called}: there is no mixer '{unknown[0]}'.{near} Known: {', '.join(known)}.")
     return {name for name in arch.names() if arch.load(name).kind == "channel"}
 
 
@@ -107,7 +116,8 @@ def _spec(rule: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[str
     from plait.analysis.placement import NOTHING
     from plait.spec import parse
 
-    specs = [parse(seed["spec"]) for seed in seeds if seed.get("spec")]
+    texts = [seed.get("spec") for seed in seeds]
+    specs = [parse(text) for text in texts if text and isinstance(text, str)]
     if not specs:
         return rule
     usual: dict[str, Counter[str]] = {"s": Counter(), "f": Counter()}
@@ -121,19 +131,22 @@ def _draw(
     path: Path, found: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], told: Placement, called: str
 ) -> None:
     from plait.report.mixture import Panel, mixture_chart
+    from plait.report.svg import save
 
-    choices = found.get("choices")
-    if not isinstance(choices, list) or not all("probabilities" in seed for seed in seeds):
-        raise UserError(f"{called}: to draw it needs 'choices', and 'probabilities' in every seed.")
+    choices: Any = found.get("choices")
+    if not _lists_of(str, choices) or not all(_lists_of((int, float), seed.get("probabilities")) for seed in seeds):
+        raise UserError(f"{called}: to draw it needs 'choices', and 'probabilities' in every seed: a list a layer.")
     panels = [
         Panel(_title(seed, number), seed["probabilities"], pattern)
         for number, (seed, pattern) in enumerate(zip(seeds, told.patterns, strict=True))
     ]
-    drawn = mixture_chart(choices, panels, title=f"What each layer is, by {called}")
-    try:
-        path.write_text(drawn, encoding="utf-8")
-    except OSError as wrong:
-        raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
+    save(mixture_chart(choices, panels, title=f"What each layer is, by {called}"), path)
+
+
+def _lists_of(kind: type | tuple[type, ...], value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(row, list) and all(isinstance(entry, kind) for entry in row) for row in value
+    )
 
 
 def _title(seed: Mapping[str, Any], number: int) -> str:

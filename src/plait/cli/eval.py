@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.devices import usable
 from plait.cli.output import console, print_json, table
 from plait.evals import table as evaluations
 
@@ -100,7 +101,7 @@ def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dic
     if corpus.tokenizer.as_dict() != tokenizer.as_dict():
         raise UserError(f"{corpus.name} was tokenised by another tokenizer than {run.name}'s; its ids mean other text.")
     text = corpus.tokens(split)
-    model = run.model(device=_checked(device))
+    model = run.model(device=usable(device))
     trained_length = run.config["recipe"]["length"]
     subject = Subject(model, text, trained_length, tokenizer, corpus.characters(split), corpus.entropy)
     return subject, {"name": corpus.name, "fingerprint": corpus.fingerprint, "split": split}
@@ -113,18 +114,6 @@ def _corpus(data: str, tokenizer: Path) -> Corpus:
     from plait.data.corpora.table import open_source
 
     return open_corpus(data, None if isinstance(open_source(data), TokenSource) else str(tokenizer))
-
-
-def _checked(device: str) -> str:
-    from plait.errors import UserError
-
-    try:
-        import torch
-
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError):
-        raise UserError(f"--device {device}: torch cannot compute on that here.") from None
-    return device
 
 
 def _evaluated(

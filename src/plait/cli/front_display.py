@@ -41,9 +41,30 @@ def print_front(found: dict[str, Any]) -> None:
         each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found["over_limit"]]
         out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")
     if "seeds" in found:
-        where = "where attention stands in what every seed found"
-        out.print(f"{where}: plait analyse layers {found['key'][:10]}", style="dim")
+        _print_seeds(found)
     out.print(f"key {found['key'][:10]}; one to train: plait front pick {found['key'][:10]}", style="dim")
+
+
+def _print_seeds(found: dict[str, Any]) -> None:
+    """What every supernet of a differentiable search came to."""
+    from plait import arch
+    from plait.analysis.placement import letters_of
+
+    channel = {name for name in arch.names() if arch.load(name).kind == "channel"}
+    letters = letters_of([seed["layers"] for seed in found["seeds"]], channel)
+    retrained = any("retrained_loss" in seed for seed in found["seeds"])
+    anew = {"retrained": "right"} if retrained else {}
+    made = table(seed="right", loss="right", **anew, steps="right", layers="left")
+    for seed in found["seeds"]:
+        losses = [seed["loss"], *([seed.get("retrained_loss")] if retrained else [])]
+        layers = "".join(letters[name] for name in seed["layers"])
+        cells = [short(loss) if loss is not None else "–" for loss in losses]
+        made.add_row(str(seed["seed"]), *cells, count(seed["steps"]), layers)
+    out = console()
+    out.print()
+    out.print(made)
+    legend = ", ".join(f"{letter} {name}" for name, letter in letters.items() if name != "identity")
+    out.print(f"{legend}; what they have in common: plait analyse layers {found['key'][:10]}", style="dim")
 
 
 def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:

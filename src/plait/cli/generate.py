@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.devices import usable
 from plait.cli.output import count, print_json
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def command(
     opened = open_run(run)
     tokenizer = opened.tokenizer()
     texts = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts or [""]]
-    model = opened.model(device=_checked(device))
+    model = opened.model(device=usable(device))
     if not isinstance(model, LanguageModel):
         raise UserError(f"{opened.name} is of kind={opened.arch.header.kind}; only language models generate.")
     encoded = [_encoded(text, tokenizer) for text in texts]
@@ -148,15 +149,3 @@ def _decoded(row: Sequence[int], generation: Generation, tokenizer: Tokenizer) -
 def _text(ids: Sequence[int], tokenizer: Tokenizer) -> str:
     """A model may have more ids than its tokenizer (rounded up for speed); those say nothing."""
     return tokenizer.decode([token for token in ids if token < tokenizer.vocab])
-
-
-def _checked(device: str) -> str:
-    import torch
-
-    from plait.errors import UserError
-
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError):
-        raise UserError(f"--device {device}: torch cannot compute on that here.") from None
-    return device

@@ -31,4 +31,5 @@ def key_value(text: str, option: str, of: type[Any]) -> tuple[str, Any]:
             return key, tuple(part for part in value.split("/") if part)
         return key, kinds[key](value)
     except ValueError:
-        raise UserError(f"{option} {text}: {key} takes a {kinds[key].__name__}.") from None
+        kind = "whole number" if kinds[key] is int else "number"
+        raise UserError(f"{option} {text}: {key} takes a {kind}.") from None

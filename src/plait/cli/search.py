@@ -80,10 +80,12 @@ def command(
     from plait.search.spaces.table import load_space
 
     asked = Asked(data, tokenizer, steps, seeds, recipe, set_ or [], supernet or [], retrain)
-    job = asked.job(device or "cpu")
-    chosen = adapted(load_space(space), pairs(fix or [], "--fix"), job)
-    common = {"mode": mode, "seq": seq or chosen.seq, "batch": batch}
+    whole = load_space(space)
+    common = {"mode": mode, "seq": seq or whole.seq, "batch": batch}
     read, setting = _given_profile(profile, anywhere, common, device, threads)
+    # Another machine's device is predicted for, not trained on.
+    job = asked.job(device or ("cpu" if anywhere else setting.device))
+    chosen = adapted(whole, pairs(fix or [], "--fix"), job)
     limits = Limits.read(latency, memory, state)
     names = [name.strip() for name in objectives.split(",") if name.strip()]
     request = Request(chosen, setting, names, limits, rule or [], method, iterations, population, seed, job)
@@ -131,9 +133,10 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
     from plait.search.local_profile import local_profile
 
     predictor = None
+    if request.supernet is not None or (request.asks_device and profile is None):
+        request.check_possible()  # before minutes are spent on it
     if request.asks_device:
         if profile is None:
-            request.check_possible()
             task = bar.add_task("profiling this machine, once", total=1.0)
             profile = local_profile(
                 request.space,

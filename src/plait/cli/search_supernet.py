@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plait.cli.devices import usable
 from plait.cli.key_values import key_value
 from plait.errors import UserError
 
@@ -47,6 +48,7 @@ class Asked:
             if named := [name for name, value in given.items() if value]:
                 raise UserError(f"{', '.join(named)}: for --method gumbel, which needs --data as well.")
             return None
+        usable(device)  # before a long text is read
         base = recipe(self.recipe).recipe if self.recipe else Recipe(batch=BATCH, length=LENGTH)
         settings = PAR if self.recipe == "par-search" else Settings()
         if self.steps is not None:
@@ -57,7 +59,7 @@ class Asked:
             settings.with_values(dict(key_value(text, "--supernet", Settings) for text in self.settings)),
             seeds=self.seeds or 1,
             device=device,
-            precision="bf16" if device == "cuda" else "fp32",
+            precision="bf16" if device.startswith("cuda") else "fp32",
         )
 
 
@@ -65,7 +67,8 @@ def adapted(space: Space, fix: dict[str, str], job: SupernetJob | None) -> Space
     """The space as far as it was left open, over the data's vocabulary where there are data."""
     declared = space.declared.narrowed(fix)
     if job is not None:
-        declared = declared.with_vocabulary(job.corpus.vocab + (space.headers.base.kind == "encoder"))
+        masked = any(header is not None and header.kind == "encoder" for header in space.headers.all)
+        declared = declared.with_vocabulary(job.corpus.vocab + masked)
     return space if declared == space.declared else type(space)(declared)
 
 

@@ -10,7 +10,6 @@ import typer
 from plait.cli.analyse_table import floats
 from plait.cli.output import console, plain, print_json, short, table
 from plait.cli.study_progress import progress
-from plait.errors import UserError
 
 if TYPE_CHECKING:
     from plait.search.placement_study import PlacementFindings
@@ -46,9 +45,9 @@ def placement(
     study = PlacementStudy(patterns, corpus, steps, seeds, recipe)
     with open_store(store) as opened, progress(study.models, quiet=as_json) as watch:
         found = study.run(opened, runs, watch)
-    if svg is not None:
-        _draw(svg, found)
     print_json(found.as_dict()) if as_json else _print(found)
+    if svg is not None:  # last: a place that cannot be written to costs no results
+        _draw(svg, found)
 
 
 def _print(found: PlacementFindings) -> None:
@@ -69,6 +68,7 @@ def _print(found: PlacementFindings) -> None:
 
 def _draw(path: Path, found: PlacementFindings) -> None:
     from plait.evals.picture import Curve, line_chart
+    from plait.report.svg import save
 
     # The rule's patterns are one curve over p; every other pattern is a point of its own.
     families: dict[str, list[tuple[int, float]]] = {}
@@ -77,8 +77,4 @@ def _draw(path: Path, found: PlacementFindings) -> None:
         families.setdefault(name, []).append((row.pattern.attention, row.perplexity))
     curves = [Curve(name, *map(list, zip(*sorted(points), strict=True))) for name, points in families.items()]
     title = f"Perplexity by attention blocks of {len(found.baseline.pattern.letters)} layers"
-    drawn = line_chart(curves, title=title, x_label="attention blocks", y_label="perplexity")
-    try:
-        path.write_text(drawn, encoding="utf-8")
-    except OSError as wrong:
-        raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
+    save(line_chart(curves, title=title, x_label="attention blocks", y_label="perplexity"), path)

@@ -60,7 +60,7 @@ class MemoryMeter:
             self._process = _started()
             answer = _asked(self._process, request) or {"error": "the process that measures it was ended, twice"}
         if "error" in answer:
-            raise UserError(f"the memory of '{arch.text}' was not measured: {answer['error']}.")
+            raise UserError(f"the memory of '{arch.text}' was not measured: {answer['error'].removesuffix('.')}.")
         return Memory(**answer)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from plait.errors import UserError, did_you_mean
 
 MODES = ("prefill", "decode")
+DEVICES = ("cpu", "cuda", "mps", "xpu")
 DTYPES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}  # bytes a number
 
 
@@ -30,6 +31,12 @@ class Setting:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise UserError(f"mode '{self.mode}' given.{did_you_mean(self.mode, MODES)} Allowed: {', '.join(MODES)}.")
+        kind = self.device.partition(":")[0]
+        if kind not in DEVICES:
+            near = did_you_mean(kind, DEVICES)
+            raise UserError(
+                f"device '{self.device}' given.{near} Allowed: {', '.join(DEVICES)}, and cuda:1 and the like."
+            )
         if self.dtype not in DTYPES:
             near = did_you_mean(self.dtype, DTYPES)
             raise UserError(f"dtype '{self.dtype}' given.{near} Allowed: {', '.join(DTYPES)}.")

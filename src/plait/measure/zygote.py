@@ -2,7 +2,7 @@
 
 Reads one JSON request a line, `{"spec": …, "setting": …, "mixers": [file, …]}`, and answers each with one line. The
 child's memory is its own, so that nothing one model leaves behind is counted for the next, and a child that is killed
-takes nothing along.
+takes nothing along. What users' files print goes to the error stream: the output is for answers.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ MANY_TOKENS = 520
 
 def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked; it closes our input
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     # A process that has started threads must not fork: the children start their own.
     torch.set_num_threads(1)
     with torch.inference_mode():
         Workload(architecture(EVERYTHING), Setting(mode="decode", seq=MANY_TOKENS)).run()
-    print(json.dumps({"ready": True}), flush=True)
+    print(json.dumps({"ready": True}), file=answers, flush=True)
     try:
         for line in sys.stdin:
-            print(json.dumps(_answered(json.loads(line))), flush=True)
+            print(json.dumps(_answered(json.loads(line))), file=answers, flush=True)
     except BrokenPipeError:
         os._exit(0)  # whoever asked is gone, and so is the place for a complaint
 
@@ -76,6 +78,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return dict(measure_here(request["spec"], Setting(**request["setting"])))
     except (UserError, RuntimeError, MemoryError) as wrong:
         return {"error": str(wrong) or type(wrong).__name__}
+    except Exception as wrong:  # a user's mixer may raise anything
+        return {"error": f"{type(wrong).__name__}: {wrong}"}
 
 
 if __name__ == "__main__":

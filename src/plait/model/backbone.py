@@ -158,7 +158,11 @@ class Backbone(nn.Module):
 
 
 def share_biases(mixers: Iterable[Mixer]) -> None:
-    """One pair of relative biases for all attention layers that ask for it (Dai et al. 2019)."""
-    sharing = [mixer for mixer in mixers if isinstance(mixer, RelativeAttention) and mixer.shares_biases]
-    for mixer in sharing[1:]:
-        mixer.share_biases(sharing[0])
+    """One pair of relative biases for all attention layers that ask for it (Dai et al. 2019).
+
+    Layers of one model want it in one shape; the choices of a supernet may want several, and have a pair for each.
+    """
+    owners: dict[tuple[int, ...], RelativeAttention] = {}
+    for mixer in mixers:
+        if isinstance(mixer, RelativeAttention) and mixer.shares_biases:
+            mixer.share_biases(owners.setdefault(tuple(mixer.content_bias_HP.shape), mixer))

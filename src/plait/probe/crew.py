@@ -24,6 +24,7 @@ STOP_SECONDS = 20.0
 TIMED_BY_ALL = 24  # cells that every worker times, for a mean; more than that are shared out
 
 Listener = Callable[[Event], None]
+More = Callable[[], Sequence[Cell]]
 
 
 @dataclass
@@ -51,15 +52,17 @@ class Crew:
         self._order("time", [cells[i::workers] if shared else cells for i in range(workers)], note)
         return {key: sum(seconds) / len(seconds) for key, seconds in found.items()}
 
-    def run(self, cells: Sequence[Cell], listen: Listener) -> None:
-        """Every cell is recorded when this returns."""
-        if cells:
-            self._order("run", [cells] * len(self._hands), listen)
+    def run(self, cells: Sequence[Cell], listen: Listener, more: More = lambda: ()) -> None:
+        """Every cell is recorded when this returns. As soon as a worker finds none to start, it is asked for `more`."""
+        self._order("run", [cells] * len(self._hands), listen, more)
 
-    def _order(self, order: str, shares: Sequence[Sequence[Cell]], listen: Listener) -> None:
+    def _order(
+        self, order: str, shares: Sequence[Sequence[Cell]], listen: Listener, more: More = lambda: ()
+    ) -> None:
         """Tell every worker what to do with its share of the cells, and listen until all have done it."""
+        number = 1  # of orders so far; a worker says which was its last, lest it is asked for more that is on its way
         for hand, share in zip(self._hands, shares, strict=True):
-            hand.pipe.send((order, list(share)))
+            hand.pipe.send((order, list(share), number))
         busy, deaths = set(range(len(self._hands))), 0
         while busy:
             waiting = {self._hands[i].pipe: i for i in busy} | {self._hands[i].process.sentinel: i for i in busy}
@@ -74,12 +77,22 @@ class Crew:
                             "What is finished is stored: run again to go on, perhaps with fewer --workers."
                         )
                     self._hands[i] = self._hire()
-                    self._hands[i].pipe.send((order, list(shares[i])))
+                    self._hands[i].pipe.send((order, list(shares[i]), number))
                     break  # what `waiting` holds is out of date
                 if event.kind == "failed":
                     raise UserError(event.detail)
-                if event.kind == "idle":
-                    busy.discard(i)
+                if event.kind in ("short", "idle"):
+                    if event.detail < number:
+                        continue
+                    if added := more():
+                        number += 1
+                        shares = [[*share, *added] for share in shares]
+                        busy = set(range(len(self._hands)))
+                        for hand in self._hands:
+                            with suppress(OSError):  # its successor is told everything
+                                hand.pipe.send((order, list(added), number))
+                    elif event.kind == "idle":
+                        busy.discard(i)
                 else:
                     deaths = 0 if event.kind == "done" else deaths
                     listen(event)
@@ -100,7 +113,7 @@ class Crew:
         """Ask every worker to save and leave; end those that do not."""
         for hand in self._hands:
             with suppress(OSError):  # it may have left already
-                hand.pipe.send(("stop", []))
+                hand.pipe.send(("stop", [], 0))
         deadline = time.monotonic() + STOP_SECONDS
         for hand in self._hands:
             while hand.process.is_alive() and time.monotonic() < deadline:

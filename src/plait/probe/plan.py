@@ -5,7 +5,8 @@ as the measured speed lets finish in time, then one more for a task at a time, t
 seed fits, trainings are shortened alike, but for the most telling task's as long as that helps: half trained on it, all
 architectures look the same. Below a tenth of their steps they would say nothing: a budget that is too small for that is
 refused. What is left at the end lengthens every training a little. The plan is a record of its own, so that a probe
-that is interrupted and run again, perhaps on a busier machine, does the very same work.
+that is interrupted and run again, perhaps on a busier machine, does the very same work. What the machine's speed makes
+of it on the way: `course`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from plait.probe.speed import Speed
 from plait.records import Record, Store, about, record_key
 
 KIND = "probe-plan"
+FORMAT = 2  # of the record; raised by hand when its fields change
 MOST_SEEDS = 20
 FINISH_SECONDS = 2.0  # kept for the last evaluation, the table and the verdict
 SAFETY = 0.99  # drawing data and storing results add a little; short measurements are pessimistic by more
@@ -68,6 +70,7 @@ def plan_config(
 ) -> dict[str, Any]:
     """What decides a plan, but for the machine's speed."""
     return {
+        "format": FORMAT,
         "protocol": VERSION,
         "name": protocol.name,
         "specs": [one.arch.text for one in candidates],
@@ -80,14 +83,41 @@ def plan_config(
     }
 
 
-def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate], protocol: Protocol) -> Work | None:
-    """The work planned before under the same config."""
+@dataclass(frozen=True)
+class Plan:
+    """Seeds and steps of every setting, and what it takes to decide on them again."""
+
+    key: str
+    config: dict[str, Any]
+    candidates: tuple[Candidate, ...]
+    protocol: Protocol  # as it is in full
+    seeds: tuple[int, ...]
+    scales: tuple[float, ...]  # of each setting's steps
+    scale: float  # of all of them but the first
+    speed: Speed
+    left: float  # seconds of the budget when the plan was made
+    expected_seconds: float  # of them
+    made: str  # when
+
+    @property
+    def work(self) -> Work:
+        work = with_seeds(self.candidates, _lasting(self.protocol, self.scales), self.seeds, self.config["device"])
+        return replace(work, expected_seconds=self.expected_seconds, scale=self.scale)
+
+
+def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate], protocol: Protocol) -> Plan | None:
+    """The plan made before under the same config."""
     found = store.get(record_key(KIND, config))
     if found is None:
         return None
-    shortened = _shortened(protocol, found.result["scale"])
-    work = with_seeds(candidates, shortened, found.result["seeds"], config["device"])
-    return replace(work, expected_seconds=found.result["expected_seconds"], scale=found.result["scale"])
+    result = found.result
+    # Names are for display and no part of the config, so the lines are stored without them.
+    speed = Speed({one.name: (line[0], line[1]) for one, line in zip(candidates, result["lines"], strict=True)})
+    return Plan(
+        found.key, config, tuple(candidates), protocol, tuple(result["seeds"]),
+        tuple(_scales(result["scale"], len(protocol.settings))), result["scale"], speed, result["left"],
+        result["expected_seconds"], found.about["started"],
+    )  # fmt: skip
 
 
 def fitting(
@@ -99,33 +129,30 @@ def fitting(
     left: float,
     *,
     overrun: bool = False,
-) -> Work:
+) -> Plan:
     """As much as fits into `left` seconds, stored as the plan for this config.
 
     Where not even the shortest trainings fit, a `UserError` says what would; unless they may `overrun`.
     """
-    started, workers = time.time(), config["workers"]
+    started, number = time.time(), len(protocol.settings)
     room = left - FINISH_SECONDS
 
-    def seconds(seeds: Sequence[int], scale: float = 1.0) -> float:
-        work = with_seeds(candidates, _shortened(protocol, scale), seeds, config["device"])
-        return SAFETY * makespan([speed.cell(cell) for cell in work.cells], workers)
+    def seconds(seeds: Sequence[int], scale: float) -> float:
+        work = with_seeds(candidates, _lasting(protocol, _scales(scale, number)), seeds, config["device"])
+        return SAFETY * makespan([speed.cell(cell) for cell in work.cells], config["workers"])
 
-    most = config["seeds"] or MOST_SEEDS
-    seeds = [1] * len(protocol.settings)
-    if not overrun and (shortest := seconds(seeds, SHORTEST)) > room:
+    one_each = [1] * number
+    if not overrun and (shortest := seconds(one_each, SHORTEST)) > room:
         given: float = config["budget_seconds"]
         raise UserError(_too_short(given, given + shortest - room, len(candidates)))
-    scale = _largest(lambda scale: seconds(seeds, scale) <= room)
-    while scale == 1.0 and max(seeds) < most and seconds([n + 1 for n in seeds]) <= room:
-        seeds = [n + 1 for n in seeds]
-    for i in range(len(seeds)):
-        more = [n + (i == j) for j, n in enumerate(seeds)]
-        if scale == 1.0 and max(more) <= most and seconds(more) <= room:
-            seeds = more
-    if scale == 1.0 and config["seeds"] is None:
-        scale = max(1.0, min(LONGEST, room / seconds(seeds)))
-    result = {"seeds": seeds, "scale": scale, "expected_seconds": seconds(seeds, scale)}
+    seeds, scale = fit(seconds, room, one_each, config["seeds"])
+    result = {
+        "seeds": seeds,
+        "scale": scale,
+        "lines": [list(speed.lines[one.name]) for one in candidates],
+        "left": left,
+        "expected_seconds": seconds(seeds, scale),
+    }
     store.put(Record.of(KIND, config, result, about(started, time.time() - started)))
     # Two probes may have planned at once; the first plan counts for both.
     found = stored(store, config, candidates, protocol)
@@ -133,14 +160,36 @@ def fitting(
     return found
 
 
-def _shortened(protocol: Protocol, scale: float) -> Protocol:
-    """Every training at that share of its steps; the first task's stays whole until the others are down to `SPARED`."""
-    first = min(1.0, scale / SPARED) if scale < 1 else scale
+def fit(
+    seconds: Callable[[Sequence[int], float], float], room: float, least: Sequence[int], limit: int | None
+) -> tuple[list[int], float]:
+    """Seeds for each setting, from `least` up to a `limit`, and the scale of their steps: the most that takes no longer
+    than `room`, or the shortest that is allowed. `seconds` tells what seeds and a scale take."""
+    seeds, most = list(least), limit or MOST_SEEDS
+    scale = _largest(lambda scale: seconds(seeds, scale) <= room)
+    if scale < 1.0:
+        return seeds, scale
+    while max(seeds) < most and seconds([n + 1 for n in seeds], 1.0) <= room:
+        seeds = [n + 1 for n in seeds]
+    for i in range(len(seeds)):
+        more = [n + (i == j) for j, n in enumerate(seeds)]
+        if max(more) <= most and seconds(more, 1.0) <= room:
+            seeds = more
+    return seeds, 1.0 if limit else max(1.0, min(LONGEST, room / seconds(seeds, 1.0)))
+
+
+def _scales(scale: float, number: int) -> list[float]:
+    """Of each setting's steps: the first stays whole until the others are down to `SPARED`."""
+    return [min(1.0, scale / SPARED) if scale < 1 else scale] + [scale] * (number - 1)
+
+
+def _lasting(protocol: Protocol, scales: Sequence[float]) -> Protocol:
+    """Every training at its share of its steps."""
     return replace(
         protocol,
         settings=tuple(
-            replace(s, training=replace(s.training, steps=max(1, round(s.training.steps * (scale if i else first)))))
-            for i, s in enumerate(protocol.settings)
+            replace(s, training=replace(s.training, steps=max(1, round(s.training.steps * scale))))
+            for s, scale in zip(protocol.settings, scales, strict=True)
         ),
     )
 

@@ -9,7 +9,7 @@ there batches are timed that are smaller.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,17 +49,23 @@ def tokens(cell: Cell) -> int:
     return len(cell.training.grid) * len(cell.seeds) * cell.training.batch * cell.task.input_length
 
 
+@dataclass(frozen=True)
 class Speed:
-    """Predicts a cell's seconds from measured seconds a step, by key."""
+    """Predicts a cell's seconds from its architecture's line: seconds of a step, fixed and for each token."""
 
-    def __init__(self, timed: Sequence[Cell], seconds: Mapping[str, float]) -> None:
-        self._lines: dict[str, tuple[float, float]] = {}
+    lines: Mapping[str, tuple[float, float]]  # by the architecture's name
+
+    @classmethod
+    def measured(cls, timed: Sequence[Cell], seconds: Mapping[str, float]) -> Speed:
+        """From the seconds of a step of each cell, by key."""
+        lines = {}
         for name in dict.fromkeys(cell.candidate for cell in timed):
             mine = [cell for cell in timed if cell.candidate == name]
-            self._lines[name] = _line([tokens(cell) for cell in mine], [seconds[cell.key] for cell in mine])
+            lines[name] = _line([tokens(cell) for cell in mine], [seconds[cell.key] for cell in mine])
+        return cls(lines)
 
     def step(self, cell: Cell) -> float:
-        fixed, a_token = self._lines[cell.candidate]
+        fixed, a_token = self.lines[cell.candidate]
         return fixed + a_token * tokens(cell)
 
     def cell(self, cell: Cell) -> float:

@@ -42,7 +42,17 @@ class Setup:
 
 @dataclass(frozen=True)
 class Event:
-    kind: str  # "timed", "progress", "done", "idle" or "failed"
+    """What a worker tells.
+
+    timed      a cell: seconds of a step
+    progress   on a cell
+    done       a cell has its record, whoever made it
+    short      nothing is left to start, only to wait for; the number of the last order
+    idle       everything is done; the number of the last order
+    failed     and why
+    """
+
+    kind: str
     key: str = ""
     detail: Any = None
 
@@ -83,39 +93,46 @@ class _Worker:
             load_mixer(file)
         self.pipe, self.setup = pipe, setup
         self.owner = f"{os.getpid()}-{time.time_ns()}"
-        self.stopped = False
+        self.left: dict[str, Cell] = {}  # by key, without a record so far
+        self.order = 0  # the number of the last
 
     def serve(self) -> None:
         with open_store(self.setup.store) as self.store:
             while True:
-                order, cells = self.pipe.recv()
+                order, cells, self.order = self.pipe.recv()
                 if order == "stop":
                     return
                 if order == "time":
                     for cell in cells:
                         self.say(Event("timed", cell.key, step_seconds(cell)))
                 elif order == "run":
-                    self.run(cells)
-                self.say(Event("idle"))
+                    self.add(cells)
+                    self.run()
+                self.say(Event("idle", detail=self.order))
 
     def say(self, event: Event) -> None:
         _send(self.pipe, event)
 
-    def run(self, cells: Sequence[Cell]) -> None:
+    def add(self, cells: Sequence[Cell]) -> None:
+        self.left |= {cell.key: cell for cell in cells}
+
+    def run(self) -> None:
         """Go through the cells until each has a record, whoever makes it."""
-        left = {cell.key: cell for cell in cells}
-        while left:
-            for key in self.store.has(left):
-                del left[key]
+        while self.left:
+            for key in self.store.has(self.left):
+                del self.left[key]
                 self.say(Event("done", key))
-            for key, cell in left.items():
-                if self.store.claim(key, self.owner, CLAIM_SECONDS):
-                    with _heartbeat(self.store, self.owner):
-                        self.train(cell)
-                    break
-            else:
+            cell = next((cell for cell in self.left.values() if self.claim(cell)), None)
+            if cell is not None:
+                with _heartbeat(self.store, self.owner):
+                    self.train(cell)
+            elif self.left:
+                self.say(Event("short", detail=self.order))
                 time.sleep(WAIT_SECONDS)
                 self.look()
+
+    def claim(self, cell: Cell) -> bool:
+        return self.store.claim(cell.key, self.owner, CLAIM_SECONDS)
 
     def train(self, cell: Cell) -> None:
         """Train a cell from its checkpoint on, and store the result."""
@@ -148,9 +165,12 @@ class _Worker:
         checkpoint.remove(path)
 
     def look(self, save: Callable[[], None] | None = None) -> None:
-        """Leave, having saved, if told to or if nobody is there to tell."""
-        parent = parent_process()
-        told = self.pipe.poll() and self.pipe.recv()[0] == "stop"
+        """Leave, having saved, if told to or if nobody is there to tell. More cells may come at any time."""
+        parent, told = parent_process(), False
+        while self.pipe.poll() and not told:
+            order, cells, self.order = self.pipe.recv()
+            told = order == "stop"
+            self.add(cells)
         if told or (parent is not None and not parent.is_alive()):
             if save is not None:
                 save()
@@ -165,7 +185,12 @@ def _next_width(steps: int, seconds: float) -> int:
 
 def _progress(fleet: Any) -> dict[str, Any]:
     accuracies = [record.validation[-1][1] for record in fleet.records if record.validation]
-    return {"step": fleet.step, "alive": len(fleet.alive), "accuracy": max(accuracies, default=None)}
+    return {
+        "step": fleet.step,
+        "seconds": fleet.seconds,
+        "alive": len(fleet.alive),
+        "accuracy": max(accuracies, default=None),
+    }
 
 
 @contextmanager

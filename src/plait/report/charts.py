@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from plait.report.svg import SHAPES, Drawing, Scale, label
+from plait.report.svg import SHAPES, Drawing, Scale, cut, label
 
 INK, PALE, GRID, PAPER, LIMIT, TRACK = (f"var(--{name})" for name in ("ink", "pale", "grid", "card", "limit", "track"))
 SERIES = 8  # colours that the page has
@@ -63,16 +63,19 @@ class Line:
 
 
 def scatter(
-    marks: Sequence[Mark], *, title: str, x_label: str, y_label: str, limit: float | None = None, limit_label: str = ""
-) -> Element:
-    """Marks over two axes, both from 0. What lies beyond the limit is shaded."""
+    marks: Sequence[Mark], *, title: str, x_label: str, y_label: str, limit: float | None = None, limit_label: str = "",
+    x_from: float = 0, y_from: float = 0,
+) -> Element:  # fmt: skip
+    """Marks over two axes. What lies beyond the limit is shaded."""
     drawing = Drawing(460, 340, title, background="")
     left, right, top, bottom = 52.0, 446.0, 16.0, 292.0
     reach = [mark.x for mark in marks] + [mark.span[1] for mark in marks if mark.span]
     # A limit far beyond everything would squeeze what there is to see into a corner: then it is told, not drawn.
     near = limit is not None and limit <= 2.5 * max(reach, default=limit)
-    x_of = Scale(0, 1.06 * max([*reach, *([limit] if near and limit else [])], default=1.0), left, right)
-    y_of = Scale(0, 1.12 * max([mark.y for mark in marks], default=1.0), bottom, top)
+    x_most = max([*reach, *([limit] if near and limit else [])], default=1.0)
+    y_most = max([mark.y for mark in marks], default=1.0)
+    x_of = Scale(x_from, x_most + 0.06 * (x_most - x_from), left, right)
+    y_of = Scale(y_from, y_most + 0.12 * (y_most - y_from), bottom, top)
     _axes(drawing, x_of, y_of, x_label, y_label)
     if limit is not None and near:
         drawing.rect(x_of(limit), top, right - x_of(limit), bottom - top, "var(--beyond)")
@@ -102,6 +105,7 @@ def bars(rows: Sequence[Bar], *, title: str) -> Element:
     wide = max((WIDE_CHARACTER * len(row.name) for row in rows), default=0.0)
     left, right, row_height = min(180.0, 16 + wide), 346.0, 25.0
     drawing = Drawing(390, 34 + row_height * len(rows), title, background="")
+    most = int((left - 12) / WIDE_CHARACTER)
     x_of = Scale(0, 1, left, right)
     for value in (0.0, 0.5, 1.0):
         drawing.line(x_of(value), 4, x_of(value), drawing.height - 24, GRID)
@@ -109,7 +113,7 @@ def bars(rows: Sequence[Bar], *, title: str) -> Element:
     for number, row in enumerate(rows):
         y = 6 + row_height * number
         middle = y + row_height / 2 - 2
-        drawing.text(left - 8, middle + 4, _cut(row.name, left), anchor="end", bold=row.chosen, colour=INK)
+        drawing.text(left - 8, middle + 4, cut(row.name, most), anchor="end", bold=row.chosen, colour=INK)
         drawing.rect(left, y + 3, right - left, row_height - 10, TRACK)
         hint = row.hint or f"{row.name}: {row.value:.2f} ({row.low:.2f} to {row.high:.2f})"
         drawing.rect(left, y + 3, max(1.0, x_of(row.value) - left), row_height - 10, colour(row.series), hint=hint)
@@ -162,8 +166,3 @@ def _axes(drawing: Drawing, x_of: Scale, y_of: Scale, x_label: str, y_label: str
     drawing.line(left, bottom, right, bottom, PALE)
     drawing.text((left + right) / 2, bottom + 38, x_label, anchor="middle", colour=INK)
     drawing.text(14, (top + bottom) / 2, y_label, anchor="middle", turned=True, colour=INK)
-
-
-def _cut(name: str, width: float) -> str:
-    most = int((width - 12) / WIDE_CHARACTER)
-    return name if len(name) <= most else f"{name[: most - 1]}…"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from plait.model.cost import ModelCost
-from plait.report.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing
+from plait.report.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, cut
 from plait.spec.repeats import Repeat, compress
 
 #: In the order in which mixers first occur; none is white or the grey of what stands around the blocks.
@@ -159,7 +159,7 @@ class _Page:
 
     def head(self, title: str, legend: list[list[tuple[float, str, str]]], y: float) -> None:
         cost, header = self.cost, self.cost.arch.header
-        self.drawing.text(LEFT, 28, _cut(title, int((self.drawing.width - 2 * LEFT) / 9.4)), size=15, bold=True)
+        self.drawing.text(LEFT, 28, cut(title, int((self.drawing.width - 2 * LEFT) / 9.4)), size=15, bold=True)
         sums = f"{short(cost.total_params)} parameters, {short(cost.flops)}FLOP forward for {cost.seq:,} new tokens"
         after = f" after {cost.memory:,}" if cost.memory else ""
         words = f"{header.kind}, d = {header.d}, {len(cost.arch.layers)} blocks; {sums}{after}"
@@ -202,7 +202,7 @@ class _Page:
         self.drawing.text(self.x + 14, y + (15 if options else 21), name, bold=True, size=12.5)
         if options:
             listed = options.removesuffix("]").replace(",", ", ")
-            self.drawing.text(self.x + 14, y + 28, _cut(listed, 42), size=10.5, colour=PALE)
+            self.drawing.text(self.x + 14, y + 28, cut(listed, 42), size=10.5, colour=PALE)
         if box.count > 1:
             self.drawing.text(self.x + BOX - 12, y + 21, f"×{box.count}", anchor="end", bold=True)
         for number, value in enumerate((box.params * box.copies, box.flops * box.copies)):
@@ -244,7 +244,3 @@ def tint(colour: str) -> str:
     """The colour, mostly white: text can be read on it."""
     parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(255 * TINT + part * (1 - TINT)):02x}" for part in parts)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -37,8 +37,9 @@ def front_picture(found: dict[str, Any]) -> str:
         for row in shown
     ]
     limit = found["limits"].get(x_name)
-    if limit is not None and x_name in MEASURED:
-        limit *= 1e3 if x_name == "latency" else 1e-6
+    if limit is not None:
+        limit *= {"latency": 1e3, "memory": 1e-6}.get(x_name, 1 / x_unit)
+    ends = [end for mark in marks for end in (mark.x, *(mark.span or ()))]
     title = f"{found['space']} by {found['method']}: {len(found['front'])} of {found['on_front']} models on the front"
     drawing = Drawing(WIDTH, HEIGHT, title, background="var(--card)")
     drawing.text(24, 30, title, size=15, bold=True, colour=INK)
@@ -49,10 +50,12 @@ def front_picture(found: dict[str, Any]) -> str:
         y_label=f"{y_name.replace('_', ' ')},{y_suffix}" if y_suffix else y_name.replace("_", " "),
         limit=limit,
         limit_label=f"limit {limit:g}{x_suffix}" if limit is not None else "",
+        x_from=_start([*ends, *([] if limit is None else [limit])]),
+        y_from=_start([mark.y for mark in marks]),
     )
     drawing.place(chart, 10, TOP, WIDTH - 20, HEIGHT - TOP - FOOT)
     _legend(drawing, marks)
-    return re.sub(r"var\(--(\w+)\)", lambda name: PALETTE[name[1]], str(drawing))
+    return re.sub(r"var\(--(\w+)\)", lambda name: PALETTE.get(name[1], name[0]), str(drawing))
 
 
 def _axes(found: dict[str, Any]) -> tuple[str, str]:
@@ -86,6 +89,12 @@ def _scale(name: str, values: list[float]) -> tuple[float, str]:
         return 1.0, f" {MEASURED[name][1]}"
     largest = max(map(abs, values))
     return next(((step, suffix) for step, suffix in STEPS if largest >= step), (1.0, ""))
+
+
+def _start(values: list[float]) -> float:
+    """Where an axis begins: at 0, unless all values are far from it and near each other, as losses are."""
+    least, most = min(values), max(values)
+    return 0.0 if least < most / 2 or least == most else max(0.0, least - 0.25 * (most - least))
 
 
 def _hint(row: dict[str, Any], found: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plait.report.svg import COLOURS, GRID, INK, PALE, SHAPES, Drawing, Scale, label
+from plait.report.svg import COLOURS, GRID, INK, PALE, SHAPES, Drawing, Scale, cut, label
 
 WIDTH, HEIGHT = 760.0, 400.0  # of everything but the legend
 LEFT, RIGHT, TOP, BOTTOM = 78.0, 36.0, 62.0, 56.0
@@ -56,7 +56,7 @@ def _draw(drawing: Drawing, line: BlockLine, number: int, lengths: Sequence[int]
     y = 62 + LEGEND_ROW * number
     drawing.line(LEFT, y, LEFT + 26, y, colour, width=2)
     drawing.mark(shape, LEFT + 13, y, 4.5, colour, stroke="#ffffff")
-    drawing.text(LEFT + 34, y + 4, _cut(line.name, 60))
+    drawing.text(LEFT + 34, y + 4, cut(line.name, 60))
     drawing.text(WIDTH - RIGHT, y + 4, line.words, anchor="end", colour=PALE)
 
 
@@ -98,7 +98,3 @@ def _guide(drawing: Drawing, x_of: Scale, y_of: Scale, power: int, words: str) -
     at = max(start, (x_of.low * x) ** 0.5)
     shift, anchor = (-7, "end") if power == 1 else (15, "start")
     drawing.text(x_of(at) - shift / 2, y_of(y * (at / x) ** power) + shift, words, size=11, colour=PALE, anchor=anchor)
-
-
-def _cut(name: str, most: int) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"

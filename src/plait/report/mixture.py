@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plait.errors import UserError
-from plait.report.svg import CHARACTER, GRID, INK, PALE, Drawing, shade, shades
+from plait.report.svg import CHARACTER, GRID, INK, PALE, Drawing, cut, shade, shades
 
 CELL, ROW = 22.0, 16.0
 NUMBERED = 4  # every so many layers have their number below
@@ -64,7 +64,8 @@ def _draw(
     bottom = top + ROW * len(names)
     drawing.text(left, top - 7, panel.title)
     for row, name in enumerate(names):
-        drawing.text(left - 8, top + ROW * (row + 0.5) + 4, _cut(name), anchor="end", size=11, colour=PALE)
+        words = cut(name, LONGEST_LABEL)
+        drawing.text(left - 8, top + ROW * (row + 0.5) + 4, words, anchor="end", size=11, colour=PALE)
     for layer, (offered, likely) in enumerate(zip(choices, panel.probabilities, strict=True)):
         x = left + CELL * layer
         for name, probability in zip(offered, likely, strict=True):
@@ -84,7 +85,3 @@ def _legend(drawing: Drawing, x: float, y: float) -> None:
     drawing.text(x, y + 9, "0", size=11, colour=PALE)
     drawing.bitmap(x + 11, y, 96, 10, shades(np.linspace(0, 1, 64)[None, :]))
     drawing.text(x + 111, y + 9, "1  probability · dashed: thirds", size=11, colour=PALE)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import struct
 import zlib
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ SHAPES: dict[str, Sequence[tuple[float, float]]] = {
     "wedge": ((0, 1.25), (1.15, -0.8), (-1.15, -0.8)),
 }
 CHARACTER = 6.6  # width of a character of 12-pixel text, on average
+#: What an XML document may not hold, however it is escaped (XML 1.0, section 2.2).
+FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Drawing:
@@ -118,7 +121,7 @@ class Drawing:
         return self._root
 
     def __str__(self) -> str:
-        return ElementTree.tostring(self._root, encoding="unicode") + "\n"
+        return FORBIDDEN.sub("\ufffd", ElementTree.tostring(self._root, encoding="unicode")) + "\n"
 
     def _add(self, tag: str, attributes: dict[str, float | str] | dict[str, object]) -> ElementTree.Element:
         return ElementTree.SubElement(self._root, tag, {name: _text(value) for name, value in attributes.items()})
@@ -170,6 +173,11 @@ def label(value: float) -> str:
     return f"{value:g}"
 
 
+def cut(text: str, most: int) -> str:
+    """At most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def shade(value: float) -> str:
     """The ramp's colour of a value in [0, 1]; pale grey for what is not a number."""
     if not math.isfinite(value):
@@ -198,7 +206,7 @@ def png(pixels_RC3: np.ndarray) -> bytes:
 
 
 def _text(value: object) -> str:
-    """Numbers with two digits, and no characters that XML forbids."""
+    """Numbers with two digits."""
     if isinstance(value, (int, float)):
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return str(value)

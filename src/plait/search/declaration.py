@@ -102,7 +102,8 @@ class Declaration:
         header = parse(f"{self.header} | identity").header.with_vocabulary(vocab)
         text, _, _ = Spec(header, (Layer("identity"),)).text.partition(" | ")
         # Without bands there is nothing for an adaptive softmax's keys to vary.
-        vary = {key: values for key, values in self.vary.items() if header.cutoffs or key not in ("div", "cutoffs")}
+        settled = ("vocab",) if header.cutoffs else ("vocab", "div", "cutoffs")
+        vary = {key: values for key, values in self.vary.items() if key not in settled}
         return replace(self, header=text, vary=vary)
 
     def as_dict(self) -> dict[str, Any]:

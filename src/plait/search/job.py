@@ -30,6 +30,7 @@ from plait.search.search import Search
 from plait.search.space import Space
 from plait.search.supernet.job import SupernetJob
 from plait.search.supernet.loss import SupernetLoss
+from plait.search.supernet.places import layer_choices
 
 NO_LIMITS = Limits()
 ON_DEVICE = ("latency", "memory")
@@ -66,6 +67,9 @@ class Request:
             raise UserError("gumbel trains a supernet and needs --data; the other methods train nothing.")
         if self.method == GUMBEL and (self.iterations or self.population):
             raise UserError("gumbel has neither iterations nor a population: give --steps and --seeds.")
+        if self.supernet is not None:
+            layer_choices(self.space)
+            self.supernet.check(self.space)
         tokens, learned = self.setting.new_tokens + self.setting.held_tokens, self.space.headers.positions
         if tokens > learned:
             raise UserError(f"{tokens} tokens asked for, but models of {self.space.name} have {learned} positions.")

@@ -206,11 +206,11 @@ class PlacementFindings:
         if not good:
             return f"Every pattern with less attention than {base.pattern.name} has surely a higher perplexity."
         least = min(good, key=lambda row: (row.pattern.attention, row.loss))
-        blocks = least.pattern.attention
+        blocks, saved = least.pattern.attention, 1 - least.flops / base.flops
         return (
             f"With {blocks} attention block{'s' * (blocks != 1)} instead of {base.pattern.attention}, "
             f"{least.pattern.name} is not surely worse than {base.pattern.name}: perplexity {least.against(base)}, "
-            f"{100 * (1 - least.flops / base.flops):.0f} % fewer FLOPs."
+            f"{abs(100 * saved):.0f} % {'fewer' if saved >= 0 else 'more'} FLOPs."
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def convergence() -> tuple[str, str, bool]:
 @facts.fact("P06", "3^32 = 1.85e15 points; supernet cost linear in the number of block kinds")
 def space_size() -> tuple[str, str, bool]:
     from plait.search.spaces.table import load_space
-    from plait.search.supernet.search import layer_choices
+    from plait.search.supernet.places import layer_choices
 
     places = layer_choices(load_space("par"))
     points = 1

@@ -8,27 +8,37 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from plait.arch import architecture
+from plait.cli.search_supernet import adapted
 from plait.data import open_corpus
 from plait.errors import UserError
+from plait.measure.predictor import Predictor
 from plait.measure.setting import Setting
 from plait.records import open_store
 from plait.search.declaration import Declaration
+from plait.search.device import DevicePredictor
 from plait.search.job import Interrupted, Request, search_front
 from plait.search.space import Space
 from plait.search.spaces.table import load_space
 from plait.search.supernet.job import SupernetJob
-from plait.search.supernet.search import layer_choices
+from plait.search.supernet.likely import likeliest
+from plait.search.supernet.places import layer_choices
 from plait.search.supernet.settings import Settings
 from plait.train.recipe import Recipe
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_up import profile_of
+
 SPACE = Declaration("tiny", "4", "16", [["attn[heads=2]", "mlp[inner=32]", "none"]], "vocab=256", seq=16)
-RECIPE = Recipe(batch=4, length=16, lr=1e-2)
+RECIPE = Recipe(batch=32, length=16, lr=1e-2)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +77,68 @@ def test_the_front_and_every_seed_are_told(job: SupernetJob, tmp_path: Path) -> 
     assert not any(a[0] <= b[0] and a[1] <= b[1] and a != b for a in pairs for b in pairs)
 
 
+@pytest.mark.parametrize(
+    ("slots", "header"),
+    [
+        ([["attn[heads=2]", "gla[heads=2]"], ["mlp[inner=32]", "none"]], ""),
+        ([["attn[heads=2,causal=false]", "mlp[inner=32]", "none"]], "kind=encoder"),
+    ],
+    ids=["two slots", "encoder"],
+)
+def test_any_space_of_layers_is_searched(slots: list[list[str]], header: str, tmp_path: Path) -> None:
+    corpus = open_corpus("builtin:language")
+    declared = Declaration("s", "2", "16", slots, header, seq=16)
+    space = adapted(Space(declared), {}, job := SupernetJob(corpus, RECIPE, Settings(steps=10)))
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        result = search_front(
+            Request(space, Setting(seq=16), method="gumbel", supernet=job), None, store, tmp_path
+        ).result
+    assert len(result["choices"]) == 2 * len(slots)
+    for row in result["front"]:
+        assert architecture(row["spec"]).header.vocab == corpus.vocab + (header == "kind=encoder")
+        assert (space.from_spec(row["spec"]) >= 0).all()
+
+
+def test_the_data_s_vocabulary_is_the_space_s_wherever_that_is_said(job: SupernetJob) -> None:
+    mixers = [["attn[heads=2,causal=false]", "none"]]
+    space = Space(Declaration("s", "2", "16", mixers, vary={"kind": "encoder", "vocab": "8"}, seq=16))
+    assert [header.vocab for header in adapted(space, {}, job).headers.all if header] == [job.corpus.vocab + 1]
+
+
+def test_what_a_limit_refuses_gives_way_to_the_next_likely_one(job: SupernetJob) -> None:
+    """The rule about the loss is known only after the first few were looked at; those behind them are not lost."""
+    mixers, vocab = [["attn[heads=2]", "mlp[inner=32]"]], f"vocab={job.corpus.vocab}"
+    space = Space(Declaration("s", "4", "16", mixers, vocab, seq=16))
+    search = Request(space, Setting(seq=16), rules=["loss < 2"], method="gumbel", supernet=job).search(None)
+    looked_at: list[tuple[int, ...]] = []
+
+    def loss_of(path: tuple[int, ...]) -> float:
+        looked_at.append(path)
+        return 9.0 if len(looked_at) <= 2 else 1.0
+
+    search.loss.loss_of = loss_of
+    in_order = [path for path, _ in likeliest([np.array([0.6, 0.4])] * 4)]
+    left, waiting = iter(in_order), []
+    found = search.collect(lambda n: search._propose(left, waiting, n), 4)
+    assert len(found) == 4
+    assert looked_at == in_order[:6]
+
+
+def test_rules_that_nothing_likely_satisfies_end_with_a_message(job: SupernetJob, tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store, pytest.raises(UserError, match="satisfies every rule"):
+        search_front(request(job, rules=["count(attn) == 5"]), None, store, tmp_path)
+
+
+def test_a_price_on_latency_is_that_of_one_profile(job: SupernetJob) -> None:
+    priced = replace(job, settings=Settings(steps=60, penalty="latency"))
+    one = request(priced)
+    profile = profile_of(one.space, Setting(seq=16))
+    predictors = [DevicePredictor(Predictor(profile, Setting(seq=16, batch=batch))) for batch in (1, 2)]
+    assert one.search(predictors[0]).key != one.search(predictors[1]).key
+    free = request(job)
+    assert free.search(predictors[0]).key == free.search(None).key
+
+
 def test_rules_pass_over_what_is_likelier(job: SupernetJob, tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
         record = search_front(request(job, rules=["count(attn) == 1", "count(mlp) == 2"]), None, store, tmp_path)
@@ -75,10 +147,17 @@ def test_rules_pass_over_what_is_likelier(job: SupernetJob, tmp_path: Path) -> N
         assert sorted(layer.name for layer in architecture(row["spec"]).layers) == ["attn", "mlp", "mlp"]
 
 
+@pytest.fixture(scope="module")
+def whole(job: SupernetJob, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("whole")
+    with open_store(f"sqlite:///{folder}/one.db") as store:
+        return dict(search_front(request(job), None, store, folder).result)
+
+
 @pytest.mark.parametrize("stop", [1, 5, 7, 11])
-def test_interrupted_after_any_iteration_it_finds_the_same(job: SupernetJob, tmp_path: Path, stop: int) -> None:
-    with open_store(f"sqlite:///{tmp_path}/one.db") as store:
-        whole = search_front(request(job), None, store, tmp_path / "one").result
+def test_interrupted_after_any_iteration_it_finds_the_same(
+    job: SupernetJob, whole: dict[str, Any], tmp_path: Path, stop: int
+) -> None:
     with open_store(f"sqlite:///{tmp_path}/two.db") as store:
         done = 0
 
@@ -127,13 +206,9 @@ def test_text_for_the_logits_is_not_that_of_the_weights(job: SupernetJob) -> Non
     assert np.array_equal(np.concatenate([parts["weights"], parts["architecture"]]), whole)
 
 
-def plait(folder: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "plait", *arguments]
-
-
 COMMAND = (
-    *("search", "--space", "space.txt", "--method", "gumbel", "--data", "builtin:language", "--steps", "400"),
-    *("--seeds", "2", "--set", "batch=4", "--set", "length=16", "--retrain", "20", "--json"),
+    *("search", "--space", "space.txt", "--method", "gumbel", "--data", "builtin:language", "--steps", "100"),
+    *("--seeds", "2", "--set", "batch=32", "--set", "length=16", "--retrain", "10", "--json"),
 )
 TEXT = """
 layers: 3
@@ -141,29 +216,47 @@ d: 16
 mixers: [attn[heads=2], mlp[inner=32], none]
 seq: 16
 """
+#: The program itself, saving after every iteration rather than every minute.
+EAGER = """
+import sys
+from plait.search.supernet.search import GumbelSearch
+from plait.__main__ import main
+GumbelSearch.save_every = 0.0
+sys.exit(main())
+"""
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+def started(folder: Path) -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
+    (folder / "space.txt").write_text(TEXT)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", EAGER, *COMMAND], cwd=folder, env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
 
 
 def test_the_command_killed_again_and_again_finds_the_same(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("whole", "killed")]
-    for folder in folders:
-        folder.mkdir()
-        (folder / "space.txt").write_text(TEXT)
-    whole = json.loads(subprocess.run(plait(folders[0], *COMMAND), cwd=folders[0], env=environment(), check=True,
-                                      capture_output=True, text=True).stdout)  # fmt: skip
-    for seconds in (3.0, 4.0):
-        running = subprocess.Popen(plait(folders[1], *COMMAND), cwd=folders[1], env=environment(),
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-        time.sleep(seconds)
-        running.send_signal(signal.SIGINT if seconds == 3.0 else signal.SIGKILL)
-        running.wait()
-    again = json.loads(subprocess.run(plait(folders[1], *COMMAND), cwd=folders[1], env=environment(), check=True,
-                                      capture_output=True, text=True).stdout)  # fmt: skip
-    assert [{k: v for k, v in row.items() if k != "measurement"} for row in whole["front"]] == [
-        {k: v for k, v in row.items() if k != "measurement"} for row in again["front"]
-    ]
+    whole = json.loads(started(tmp_path / "whole").communicate(timeout=120)[0])
+    stopped = []
+    for times, how in enumerate((signal.SIGKILL, signal.SIGINT)):
+        running = started(tmp_path / "killed")
+        wait_for_save(tmp_path / "killed", times + 2)
+        running.send_signal(how)
+        running.communicate(timeout=60)
+        stopped.append(running.returncode)
+    assert stopped == [-signal.SIGKILL, 130]
+    again = json.loads(started(tmp_path / "killed").communicate(timeout=120)[0])
+    assert whole["front"] == again["front"]
     assert whole["seeds"] == again["seeds"]
     assert all(0 < row["retrained_loss"] < 6 for row in whole["front"])
+
+
+def wait_for_save(folder: Path, times: int) -> None:
+    """Until the checkpoint has been written so often by the process that runs now."""
+    seen: set[int] = set()
+    deadline = time.monotonic() + 60
+    before = {path.stat().st_mtime_ns for path in folder.glob("runs/search-*.npz")}
+    while len(seen - before) < times:
+        assert time.monotonic() < deadline
+        with suppress(FileNotFoundError):
+            seen |= {path.stat().st_mtime_ns for path in folder.glob("runs/search-*.npz")}
+        time.sleep(0.002)

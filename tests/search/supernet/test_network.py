@@ -119,6 +119,14 @@ def test_weights_start_as_those_of_any_model_and_shared_biases_are_one() -> None
     assert not torch.equal(net.model.backbone.embedding.first_table, other.model.backbone.embedding.first_table)
 
 
+def test_shared_biases_of_different_shapes_are_one_for_each() -> None:
+    net = supernet(("xl-attn[heads=2,shared_bias]", "xl-attn[heads=4,shared_bias]", None))
+    biases = {id(mixer.content_bias_HP) for layer in net.mixtures for mixer in layer.mixers}
+    assert len(biases) == 2
+    net.mix(net.probabilities_LK)
+    assert net.model(TOKENS_BT).isfinite().all()
+
+
 def test_layers_may_have_different_choices() -> None:
     layers = [[options("mlp"), None], [options("attn[heads=2]"), options("mlp"), None]]
     net = Supernet(architecture(f"{HEADER} | identity").header, layers)

@@ -33,12 +33,14 @@ def test_turns_count_what_they_say(steps: int, frozen: float, share: float, cycl
     for step in range(steps + 1):
         assert turns.before(step) == {stage: stages[:step].count(stage) for stage in (WEIGHTS, ARCHITECTURE)}
     assert ARCHITECTURE not in stages[: turns.frozen]
+    assert ARCHITECTURE in stages  # however long an epoch is
 
 
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
         ("steps", 0, "at least 1"),
+        ("lr", float("inf"), "finite"),
         ("cycle", 1, "2 or more"),
         ("frozen", 1.0, "up to, but not, 1"),
         ("share", 0.0, "between 0 and 1"),

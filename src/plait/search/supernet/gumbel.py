@@ -15,11 +15,6 @@ import hashlib
 import torch
 from torch import Tensor
 
-#: soft: a little of every choice. straight-through: one choice, with the soft mixture's gradient.
-#: path: one choice, and no other is computed; its gradient knows of that choice only (Dong & Yang 2019,
-#: arXiv:1910.04465).
-SAMPLINGS = ("soft", "straight-through", "path")
-
 
 def noise(seed: int, step: int, shape: tuple[int, ...]) -> Tensor:
     """Gumbel noise of one step: the same whenever and wherever it is asked for."""

@@ -46,8 +46,24 @@ class SupernetJob:
             "recipe": self.recipe.as_dict(),
             "supernet": self.settings.as_dict(),
             "seeds": self.seeds,
+            "device": self.device.partition(":")[0],
             "precision": self.precision,
         }
+
+    def check(self, space: Space) -> None:
+        """Refuse what could not be trained: now, not after minutes of profiling."""
+        if self.recipe.length > space.headers.positions:
+            raise UserError(
+                f"sequences of {self.recipe.length} tokens given, but models of {space.name} have "
+                f"{space.headers.positions:g} positions; write --set length=…"
+            )
+        for stage, text in self.split().items():
+            have, need = len(text.tokens("train")), self.recipe.batch * self.recipe.length + 1
+            if have < need:
+                raise UserError(
+                    f"a batch of {self.recipe.batch} × {self.recipe.length} tokens needs {need:,} tokens, and "
+                    f"{self.corpus.name} has {have:,} for the {stage}; make the batch or the length smaller."
+                )
 
     def split(self) -> dict[str, Corpus]:
         """The training text in two: the logits must not be tuned on what the weights have learnt by heart."""

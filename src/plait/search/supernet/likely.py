@@ -1,7 +1,8 @@
 """Paths through a table of probabilities, the likeliest first.
 
-The layers are independent, so the path after one that was given differs from some earlier one in a single layer, there
-by the next likely choice. A heap of those neighbours gives all paths in order, as many as are asked for.
+The layers are independent, so every path but the first follows from a likelier one by the next likely choice in one
+layer. Taking that layer to be the last that is not at its best, each path follows from exactly one other, and a heap of
+followers gives all paths in order, as many as are asked for, none twice.
 
 Letters: L layers, K choices of a layer.
 """
@@ -21,16 +22,13 @@ def likeliest(probabilities: Sequence[NDArray[np.float64]]) -> Iterator[tuple[Pa
     """Paths with their log-probabilities, falling; choices of probability 0 are left out, of equals the first leads."""
     order = [np.argsort(-p, kind="stable")[: int((p > 0).sum())] for p in probabilities]
     logs = [np.log(p[best]) for p, best in zip(probabilities, order, strict=True)]
-    first = (0,) * len(logs)
-    waiting = [(-float(sum(log[0] for log in logs)), first)]
-    met = {first}
+    waiting = [(-float(sum(log[0] for log in logs)), (0,) * len(logs))]
     while waiting:
         cost, ranks = heapq.heappop(waiting)
         yield tuple(int(best[rank]) for best, rank in zip(order, ranks, strict=True)), -cost
-        for layer, rank in enumerate(ranks):
+        changed = [layer for layer, rank in enumerate(ranks) if rank]
+        for layer in range(changed[-1] if changed else 0, len(ranks)):
+            rank = ranks[layer]
             if rank + 1 < len(logs[layer]):
-                after = (*ranks[:layer], rank + 1, *ranks[layer + 1 :])
-                if after not in met:
-                    met.add(after)
-                    worse = float(logs[layer][rank] - logs[layer][rank + 1])
-                    heapq.heappush(waiting, (cost + worse, after))
+                worse = float(logs[layer][rank] - logs[layer][rank + 1])
+                heapq.heappush(waiting, (cost + worse, (*ranks[:layer], rank + 1, *ranks[layer + 1 :])))

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.search.objectives.objective import Batch, Objective
-
-Path = tuple[int, ...]
+from plait.search.supernet.likely import Path
 
 
 class SupernetLoss(Objective):

@@ -21,14 +21,18 @@ from numpy.typing import NDArray
 from plait.arch import MixerOptions
 from plait.errors import UserError
 from plait.measure.predictor import Predictor
+from plait.search.device import DevicePredictor
+from plait.search.front import Front
 from plait.search.objectives.objective import Objective
 from plait.search.search import Search
-from plait.search.space import Genes, Space
+from plait.search.seen import Seen
+from plait.search.space import FITS, Genes, Space
 from plait.search.supernet.job import SupernetJob
-from plait.search.supernet.likely import likeliest
+from plait.search.supernet.likely import Path, likeliest
 from plait.search.supernet.loss import SupernetLoss
 from plait.search.supernet.network import Supernet
 from plait.search.supernet.penalty import cost_shares
+from plait.search.supernet.places import layer_choices
 from plait.search.supernet.settings import WEIGHTS
 from plait.search.supernet.training import SupernetTraining
 from plait.train.batches import Batches
@@ -37,7 +41,6 @@ from plait.train.objective import Objective as TrainingLoss
 from plait.train.processes import Processes
 
 AT_ONCE = 10  # training steps of an iteration
-MOST_CHOICES = 64  # of a layer
 HELD_OUT = 2**14  # tokens on which architectures are compared
 
 
@@ -71,7 +74,10 @@ class GumbelSearch(Search):
         return [[slots[at % len(slots)].options[place] for place in places] for at, places in enumerate(self.places)]
 
     def settings(self) -> dict[str, Any]:
-        return self.job.as_dict()
+        told = self.job.as_dict()
+        if self.predictor is not None and self.job.settings.penalty == "latency":
+            told["priced_by"] = DevicePredictor(self.predictor).as_dict()
+        return told
 
     def step(self, rng: np.random.Generator) -> None:
         number, part = divmod(self.iteration, self.each)
@@ -90,6 +96,15 @@ class GumbelSearch(Search):
         """Beside the front: what every seed found."""
         named = [[_text(option) for option in layer] for layer in self.choices]
         return {"choices": named, "seeds": self.found}
+
+    def front(self) -> Front:
+        if not len(self.archive):
+            rules = "; ".join(str(rule) for rule in self.space.rules) or "at least one layer"
+            raise UserError(
+                f"{self.space.name}: none of the {self.proposed:,} likeliest architectures satisfies every rule "
+                f"({rules}). Loosen one, or make what it limits dear: --supernet penalty=…, strength=…"
+            )
+        return super().front()
 
     # ---- one seed
 
@@ -131,20 +146,22 @@ class GumbelSearch(Search):
         net = training.net
         probabilities = net.probabilities_LK.double().cpu().numpy()
         per_layer = [row[: len(places)] for row, places in zip(probabilities, self.places, strict=True)]
-        in_order = (path for path, _ in likeliest(per_layer))
+        in_order, waiting = (path for path, _ in likeliest(per_layer)), list[Path]()
         held_out = HeldOut(self.job.corpus, self.job.recipe, net.header.kind, HELD_OUT)
         objective = TrainingLoss(net.model)
 
-        def loss_of(path: tuple[int, ...]) -> float:
+        def loss_of(path: Path) -> float:
             net.walk(path)
             return held_out.loss(objective, net.model, self.among, training.autocast)
 
         self.loss.loss_of = loss_of
+        # A supernet is asked about its own architectures, whatever an earlier seed's has said of them.
+        self.seen = Seen()
         best = net.best
         self.found.append(
             {
                 "seed": self.seed + number,
-                "layers": [_name(layer[k]) for layer, k in zip(self.choices, best, strict=True)],
+                "layers": [_name(option) for option in self._chosen(best)],
                 "spec": self._spec(best),
                 "loss": loss_of(best),
                 "probabilities": [[round(float(p), 4) for p in row] for row in per_layer],
@@ -154,26 +171,36 @@ class GumbelSearch(Search):
             }
         )
         top = self.job.settings.top
-        self.keep(self.collect(lambda n: self._propose(in_order, n), top))
+        self.keep(self.collect(lambda n: self._propose(in_order, waiting, n), top))
         self.loss.loss_of = None
         self.loss.paths.clear()
 
-    def _propose(self, in_order: Iterator[tuple[int, ...]], n: int) -> Genes:
-        paths = list(itertools.islice(in_order, n))
+    def _propose(self, in_order: Iterator[Path], waiting: list[Path], n: int) -> Genes:
+        """The next likely paths, behind those that were proposed and not looked at.
+
+        `collect` asks for more than it looks at. Where a limit refuses what it did look at, the others are still
+        likelier than all that follow.
+        """
+        paths = [*waiting, *itertools.islice(in_order, n)]
         genes_NG = self._genes(paths)
         self.loss.remember(genes_NG, paths)
+        new = self.seen.new(genes_NG)
+        _, fine_N = self.evaluator.exact(genes_NG[new])
+        waiting[:] = [paths[at] for at in new[fine_N]]
         return genes_NG
 
-    def _genes(self, paths: Sequence[tuple[int, ...]]) -> Genes:
+    def _genes(self, paths: Sequence[Path]) -> Genes:
         chosen = [[places[k] for places, k in zip(self.places, path, strict=True)] for path in paths]
         shape = (len(paths), self.space.depths[-1], len(self.space.slots))
         return self.space.of_layers(np.array(chosen, dtype=np.int16).reshape(shape))
 
-    def _spec(self, path: tuple[int, ...]) -> str | None:
-        """None where every layer is nothing."""
-        return self.space.spec(self._genes([path])[0]) if any(self._chosen(path)) else None
+    def _spec(self, path: Path) -> str | None:
+        """None where every layer is nothing, or layers do not go together. Other rules it may break."""
+        genes_NG = self._genes([path])
+        whole = any(self._chosen(path)) and self.space.passed(genes_NG, {})[FITS][0]
+        return self.space.spec(genes_NG[0]) if whole else None
 
-    def _chosen(self, path: tuple[int, ...]) -> list[MixerOptions | None]:
+    def _chosen(self, path: Path) -> list[MixerOptions | None]:
         return [layer[k] for layer, k in zip(self.choices, path, strict=True)]
 
     # ---- remembering
@@ -188,27 +215,6 @@ class GumbelSearch(Search):
         if now:
             self.training = self._begin(self.iteration // self.each)
             self.training.restore(now)
-
-
-def layer_choices(space: Space) -> list[list[int]]:
-    """For every layer and slot in order, the places of the slot's options that may stand there."""
-    varied = {key: values for key, values in space.choices.items() if len(values) > 1}
-    if space.alike:
-        raise UserError(f"{space.name}: all its layers are alike, and gumbel chooses layer by layer.")
-    if len(space.depths) > 1 and None not in space.slots[0].places:
-        varied = {"layers": space.depths, **varied}
-    if varied:
-        fix = " ".join(f"--fix {key}={values[-1]}" for key, values in varied.items())
-        raise UserError(
-            f"{space.name}: gumbel chooses layers of one network, but {', '.join(varied)} may vary; such as {fix}."
-        )
-    of_slot = [space.allowed.options(slot, 0) for slot in range(len(space.slots))]
-    if max(map(len, of_slot)) > MOST_CHOICES:
-        raise UserError(
-            f"{space.name}: a layer has {max(map(len, of_slot))} choices, and a supernet holds all of them; "
-            f"at most {MOST_CHOICES}: name fewer values in a space of your own."
-        )
-    return of_slot * space.depths[-1]
 
 
 def _name(option: MixerOptions | None) -> str:

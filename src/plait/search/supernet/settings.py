@@ -7,6 +7,7 @@ with the weights held.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from plait.errors import UserError, did_you_mean
 
 WEIGHTS, ARCHITECTURE = "weights", "architecture"
-#: See `plait.search.supernet.gumbel`.
+#: soft: a little of every choice. straight-through: one choice, with the soft mixture's gradient.
+#: path: one choice, and no other is computed; its gradient knows of that choice only (Dong & Yang 2019,
+#: arXiv:1910.04465).
 SAMPLINGS = ("soft", "straight-through", "path")
 PENALTIES = ("latency", "flops", "state")
 
@@ -53,6 +56,9 @@ class Settings:
     top: int = 4
 
     def __post_init__(self) -> None:
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            self._require(spec.name, not isinstance(value, float) or math.isfinite(value), "must be a finite number")
         for name in ("steps", "top"):
             self._require(name, getattr(self, name) >= 1, "must be at least 1")
         for name in ("lr", "hot", "cold"):
@@ -116,9 +122,11 @@ class Turns:
 
     @classmethod
     def of(cls, settings: Settings, epoch: int) -> Turns:
-        cycle = min(settings.cycle or epoch, settings.steps)
+        frozen = min(round(settings.frozen * settings.steps), settings.steps - 1)
+        # A cycle that did not fit behind the frozen steps, such as a long epoch, would never come to the logits.
+        cycle = min(settings.cycle or epoch, settings.steps - frozen)
         logits = min(max(1, round(settings.share * cycle)), max(1, cycle - 1))
-        return cls(settings.steps, round(settings.frozen * settings.steps), cycle - logits, logits)
+        return cls(settings.steps, frozen, cycle - logits, logits)
 
     def stage(self, step: int) -> str:
         return ARCHITECTURE if self.before(step + 1)[ARCHITECTURE] > self.before(step)[ARCHITECTURE] else WEIGHTS

@@ -34,7 +34,7 @@ from plait.train.trainer import MOST_SKIPPED, detached, seed_dropout, set_dropou
 Arrays = dict[str, NDArray[Any]]
 #: The n-th batch of a stage.
 Source = Callable[[int], Batch]
-_COUNTS = ("step", "changed", "skipped")
+_COUNTS = ("step", "changed")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class SupernetTraining:
         }
         self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
         self.memory: dict[str, ModelState] = {}
-        self.step = self.skipped = 0
+        self.step = 0
+        self.skipped = {WEIGHTS: 0, ARCHITECTURE: 0}  # steps in a row that came out infinite or NaN
         self.changed = 0  # steps of the logits when the likeliest architecture last became another
 
     # ---- running
@@ -84,7 +85,6 @@ class SupernetTraining:
         weights_turn = stage == WEIGHTS
         self.net.model.requires_grad_(weights_turn)
         self.net.scores_LK.requires_grad_(not weights_turn)
-        before = self.net.best
         optimizer = self.optimizers[stage]
         if weights_turn:
             for group in optimizer.param_groups:
@@ -94,9 +94,10 @@ class SupernetTraining:
         loss = self._loss(stage, self.sources[stage](number[stage]))
         objective = loss if weights_turn or self.costs_LK is None else loss + self._penalty()
         objective.backward()
-        self._update(optimizer, float(loss.detach()))
+        before = self.net.best if not weights_turn else ()
+        self._update(stage, float(loss.detach()))
         self.step += 1
-        if self.net.best != before:
+        if not weights_turn and self.net.best != before:
             self.changed = number[ARCHITECTURE] + 1
         return Taken(self.step, stage, float(loss.detach()))
 
@@ -145,19 +146,20 @@ class SupernetTraining:
         assert self.costs_LK is not None
         return self.settings.strength * (self.net.logits_LK.softmax(dim=1) * self.costs_LK).sum()
 
-    def _update(self, optimizer: torch.optim.Optimizer, loss: float) -> None:
+    def _update(self, stage: str, loss: float) -> None:
+        optimizer = self.optimizers[stage]
         with_gradient = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = float(torch.nn.utils.clip_grad_norm_(with_gradient, self.recipe.clip or math.inf))
         if math.isfinite(norm) and math.isfinite(loss):
             optimizer.step()
-            self.skipped = 0
+            self.skipped[stage] = 0
         else:
-            self.skipped += 1
+            self.skipped[stage] += 1
         optimizer.zero_grad(set_to_none=True)
-        if self.skipped >= MOST_SKIPPED:
+        if self.skipped[stage] >= MOST_SKIPPED:
             raise UserError(
-                f"the supernet's loss has not been finite for {MOST_SKIPPED} steps up to step {self.step}. "
-                f"Try a lower learning rate (now {self.recipe.lr:g})."
+                f"the supernet's loss has not been finite for {MOST_SKIPPED} steps of its {stage} up to step "
+                f"{self.step}. Try a lower learning rate (now {self.recipe.lr:g})."
             )
 
     # ---- remembering
@@ -173,12 +175,14 @@ class SupernetTraining:
             for n, layer in enumerate(memory.layers):
                 found |= {f"memory/{stage}/{n}/{name}": value for name, value in layer.items()}
         plain = {name: value.detach().cpu().numpy() for name, value in found.items()}
-        return plain | {name: np.array(getattr(self, name)) for name in _COUNTS}
+        counts = {name: getattr(self, name) for name in _COUNTS} | {f"skipped/{k}": n for k, n in self.skipped.items()}
+        return plain | {name: np.array(count) for name, count in counts.items()}
 
     def restore(self, arrays: Arrays) -> None:
         """Go on from what `arrays` gave."""
         for name in _COUNTS:
             setattr(self, name, int(arrays[name]))
+        self.skipped = {stage: int(arrays[f"skipped/{stage}"]) for stage in self.skipped}
         held = {name: torch.from_numpy(value.copy()) for name, value in arrays.items() if name not in _COUNTS}
         self.net.load_state_dict(_under(held, "net/"))
         for stage, optimizer in self.optimizers.items():

@@ -1,0 +1,16 @@
+"""Devices as they are named on a command line."""
+
+from __future__ import annotations
+
+from plait.errors import UserError
+
+
+def usable(device: str) -> str:
+    """The device, if torch can compute on it."""
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise UserError(f"--device {device}: torch cannot compute on that here.") from None
+    return device
