@@ -123,6 +123,8 @@ def _spec(rule: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[str
     usual: dict[str, Counter[str]] = {"s": Counter(), "f": Counter()}
     for layer in (layer for spec in specs for layer in spec.layers if layer.name not in NOTHING):
         usual["f" if layer.name in channel else "s"][layer.text] += 1
+    if any(len({text.partition("[")[0] for text in seen}) > 1 for seen in usual.values()):
+        return rule  # a rule of s and f cannot say which of several mixers goes where
     defined = ",".join(f"{letter}={seen.most_common(1)[0][0]}" for letter, seen in usual.items() if seen)
     return f"{specs[0].header.text} | rule[{defined}]:{rule.removeprefix('rule:')}"
 

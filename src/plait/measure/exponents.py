@@ -14,12 +14,13 @@ import numpy as np
 
 from plait.arch import MIXING, MixerOptions
 
-NORMAL_95 = 1.96  # standard errors on either side of a 95 % interval
+NORMAL_95 = 1.96  # standard errors on either side of the 95 % interval of a known error
 
 
 @dataclass(frozen=True)
 class Exponent:
-    """`low` to `high` is a 95 % interval: the timings' own, or how far they lie from a line where that is more."""
+    """`low` to `high` are two standard errors to either side: the timings' own, or how far they lie from a line where that
+    is more. Where three points make the line, as of five lengths, that says little."""
 
     value: float
     low: float

@@ -34,9 +34,7 @@ class Setting:
         kind = self.device.partition(":")[0]
         if kind not in DEVICES:
             near = did_you_mean(kind, DEVICES)
-            raise UserError(
-                f"device '{self.device}' given.{near} Allowed: {', '.join(DEVICES)}, and cuda:1 and the like."
-            )
+            raise UserError(f"device '{self.device}' given.{near} Allowed: {', '.join(DEVICES)}, cuda:1 and so on.")
         if self.dtype not in DTYPES:
             near = did_you_mean(self.dtype, DTYPES)
             raise UserError(f"dtype '{self.dtype}' given.{near} Allowed: {', '.join(DTYPES)}.")
