@@ -19,8 +19,8 @@ NORMAL_95 = 1.96  # standard errors on either side of the 95 % interval of a kno
 
 @dataclass(frozen=True)
 class Exponent:
-    """`low` to `high` are two standard errors to either side: the timings' own, or how far they lie from a line where that
-    is more. Where three points make the line, as of five lengths, that says little."""
+    """`low` to `high` are two standard errors to either side: the timings' own, or how far they lie from a line where
+    that is more. Where three points make the line, as of five lengths, that says little."""
 
     value: float
     low: float

@@ -56,9 +56,7 @@ class Crew:
         """Every cell is recorded when this returns. As soon as a worker finds none to start, it is asked for `more`."""
         self._order("run", [cells] * len(self._hands), listen, more)
 
-    def _order(
-        self, order: str, shares: Sequence[Sequence[Cell]], listen: Listener, more: More = lambda: ()
-    ) -> None:
+    def _order(self, order: str, shares: Sequence[Sequence[Cell]], listen: Listener, more: More = lambda: ()) -> None:
         """Tell every worker what to do with its share of the cells, and listen until all have done it."""
         number = 1  # of orders so far; a worker says which was its last, lest it is asked for more that is on its way
         for hand, share in zip(self._hands, shares, strict=True):

@@ -166,16 +166,15 @@ def fit(
     """Seeds for each setting, from `least` up to a `limit`, and the scale of their steps: the most that takes no longer
     than `room`, or the shortest that is allowed. `seconds` tells what seeds and a scale take."""
     seeds, most = list(least), limit or MOST_SEEDS
-    scale = _largest(lambda scale: seconds(seeds, scale) <= room)
-    if scale < 1.0:
-        return seeds, scale
+    if seconds(seeds, 1.0) > room:
+        return seeds, _largest(lambda scale: seconds(seeds, scale) <= room, SHORTEST, 1.0)
     while max(seeds) < most and seconds([n + 1 for n in seeds], 1.0) <= room:
         seeds = [n + 1 for n in seeds]
     for i in range(len(seeds)):
         more = [n + (i == j) for j, n in enumerate(seeds)]
         if max(more) <= most and seconds(more, 1.0) <= room:
             seeds = more
-    return seeds, 1.0 if limit else max(1.0, min(LONGEST, room / seconds(seeds, 1.0)))
+    return seeds, 1.0 if limit else _largest(lambda scale: seconds(seeds, scale) <= room, 1.0, LONGEST)
 
 
 def _scales(scale: float, number: int) -> list[float]:
@@ -194,9 +193,8 @@ def _lasting(protocol: Protocol, scales: Sequence[float]) -> Protocol:
     )
 
 
-def _largest(fits: Callable[[float], bool]) -> float:
-    """The largest scale up to 1 that fits, to a thousandth; `SHORTEST` where none does."""
-    low, high = SHORTEST, 1.0
+def _largest(fits: Callable[[float], bool], low: float, high: float) -> float:
+    """The largest scale that fits, to a thousandth; `low` where none does."""
     if fits(high):
         return high
     while high - low > 0.001:

@@ -13,7 +13,8 @@ from plait.errors import UserError
 from plait.probe import plan
 from plait.probe.candidates import Candidate
 from plait.probe.cell import Cell
-from plait.probe.crew import Crew
+from plait.probe.course import Correction, Course
+from plait.probe.crew import Crew, More
 from plait.probe.plan import Work
 from plait.probe.protocol import Protocol
 from plait.probe.speed import Speed, to_time
@@ -32,7 +33,7 @@ class Progress:
     started: float = field(default_factory=time.perf_counter)
     done: dict[str, float] = field(default_factory=dict)  # key → test accuracy
     running: dict[str, dict[str, Any]] = field(default_factory=dict)  # key → the fleet's own progress
-    found_before: int = 0
+    found_before: int = 0  # of those done
 
     def share(self, cells: Iterable[Cell]) -> float:
         """Of these cells' steps, how many are behind us."""
@@ -53,6 +54,7 @@ class Outcome:
     records: dict[str, Record]  # by key
     seconds: float  # of this call
     fresh: int  # cells trained by this call
+    corrections: tuple[Correction, ...] = ()  # of the plan, on the way
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,10 @@ def run_all(work: Work, store: Store, machine: Machine, watch: Watch) -> Outcome
     """Every cell of the work, however long it takes."""
     progress = Progress(work, "training")
     _note_recorded(progress, work.cells, store)
-    fresh = [cell for cell in work.cells if cell.key not in progress.done]
-    if fresh:
+    if any(cell.key not in progress.done for cell in work.cells):
         with _crew(work.candidates, store, machine) as crew:
             _train(crew, work.cells, progress, store, watch)
-    return _outcome(work, store, progress, len(fresh))
+    return _outcome(work, store, progress)
 
 
 def run_budget(
@@ -113,22 +114,21 @@ def run_budget(
     began = time.perf_counter() if started is None else started
     config = plan.plan_config(candidates, protocol, budget, machine.hands, seeds, machine.device)
     progress = Progress(started=began)
-    work = plan.stored(store, config, candidates, protocol)
-    if work is not None:
-        _note_recorded(progress, work.cells, store)
-        if len(progress.done) == len({cell.key for cell in work.cells}):
-            progress.work = work
-            return _outcome(work, store, progress, 0)
+    made = plan.stored(store, config, candidates, protocol)
+    if made is not None:
+        course = Course(made, store)
+        keys = {cell.key for cell in course.begun}
+        if course.all_begun and store.has(keys) == keys:
+            _note_recorded(progress, course.begun, store)
+            return _outcome(course.plan.work, store, progress, course.corrections)
     with _crew(candidates, store, machine) as crew:
-        if work is None:
+        if made is None:
             speed = _measured(crew, to_time(candidates, protocol, machine.device), progress, watch)
             left = budget - (time.perf_counter() - began)
-            work = plan.fitting(store, config, candidates, protocol, speed, left, overrun=overrun)
-        progress.work, progress.phase = work, "training"
-        _note_recorded(progress, work.cells, store)
-        fresh = len({cell.key for cell in work.cells}) - len(progress.done)
-        _train(crew, work.cells, progress, store, watch)
-    return _outcome(work, store, progress, fresh)
+            made = plan.fitting(store, config, candidates, protocol, speed, left, overrun=overrun)
+        course = Course(made, store)
+        _follow(course, crew, progress, store, watch)
+    return _outcome(course.plan.work, store, progress, course.corrections)
 
 
 def expected(
@@ -175,10 +175,23 @@ def _measured(crew: Crew, cells: Sequence[Cell], progress: Progress, watch: Watc
 
     progress.phase = "measuring speed"
     watch(progress)
-    return Speed(cells, crew.time(cells, listen))
+    return Speed.measured(cells, crew.time(cells, listen))
 
 
-def _train(crew: Crew, cells: Sequence[Cell], progress: Progress, store: Store, watch: Watch) -> None:
+def _follow(course: Course, crew: Crew, progress: Progress, store: Store, watch: Watch) -> None:
+    """Train task after task; the next is decided when a worker finds nothing to start."""
+
+    def begun(cells: Sequence[Cell]) -> Sequence[Cell]:
+        progress.work, progress.phase = course.plan.work, "training"
+        _note_recorded(progress, cells, store)
+        return cells
+
+    _train(crew, begun(course.begun), progress, store, watch, lambda: begun(course.begin_next(progress.running)))
+
+
+def _train(
+    crew: Crew, cells: Sequence[Cell], progress: Progress, store: Store, watch: Watch, more: More = lambda: ()
+) -> None:
     watch(progress)
 
     def listen(event: Event) -> None:
@@ -190,7 +203,7 @@ def _train(crew: Crew, cells: Sequence[Cell], progress: Progress, store: Store, 
             progress.done[event.key] = found.result["accuracy"] if found else 0.0
         watch(progress)
 
-    crew.run([cell for cell in cells if cell.key not in progress.done], listen)
+    crew.run([cell for cell in cells if cell.key not in progress.done], listen, more)
 
 
 def _note_recorded(progress: Progress, cells: Sequence[Cell], store: Store) -> None:
@@ -198,14 +211,15 @@ def _note_recorded(progress: Progress, cells: Sequence[Cell], store: Store) -> N
         found = store.get(key)
         if found is not None:
             progress.done[key] = found.result["accuracy"]
-    progress.found_before = len(progress.done)
+            progress.found_before += 1
 
 
-def _outcome(work: Work, store: Store, progress: Progress, fresh: int) -> Outcome:
+def _outcome(work: Work, store: Store, progress: Progress, corrections: Sequence[Correction] = ()) -> Outcome:
     records = {}
     for key in {cell.key for cell in work.cells}:
         found = store.get(key)
         if found is None:
             raise UserError(f"the record {key} has disappeared from {store.name} while the probe ran; run again.")
         records[key] = found
-    return Outcome(work, records, time.perf_counter() - progress.started, fresh)
+    fresh = len(records) - progress.found_before
+    return Outcome(work, records, time.perf_counter() - progress.started, fresh, tuple(corrections))
