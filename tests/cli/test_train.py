@@ -40,7 +40,7 @@ def test_recipe_keys_and_published_recipes(plait, tmp_path, monkeypatch):
         ([*SMALL, "--steps", "5", "--time", "1m"], "given: --steps, --time"),
         ([*SMALL, "--steps", "0"], "must be positive"),
         ([*SMALL, "--steps", "5", "--set", "cliip=1"], "Did you mean 'clip'"),
-        ([*SMALL, "--steps", "5", "--set", "clip=much"], "clip takes a float"),
+        ([*SMALL, "--steps", "5", "--set", "clip=much"], "clip takes a number"),
         ([*SMALL, "--steps", "5", "--recipe", "fox-125"], "Did you mean 'fox-125m'"),
         ([*SMALL, "--steps", "5", "--precision", "fp8"], "known are fp32, bf16"),
         ([*SMALL, "--steps", "5", "--sharding", "zero"], "known are ddp, fsdp"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from plait.cli.durations import duration
@@ -68,12 +69,11 @@ def _notes(outcome: Outcome) -> list[str]:
     """What a reader of the table must know beside it."""
     notes = [f"{one.name}: {one.note}" for one in outcome.work.candidates if one.note]
     if outcome.work.scale < 1:
-        tasks = outcome.work.protocol.task_names
-        spared = f", {tasks[0]}'s less," if len(tasks) > 1 else ""
         notes.append(
-            f"trainings were cut to {outcome.work.scale:.0%} of their steps{spared} to fit the time: give it more"
+            f"trainings were cut down to {outcome.work.scale:.0%} of their steps to fit the time: give it more"
         )
-    notes += [in_words(correction) for correction in outcome.corrections if correction.changed]
+    if changed := changes(outcome.corrections):
+        notes.append(changed)
     for cell in outcome.work.cells:
         seeds = outcome.records[cell.key].result["seeds"]
         diverged = [str(one["seed"]) for one in seeds if one["chosen"] is None]
@@ -85,21 +85,31 @@ def _notes(outcome: Outcome) -> list[str]:
     return notes
 
 
-def in_words(correction: Correction) -> str:
-    """'trainings took 1.40 times as long as at the start: 2 instead of 4 seeds for compression, memorization'."""
-    before, after = correction.before, correction.after
+def changes(corrections: Sequence[Correction]) -> str:
+    """What became of the plan, such as
+
+    'trainings took 1.40 times as long as measured at the start: 2 instead of 4 seeds for compression, memorization'
+    """
+    if not corrections:
+        return ""
+    before, after = corrections[0].before, corrections[-1].after
     tasks: dict[str, list[str]] = {}
     for i, setting in enumerate(before.protocol.settings):
-        changes = []
+        found = []
         if after.seeds[i] != before.seeds[i]:
-            changes.append(f"{after.seeds[i]} instead of {before.seeds[i]} seeds")
+            found.append(f"{after.seeds[i]} instead of {before.seeds[i]} seed{'s' if before.seeds[i] > 1 else ''}")
         new, old = f"{after.scales[i]:.0%}", f"{before.scales[i]:.0%}"
         if new != old:
-            changes.append(f"{new} instead of {old} of the steps")
-        if changes:
-            tasks.setdefault(" and ".join(changes), []).append(setting.task.name)
+            found.append(f"{new} instead of {old} of the steps")
+        if found:
+            tasks.setdefault(" and ".join(found), []).append(setting.task.name)
+    if not tasks:
+        return ""
+    paces = [correction.pace for correction in corrections if correction.changed]
+    least, most = f"{min(paces):.2f}", f"{max(paces):.2f}"
+    took = least if least == most else f"{least} to {most}"
     changed = "; ".join(f"{change} for {', '.join(names)}" for change, names in tasks.items())
-    return f"trainings took {correction.pace:.2f} times as long as measured at the start: {changed}"
+    return f"trainings took {took} times as long as measured at the start: {changed}"
 
 
 _SHORT = {

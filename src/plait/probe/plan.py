@@ -44,7 +44,7 @@ class Work:
     protocol: Protocol
     cells: tuple[Cell, ...]
     expected_seconds: float | None = None
-    scale: float = 1.0  # of every training's steps but the first task's, to fit a budget
+    scale: float = 1.0  # of the steps of the training that was cut most, to fit a budget
 
     @property
     def runs(self) -> int:
@@ -93,7 +93,6 @@ class Plan:
     protocol: Protocol  # as it is in full
     seeds: tuple[int, ...]
     scales: tuple[float, ...]  # of each setting's steps
-    scale: float  # of all of them but the first
     speed: Speed
     left: float  # seconds of the budget when the plan was made
     expected_seconds: float  # of them
@@ -102,7 +101,7 @@ class Plan:
     @property
     def work(self) -> Work:
         work = with_seeds(self.candidates, _lasting(self.protocol, self.scales), self.seeds, self.config["device"])
-        return replace(work, expected_seconds=self.expected_seconds, scale=self.scale)
+        return replace(work, expected_seconds=self.expected_seconds, scale=min(self.scales))
 
 
 def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate], protocol: Protocol) -> Plan | None:
@@ -115,8 +114,8 @@ def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate]
     speed = Speed({one.name: (line[0], line[1]) for one, line in zip(candidates, result["lines"], strict=True)})
     return Plan(
         found.key, config, tuple(candidates), protocol, tuple(result["seeds"]),
-        tuple(_scales(result["scale"], len(protocol.settings))), result["scale"], speed, result["left"],
-        result["expected_seconds"], found.about["started"],
+        tuple(_scales(result["scale"], len(protocol.settings))), speed, result["left"], result["expected_seconds"],
+        found.about["started"],
     )  # fmt: skip
 
 

@@ -139,18 +139,20 @@ class _Worker:
         from plait.train import checkpoint
 
         path = checkpoint_path(Path(self.setup.checkpoints), cell.key)
-        started, saved_at = time.time(), time.perf_counter()
+        started = time.time()
+        began = saved_at = time.perf_counter()
         try:
             fleet = cell.fleet()
             saved = checkpoint.load(path)
             if saved is not None:
                 fleet.restore(saved)
+                began -= fleet.seconds
             width = 1
             while fleet.alive and fleet.step < fleet.plan.steps:
                 before = time.perf_counter()
                 fleet.run(until=fleet.step + width)
                 width = _next_width(width, time.perf_counter() - before)
-                self.say(Event("progress", cell.key, _progress(fleet)))
+                self.say(Event("progress", cell.key, _progress(fleet, time.perf_counter() - began)))
                 if time.perf_counter() - saved_at > self.setup.checkpoint_seconds:
                     checkpoint.save(path, fleet.state())
                     saved_at = time.perf_counter()
@@ -161,7 +163,8 @@ class _Worker:
         except Exception as wrong:
             self.store.release(cell.key, self.owner)
             raise UserError(f"{cell.candidate} fails on {cell.task.name}: {type(wrong).__name__}: {wrong}") from wrong
-        self.store.put(Record.of(KIND, cell.config, result(cell, fleet.records), about(started, fleet.seconds)))
+        seconds = time.perf_counter() - began  # making data and saving included: they count in a budget, too
+        self.store.put(Record.of(KIND, cell.config, result(cell, fleet.records), about(started, seconds)))
         checkpoint.remove(path)
 
     def look(self, save: Callable[[], None] | None = None) -> None:
@@ -183,11 +186,11 @@ def _next_width(steps: int, seconds: float) -> int:
     return max(1, min(round(wanted), 4 * steps))
 
 
-def _progress(fleet: Any) -> dict[str, Any]:
+def _progress(fleet: Any, seconds: float) -> dict[str, Any]:
     accuracies = [record.validation[-1][1] for record in fleet.records if record.validation]
     return {
         "step": fleet.step,
-        "seconds": fleet.seconds,
+        "seconds": seconds,
         "alive": len(fleet.alive),
         "accuracy": max(accuracies, default=None),
     }
