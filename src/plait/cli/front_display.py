@@ -29,7 +29,7 @@ def print_front(found: dict[str, Any]) -> None:
     out.print(
         f"{found['space']} by {found['method']}: {count(found['evaluated'])} candidates compared, "
         f"{count(found['on_front'])} on the front, {len(found['front'])} shown; "
-        f"{setting['mode']} of {tokens}, batch {setting['batch']}; {where}",
+        f"{setting['mode']} of {tokens}, batch {setting['batch']}; {where}{_units(found)}",
         style="dim",
     )
     out.print(
@@ -43,6 +43,13 @@ def print_front(found: dict[str, Any]) -> None:
     if "seeds" in found:
         _print_seeds(found)
     out.print(f"key {found['key'][:10]}; one to train: plait front pick {found['key'][:10]}", style="dim")
+
+
+def _units(found: dict[str, Any]) -> str:
+    """Of columns whose names do not say it."""
+    shown = {*found["limits"], *(objective.partition(":")[2] for objective in found["objectives"])}
+    units = {"loss": "nats a token", "state": "bytes", "fixed_state": "bytes", "dynamic_state": "bytes"}
+    return "".join(f"; {name.replace('_', '-')} in {unit}" for name, unit in units.items() if name in shown)
 
 
 def _print_seeds(found: dict[str, Any]) -> None:

@@ -25,7 +25,8 @@ def key_value(text: str, option: str, of: type[Any]) -> tuple[str, Any]:
     kinds: dict[str, Any] = {spec.name: type(spec.default) for spec in fields(of)}
     key, equals, value = text.partition("=")
     if not equals or key not in kinds:
-        raise UserError(f"{option} {text}: write key=value.{did_you_mean(key, kinds)} Keys: {', '.join(kinds)}.")
+        wrong = f"there is no key '{key}'" if equals else "write key=value"
+        raise UserError(f"{option} {text}: {wrong}.{did_you_mean(key, kinds)} Keys: {', '.join(kinds)}.")
     try:
         if kinds[key] is tuple:
             return key, tuple(part for part in value.split("/") if part)

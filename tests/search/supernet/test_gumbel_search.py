@@ -199,6 +199,21 @@ def test_the_data_are_for_gumbel_alone(job: SupernetJob) -> None:
         request(job, iterations=5)
 
 
+def test_every_supernet_is_asked_about_its_own_architectures(job: SupernetJob, tmp_path: Path) -> None:
+    """Two seeds that agree: the second one's supernet has a loss of its own to tell."""
+    only = Declaration("only", "2", "16", [["mlp[inner=32]"]], f"vocab={job.corpus.vocab}", seq=16)
+    asked = Request(Space(only), Setting(seq=16), method="gumbel", supernet=replace(job, settings=Settings(steps=10)))
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        result = search_front(asked, None, store, tmp_path).result
+    assert result["evaluated"] == len(result["seeds"]) == 2
+    assert result["front"][0]["loss"] == min(seed["loss"] for seed in result["seeds"])
+
+
+def test_what_it_is_trained_on_is_part_of_what_it_is(job: SupernetJob) -> None:
+    assert replace(job, device="cuda:1").as_dict()["device"] == "cuda"
+    assert replace(job, device="cuda:1").as_dict() != job.as_dict()
+
+
 def test_text_for_the_logits_is_not_that_of_the_weights(job: SupernetJob) -> None:
     parts = {stage: corpus.tokens("train") for stage, corpus in job.split().items()}
     whole = job.corpus.tokens("train")

@@ -183,3 +183,21 @@ def test_costs_are_shares_of_the_whole_network() -> None:
         cost_shares("latency", header, choices, seq=TIME)
     with pytest.raises(UserError, match="cannot tell them apart"):
         cost_shares("state", header, [[options[1], None]], seq=TIME)
+
+
+def test_steps_that_are_not_finite_are_counted_by_stage_and_over_sittings() -> None:
+    """Good steps of the weights must not hide a stage of the logits that never works."""
+
+    def sitting(before: SupernetTraining | None) -> SupernetTraining:
+        made = training(steps=200, frozen=0.0, cycle=2, share=0.5)
+        made.costs_LK = torch.full((4, 2), torch.nan)
+        if before is not None:
+            made.restore(before.arrays())
+        return made
+
+    made = sitting(None)
+    for _ in range(39):
+        made.advance()
+        made = sitting(made)
+    with pytest.raises(UserError, match="of its architecture"):
+        made.advance()
