@@ -140,6 +140,19 @@ def test_too_little_tells_no_pace(six_tasks, store):
     assert said["pace"] == 1.0
     said = decide(made, 1, [Spent(SPEED.cell(made.work.cells[0]), 0.001, 30.0), *spent])
     assert said["pace"] > 100
+    said = decide(made, 1, [Spent(SPEED.cell(made.work.cells[0]), 0.0, 30.0), *spent])
+    assert said["pace"] == 1.0, "no step is done"
+
+
+@pytest.mark.parametrize("left", [-5.0, 0.0, 0.5])
+def test_a_plan_made_when_nothing_is_left_runs_as_short_as_it_may(six_tasks, store, left):
+    found = tiny_candidates(six_tasks)
+    config = plan.plan_config(found, six_tasks, 1.0, 2, None, "cpu")
+    made = plan.fitting(store, config, found, six_tasks, SPEED, left, overrun=True)
+    course = made_up.Machine(lambda _: 1.0).follow(made, store)
+    assert course.plan == made
+    assert made.seeds == (1,) * len(six_tasks.settings)
+    assert min(made.scales) == plan.SHORTEST
 
 
 # ---- interruptions

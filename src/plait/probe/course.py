@@ -114,7 +114,8 @@ def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> dict[str, Any]:
     """Seeds and scale of the settings from `first` on, given what the cells before them took so far."""
     workers, seeds, scale = plan.config["workers"], list(plan.seeds[first:]), plan.scales[first]
     room = plan.left - FINISH_SECONDS - sum(one.seconds for one in spent) / workers
-    pace = _pace(spent, plan.left * workers)
+    length = max(plan.left, plan.expected_seconds)  # a plan that may overrun can be made when nothing is left
+    pace = _pace(spent, length * workers)
     unfinished = [one.expected * (1 - one.share) for one in spent if one.share < 1]
     room = max(room, pace * makespan(unfinished, workers))  # what is being trained takes so long in any case
 
@@ -124,7 +125,7 @@ def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> dict[str, Any]:
         rest = [plan.speed.cell(cell) for cell in work.cells[first * len(plan.candidates) :]]
         return pace * makespan([*unfinished, *rest], workers)
 
-    if abs(seconds(seeds, scale) - room) > TOLERANCE * plan.left:
+    if abs(seconds(seeds, scale) - room) > TOLERANCE * length:
         # Seeds that were asked for are kept: only lengths change.
         limit: int | None = plan.config["seeds"]
         seeds, scale = fit(seconds, room, seeds if limit else [1] * len(seeds), limit)
@@ -132,7 +133,7 @@ def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> dict[str, Any]:
 
 
 def _pace(spent: Sequence[Spent], budget: float) -> float:
-    """Seconds for each second expected of the cells begun last; 1 while too few have passed.
+    """Seconds for each second expected of the cells begun last; 1 while too few have passed, or no step is done.
 
     `budget` is of all workers together.
     """
@@ -140,4 +141,4 @@ def _pace(spent: Sequence[Spent], budget: float) -> float:
     for one in reversed(spent):
         if taken < RECENT * budget:
             taken, expected = taken + one.seconds, expected + one.share * one.expected
-    return taken / expected if taken >= ENOUGH * budget else 1.0
+    return taken / expected if expected and taken >= ENOUGH * budget else 1.0
