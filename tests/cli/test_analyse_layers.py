@@ -101,6 +101,23 @@ def test_a_record_by_its_key_or_the_latest(layers: Any) -> None:
         layers(other)
 
 
+def test_the_seeds_of_several_searches_count_together(layers: Any) -> None:
+    for number, pattern in enumerate(PATTERNS):
+        Path(f"{number}.json").write_text(json.dumps(result_of(pattern)))
+    together, apart = layers("found.json"), layers("0.json", "1.json", "2.json", "--svg", "m.svg")
+    assert apart["source"] == "0.json, 1.json, 2.json"
+    assert [row["layers"] for row in apart["seeds"]] == list(PATTERNS)
+    assert {k: v for k, v in together.items() if k not in ("source", "seeds")} == {
+        k: v for k, v in apart.items() if k not in ("source", "seeds")
+    }
+    assert Path("m.svg").read_text().count("xl-attn[heads=4]: 0.800") == 9
+    with pytest.raises(UserError, match=r"1\.json is given twice"):
+        layers("0.json", "1.json", "1.json")
+    Path("other.json").write_text(json.dumps(result_of("sffs") | {"choices": [CHOICES[:2]] * 4}))
+    with pytest.raises(UserError, match=r"0\.json and other\.json had other choices"):
+        layers("0.json", "other.json")
+
+
 def test_the_picture(layers: Any) -> None:
     said = layers("found.json", "--svg", "m.svg", text=True)
     drawn = Path("m.svg").read_text()

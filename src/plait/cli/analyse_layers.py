@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from plait.analysis.placement import Placement
 
 LATEST = "latest"
-Key = Annotated[
-    str, typer.Argument(help="Of a search by gumbel, or enough of its beginning; or a JSON file with such seeds.")
+Keys = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Of searches by gumbel, or enough of their beginnings; or JSON files with such seeds. Of several all "
+        "seeds count together; without any, the latest search.",
+    ),
 ]
 StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
 
 
 def layers(
-    key: Key = LATEST,
+    keys: Keys = None,
     svg: Annotated[Path | None, typer.Option(help="Draw how likely each choice is in every layer.")] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -33,8 +37,7 @@ def layers(
     """Tell where attention stands in found architectures, and fit the rule that says so."""
     from plait.analysis.placement import placement
 
-    called, found = _found(key, store)
-    seeds = _seeds(found, called)
+    called, found, seeds = _together([_found(key, store) for key in keys or [LATEST]])
     channel = _channel_mixers(seeds, called)
     told = placement([seed["layers"] for seed in seeds], channel)
     rows = [
@@ -73,6 +76,19 @@ def _found(key: str, store: str | None) -> tuple[str, Mapping[str, Any]]:
             raise UserError(f"there is no search by gumbel in {opened.name}; make one with `plait search`.")
     load_mixers(record.result.get("mixers", []))  # only they know whether they mix channels
     return record.key[:10], record.result
+
+
+def _together(searches: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, Mapping[str, Any], list[dict[str, Any]]]:
+    """What they are called, the first of them, and the seeds of all."""
+    twice = [called for called, times in Counter(called for called, _ in searches).items() if times > 1]
+    if twice:
+        raise UserError(f"{twice[0]} is given twice; its seeds would count double.")
+    seeds = [seed for called, found in searches for seed in _seeds(found, called)]
+    (first, result), *others = searches
+    for other, found in others:
+        if found.get("choices") != result.get("choices"):
+            raise UserError(f"the layers of {first} and {other} had other choices; look at them one by one.")
+    return ", ".join(called for called, _ in searches), result, seeds
 
 
 def _read(path: Path) -> Mapping[str, Any]:
