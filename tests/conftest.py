@@ -1,23 +1,53 @@
-"""Shared by all tests: uninitialised memory is poisoned, so that reading it shows; no test sees another's mixers."""
+"""Shared by all tests: uninitialised memory is poisoned, so that reading it shows; no test sees another's mixers or
+random numbers, the store and terminal of whoever runs it, or how busy the machine is."""
 
 from __future__ import annotations
 
 import os
+import random
+import signal
+import sys
 from collections.abc import Iterator
 
+import hypothesis
+import numpy as np
 import pytest
 
 from plait.arch import table
 
 # Before torch is imported anywhere: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Nor may it matter who runs the tests, and in what terminal.
+for theirs in ("PLAIT_STORE", "PLAIT_CACHE", "COLUMNS", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):
+    os.environ.pop(theirs, None)
+
+# A shell's background jobs ignore Ctrl-C, and so would every program that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples on every machine, however slow; `--hypothesis-profile=default` draws new ones.
+hypothesis.settings.register_profile(
+    "same-everywhere", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("same-everywhere")
+
+
+def _seed() -> Iterator[None]:
+    """Random numbers depend on the test alone, not on those that ran before it in the same process."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+    yield
+
+
+_seed_a_file = pytest.fixture(autouse=True, scope="module")(_seed)  # for fixtures that a file's tests share
+_seed_a_test = pytest.fixture(autouse=True)(_seed)
 
 
 @pytest.fixture(autouse=True)
 def _poison_uninitialised_memory() -> Iterator[None]:
     """`torch.empty` and its kin give NaN while a test runs, so that nothing depends on what memory held."""
-    import sys
-
     if "torch" not in sys.modules:
         yield
         return

@@ -22,7 +22,7 @@ from plait.errors import UserError
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")
 MIXERS = Path(__file__).parent.parent / "probe"
 LEAKY, EXPLODING = MIXERS / "leaky_mixer.py", MIXERS / "exploding_mixer.py"
-ENOUGH = ("--time", "90s", "--seeds", "1")  # on a busy machine, too; it takes a few seconds
+ENOUGH = ("--time", "10m", "--seeds", "1")  # on a busy machine, too; it takes a few seconds
 SHORT = ("attn", "hyena", "--tasks", "memorization", *ENOUGH, "--json")
 
 
@@ -40,7 +40,7 @@ def run(*arguments: str, folder: Path, largest_file: int | None = None) -> subpr
         check=False,
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=240,
+        timeout=900,
         preexec_fn=limit,
     )
 
@@ -116,7 +116,7 @@ def test_a_short_probe_and_its_document(probed):
 def test_a_time_in_which_nothing_fits_is_refused(tmp_path):
     found = run("attn", "--no-baselines", "--tasks", "memorization", "--time", "1s", folder=tmp_path)
     assert found.returncode == 2, found.stdout
-    assert re.search(r"one architecture does not fit into 1s here, .* Give --time \d+s or more", found.stderr)
+    assert re.search(r"one architecture does not fit into 1s here, .* Give --time \d+[sm] or more", found.stderr)
     assert not list(tmp_path.iterdir())
 
 
@@ -135,7 +135,8 @@ def test_a_loss_that_is_no_number_is_told_in_the_table(tmp_path):
 
 def refused(folder: Path, message: str, *, largest_file: int | None = None) -> None:
     """A probe of something new ends with this message and no stack of calls."""
-    found = run("attn", "--no-baselines", "--tasks", "compression", *ENOUGH, folder=folder,
+    # A day holds it on any machine, and it ends before anything is trained.
+    found = run("attn", "--no-baselines", "--tasks", "compression", "--time", "24h", "--seeds", "1", folder=folder,
                 largest_file=largest_file)  # fmt: skip
     assert found.returncode == 2, found.stdout + found.stderr
     assert message in found.stderr
@@ -184,12 +185,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (tmp_path / "runs" / "plait.db").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(3)
     os.killpg(program.pid, signal.SIGINT)
-    out, err = program.communicate(timeout=60)
+    out, err = program.communicate(timeout=300)
     assert program.returncode == 130, err
     assert "The same command goes on from here" in out
     assert list((tmp_path / "runs" / "checkpoints").rglob("*.safetensors"))

@@ -170,3 +170,15 @@ def test_masking_is_decided_by_seed_and_step_and_shared_evenly() -> None:
     shared = [masked(part, step=7, rank=rank) for rank, part in enumerate(np.split(rows, 3))]
     for number in range(2):
         assert np.array_equal(np.concatenate([part[number] for part in shared]), whole[number])
+
+
+@pytest.mark.parametrize("length", [1, 3, 40])
+def test_every_row_has_a_token_to_predict(length: int) -> None:
+    rows = np.random.default_rng(0).integers(0, 9, (600, length))
+    whole, targets = mask_tokens(rows, vocab=9, mask_id=9, seed=1, step=2)
+    assert ((targets != -100).sum(axis=1) >= 1).all()
+    # Whoever shares the batch masks the same.
+    half = [mask_tokens(part, vocab=9, mask_id=9, seed=1, step=2, rank=r) for r, part in enumerate(np.split(rows, 2))]
+    assert np.array_equal(np.concatenate([inputs for inputs, _ in half]), whole)
+    _, targets = mask_tokens(np.full((2, length), 4), vocab=9, mask_id=9, seed=1, step=2, special=[4])
+    assert (targets == -100).all()

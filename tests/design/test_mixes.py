@@ -61,3 +61,8 @@ def test_a_mix_at_the_probes_size(layers: str) -> None:
 def test_mixers_without_swiglu_are_left_as_they_are() -> None:
     found = probe_candidate("d=64 vocab=256 | attn gla", quick())
     assert "not matched" in found.note
+
+
+def test_what_mixes_no_tokens_is_of_no_family() -> None:
+    found = families(rows("mlp mlp", "identity", "gla mlp"), "size")
+    assert [[row["size"] for row in family] for family in found] == [[98]]

@@ -73,6 +73,14 @@ def test_without_entropy_there_is_no_floor() -> None:
     assert "true entropy" not in report_page(example(entropy=None))
 
 
+def test_a_model_that_could_not_be_measured_is_only_predicted() -> None:
+    given = example()
+    row = given["search"]["front"][0]
+    row["latency_ms"]["measured"] = row["memory_mb"]["measured"] = None
+    row["within"], row["exceeded"] = False, ["it was ended by SIGKILL"]
+    assert "it was ended by SIGKILL" in report_page(given)
+
+
 def test_a_probe_cut_short_says_so() -> None:
     assert "cut to 20% of their steps" in report_page(example(scale=0.2))
     assert "cut to" not in report_page(example())
@@ -85,7 +93,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
     path.write_text(report_page(example()), encoding="utf-8")
     options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom")
     ran = subprocess.run(
-        [str(CHROMIUM), *options, path.as_uri()], capture_output=True, text=True, timeout=60, check=True
+        [str(CHROMIUM), *options, path.as_uri()], capture_output=True, text=True, timeout=600, check=True
     )
     assert 'id="tip"' in ran.stdout
     assert ran.stdout.count('data-hint="gla+attn') >= 4  # on both fronts and in every panel of bars

@@ -253,6 +253,13 @@ def test_metrics_by_hand(tasks: Path) -> None:
     assert accuracy["stderr"] == pytest.approx(np.std(right, ddof=1) / 2)  # √4 items
 
 
+@pytest.mark.parametrize("text", ["ab" * 400, ""])  # a word of 2,000 nats; no letter to divide by
+def test_a_perplexity_that_is_no_number_is_explained(tasks: Path, text: str) -> None:
+    (tasks / "texts.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    with pytest.raises(UserError, match="cannot run toy_texts"):
+        evaluate(build(SPECS["attention"], seed=3), TOKENS, [tasks / "texts.yaml"])
+
+
 def test_shots_and_limit(tasks: Path) -> None:
     model, path = build(SPECS["attention"], seed=3), tasks / "choices.yaml"
     seen: list[str] = []

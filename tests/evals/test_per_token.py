@@ -80,6 +80,11 @@ def test_perplexity_up_to_a_length_is_of_the_mean_loss() -> None:
     np.testing.assert_allclose(np.log(found), [4.0, 3.0, 2.0, 1.25], rtol=1e-14)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_model_that_diverged_has_a_perplexity_that_can_be_stored() -> None:
+    assert np.isfinite(context_perplexity(np.full(4, 1e11), [1, 4])).all()
+
+
 @pytest.mark.parametrize(
     ("longest", "lengths"),
     [

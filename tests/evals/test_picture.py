@@ -74,6 +74,7 @@ def test_everything_stays_in_the_frame() -> None:
         [Curve("flat", [1, 2, 3], [2.0, 2.0, 2.0])],
         [Curve("holes", [1, 2, 3], [2.0, math.nan, math.inf])],
         [Curve("nothing", [1], [math.nan])],
+        [Curve("flat and large", [1, 2], [1e304, 1e304])],
     ],
 )
 @pytest.mark.parametrize("log_x", [False, True])

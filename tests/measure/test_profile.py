@@ -63,8 +63,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         Profile.load(tmp_path / "box.json")
 
 
-def test_it_names_no_place(tmp_path: Path, machine: Any, fill: Fill) -> None:
+def test_it_names_no_place(tmp_path: Path, machine: Any, fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/of-somebody")  # that of some is "/"
     fill(machine, Setting()).save(tmp_path / "box.json")
     text = (tmp_path / "box.json").read_text()
-    assert str(Path.home()) not in text
+    assert str(Path.home()) == "/home/of-somebody"
+    assert "of-somebody" not in text
     assert json.loads(text)["device"].keys() == {"system", "cpu", "cores", "gpu", "torch", "python", "plait"}

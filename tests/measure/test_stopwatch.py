@@ -100,3 +100,10 @@ def test_a_machine_that_never_settles_is_called_noisy(machine: Machine) -> None:
 def test_what_runs_before_is_not_timed(machine: Machine) -> None:
     timing = watch(machine).time(call(machine, repeats(0.0)), before=lambda: machine.work(0.5))
     assert timing.seconds == pytest.approx(TRUE)
+
+
+def test_a_clock_too_coarse_to_see_a_call_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopwatch.time, "thread_time", lambda: 0.0)  # moves every 10 ms at best
+    timing = Stopwatch(Setting()).time(lambda: sum(range(2000)), seconds=0.02)
+    assert timing.seconds > 0
+    assert 0 <= timing.drift < float("inf")

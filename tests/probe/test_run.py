@@ -42,7 +42,7 @@ def start(url: str, workers: int = 1, steps: int = 30, folder: Path | None = Non
 
 
 def finish(program: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = program.communicate(timeout=240)
+    out, err = program.communicate(timeout=900)
     assert program.returncode == 0, err
     found: dict[str, Any] = json.loads(out)
     return found

@@ -115,8 +115,9 @@ def postgresql_server() -> Iterator[str]:
 
     options = f"-k {folder} -c listen_addresses='' -c fsync=off -c max_connections=50"
     try:
-        run(initdb, "-D", data, "-U", "plait", "-A", "trust", "-E", "UTF8", "--no-sync")
-        run(pg_ctl, "-D", data, "-w", "-l", f"{folder}/log", "-o", options, "start")
+        # --no-locale: the one that the user has chosen need not be installed.
+        run(initdb, "-D", data, "-U", "plait", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+        run(pg_ctl, "-D", data, "-w", "-t", "300", "-l", f"{folder}/log", "-o", options, "start")
         yield folder
         run(pg_ctl, "-D", data, "-w", "-m", "immediate", "stop")
     finally:

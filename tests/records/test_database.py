@@ -209,8 +209,13 @@ def test_a_new_store_waits_for_another_writer(
     monkeypatch.setattr("plait.records.database.BUSY_SECONDS", 0)
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None, check_same_thread=False)
     holder.execute("BEGIN IMMEDIATE")
-    release = threading.Timer(0.3, holder.close)
-    release.start()
+    released = threading.Event()
+
+    def release() -> None:
+        released.set()
+        holder.close()
+
+    threading.Timer(0.3, release).start()
     with open_store("sqlite:///store.db") as store:
         assert store.put(make_record())
-        assert not release.is_alive()
+        assert released.is_set()

@@ -114,6 +114,14 @@ def test_differences_are_paired_by_seed(corpus: Corpus) -> None:
     assert found.rows[0].perplexity == pytest.approx(math.exp(3))
 
 
+def test_a_loss_beyond_all_numbers_is_still_told(corpus: Corpus) -> None:
+    found = made_up(corpus, [2.0, 3.0], [2000.0, 3000.0], [2.0, 3.0])
+    row = found.rows[1]
+    assert 1e300 < row.perplexity < math.inf
+    assert 1e300 < row.against(found.baseline).value < math.inf
+    assert found.as_dict()["patterns"][1]["loss"] == 2500
+
+
 def test_words(corpus: Corpus) -> None:
     undecided = made_up(corpus, [2.0, 3.0], [2.0, 3.0], [1.99, 2.99])
     assert undecided.statement == (

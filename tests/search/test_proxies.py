@@ -252,3 +252,7 @@ def test_windows_depend_on_seed_and_step_alone() -> None:
 def test_unknown_proxies_get_a_hint() -> None:
     with pytest.raises(UserError, match="Did you mean 'synflow'"):
         load_proxy("sinflow")
+
+
+def test_a_single_row_is_like_no_other() -> None:
+    assert correlation_score(torch.tensor([[1.0, 2.0, 4.0]])) == pytest.approx(-1, rel=1e-4)

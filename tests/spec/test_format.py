@@ -71,9 +71,9 @@ def test_compress_finds_repetition(unit: str, count: int) -> None:
 def test_compress_is_fast(alphabet: int) -> None:
     rng = random.Random(alphabet)
     leaves = [str(rng.randrange(alphabet)) for _ in range(10_000)]
-    start = time.perf_counter()
+    start = time.process_time()
     nodes = compress(leaves)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert expand(nodes) == leaves
 
 

@@ -142,11 +142,11 @@ LAUGHS = "k0: &a0 [1, 1]\n" + "".join(f"k{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" fo
     ],
 )
 def test_yaml_text_refused(text: str, line: int, message: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(SpecError, match=message) as caught:
         from_yaml(text)
     assert caught.value.line == line
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_shared_objects_cannot_multiply() -> None:

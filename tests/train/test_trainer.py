@@ -143,3 +143,9 @@ def test_steps_that_are_not_finite_are_skipped_then_refused():
 def test_what_cannot_go_together_is_said(kind, values, part):
     with pytest.raises(UserError, match=part):
         Trainer(small_job(kind, **values), 12, ALONE).advance()
+
+
+def test_a_masked_batch_has_something_to_predict_in_every_part():
+    job = small_job("encoder", steps=12, batch=4, length=3, accumulate=4)
+    trainer = Trainer(job, job.steps, ALONE)
+    assert not any(trainer.advance().skipped for _ in range(job.steps))

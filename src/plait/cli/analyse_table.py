@@ -80,7 +80,7 @@ def label_of(table: Table, label: str | None) -> list[Any]:
 def show(document: dict[str, Any], as_json: bool, *tables: str, notes: Sequence[str] = ()) -> None:
     """The document as JSON, or those of its entries that are lists of rows as tables, and then the notes."""
     if as_json:
-        print_json(_finite(document))
+        print_json(document)
         return
     out = console()
     for name in tables:
@@ -114,12 +114,3 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no nan and no infinity."""
-    if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

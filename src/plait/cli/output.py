@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +12,16 @@ from rich.table import Table
 
 def print_json(document: Any) -> None:
     """Plain JSON on standard output, whatever the terminal."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    print(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no nan and no infinity: null stands for them."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def console(stderr: bool = False) -> Console:

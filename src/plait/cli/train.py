@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -140,5 +139,3 @@ def _print(result: dict[str, Any], job: Job) -> None:
     out.print(made)
     if not result["trained_now"]:
         out.print("trained before; nothing was computed again", style="dim")
-    if not math.isfinite(result["loss"]):
-        out.print("the loss is not finite: try a lower --lr", style="red")

@@ -120,9 +120,9 @@ def mask_tokens(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and targets for masked language modelling (Devlin et al. 2019, Sec. 3.1 and App. A.1).
 
-    A `share` of the tokens is to be predicted: of these 80 % are replaced by `mask_id`, 10 % by any other token, 10 %
-    stay. Elsewhere the target is −100. `special` tokens are neither chosen nor put in. Ranks of equal batches that
-    give their `rank` mask as one process would.
+    A `share` of the tokens is to be predicted, and at least one of every row, which would else teach nothing. Of these
+    80 % are replaced by `mask_id`, 10 % by any other token, 10 % stay. Elsewhere the target is −100. `special` tokens
+    are neither chosen nor put in. Ranks of equal batches that give their `rank` mask as one process would.
     """
     if not 0 < share <= 1:
         raise UserError(f"share={share} given; it should lie in (0, 1].")
@@ -131,8 +131,9 @@ def mask_tokens(
     if not ordinary.size:
         raise UserError(f"a vocabulary of {vocab} has no tokens beside the mask and the special ones.")
     places_BT = rank * rows_BT.size + np.arange(rows_BT.size).reshape(rows_BT.shape)
-    chosen_BT = uniform(places_BT, key("chosen", seed, step)) < share
-    chosen_BT &= ~np.isin(rows_BT, special_ids)
+    luck_BT = np.where(np.isin(rows_BT, special_ids), 1.0, uniform(places_BT, key("chosen", seed, step)))
+    least_B1 = luck_BT.min(axis=1, keepdims=True)
+    chosen_BT = (luck_BT < share) | ((luck_BT == least_B1) & (luck_BT < 1))
     fate_BT = uniform(places_BT, key("fate", seed, step))
     other_BT = ordinary[(mixed(places_BT, key("other", seed, step)) % np.uint64(len(ordinary))).astype(np.int64)]
     shown_BT = np.where(fate_BT < MASKED, mask_id, np.where(fate_BT < MASKED + REPLACED, other_BT, rows_BT))

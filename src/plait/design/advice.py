@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -140,8 +139,6 @@ def _binding(d: dict[str, Any]) -> str:
 
 def _trained(d: dict[str, Any]) -> str:
     result = d["train"]
-    if not math.isfinite(result["loss"]):
-        return "Trained briefly its loss did not stay finite: use a lower learning rate."
     bits = result.get("bits_per_character")
     text = f"{result['loss']:.3g} nats a token" + (f", {bits:.3g} bits a character" if bits else "")
     entropy = f", {result['above_entropy']:+.0%} against the text's true entropy" if "entropy" in result else ""

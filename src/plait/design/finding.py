@@ -107,6 +107,11 @@ def _measured(
     brief: Brief, front: Front, size: str, plain_rows: Sequence[Row], store: Store, told: Told
 ) -> tuple[Confirmed, list[dict[str, Any]], dict[str, Any] | None]:
     chosen = few_of(families(front.rows, size), brief.few)
+    if not chosen:
+        raise UserError(
+            f"no model on the front of {brief.space.name} mixes anything along the sequence, so there is nothing to "
+            "probe: give the space a rule that asks for it, as count(attn) >= 1."
+        )
     plain_family = sorted(plain_rows, key=lambda row: -row[size])
     total, done = len(chosen) + bool(plain_family) + ACROSS, 0
 

@@ -39,10 +39,14 @@ def mix_name(spec: str) -> str:
 
 
 def families(rows: Sequence[Row], size: str) -> list[list[Row]]:
-    """The rows by family, the largest models first, the family of the largest first."""
+    """The rows by family, the largest models first, the family of the largest first.
+
+    A model that mixes nothing along the sequence belongs to none: there is no mix to probe.
+    """
     found: dict[frozenset[str], list[Row]] = {}
     for row in sorted(rows, key=lambda one: -one[size]):
-        found.setdefault(frozenset(mixers_of(row["spec"])), []).append(row)
+        if mixers := mixers_of(row["spec"]):
+            found.setdefault(frozenset(mixers), []).append(row)
     return list(found.values())
 
 

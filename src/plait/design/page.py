@@ -118,6 +118,8 @@ def _marks(d: dict[str, Any], column: str) -> list[charts.Mark]:
         )
     for row in [*d["search"]["front"], *d["candidates"]]:
         entry, mix = row[column], row.get("mix")
+        if entry["measured"] is None:  # it did not fit into memory, say
+            continue
         marks[row["spec"]] = charts.Mark(
             entry["measured"],
             row[size] / MILLION,

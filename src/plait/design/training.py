@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from plait.design.brief import NEARLY, Brief, Told
-from plait.errors import UserError
 from plait.records import Store
 
 if TYPE_CHECKING:
     from plait.data import Corpus
-    from plait.train.job import Budget, Job
 
 HELD_OUT_TOKENS = 2**15  # a quarter of a long training's: evaluating must not take the time from a short one
 LEAST_STEPS = 20  # on a machine so slow or busy that the time holds none
@@ -23,22 +20,22 @@ def train(brief: Brief, spec: str, corpus: Corpus, store: Store, told: Told) -> 
     from plait.train.job import Budget, Job, fitted
     from plait.train.processes import processes
     from plait.train.recipe import Recipe
+    from plait.train.run import Run, folder_of
+    from plait.train.speed import TooShort
 
     def report(now: Progress) -> None:
         words = f"loss {now.loss:.2f} nats a token, {now.tokens_per_second:,.0f} tokens/s"
         told("train", NEARLY * now.step / now.steps, words)
 
-    def job_of(budget: Budget) -> Job:
-        return Job(fitted(spec, corpus), corpus, recipe, budget, brief.seed, held_out_tokens=HELD_OUT_TOKENS)
-
     told("train", None, "measuring speed")
-    recipe = Recipe(length=brief.setting.seq)
+    recipe, budget = Recipe(length=brief.setting.seq), Budget(seconds=brief.share("train"))
+    job = Job(fitted(spec, corpus), corpus, recipe, budget, brief.seed, held_out_tokens=HELD_OUT_TOKENS)
     with processes(brief.device, "ddp") as among:
-        job, started = job_of(Budget(seconds=brief.share("train"))), time.perf_counter()
         try:
-            result = fit(job, among, store, Options(brief.runs), report=report, started=started)
-        except UserError:  # not one step fits; what else is wrong will be wrong again
-            job = job_of(Budget(steps=LEAST_STEPS))
+            result = fit(job, among, store, Options(brief.runs), report=report)
+        except TooShort:  # the run keeps to these steps, be the machine quicker when it is called again
+            run = Run(folder_of(job.key, brief.runs))
+            run.write_about({**run.about, "steps": LEAST_STEPS})
             result = fit(job, among, store, Options(brief.runs), report=report)
     told("train", 1.0, f"{result['loss']:.3f} nats a token held out")
     record = store.get(job.key)

@@ -66,7 +66,8 @@ def evaluate(
             raw = run_harness(lm=lm, task_dict=loaded, limit=limit, bootstrap_iters=BOOTSTRAP_DRAWS, log_samples=False)
         except UserError:
             raise
-        except (jinja2.TemplateError, ValueError) as wrong:  # a field that is not there; more shots than examples
+        # A field that is not there; more shots than examples; a perplexity beyond all numbers, or of empty texts.
+        except (jinja2.TemplateError, ValueError, ArithmeticError) as wrong:
             raise UserError(f"the harness cannot run {', '.join(loaded['tasks'])}: {wrong}.") from wrong
     counts = {name: counted["effective"] for name, counted in raw["n-samples"].items()}
     return {

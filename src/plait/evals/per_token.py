@@ -27,6 +27,7 @@ from plait.model.heads import LanguageModel
 
 WINDOWS = (101, 1001)  # of the paper's figures
 CHUNK = 4096  # tokens that a long sequence is read by
+MOST_NATS = 700.0  # of a model that diverged; beyond, a perplexity is no longer a number
 MOST_POINTS = 512  # of a curve that is stored and drawn
 
 
@@ -86,7 +87,8 @@ def doubling(longest: int, first: int = 0) -> list[int]:
 def context_perplexity(mean_T: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
     """P(l) for every length l."""
     total_T = np.cumsum(mean_T, dtype=np.float64)
-    found: np.ndarray = np.exp([total_T[length - 1] / length for length in lengths])
+    mean = np.array([total_T[length - 1] / length for length in lengths])
+    found: np.ndarray = np.exp(np.minimum(mean, MOST_NATS))
     return found
 
 

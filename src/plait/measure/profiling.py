@@ -139,7 +139,7 @@ def extend_profile(
         meter = PartMeter(settings[0], memory)
         groups = _groups(kits, settings, profile, rng)
         usual = _layers_a_model(kits, rng)
-        while over() < FOR_PARTS or any(group.barely_begun for group in groups):
+        while groups and (over() < FOR_PARTS or any(group.barely_begun for group in groups)):
             # Kinds that are not fitted yet are infinitely unsure; they take turns.
             group = max(groups, key=lambda one: (one.doubt() * one.share**0.5, -len(one.points)))
             if not group.left:

@@ -81,9 +81,10 @@ class Stopwatch:
         self._has_own_clock = setting.on_cpu and setting.threads == 1
         self._left, self._right = (torch.randn(rows, 768, device=self._device) for rows in (128, 768))
         self._best = float("inf")
-        with torch.inference_mode():
-            for _ in range(5):
-                self.kernel_seconds()
+        self._warm_up()
+        if not self._best:  # the thread's clock moves in steps longer than a run, 10 ms on some systems: of no use
+            self._has_own_clock, self._best = False, float("inf")
+            self._warm_up()
 
     def time(
         self, call: Call, *, before: Call | None = None, seconds: float = 0.3, least: int = 5, limit: int = LIMIT
@@ -102,6 +103,11 @@ class Stopwatch:
         took = min(self._once(lambda: self._left @ self._right.mT, None)[1] for _ in range(KERNEL_RUNS))
         self._best = min(self._best, took)
         return took
+
+    def _warm_up(self) -> None:
+        with torch.inference_mode():
+            for _ in range(5):
+                self.kernel_seconds()
 
     def _round(self, call: Call, before: Call | None, seconds: float, least: int) -> Round:
         kernel = self.kernel_seconds()

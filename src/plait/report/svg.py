@@ -141,7 +141,8 @@ class Scale:
 
     def __init__(self, low: float, high: float, first: float, last: float, *, log: bool = False) -> None:
         if high <= low:  # one value only: it stands in the middle
-            low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
+            beside = max(0.5, abs(low) / 2)  # of large numbers a half would be lost
+            low, high = (low / 2, high * 2) if log else (low - beside, high + beside)
         self.low, self.high, self.first, self.last, self.log = low, high, first, last, log
 
     def __call__(self, value: float) -> float:

@@ -6,7 +6,6 @@ Letters: N candidates or architectures, L layers, K kinds of mixer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,12 +77,10 @@ def _share(counts_NK: Floats) -> Floats:
     return np.asarray(counts_NK / np.maximum(1, counts_NK.sum(axis=1, keepdims=True)))
 
 
-@cache
 def _kind(name: str) -> str:
     return options_of(Layer(name)).kind
 
 
-@cache
 def _grows(name: str) -> bool:
     return bool(options_of(Layer(name)).cost(64, 2).dynamic_state)
 

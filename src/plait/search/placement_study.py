@@ -36,6 +36,7 @@ PS = (2.0, 3.0, 4.0, 6.0, 8.0)
 STEPS = 150
 RECIPE = Recipe(batch=8, length=64, lr=3e-3)
 HELD_OUT_TOKENS = 2**15
+MOST_NATS = 700.0  # of a loss that diverged; beyond, a perplexity is no longer a number
 #: k of the published sandwiches is 0.38 to 0.42 of their pairs, but for one of 0.25.
 SANDWICHED = 3 / 8
 
@@ -160,14 +161,18 @@ class Row:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.loss)
+        return math.exp(min(self.loss, MOST_NATS))
 
     def against(self, other: Row) -> Change:
         """Over pairs of one seed, which saw the same batches."""
         gaps = np.subtract(self.losses, other.losses)
         interval = mean_interval(gaps)
-        low_high = None if interval is None else (math.expm1(interval[0]), math.expm1(interval[1]))
-        return Change(math.expm1(float(gaps.mean())), low_high)
+        low_high = None if interval is None else (_share(interval[0]), _share(interval[1]))
+        return Change(_share(float(gaps.mean())), low_high)
+
+
+def _share(nats: float) -> float:
+    return math.expm1(min(nats, MOST_NATS))
 
 
 @dataclass(frozen=True)

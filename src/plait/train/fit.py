@@ -208,9 +208,11 @@ class _Fit:
 
     def _evaluate(self, trainer: Trainer, share: float = 1.0) -> float:
         loss = self.progress.held_out = trainer.held_out_loss(share)
-        self.held_out.append([trainer.step, loss])
+        finite = math.isfinite(loss)  # JSON has no other numbers
+        if finite:
+            self.held_out.append([trainer.step, loss])
         if self.among.first:
-            self.run.log({"step": trainer.step, "held_out": loss})
+            self.run.log({"step": trainer.step, "held_out": loss if finite else None})
             self._board_scalar("loss/held_out", loss, trainer.step)
         return loss
 
@@ -227,6 +229,11 @@ class _Fit:
 
     def _finish(self, trainer: Trainer, store: Store | None, began: float) -> dict[str, Any]:
         loss = self._evaluate(trainer)
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the held-out loss is {loss} after {trainer.step} steps ({trainer.step - trainer.updates} skipped): "
+                f"nothing is stored. Try a lower learning rate (--lr, now {self.job.recipe.lr:g}) or --set clip=1."
+            )
         weights = trainer.weights()
         result = self._result(trainer, loss)
         if self.among.first:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,8 +35,8 @@ class Budget:
         if len(given) != 1:
             named = ", ".join(f"--{'time' if name == 'seconds' else name}" for name in given) or "none"
             raise UserError(f"give one of --steps, --tokens, --time and --flops; given: {named}.")
-        if min(given.values()) <= 0:
-            raise UserError(f"the length of a training must be positive; given: {given}.")
+        if not all(0 < value < math.inf for value in given.values()):
+            raise UserError(f"the length of a training must be positive and finite; given: {given}.")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,10 @@ HELD_OUT = 5  # evaluations in a run, all but the last on a share of the text
 IN_BETWEEN = 1 / 16
 
 
+class TooShort(UserError):
+    """The time holds not one step."""
+
+
 def steps_that_fit(job: Job, left: float, among: Processes, *, recompute: bool, compiled: bool) -> int:
     """Steps that take `left` seconds with the evaluations among them, from some steps taken on a throw-away model."""
     started = time.perf_counter()
@@ -29,7 +33,8 @@ def steps_that_fit(job: Job, left: float, among: Processes, *, recompute: bool, 
         begun = time.perf_counter()
         trial.advance()
         took.append(time.perf_counter() - begun)
-        if i > WARM_UP and time.perf_counter() - started > MEASURING * left:
+        # Clocks differ between processes, the steps that they take together must not.
+        if among.any(i > WARM_UP and time.perf_counter() - started > MEASURING * left):
             break
     begun = time.perf_counter()
     trial.held_out_loss(IN_BETWEEN)
@@ -37,11 +42,12 @@ def steps_that_fit(job: Job, left: float, among: Processes, *, recompute: bool, 
     evaluating = whole * (1 + (HELD_OUT - 1) * IN_BETWEEN)
     spent = time.perf_counter() - started
     seconds = statistics.median(took[WARM_UP:] or took)
-    fitting = int((left - spent - evaluating) / (SAFETY * seconds))
-    if fitting < 1:
-        raise UserError(f"{left:.0f} s are too few: a step takes {seconds:.2g} s here, an evaluation {whole:.2g} s.")
     # All processes do what the first has measured.
-    return int(among.share(fitting))
+    fitting = int(among.share(int((left - spent - evaluating) / (SAFETY * seconds))))
+    if fitting < 1:
+        given = f"{max(0.0, left):.0f} s"  # starting up alone may take longer than was given
+        raise TooShort(f"{given} are too few: a step takes {seconds:.2g} s here, an evaluation {whole:.2g} s.")
+    return fitting
 
 
 def peak_flops(device: torch.device, precision: str) -> float:

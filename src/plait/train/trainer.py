@@ -92,7 +92,7 @@ class Trainer:
         if self.skipped_in_a_row >= MOST_SKIPPED:
             raise UserError(
                 f"the loss has not been finite for {MOST_SKIPPED} steps up to step {self.step}; the last checkpoint is "
-                f"kept. Try a lower learning rate (--lr, now {self.recipe.lr:g}) or clipping (--clip)."
+                f"kept. Try a lower learning rate (--lr, now {self.recipe.lr:g}) or clipping (--set clip=1)."
             )
         return Taken(self.step, loss, norm, lr, skipped)
 

@@ -231,35 +231,42 @@ d: 16
 mixers: [attn[heads=2], mlp[inner=32], none]
 seq: 16
 """
-#: The program itself, saving after every iteration rather than every minute.
+#: The program itself, saving after every iteration rather than every minute, and resting so long whenever it has.
 EAGER = """
-import sys
+import sys, time
 from plait.search.supernet.search import GumbelSearch
 from plait.__main__ import main
-GumbelSearch.save_every = 0.0
+
+rest, save = float(sys.argv.pop(1)), GumbelSearch.save
+
+def save_and_rest(search, path):
+    save(search, path)
+    time.sleep(rest)
+
+GumbelSearch.save_every, GumbelSearch.save = 0.0, save_and_rest
 sys.exit(main())
 """
 
 
-def started(folder: Path) -> subprocess.Popen[str]:
+def started(folder: Path, rest: float = 0.0) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
     (folder / "space.txt").write_text(TEXT)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-c", EAGER, *COMMAND], cwd=folder, env=environment, text=True,
+    return subprocess.Popen([sys.executable, "-c", EAGER, str(rest), *COMMAND], cwd=folder, env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
 
 
 def test_the_command_killed_again_and_again_finds_the_same(tmp_path: Path) -> None:
-    whole = json.loads(started(tmp_path / "whole").communicate(timeout=120)[0])
+    whole = json.loads(started(tmp_path / "whole").communicate(timeout=600)[0])
     stopped = []
     for times, how in enumerate((signal.SIGKILL, signal.SIGINT)):
-        running = started(tmp_path / "killed")
+        running = started(tmp_path / "killed", rest=0.3)  # lest it ends before we come to it
         wait_for_save(tmp_path / "killed", times + 2)
         running.send_signal(how)
-        running.communicate(timeout=60)
+        running.communicate(timeout=600)
         stopped.append(running.returncode)
     assert stopped == [-signal.SIGKILL, 130]
-    again = json.loads(started(tmp_path / "killed").communicate(timeout=120)[0])
+    again = json.loads(started(tmp_path / "killed").communicate(timeout=600)[0])
     assert whole["front"] == again["front"]
     assert whole["seeds"] == again["seeds"]
     assert all(0 < row["retrained_loss"] < 6 for row in whole["front"])
@@ -268,7 +275,7 @@ def test_the_command_killed_again_and_again_finds_the_same(tmp_path: Path) -> No
 def wait_for_save(folder: Path, times: int) -> None:
     """Until the checkpoint has been written so often by the process that runs now."""
     seen: set[int] = set()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     before = {path.stat().st_mtime_ns for path in folder.glob("runs/search-*.npz")}
     while len(seen - before) < times:
         assert time.monotonic() < deadline

@@ -39,6 +39,6 @@ class JacobCov(Proxy):
 
 def correlation_score(rows_BN: Tensor) -> float:
     """Highest where no two rows are alike."""
-    correlation_BB = torch.corrcoef(rows_BN.double())
+    correlation_BB = torch.corrcoef(rows_BN.double()).reshape(len(rows_BN), -1)  # of a single row it is a number
     shifted_B = torch.linalg.eigvalsh(correlation_BB).clamp(min=0) + K
     return -float((shifted_B.log() + 1 / shifted_B).sum())
