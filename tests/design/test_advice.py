@@ -6,7 +6,7 @@ from typing import Any
 
 from made_document import document
 
-from plait.design.advice import advice, size_of
+from plait.design.advice import advice
 
 EVEN = {"recall": 0.5, "copying": 0.5}
 
@@ -87,7 +87,3 @@ def test_known_entropy_and_a_single_model() -> None:
     assert "no other held the limits" in said
     assert "Transformer" not in said
     assert "+25% against the text's true entropy" in said
-
-
-def test_sizes() -> None:
-    assert [size_of(n) for n in (12, 1_234, 1_606_912, 2.5e9)] == ["12", "1.23 k", "1.61 M", "2.5 G"]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import console, print_json, short, table
+from plait.cli.output import console, print_json, table
+from plait.report.numbers import short
 
 if TYPE_CHECKING:
     from plait.design.brief import Brief

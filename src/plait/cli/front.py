@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.front_display import cell, digits, print_front, shapes
-from plait.cli.output import console, print_json, short, table
+from plait.cli.output import console, print_json, table
 from plait.cli.own_mixers import load_mixers
 from plait.errors import UserError
+from plait.report.numbers import short
 
 if TYPE_CHECKING:
     from plait.measure.measurements import Measurements

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from plait.cli.output import console, count, short, table
+from plait.cli.output import console, count, table
+from plait.report.numbers import short
 
 LONG = ("n-head", "d-inner", "layers")
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"

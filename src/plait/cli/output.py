@@ -43,14 +43,6 @@ def count(number: float) -> str:
     return f"{round(number):,}"
 
 
-def short(number: float) -> str:
-    """Three digits and a unit: 12.3 M."""
-    for limit, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= limit:
-            return f"{number / limit:.3g} {unit}"
-    return f"{number:.3g}"
-
-
 def plain(text: str) -> str:
     """Text whose brackets rich shows instead of reading them."""
     return text.replace("[", r"\[")

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.output import console, count, print_json, short, table
+from plait.cli.output import console, count, print_json, table
+from plait.report.numbers import short
 
 
 def command(

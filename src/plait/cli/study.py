@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli import study_placement
-from plait.cli.output import console, print_json, short, table
+from plait.cli.output import console, print_json, table
 from plait.cli.study_progress import progress
+from plait.report.numbers import short
 
 if TYPE_CHECKING:
     from plait.search.study import Findings

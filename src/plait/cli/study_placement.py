@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.analyse_table import floats
-from plait.cli.output import console, plain, print_json, short, table
+from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
+from plait.report.numbers import short
 
 if TYPE_CHECKING:
     from plait.search.placement_study import PlacementFindings

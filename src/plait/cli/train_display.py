@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from plait.cli.output import console, short
+from plait.cli.output import console
+from plait.report.numbers import short
 
 if TYPE_CHECKING:
     from plait.train.fit import Progress as Now

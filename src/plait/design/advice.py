@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from plait.design.choice import ALIKE
+from plait.report.numbers import short
 
 TIGHT = 0.9  # of a limit: who may reach so far is held back by it
 CUT = 0.5  # of the probe's steps: with fewer, its ranking is provisional
@@ -24,20 +25,12 @@ def advice(document: dict[str, Any]) -> str:
     return " ".join(sentence for sentence in said if sentence)
 
 
-def size_of(number: float) -> str:
-    """1.61 M."""
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= limit:
-            return f"{number / limit:.3g} {unit}"
-    return f"{number:.0f}"
-
-
 def _what(d: dict[str, Any]) -> str:
     pick, limits = d["pick"], d["brief"]["limits"]
     latency, memory = pick["latency_ms"]["measured"], pick["memory_mb"]["measured"]
     noisy = " (the machine was busy: measured with noise)" if pick["latency_ms"].get("noisy") else ""
     return (
-        f"Take the {pick['mix']} model: {size_of(pick[d['size']])} parameters in its layers, measured at "
+        f"Take the {pick['mix']} model: {short(pick[d['size']])} parameters in its layers, measured at "
         f"{latency:.3g} ms of the {1e3 * limits['latency']:g} allowed{noisy} "
         f"and {memory:.3g} MB of the {limits['memory'] / 1e6:g}."
     )
@@ -94,7 +87,7 @@ def _plain(d: dict[str, Any]) -> str:
     gap = f"{ahead['value']:+.2f} ({_range(ahead['interval'], '+.2f')})"
     told = {1: f"{gap} in the probe", 0: f"no clear difference in the probe, {gap}", -1: f"{gap} in the probe"}
     return (
-        f"Against the largest plain Transformer within the same limits ({d['plain']}, {size_of(plain[d['size']])}) "
+        f"Against the largest plain Transformer within the same limits ({d['plain']}, {short(plain[d['size']])}) "
         f"it has {larger} and takes {time}, with {told[ahead['sign']]}."
     )
 
@@ -144,7 +137,7 @@ def _trained(d: dict[str, Any]) -> str:
     entropy = f", {result['above_entropy']:+.0%} against the text's true entropy" if "entropy" in result else ""
     falling = _still_falling([loss for _, loss in result["curve"]])
     return (
-        f"Trained for {result['seconds']:.0f} s on {size_of(result['tokens'])} tokens of {result['data']} it reaches "
+        f"Trained for {result['seconds']:.0f} s on {short(result['tokens'])} tokens of {result['data']} it reaches "
         f"{text}{entropy} on held-out text{falling}."
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from plait.design.advice import size_of
 from plait.report import charts
 from plait.report.markup import Child, tag
+from plait.report.numbers import short
 from plait.report.page import card, code, folded, grid, legend, note, page, section, table, tiles
 
 MILLION = 1e6
@@ -56,7 +56,7 @@ def _figures(d: dict[str, Any]) -> Element:
         [
             ("latency", f"{pick['latency_ms']['measured']:.3g} ms", f"measured, {1e3 * limits['latency']:g} allowed"),
             ("memory", f"{pick['memory_mb']['measured']:.3g} MB", f"measured, {limits['memory'] / 1e6:g} allowed"),
-            ("parameters in its layers", size_of(pick[d["size"]]), f"{size_of(pick['total_params'])} in all"),
+            ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in all"),
             ("probe, mean accuracy", f"{mean['accuracy']:.2f}", f"95 % interval {low:.2f} to {high:.2f}"),
             (
                 "held-out loss",
@@ -152,7 +152,7 @@ def _candidates(d: dict[str, Any]) -> Element:
         rows.append(
             [
                 code(row["spec"], row["mix"]),
-                size_of(row[d["size"]]),
+                short(row[d["size"]]),
                 *_numbers(row),
                 f"{row['state'] / 1e6:.3g}",
                 _score(scores[row["mix"]]["mean"]),
@@ -167,7 +167,7 @@ def _measured(d: dict[str, Any]) -> Element:
     rows: list[list[Child]] = [
         [
             code(row["spec"]),
-            size_of(row[d["size"]]),
+            short(row[d["size"]]),
             *_numbers(row),
             {True: "within", False: "; ".join(row["exceeded"]), None: ""}[row["within"]],
         ]
@@ -261,7 +261,7 @@ def _training(d: dict[str, Any]) -> Element:
         floor_label=f"true entropy {entropy:.3f}" if entropy is not None else "",
     )
     words = (
-        f"{trained['steps']:,} steps, {size_of(trained['tokens'])} tokens of {trained['data']} in "
+        f"{trained['steps']:,} steps, {short(trained['tokens'])} tokens of {trained['data']} in "
         f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens a second, "
         f"{trained['flop_utilisation']:.0%} of this machine's peak."
     )

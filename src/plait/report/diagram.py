@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from plait.model.cost import ModelCost
+from plait.report.numbers import short
 from plait.report.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, cut
 from plait.spec.repeats import Repeat, compress
 
@@ -160,7 +161,7 @@ class _Page:
     def head(self, title: str, legend: list[list[tuple[float, str, str]]], y: float) -> None:
         cost, header = self.cost, self.cost.arch.header
         self.drawing.text(LEFT, 28, cut(title, int((self.drawing.width - 2 * LEFT) / 9.4)), size=15, bold=True)
-        sums = f"{short(cost.total_params)} parameters, {short(cost.flops)}FLOP forward for {cost.seq:,} new tokens"
+        sums = f"{short(cost.total_params)} parameters, {short(cost.flops, 'FLOP')} forward for {cost.seq:,} new tokens"
         after = f" after {cost.memory:,}" if cost.memory else ""
         words = f"{header.kind}, d = {header.d}, {len(cost.arch.layers)} blocks; {sums}{after}"
         self.drawing.text(LEFT, 47, words, colour=PALE)
@@ -216,7 +217,7 @@ class _Page:
         if value:
             hint = f"{value:,} {name}, {100 * share:.3g} %"
             self.drawing.rect(x, y + 11, max(1.5, BAR * value / most), 12, colour, radius=3, hint=hint)
-        words = f"{_percent(share)} ({short(value).strip()})" if value else "–"
+        words = f"{_percent(share)} ({short(value)})" if value else "–"
         self.drawing.text(x + BAR + 8, y + 21, words, size=11, colour=INK if value else PALE)
 
     def _bar(self, number: int) -> float:
@@ -224,16 +225,8 @@ class _Page:
 
 
 def _hint(box: Box) -> str:
-    numbers = f"{box.params:,} parameters, {short(box.flops)}FLOP"
+    numbers = f"{box.params:,} parameters, {short(box.flops, 'FLOP')}"
     return f"{box.copies} × {box.text}\neach {numbers}" if box.mixer else f"{box.text}\n{numbers}"
-
-
-def short(number: float) -> str:
-    """Three digits and a unit, with a space for what follows: '12.3 M', '0 '."""
-    for limit, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= limit:
-            return f"{number / limit:.3g} {unit}"
-    return f"{number:.3g} "
 
 
 def _percent(share: float) -> str:

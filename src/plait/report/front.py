@@ -8,13 +8,13 @@ from typing import Any
 
 from plait.errors import UserError
 from plait.report.charts import INK, PALE, Mark, scatter, swatch
+from plait.report.numbers import PREFIXES
 from plait.report.style import STYLE
 from plait.report.svg import Drawing
 
 WIDTH, HEIGHT, TOP, FOOT = 720.0, 620.0, 46.0, 42.0
 HOLDS, FLAGGED = 0, 1  # series
 MEASURED = {"latency": ("latency_ms", "ms"), "memory": ("memory_mb", "MB")}
-STEPS = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 #: A page's colours on light ground: not every program that shows pictures knows CSS variables.
 PALETTE = dict(re.findall(r"--(\w+): ([^;]+);", STYLE.partition("@media")[0]))
 
@@ -88,7 +88,7 @@ def _scale(name: str, values: list[float]) -> tuple[float, str]:
     if name in MEASURED:
         return 1.0, f" {MEASURED[name][1]}"
     largest = max(map(abs, values))
-    return next(((step, suffix) for step, suffix in STEPS if largest >= step), (1.0, ""))
+    return next(((size, f" {prefix}") for size, prefix in PREFIXES if largest >= size), (1.0, ""))
 
 
 def _start(values: list[float]) -> float:
