@@ -145,7 +145,11 @@ def _described(record: MemberRecord, seeds: Sequence[int]) -> dict[str, Any]:
 
 def best(validation: Sequence[tuple[float, float] | None]) -> int | None:
     """Which member of a grid counts: the highest validation accuracy, then the lowest loss. None has diverged."""
-    alive = [(found[0], -found[1], -i) for i, found in enumerate(validation) if found is not None]
+    alive = [
+        (found[0], -found[1] if math.isfinite(found[1]) else -math.inf, -i)  # nothing compares with NaN
+        for i, found in enumerate(validation)
+        if found is not None
+    ]
     return -max(alive)[2] if alive else None
 
 
