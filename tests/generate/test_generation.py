@@ -76,6 +76,8 @@ def test_seeds():
     assert runs[0] == runs[1]
     assert runs[0][1:] == runs[2][:2]
     assert runs[3][0] == runs[3][1] == runs[0][0] != runs[0][1]
+    large = Generation(model, given, tokens=12, sampling=Sampling(), seeds=10**20).run().rows
+    assert len({tuple(row) for row in large}) == 3
 
 
 @pytest.mark.parametrize("name", ["attn", "hybrid", "xl"])

@@ -62,6 +62,7 @@ def test_schedules():
     [
         ({"optimizer": "adamww"}, "Did you mean 'adamw'"),
         ({"batch": 0}, "batch=0"),
+        ({"batch": 10**20}, "fits no machine"),
         ({"lr": 0.0}, "lr=0.0"),
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"weight_deca": 0.1}, "Did you mean 'weight_decay'"),

@@ -27,7 +27,7 @@ SHORT_KEY = 10  # hex digits: enough for a million records
 def list_records(
     kind: Kind = None,
     where: Where = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10**9, help="At most so many.")] = 50,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

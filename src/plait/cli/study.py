@@ -33,7 +33,7 @@ def command(
     batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
     length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
-    seed: Annotated[int, typer.Option(help="Of the draw, the weights and the order of the data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
     runs: Annotated[Path, typer.Option(help="Where trained models are kept.")] = Path("runs"),
     store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,

@@ -66,7 +66,7 @@ class Generation:
         wanted = [seeds + row for row in range(len(prompts))] if isinstance(seeds, int) else list(seeds)
         if len(wanted) != len(prompts):
             raise UserError(f"{len(wanted)} seeds for {len(prompts)} prompts: give one for each, or one number.")
-        self._streams = [torch.Generator().manual_seed(seed) for seed in wanted]
+        self._streams = [torch.Generator().manual_seed(seed % 2**63) for seed in wanted]
         self.rows: list[list[int]] = [[] for _ in prompts]
         self.dropped = Dropped(0, 0)
         self.state_bytes = 0  # now

@@ -36,8 +36,8 @@ def serve() -> None:
     torch.set_num_threads(1)
     with torch.inference_mode():
         Workload(architecture(EVERYTHING), Setting(mode="decode", seq=MANY_TOKENS)).run()
-    print(json.dumps({"ready": True}), file=answers, flush=True)
     try:
+        print(json.dumps({"ready": True}), file=answers, flush=True)
         for line in sys.stdin:
             print(json.dumps(_answered(json.loads(line))), file=answers, flush=True)
     except BrokenPipeError:

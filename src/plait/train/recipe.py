@@ -15,6 +15,7 @@ from plait.errors import UserError, did_you_mean
 OPTIMIZERS = ("adamw", "adam", "lamb")
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("fp32", "bf16")
+MOST_TOKENS = 2**40  # of a step
 
 
 def _key(default: Any, about: str, choices: tuple[str, ...] = ()) -> Any:
@@ -53,6 +54,8 @@ class Recipe:
                 )
         for name in ("batch", "length", "accumulate"):
             _require(getattr(self, name) >= 1, name, self, "must be at least 1")
+        if self.batch * self.length > MOST_TOKENS:
+            raise UserError(f"a step of {self.batch} × {self.length} tokens fits no machine; make the batch smaller.")
         for name in ("lr", "eps"):
             _require(getattr(self, name) > 0, name, self, "must be greater than 0")
         for name in ("warmup", "weight_decay", "clip", "memory"):
