@@ -24,10 +24,10 @@ from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table
 from plait.evals.losses import rows_at_once, token_losses
 from plait.evals.picture import Curve, line_chart
 from plait.model.heads import LanguageModel
+from plait.train.perplexity import perplexities
 
 WINDOWS = (101, 1001)  # of the paper's figures
 CHUNK = 4096  # tokens that a long sequence is read by
-MOST_NATS = 700.0  # of a model that diverged; beyond, a perplexity is no longer a number
 MOST_POINTS = 512  # of a curve that is stored and drawn
 
 
@@ -87,9 +87,7 @@ def doubling(longest: int, first: int = 0) -> list[int]:
 def context_perplexity(mean_T: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
     """P(l) for every length l."""
     total_T = np.cumsum(mean_T, dtype=np.float64)
-    mean = np.array([total_T[length - 1] / length for length in lengths])
-    found: np.ndarray = np.exp(np.minimum(mean, MOST_NATS))
-    return found
+    return perplexities([total_T[length - 1] / length for length in lengths])
 
 
 def smooth(values_T: np.ndarray, window: int) -> np.ndarray:

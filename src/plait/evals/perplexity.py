@@ -27,6 +27,7 @@ from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table
 from plait.evals.losses import check_length, losses_after, rows_at_once, token_losses
 from plait.mixers.xl_attn import RelativeAttention
 from plait.model.heads import IGNORE, LanguageModel
+from plait.train.perplexity import perplexity_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Perplexity:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.loss) if self.loss < 700 else math.inf
+        return perplexity_of(self.loss)
 
     def bits_per(self, units: float) -> float:
         """Bits a character, byte, …, given how many of them the scored tokens stand for."""

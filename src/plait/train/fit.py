@@ -16,6 +16,7 @@ from plait.interrupt import stop_signals
 from plait.records import Record, Store, about
 from plait.train import shards
 from plait.train.job import KIND, Job
+from plait.train.perplexity import perplexity_of
 from plait.train.processes import Processes
 from plait.train.run import RUNS, Run, folder_of, write_json
 from plait.train.speed import HELD_OUT, IN_BETWEEN, peak_flops, steps_that_fit
@@ -259,7 +260,7 @@ class _Fit:
             "spec": job.arch.text,
             "data": corpus.name,
             "loss": loss,
-            "perplexity": math.exp(min(loss, 700.0)),
+            "perplexity": perplexity_of(loss),
             "bits_per_character": loss / math.log(2) * len(corpus.tokens("validation")) / characters
             if characters and job.arch.header.kind == "lm"
             else None,
