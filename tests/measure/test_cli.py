@@ -127,3 +127,17 @@ def test_durations(text: str, seconds: float) -> None:
 def test_durations_that_are_none(text: str) -> None:
     with pytest.raises(UserError, match="90s, 10m or 1h30m"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("out", ["/dev/null/box.json", "file/box.json"])
+def test_a_profile_that_cannot_be_written_is_refused_before_anything_is_measured(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: object, **__: object) -> None:
+        raise AssertionError("measured in vain")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profiling, "extend_profile", measured)
+    Path("file").touch()
+    with pytest.raises(UserError, match=r"cannot write the profile .*box\.json"):
+        run("profile", "--out", out)

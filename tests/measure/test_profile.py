@@ -70,3 +70,19 @@ def test_it_names_no_place(tmp_path: Path, machine: Any, fill: Fill, monkeypatch
     assert str(Path.home()) == "/home/of-somebody"
     assert "of-somebody" not in text
     assert json.loads(text)["device"].keys() == {"system", "cpu", "cores", "gpu", "torch", "python", "plait"}
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_draft(
+    tmp_path: Path, machine: Any, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    profile = fill(machine, Setting())
+    profile.save(tmp_path / "box.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(UserError, match=r"cannot write the profile .*No space left"):
+            profile.save(tmp_path / "box.json")
+    assert Profile.load(tmp_path / "box.json").points == profile.points
+    assert [path.name for path in tmp_path.iterdir()] == ["box.json"]

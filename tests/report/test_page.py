@@ -80,3 +80,12 @@ def test_writing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         write(tmp_path / "file" / "report.html", "")
+
+
+def test_a_failed_write_leaves_the_old_page_and_no_draft(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write(path, "half a character: \ud800")
+    assert path.read_text(encoding="utf-8") == "old"
+    assert [found.name for found in tmp_path.iterdir()] == ["report.html"]

@@ -33,3 +33,9 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot save the search"):
         checkpoint.save(tmp_path / "file" / "s.npz", {}, {})
+
+
+def test_a_search_is_as_readable_as_any_other_file(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "s.npz", {"a": np.arange(3)}, {})
+    (tmp_path / "other").touch()
+    assert (tmp_path / "s.npz").stat().st_mode == (tmp_path / "other").stat().st_mode

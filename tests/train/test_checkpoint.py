@@ -79,3 +79,9 @@ def test_removing_takes_the_folder_and_leftovers_along(tmp_path):
     checkpoint.remove(path)
     assert not path.parent.exists()
     checkpoint.remove(path)  # nothing there
+
+
+def test_a_checkpoint_is_as_readable_as_any_other_file(tmp_path):
+    checkpoint.save(tmp_path / "fleet.safetensors", {"tensors": {"a": torch.ones(2)}})
+    (tmp_path / "other").touch()
+    assert (tmp_path / "fleet.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode

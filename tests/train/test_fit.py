@@ -90,6 +90,15 @@ def test_interrupted_at_any_step_it_ends_the_same(kind, tmp_path):
         ]
 
 
+def test_a_runs_files_are_as_readable_as_any_other(tmp_path):
+    job = small_job(steps=2)
+    run(job, tmp_path)
+    (tmp_path / "other").touch()
+    modes = {path.name: path.stat().st_mode for path in folder_of(job.key, tmp_path).iterdir() if path.is_file()}
+    assert {"run.json", "log.jsonl", "weights.safetensors", "result.json"} <= set(modes)
+    assert set(modes.values()) == {(tmp_path / "other").stat().st_mode}
+
+
 def test_a_full_disk_while_saving_does_not_stop_the_training(tmp_path, monkeypatch):
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")

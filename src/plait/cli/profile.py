@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.durations import parse_duration
-from plait.cli.output import console, print_json, table
+from plait.cli.output import console, plain, print_json, table
 from plait.errors import UserError
 
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ def _begun(path: Path, setting: Any) -> Profile:
 
     fresh = Profile.here(setting)
     if not path.exists():
+        fresh.save(path)  # what cannot be written is told now, not after minutes of measuring
+        path.unlink()
         return fresh
     profile = Profile.load(path)
     if profile.common != fresh.common:
@@ -123,7 +125,7 @@ def _extend(profile: Profile, kits: Any, settings: Any, seconds: float, path: Pa
         task = bar.add_task("starting", total=1.0)
 
         def heard(point: Point, over: float) -> None:
-            bar.update(task, completed=over, description=f"{point.what} {point.spec}"[:40].replace("[", r"\["))
+            bar.update(task, completed=over, description=plain(f"{point.what} {point.spec}"[:40]))
             if len(profile.points) % SAVE_EVERY == 0:
                 profile.save(path)
 

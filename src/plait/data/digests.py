@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from plait.data.corpus import Progress
 from plait.errors import UserError
+from plait.wholefile import replacing
 
 BLOCK = 1 << 22
 REMEMBERED = 1 << 24  # files of fewer bytes in all are hashed again each time
@@ -70,9 +69,7 @@ def _read(path: Path) -> dict[str, list[Any]]:
 def _write(path: Path, known: dict[str, list[Any]]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(known, file)
-        os.replace(unfinished, path)
+        with replacing(path) as draft:
+            draft.write_text(json.dumps(known), encoding="utf-8")
     except OSError:
         return  # a memory that cannot be kept costs time, nothing else

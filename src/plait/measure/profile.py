@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import plait
 from plait.errors import UserError
 from plait.measure.setting import Setting
 from plait.records import about
+from plait.wholefile import replacing
 
 FORMAT = "plait-profile"
 VERSION = 1
@@ -99,10 +99,12 @@ class Profile:
             "points": [asdict(point) for point in self.points],
         }
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        draft.replace(target)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(target) as draft:
+                draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        except OSError as wrong:
+            raise UserError(f"cannot write the profile {target}: {wrong.strerror or wrong}.") from None
 
     def require_here(self, name: str) -> None:
         here = Profile.here(Setting()).device

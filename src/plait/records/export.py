@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 from plait.errors import UserError, did_you_mean
 from plait.records.fields import flat
 from plait.records.record import Record
+from plait.wholefile import replacing
 
 
 def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> int:
@@ -24,24 +23,11 @@ def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> in
         raise UserError(f"{path} exists already; overwrite it with --force, or choose another name.")
     documents = [record.document() for record in records]
     try:
-        _replace(path, lambda unfinished: FORMATS[path.suffix](documents, unfinished))
+        with replacing(path) as draft:
+            FORMATS[path.suffix](documents, draft)
     except OSError as wrong:
         raise UserError(f"cannot write {path}: {wrong.strerror or wrong}.") from None
     return len(documents)
-
-
-def _replace(path: Path, write: Callable[[Path], None]) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        write(Path(name))
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp's files are for their owner alone
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def _write_json(documents: list[dict[str, Any]], path: Path) -> None:

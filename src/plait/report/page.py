@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element
 from plait.errors import UserError
 from plait.report.markup import Child, tag, text_of
 from plait.report.style import HOVER, STYLE
+from plait.wholefile import replacing
 
 #: The page may show what it holds and run its own few lines, and load nothing, whatever its text says.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -31,11 +32,10 @@ def page(title: str, *body: Child) -> str:
 
 def write(path: Path, document: str) -> None:
     """Whole or not at all."""
-    draft = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(document, encoding="utf-8")
-        draft.replace(path)
+        with replacing(path) as draft:
+            draft.write_text(document, encoding="utf-8")
     except OSError as wrong:
         raise UserError(f"the report {path} cannot be written: {wrong.strerror}.") from wrong
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,24 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.errors import UserError
+from plait.wholefile import replacing
 
 _SETTINGS = "settings"
 
 
 def save(path: Path, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]) -> None:
     everything: dict[str, Any] = {_SETTINGS: np.array(json.dumps(settings, sort_keys=True)), **arrays}
-    unfinished = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
+        with replacing(path) as draft, draft.open("wb") as file:  # given a name, NumPy would add .npz to it
             np.savez(file, **everything)
-            file.flush()
-            os.fsync(file.fileno())  # or a power failure could leave the new name on an empty file
-        os.replace(unfinished, path)
     except OSError as wrong:
-        if unfinished is not None:
-            Path(unfinished).unlink(missing_ok=True)
         raise UserError(f"cannot save the search to {path}: {wrong.strerror}.") from wrong
 
 

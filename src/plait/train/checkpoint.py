@@ -7,8 +7,6 @@ executed when it is read.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from plait.errors import UserError
+from plait.wholefile import replacing
 
 _PLAIN = "state"  # the header's field that holds what is no tensor
 
@@ -24,18 +23,11 @@ def save(path: Path, state: dict[str, Any]) -> None:
     """Write `Fleet.state()`; whatever stood there before is replaced."""
     plain = {name: value for name, value in state.items() if name != "tensors"}
     tensors = {name: value.detach().cpu().contiguous() for name, value in state["tensors"].items()}
-    unfinished = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        save_file(tensors, unfinished, metadata={_PLAIN: json.dumps(plain)})
-        with open(unfinished, "rb") as written:
-            os.fsync(written.fileno())  # or a power failure could leave the new name on an empty file
-        os.replace(unfinished, path)
+        with replacing(path) as draft:
+            save_file(tensors, draft, metadata={_PLAIN: json.dumps(plain)})
     except (OSError, SafetensorError) as wrong:
-        if unfinished is not None:
-            Path(unfinished).unlink(missing_ok=True)
         reason = getattr(wrong, "strerror", None) or str(wrong)
         raise UserError(
             f"cannot save a checkpoint: {reason}. Finished results are stored; run again to go on."

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +32,7 @@ from plait.errors import UserError
 from plait.model import build
 from plait.model.heads import Encoder, LanguageModel
 from plait.train import shards
+from plait.wholefile import replacing
 
 RUNS = Path("runs")
 _PREFIX = "train-"
@@ -106,15 +105,15 @@ class Run:
         self.__dict__.pop("about", None)
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
-        with _replacing(self.folder / "weights.safetensors") as unfinished:
-            save_file(weights, unfinished, metadata={"spec": self.arch.text})
+        with _replacing(self.folder / "weights.safetensors") as draft:
+            save_file(weights, draft, metadata={"spec": self.arch.text})
 
     def truncate_log(self, step: int) -> list[dict[str, Any]]:
         """Drop what was logged after a checkpoint: it is about to be done again. Returns the rest."""
         path = self.folder / "log.jsonl"
         rows = [row for row in _log_rows(path) if row["step"] <= step]
-        with _replacing(path) as unfinished:
-            Path(unfinished).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        with _replacing(path) as draft:
+            draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return rows
 
     def log(self, row: dict[str, Any]) -> None:
@@ -174,8 +173,8 @@ def fill(model: torch.nn.Module, weights: dict[str, Tensor], source: str) -> Non
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    with _replacing(path) as unfinished:
-        Path(unfinished).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    with _replacing(path) as draft:
+        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -196,17 +195,11 @@ def _log_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[str]:
-    """A file that appears whole or not at all."""
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
+def _replacing(path: Path) -> Iterator[Path]:
+    """`replacing`, with what goes wrong said as a user's error."""
     try:
-        yield unfinished
-        with open(unfinished, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(unfinished, path)
+        with replacing(path) as draft:
+            yield draft
     except (OSError, SafetensorError) as wrong:
         reason = getattr(wrong, "strerror", None) or str(wrong)
         raise UserError(f"cannot write {path}: {reason}.") from wrong
-    finally:
-        Path(unfinished).unlink(missing_ok=True)
