@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from plait.arch import architecture
 from plait.design.brief import SHARES, Brief, with_vocab
 from plait.errors import UserError
 from plait.measure.setting import Setting
 from plait.probe.protocol import QUICK
 from plait.search.limits import Limits
-from plait.search.spaces.table import load_space
+from plait.search.space import Space
+from plait.search.spaces.table import SPACES, load_space
 
 
 def brief(seconds: float) -> Brief:
@@ -38,3 +43,20 @@ def test_vocabulary() -> None:
     assert other.headers.base.vocab == 99
     assert other.headers.base.tie
     assert other.widths == space.widths
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_space_takes_a_small_vocabulary(name: str) -> None:
+    """Bands of an adaptive softmax that the vocabulary does not reach go with the old one."""
+    space = load_space(name)
+    other = with_vocab(space, 256)
+    assert type(other) is type(space)
+    genes_NG = other.sample(np.random.default_rng(0), 1000)
+    row_G = genes_NG[other.valid(genes_NG)][0]
+    header = architecture(other.spec(row_G)).header
+    assert (header.vocab, header.cutoffs) == (256, ())
+
+
+def test_a_vocabulary_that_varied_is_settled() -> None:
+    space = Space(replace(load_space("small-hybrid").declared, vary={"vocab": "256|512"}))
+    assert {header.vocab for header in with_vocab(space, 256).headers.all if header} == {256}

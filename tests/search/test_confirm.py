@@ -16,7 +16,7 @@ from plait.measure.memory import Memory
 from plait.measure.setting import Setting
 from plait.measure.stopwatch import Timing
 from plait.records import Record, open_store
-from plait.search.confirm import Confirmed, confirm, spread
+from plait.search.confirm import Confirmed, confirm, measured_row, spread
 from plait.search.front import Front
 from plait.search.limits import Limits
 
@@ -129,6 +129,24 @@ def test_a_model_that_cannot_be_measured_is_flagged_not_fatal() -> None:
     assert [row["within"] for row in found.rows] == [False, True]
     assert "SIGKILL" in found.rows[0]["exceeded"][0]
     assert found.measured == 1
+
+
+def test_a_row_is_measured_again_only_where_noise_decides() -> None:
+    front = front_of([39])
+    bench = Bench(front, lambda at: 1.1)
+    row, record = measured_row(front.rows[0], LIMITS, bench)
+    assert (row["within"], bench.asked) == (False, [(0, False)])
+    assert record is not None
+    assert row["measurement"] == record.key
+    bench.noisy = True
+
+    def fails_again(spec: str, again: bool) -> Record:
+        if again:
+            raise UserError("no memory left")
+        return bench(spec, again)
+
+    row, record = measured_row(front.rows[0], LIMITS, fails_again)
+    assert (row["within"], row["exceeded"], row["measurement"], record) == (False, ["no memory left"], None, None)
 
 
 def test_unmeasured_rows_promise_nothing() -> None:

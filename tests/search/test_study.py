@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from plait.cli.study import group
 from plait.data import Corpus, open_corpus
 from plait.errors import UserError
+from plait.model.cost import model_cost
 from plait.records import Store
 from plait.search.space import Space
 from plait.search.study import COUNTS, SHIPPED, Findings, Study, best, drawn, study_space
@@ -70,6 +72,26 @@ def test_models_have_the_vocabulary_of_the_data_and_are_trained_alike(study: Stu
     rows = drawn(small, 3, seed=0)
     assert [job.arch.layers for job in study.jobs] == [_layers(small, row) for row in rows]
     assert len({(job.steps, job.seed, job.recipe) for job in study.jobs}) == 1
+
+
+@pytest.mark.parametrize("name", ["lts-gpt2", "lts-xl", "lts-proxy", "par"])
+def test_an_adaptive_softmax_shrinks_with_the_vocabulary(name: str, corpus: Corpus) -> None:
+    jobs = Study(study_space(name), corpus, models=3).jobs
+    assert [(job.arch.header.vocab, job.arch.header.cutoffs) for job in jobs] == 3 * [(32, ())]
+
+
+def test_an_encoder_has_room_for_the_mask(small: Space, corpus: Corpus) -> None:
+    slots = [["attn[heads=2|4,causal=false]"], ["mlp[inner=64|128]"]]
+    encoders = Space(replace(small.declared, header="kind=encoder vocab=64", slots=slots))
+    assert [job.arch.header.vocab for job in Study(encoders, corpus, models=3).jobs] == 3 * [33]
+
+
+def test_rules_hold_for_what_is_trained(small: Space, corpus: Corpus) -> None:
+    """With the space's own vocabulary all of them would be too large."""
+    most = 10_000_000
+    space = Space(replace(small.declared, header="vocab=1000000")).with_rules([f"total_params <= {most}"])
+    jobs = Study(space, corpus, models=3).jobs
+    assert all(model_cost(job.arch, seq=8).total_params <= most for job in jobs)
 
 
 def _layers(space: Space, row: np.ndarray) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,6 @@ class Brief:
 
 def with_vocab(space: Space, vocab: int) -> Space:
     """The same space for models that read this many kinds of tokens."""
-    if space.headers.base.vocab == vocab:
+    if all(header is None or header.vocab == vocab for header in space.headers.all):
         return space
-    kept = re.sub(r"\bvocab=\S+", "", space.declared.header).strip()
-    return Space(replace(space.declared, header=f"vocab={vocab} {kept}".strip()))
+    return type(space)(space.declared.with_vocabulary(vocab))

@@ -14,8 +14,7 @@ from plait.measure.measurements import Measurements
 from plait.measure.predictor import Predictor
 from plait.measure.profile import Profile
 from plait.records import Record, Store
-from plait.search.confirm import Confirmed, confirm, describe, document
-from plait.search.confirm import measured as values_of
+from plait.search.confirm import Confirmed, confirm, describe, document, measured_row
 from plait.search.device import DevicePredictor
 from plait.search.front import Front, Row
 from plait.search.job import Request, search_front, usual_objectives
@@ -114,41 +113,58 @@ def _measured(
         )
     plain_family = sorted(plain_rows, key=lambda row: -row[size])
     total, done = len(chosen) + bool(plain_family) + ACROSS, 0
+    dropped: list[dict[str, Any]] = []
 
     def tell() -> None:
         told("measure", NEARLY * done / total, f"{done} of {total} models")
 
     with Measurements(store, brief.setting) as known:
 
+        def measure(spec: str, again: bool) -> Record:
+            return known.measure(spec, again=again)
+
         def first_within(family: Sequence[Row]) -> dict[str, Any] | None:
             nonlocal done
             tell()
             found = None
             for row in family[:TRIES]:
-                record = known.measure(row["spec"])
-                if record.result["latency"]["noisy"] and brief.limits.exceeded(values_of(record)):
-                    record = known.measure(row["spec"], again=True)
-                described = describe(row, brief.limits, record)
+                described, _ = measured_row(row, brief.limits, measure)
                 if described["within"]:
                     found = described
                     break
+                dropped.append(described)
             done += 1
             return found
 
         few = [row for family in chosen if (row := first_within(family)) is not None]
+        if not few:
+            raise _none_left("model", dropped)
+        dropped.clear()
         plain = first_within(plain_family) if plain_family else None
+        # Above a limit is an answer: no Transformer holds it. Never measured is none, and nothing to compare with.
+        if dropped and not plain and not any(row["measurement"] for row in dropped):
+            raise _none_left("plain Transformer", dropped)
         tell()
         measured = confirm(
             front,
             brief.limits,
             ACROSS,
-            lambda spec, again: known.measure(spec, again=again),
+            measure,
             lambda now, of: told("measure", NEARLY * (done + now) / total, f"{done + now} of {total} models"),
         )
     told("measure", 1.0, f"{len(few)} families of mixers, {measured.measured} models from all over the front")
-    if not few:
-        raise UserError(
-            "every model that should have held the limits measures above them: the machine is busier than when it was "
-            "profiled. Run it again when it is quiet, or loosen --latency or --memory."
-        )
     return measured, few, plain
+
+
+def _none_left(what: str, dropped: Sequence[dict[str, Any]]) -> UserError:
+    unmeasured = [row for row in dropped if row["measurement"] is None]
+    if unmeasured:
+        return UserError(
+            f"no {what} is left: of {len(dropped)} that should have held the limits, {len(unmeasured)} could not be "
+            f"measured. The first: {unmeasured[0]['exceeded'][0]} Where they are too large for this machine, lower "
+            "--memory or --seq."
+        )
+    return UserError(
+        f"every {what} that should have held the limits measures above them: the machine is busier than when it was "
+        "profiled. Run it again when it is quiet, or loosen --latency or --memory."
+    )

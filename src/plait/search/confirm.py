@@ -97,18 +97,12 @@ class _Places:
         self.measured, self.seconds = 0, 0.0
 
     def row(self, place: int) -> dict[str, Any]:
-        given = self.front.rows[place]
         self.taken.add(place)
-        try:
-            record = self._measure(given["spec"], False)
-            if record is not None and record.result["latency"]["noisy"] and self.limits.exceeded(measured(record)):
-                record = self._measure(given["spec"], True)
-        except UserError as wrong:
-            return {**describe(given, self.limits, None), "within": False, "exceeded": [str(wrong)]}
+        row, record = measured_row(self.front.rows[place], self.limits, self._measure)
         if record is not None:
             self.measured += 1
             self.seconds += record.about["seconds"]
-        return describe(given, self.limits, record)
+        return row
 
     def neighbour(self, wanted: int, place: int, row: dict[str, Any], scaled_NM: Floats) -> int | None:
         """The nearest that is not taken and, were its prediction wrong by as much, would hold the limits."""
@@ -123,6 +117,20 @@ class _Places:
         if not below_N.any():
             return None
         return int(np.where(below_N, _distances(scaled_NM, wanted), np.inf).argmin())
+
+
+def measured_row(row: Row, limits: Limits, measure: Measure) -> tuple[dict[str, Any], Record | None]:
+    """A row beside its measurement, which is taken again where noise may be what put it above a limit.
+
+    One that cannot be measured, as it is too large for this machine, is not within; `exceeded` says why.
+    """
+    try:
+        record = measure(row["spec"], False)
+        if record is not None and record.result["latency"]["noisy"] and limits.exceeded(measured(record)):
+            record = measure(row["spec"], True)
+    except UserError as wrong:
+        return {**describe(row, limits, None), "within": False, "exceeded": [str(wrong)]}, None
+    return describe(row, limits, record), record
 
 
 def describe(row: Row, limits: Limits, record: Record | None) -> dict[str, Any]:

@@ -10,7 +10,6 @@ Every training and every score is a record of its own: what was computed is foun
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from plait.analysis.rank import bootstrap, common_ratio, spearman
-from plait.arch import Architecture
+from plait.arch import architecture
 from plait.data import Corpus
 from plait.errors import UserError
 from plait.model.construct import build
@@ -36,7 +35,7 @@ from plait.search.spacefile import read_space
 from plait.search.spaces.table import load_space
 from plait.train.fit import Options, fit
 from plait.train.fit import Progress as Training
-from plait.train.job import Budget, Job, fitted
+from plait.train.job import Budget, Job
 from plait.train.processes import processes
 from plait.train.recipe import Recipe
 
@@ -75,9 +74,10 @@ class Study:
     @cached_property
     def jobs(self) -> list[Job]:
         """One training a model, alike in everything else."""
-        archs = [
-            _with_vocabulary(self.space.spec(row_G), self.corpus) for row_G in drawn(self.space, self.models, self.seed)
-        ]
+        masked = any(header is not None and header.kind == "encoder" for header in self.space.headers.all)
+        # Before drawing: the rules are to hold for the models that are trained.
+        space = type(self.space)(self.space.declared.with_vocabulary(self.corpus.vocab + masked))
+        archs = [architecture(space.spec(row_G)) for row_G in drawn(space, self.models, self.seed)]
         return [
             Job(arch, self.corpus, self.recipe, Budget(steps=self.steps), self.seed, held_out_tokens=HELD_OUT_TOKENS)
             for arch in archs
@@ -228,11 +228,6 @@ def counts(job: Job) -> dict[str, int]:
         "layers": len(job.arch.layers),
         "width": job.arch.header.d,
     }
-
-
-def _with_vocabulary(text: str, corpus: Corpus) -> Architecture:
-    """The candidate with the corpus's vocabulary in place of the space's."""
-    return fitted(re.sub(r"(^|\s)vocab=\d+", r"\1", text).strip(), corpus)
 
 
 def best(rankings: Sequence[Ranking]) -> str:

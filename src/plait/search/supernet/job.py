@@ -38,11 +38,7 @@ class SupernetJob:
     def as_dict(self) -> dict[str, Any]:
         """All that decides the result."""
         return {
-            "data": {
-                "name": self.corpus.name,
-                "fingerprint": self.corpus.fingerprint,
-                "tokenizer": self.corpus.tokenizer.as_dict(),
-            },
+            "data": self.corpus.as_dict(),
             "recipe": self.recipe.as_dict(),
             "supernet": self.settings.as_dict(),
             "seeds": self.seeds,
