@@ -179,6 +179,17 @@ def test_what_is_not_such_a_file_is_refused(layers: Any, content: str, message: 
         layers("bad.json")
 
 
+def test_a_record_of_another_kind_is_refused(layers: Any) -> None:
+    record = Record.of("train", {"protocol": 1}, result_of("sfff"), {})
+    with open_store() as store:
+        store.put(record)
+    wanted = f"^{record.key[:10]} is no front of `plait search` but a record of kind 'train'.$"
+    with pytest.raises(UserError, match=wanted):
+        layers(record.key)
+    with pytest.raises(UserError, match=wanted):
+        layers("found.json", record.key[:12])
+
+
 def test_what_is_not_there(layers: Any) -> None:
     with pytest.raises(UserError, match=r"cannot read gone.json"):
         layers("gone.json")

@@ -23,6 +23,7 @@ from plait.measure.predictor import Predictor
 from plait.measure.profile import Profile
 from plait.measure.setting import Setting
 from plait.measure.stopwatch import Timing
+from plait.records import Record, open_store
 from plait.search.lts import LtsSearch
 from plait.search.search import Search
 from plait.search.spaces.table import load_space
@@ -291,3 +292,12 @@ def test_fronts_that_are_not_there() -> None:
         run("front", "show")
     with pytest.raises(UserError, match="key that begins with 'abc'"):
         run("front", "pick", "abc")
+    record = Record.of("train", {"protocol": 1}, {}, {})
+    with open_store() as store:
+        store.put(record)
+    with pytest.raises(
+        UserError, match=f"^{record.key[:10]} is no front of `plait search` but a record of kind 'train'.$"
+    ):
+        run("front", "table", record.key)
+    with pytest.raises(UserError, match="there is no search in"):
+        run("front", "show", "latest")

@@ -69,7 +69,9 @@ class Mine(Compression):
     [
         (("in-context-recal",), "unknown task 'in-context-recal'. Did you mean 'in-context-recall'?"),
         (("nowhere.py",), "there is no file nowhere.py"),
-        (("compression", "--set", "length"), "written as --set variable=value"),
+        (("compression", "--set", "length"), "--set length: write key=value"),
+        (("compression", "--set", "length="), "--set length=: write key=value"),
+        (("compression", "--set", "=64"), "--set =64: write key=value"),
         (("compression", "--set", "lenght=3"), "has no variable 'lenght'. Did you mean 'length'?"),
         (("compression", "--set", "length=x"), "length=x given, but it is a whole number"),
         (("compression", "--variant", "madlab"), "unknown variant 'madlab'. Did you mean 'mad-lab'?"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.data import SPLITS, Corpus, check_vocab, open_corpus
+from plait.data import SPLITS, Corpus, open_corpus
 from plait.data.opening import write_tokens
 from plait.errors import UserError
 
@@ -229,11 +229,7 @@ def test_what_was_hashed_is_remembered_until_it_changes(
     assert hashed == [text, text]
 
 
-def test_a_model_with_another_vocabulary_is_refused(text: Path, opened) -> None:
+def test_an_unknown_split_is_refused(text: Path, opened) -> None:
     corpus = opened(text)
-    check_vocab(corpus, 256)
-    for vocab in (255, 50257):
-        with pytest.raises(UserError, match=f"256 tokens, the model one of {vocab}. Give the model vocab=256"):
-            check_vocab(corpus, vocab)
     with pytest.raises(UserError, match=r"unknown split 'valid'. Did you mean 'validation'"):
         corpus.tokens("valid")

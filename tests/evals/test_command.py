@@ -108,7 +108,7 @@ def test_a_known_entropy_stands_beside_the_loss(folder: Path) -> None:
     [
         (["--on", "perplexty"], "Did you mean 'perplexity'"),
         (["--set", "documents=4"], "perplexity has no setting 'documents'"),
-        (["--set", "tokens"], "name=value"),
+        (["--set", "tokens"], "--set tokens: write key=value"),
         (["--on", "maps", "--stride", "4"], "maps has no setting 'stride'"),
         (["--memory", "4"], "xl-attn"),
         (["--split", "tset"], "Did you mean 'test'"),

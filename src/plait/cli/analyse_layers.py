@@ -12,12 +12,12 @@ import typer
 
 from plait.cli.analyse_table import AsJson, show
 from plait.cli.own_mixers import load_mixers
+from plait.cli.stored_search import LATEST, stored_search
 from plait.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.analysis.placement import Placement
 
-LATEST = "latest"
 Keys = Annotated[
     list[str] | None,
     typer.Argument(
@@ -59,7 +59,8 @@ def layers(
     fits = [{name: value for name, value in fit.as_dict().items() if name != "pattern"} for fit in told.fits]
     document = {"seeds": rows, "thirds": told.as_dict()["thirds"], "fits": fits}
     ready = spec if told.rule and spec != told.rule.chosen.spec else ""  # the statement has the rule alone
-    notes = [_legend(told), told.statement, ready or "", f"drawn: {svg}" if svg else ""]
+    legend = _legend(told) + ("; loss in nats a token" if any(row["loss"] is not None for row in rows) else "")
+    notes = [legend, told.statement, ready or "", f"drawn: {svg}" if svg else ""]
     show(document, as_json, "seeds", "thirds", "fits", notes=notes)
 
 
@@ -70,10 +71,7 @@ def _found(key: str, store: str | None) -> tuple[str, Mapping[str, Any]]:
     from plait.records import open_store
 
     with open_store(store) as opened:
-        found = opened.find("search", {"method": "gumbel"}, limit=1) if key == LATEST else []
-        record = opened.get(opened.full_key(key)) if key != LATEST else found[0] if found else None
-        if record is None:
-            raise UserError(f"there is no search by gumbel in {opened.name}; make one with `plait search`.")
+        record = stored_search(opened, key, method="gumbel")
     load_mixers(record.result.get("mixers", []))  # only they know whether they mix channels
     return record.key[:10], record.result
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import console, print_json
+from plait.cli.output import console, plain, print_json
 from plait.errors import UserError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _table(rows: list[dict[str, Any]]) -> Any:
         number = all(isinstance(row[name], (int, float, type(None))) for row in rows)
         drawn.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*(cell(value).replace("[", r"\[") for value in row.values()))
+        drawn.add_row(*(plain(cell(value)) for value in row.values()))
     return drawn
 
 

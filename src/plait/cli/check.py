@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.output import console, print_json, table
+from plait.cli.output import console, plain, print_json, table
 
 
 def command(
@@ -59,12 +59,12 @@ def _print(options: Any, d: int, verdicts: list[Any], rows: list[dict[str, Any]]
     from plait import __version__
 
     out = console()
-    title = str(options.to_layer()).replace("[", r"\[")
+    title = plain(str(options.to_layer()))
     out.print(f"[bold]{title}[/] at width {d}, plait {__version__}, torch {torch.__version__}")
     style = {"pass": "green", "fail": "bold red", "skip": "dim"}
     made = table(clause="left", status="left", detail="left")
     for v in verdicts:
-        made.add_row(v.clause, f"[{style[v.status]}]{v.status}[/]", v.detail.replace("[", r"\["))
+        made.add_row(v.clause, f"[{style[v.status]}]{v.status}[/]", plain(v.detail))
     out.print(made)
     if rows:
         timed = table(tokens="right", batch="right", forward_and_backward="right", attention="right", ratio="right")

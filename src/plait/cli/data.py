@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import console, count, print_json, table
+from plait.cli.output import console, count, plain, print_json, table
 
 if TYPE_CHECKING:
     from plait.data import Corpus
@@ -26,18 +26,16 @@ def list_data(as_json: AsJson = False) -> None:
     if as_json:
         print_json(document)
         return
-    from rich.markup import escape
-
     out = console()
     made = table(corpus="left", tokenizer="left", what="left")
     for row in document["corpora"]:
-        made.add_row(row["name"], row["tokenizer"] or "[dim]tokens[/]", escape(row["what"]))
+        made.add_row(row["name"], row["tokenizer"] or "[dim]tokens[/]", plain(row["what"]))
     out.print(made)
     out.print()
     made = table(tokenizer="left", options="left", what="left")
     for row in document["tokenizers"]:
         options = ",".join(f"{name}={value}" for name, value in row["options"].items())
-        made.add_row(row["name"], options, escape(row["what"]))
+        made.add_row(row["name"], options, plain(row["what"]))
     out.print(made)
 
 

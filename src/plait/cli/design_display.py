@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from plait.cli.output import console
+from plait.cli.output import console, plain
 
 WORDS = {
     "text": "text to train on",
@@ -37,7 +37,7 @@ class Display:
         """`share` of a stage is done, None where nobody knows."""
         if stage not in self._tasks:
             self._tasks[stage] = self._bar.add_task(WORDS[stage], total=None, now="")
-        words = " ".join(now.split()).replace("[", r"\[")
+        words = plain(" ".join(now.split()))
         shown = words if len(words) <= WIDE else f"{words[: WIDE - 1]}…"
         self._bar.update(self._tasks[stage], total=None if share is None else 1.0, completed=share or 0.0, now=shown)
         if share == 1.0 and stage not in self._done:

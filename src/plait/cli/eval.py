@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.devices import usable
-from plait.cli.output import console, print_json, table
+from plait.cli.key_values import pairs
+from plait.cli.output import console, plain, print_json, table
 from plait.evals import table as evaluations
 
 if TYPE_CHECKING:
@@ -80,15 +81,8 @@ def _chosen(on: str, settings: dict[str, Any]) -> list[Evaluation]:
 
 def _assigned(given: list[str] | None, options: Mapping[str, int | None]) -> dict[str, Any]:
     """The settings given by `--set` and by options of their own."""
-    from plait.errors import UserError
-
-    found: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for text in given or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"--set {text} given, but it is written as --set name=value.")
-        found[name.strip()] = value.strip()
-    return found
+    own = {name: value for name, value in options.items() if value is not None}
+    return {**own, **pairs(given or [], "--set")}
 
 
 def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dict[str, Any]]:
@@ -161,7 +155,7 @@ def _print(evaluation: Evaluation, records: Mapping[str, Record], paths: list[Pa
     columns, rows = evaluation.table({name: record.result for name, record in records.items()})
     made = table(**columns)
     for row in rows:
-        made.add_row(*(cell.replace("[", r"\[") for cell in row))
+        made.add_row(*map(plain, row))
     out.print(made)
     for path in paths:
         out.print(f"picture {path}", markup=False, soft_wrap=True)

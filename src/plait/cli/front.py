@@ -12,6 +12,7 @@ import typer
 from plait.cli.front_display import cell, digits, print_front, shapes
 from plait.cli.output import console, print_json, table
 from plait.cli.own_mixers import load_mixers
+from plait.cli.stored_search import LATEST, stored_search
 from plait.errors import UserError
 from plait.report.numbers import short
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="Show a search's front, pick a model from it, print it as a table.", no_args_is_help=True)
 
-LATEST = "latest"
 Key = Annotated[str, typer.Argument(help="Of the search, or enough of its beginning.")]
 Count = Annotated[int, typer.Option("--front", min=0, help="How many models; 0: the whole front.")]
 StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
@@ -118,12 +118,9 @@ def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]
     from plait.records import open_store
 
     with open_store(store) as opened:
-        newest = opened.find("search", limit=1) if key == LATEST else [opened.get(opened.full_key(key))]
-        record = newest[0] if newest else None
-        if record is None:
-            raise UserError(f"there is no search in {opened.name}; make one with `plait search`.")
-        if record.kind != "search" or "setting" not in record.result:
-            raise UserError(f"{record.key[:10]} is no front of `plait search` but a record of kind '{record.kind}'.")
+        record = stored_search(opened, key)
+        if "setting" not in record.result:
+            raise UserError(f"{record.key[:10]} does not say the setting of its measurements; search again.")
         load_mixers(record.result.get("mixers", []))
         yield record, Measurements(opened, Setting(**record.result["setting"]))
 
@@ -179,7 +176,7 @@ def _nothing_holds(rows: list[dict[str, Any]], limits: Limits) -> str:
 def _cell(name: str, value: Any, measured: bool) -> str:
     """`~` marks what is only predicted."""
     if name == "decoder_params":
-        return f"{value / 1e6:.1f}M"
+        return short(value)
     if isinstance(value, str | int | list):
         return cell(value)
     return _said(value) if measured or value is None else f"~{_said(value)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plait.cli.output import console, count, table
+from plait.cli.output import console, count, plain, table
 from plait.report.numbers import short
 
 LONG = ("n-head", "d-inner", "layers")
@@ -117,7 +117,7 @@ def shapes(specs: list[str]) -> list[dict[str, Any]]:
 def cell(value: Any) -> str:
     """Brackets are markup to the terminal's tables."""
     text = ("[" + ", ".join(map(str, value)) + "]") if isinstance(value, list) else str(value)
-    return text.replace("[", r"\[")
+    return plain(text)
 
 
 def verdict(row: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.output import console, print_json, table
+from plait.cli.output import console, plain, print_json, table
 from plait.errors import UserError, did_you_mean
 
 
@@ -123,4 +123,4 @@ def _print(rows: list[dict[str, Any]]) -> None:
 def _cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
-    return str(value).replace("[", r"\[")
+    return plain(str(value))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.measure_lengths import measure_lengths, where
-from plait.cli.output import console, print_json, table
+from plait.cli.output import console, plain, print_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,14 +91,14 @@ def _print(found: list[Record], setting: Setting, archai: bool) -> None:
     out.print(f"{setting.mode} of {tokens}, batch {setting.batch}; {where(setting)}", style="dim")
     extra = {"archai_ms": "right", "archai_MB": "right"} if archai else {}
     made = table(
-        spec="left", ms="right", interval="right", MB="right", weights="right", state="right", activations="right",
-        **extra, noise="left",
+        spec="left", ms="right", interval="right", MB="right", weights_MB="right", state_MB="right",
+        activations_MB="right", **extra, noise="left",
     )  # fmt: skip
     for record in found:
         latency, memory = record.result["latency"], record.result["memory"]
         counted = record.result.get("archai")
         made.add_row(
-            record.config["spec"].replace("[", r"\["),
+            plain(record.config["spec"]),
             f"{1e3 * latency['seconds']:.2f}",
             f"{1e3 * latency['low']:.2f} to {1e3 * latency['high']:.2f}",
             *(f"{memory[part] / 1e6:.1f}" for part in ("peak", "weights", "state", "activations")),

@@ -12,7 +12,7 @@ from rich.table import Table
 
 def print_json(document: Any) -> None:
     """Plain JSON on standard output, whatever the terminal."""
-    print(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(_finite(document), indent=2, ensure_ascii=False))
 
 
 def _finite(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import console, print_json, table
+from plait.cli.output import console, plain, print_json, table
 
 if TYPE_CHECKING:
     from plait.measure.predictor import Prediction
@@ -44,7 +44,7 @@ def command(
     made = table(spec="left", ms="right", ms_interval="right", MB="right", MB_interval="right")
     for row in rows:
         cells = [_cells(row[name]) for name in ("latency_ms", "memory_mb")]
-        made.add_row(str(row["spec"]).replace("[", r"\["), *cells[0], *cells[1])
+        made.add_row(plain(str(row["spec"])), *cells[0], *cells[1])
     console().print(made)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from plait.cli.durations import duration
-from plait.cli.output import console, table
+from plait.cli.output import console, plain, table
 from plait.cli.probe_report import _SHORT
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Display:
         made = table(architecture="left", **{_SHORT.get(task, task): "right" for task in self._tasks})
         for name in self._names:
             made.add_row(
-                name.replace("[", r"\["),
+                plain(name),
                 *(self._cell(progress, grouped[name, task]) for task in self._tasks),
             )
         return Group(Text(head), made)

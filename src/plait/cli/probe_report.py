@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from plait.cli.durations import duration
-from plait.cli.output import console, table
+from plait.cli.output import console, plain, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -167,7 +167,7 @@ def _table(shown: dict[str, Any], tasks: list[str], *, intervals: bool) -> Table
             found = row["tasks"][task]
             text = "diverged" if found["diverged"] else _estimate(found, intervals)
             cells.append(f"[green]{text}[/]" if found["rank"] == best[task] and not found["diverged"] else text)
-        name = row["name"].replace("[", r"\[")
+        name = plain(row["name"])
         state = "grows" if row["state_grows"] and not row["fixed_state"] else f"{row['fixed_state']:,}"
         made.add_row(str(row["mean"]["rank"]), name, f"{row['params']:,}", state, *cells, _estimate(row["mean"]))
     return made

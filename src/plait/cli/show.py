@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.output import console, count, print_json, table
+from plait.cli.output import console, count, plain, print_json, table
 from plait.report.numbers import short
 
 
@@ -151,7 +151,7 @@ def _layer_table(shown: dict[str, Any]) -> Any:
     for text, members in groups.items():
         one = members[0]
         made.add_row(
-            text.replace("[", r"\["),
+            plain(text),
             _places([m["index"] for m in members]),
             str(len(members)),
             count(one["params"]),

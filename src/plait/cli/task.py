@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.key_values import pairs
 from plait.cli.output import console, count, print_json, table
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def show(
 
     if split not in _SPLITS:
         raise UserError(f"unknown split '{split}'.{did_you_mean(split, _SPLITS)} Known: {', '.join(_SPLITS)}.")
-    settings = _settings(change or [])
+    settings = pairs(change or [], "--set")
     if variant:
         settings["variant"] = variant
     setting = load_task(task).with_settings(settings)
@@ -52,18 +53,6 @@ def show(
         print_json(document)
     else:
         _print(document, data.task, tokens)
-
-
-def _settings(given: list[str]) -> dict[str, str]:
-    from plait.errors import UserError
-
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"--set {text} given, but it is written as --set variable=value.")
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _check(data: TaskData, split: str, examples: int) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.output import console, print_json, table
+from plait.cli.output import console, plain, print_json, table
 
 
 def command(
@@ -28,7 +28,7 @@ def command(
         style = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not yet": "dim"}
         made = table(id="left", what="left", expected="left", ours="left", status="left")
         for r in results:
-            cells = (str(cell).replace("[", r"\[") for cell in (r.id, r.what, r.expected, r.ours))
+            cells = (plain(str(cell)) for cell in (r.id, r.what, r.expected, r.ours))
             made.add_row(*cells, f"[{style[r.status]}]{r.status}[/]")
         out.print(made)
         tally = {status: sum(r.status == status for r in results) for status in style}

@@ -1,6 +1,6 @@
 """Text as tokens: corpora, tokenizers, and batches that depend on the step alone. NumPy only."""
 
-from plait.data.corpus import SPLITS, Corpus, check_vocab
+from plait.data.corpus import SPLITS, Corpus
 from plait.data.opening import open_corpus
 from plait.data.stream import IGNORE, Segments, Windows, mask_tokens
 from plait.data.tokenizers.table import load_tokenizer
@@ -13,7 +13,6 @@ __all__ = [
     "Segments",
     "Tokenizer",
     "Windows",
-    "check_vocab",
     "load_tokenizer",
     "mask_tokens",
     "open_corpus",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -27,6 +27,10 @@ class Corpus:
     _tokens: Mapping[str, np.ndarray] = field(repr=False)
     _characters: Callable[[str], int] = field(repr=False)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Which corpus it is, in plain JSON. Keys of stored records are made of it: it must not change."""
+        return {"name": self.name, "fingerprint": self.fingerprint, "tokenizer": self.tokenizer.as_dict()}
+
     @property
     def vocab(self) -> int:
         return self.tokenizer.vocab
@@ -42,15 +46,6 @@ class Corpus:
     def characters(self, split: str) -> int:
         """How many characters the tokens of a split stand for: what bits per character divide by."""
         return self._characters(_known(split))
-
-
-def check_vocab(corpus: Corpus, vocab: int) -> None:
-    """Refuse a model whose vocabulary is not the corpus's."""
-    if corpus.vocab != vocab:
-        raise UserError(
-            f"the corpus '{corpus.name}' has a vocabulary of {corpus.vocab} tokens, the model one of {vocab}. "
-            f"Give the model vocab={corpus.vocab}, or tokenise with the tokenizer that the model was made for."
-        )
 
 
 def _known(split: str) -> str:

@@ -214,7 +214,7 @@ class PerplexityEvaluation(Evaluation):
         return result
 
     def table(self, results: Results) -> Table:
-        columns = {"run": "left", "loss": "right", "entropy": "right", "perplexity": "right",
+        columns = {"run": "left", "nats/token": "right", "entropy": "right", "perplexity": "right",
                    "bits/character": "right", "bits/byte": "right", "tokens": "right"}  # fmt: skip
         rows = [
             [

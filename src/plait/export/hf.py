@@ -84,7 +84,6 @@ class Check:
     """A written folder, read again as a user would."""
 
     logits_gap: float
-    tokens_compared: int
     text_tokens_compared: int  # ids of a sample text from both tokenizers, all equal; 0 without a tokenizer
 
 
@@ -113,7 +112,7 @@ def check_hf(model: LanguageModel | Encoder, tokenizer: Tokenizer | None, folder
         if theirs != ours:
             raise UserError(f"{folder} was written, but its tokenizer gives other ids than ours.")
         compared = len(ours)
-    return Check(gap, tokens_BT.numel(), compared)
+    return Check(gap, compared)
 
 
 def _require_transformers() -> None:

@@ -10,7 +10,7 @@ A cell is plain data, so that it travels to worker processes, and its key finds 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from plait.train.fleet import Fleet, MemberRecord, Split
 
 KIND = "probe"
-Report = Callable[["Fleet"], None]
 
 
 @dataclass(frozen=True)

@@ -89,11 +89,7 @@ class Job:
         return {
             "protocol": PROTOCOL,
             "spec": self.arch.text,
-            "data": {
-                "name": self.corpus.name,
-                "fingerprint": self.corpus.fingerprint,
-                "tokenizer": self.corpus.tokenizer.as_dict(),
-            },
+            "data": self.corpus.as_dict(),
             "recipe": self.recipe.as_dict(),
             "length": {"seconds": self.budget.seconds} if self.steps is None else {"steps": self.steps},
             "seed": self.seed,

@@ -13,7 +13,7 @@ from importlib import import_module
 from plait.errors import UserError, did_you_mean
 from plait.spec.presets.preset import Catalog, Preset
 
-__all__ = ["Preset", "describe", "families", "lookup", "names", "suite", "suites"]
+__all__ = ["Preset", "describe", "families", "lookup", "names", "suite"]
 
 # family -> (its modules, the paper, what it holds); the largest last, since a look-up goes through them in order
 _FAMILIES: dict[str, tuple[tuple[str, ...], str, str]] = {
@@ -69,11 +69,6 @@ def families() -> list[dict[str, object]]:
         {"family": family, "source": source, "what": what, "presets": _names(family)}
         for family, (_, source, what) in _FAMILIES.items()
     ]
-
-
-def suites() -> list[str]:
-    """The names that `suite` takes."""
-    return list(_SUITES)
 
 
 def suite(name: str) -> list[str]:
