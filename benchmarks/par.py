@@ -13,7 +13,8 @@ embedding and output (the adaptive softmax scores only the clusters that targets
 probability 1 / rank). `blocks` is the blocks alone.
 
 A single sequence leaves a GPU idle between kernels: there everything is measured launched kernel by kernel (`eager`)
-and replayed as one CUDA graph (`graph`; the output, whose shapes depend on the data, stays outside of it).
+and with the blocks replayed as one CUDA graph (`graph`; adaptive embedding and output, whose shapes depend on the data,
+stay outside of it).
 """
 
 from __future__ import annotations
@@ -96,9 +97,10 @@ class Work:
         if isinstance(self.model, LanguageModel):
             empty = self.model.init_state(1) if group.cached else self.model.init_memory(1, memory)
             self.state = self.model.backbone.extend(text[:, :memory], empty)[1]
-        self.x_BTD = self.model.backbone.embed(self.tokens, torch.arange(new, device=device)[None], None)
+        self.x_BTD = self.embed()
 
     def blocks(self) -> Tensor:
+        """From `x_BTD`, which stands at one place in memory, as a graph needs it."""
         x_BTD, blocks = self.x_BTD, self.model.backbone.blocks
         if self.state is None:
             for block in blocks:
@@ -108,10 +110,11 @@ class Work:
             x_BTD, _ = block.extend(x_BTD, state)
         return x_BTD
 
-    def hidden(self) -> Tensor:
-        if self.state is None:
-            return self.model.backbone(self.tokens)
-        return self.model.backbone.extend(self.tokens, self.state)[0]
+    def embed(self) -> Tensor:
+        model, (rows, new) = self.model, self.tokens.shape
+        positions = torch.arange(new, device=self.tokens.device).expand(rows, new)
+        embedded: Tensor = model.backbone.embed(self.tokens, positions, None)
+        return embedded
 
     def output(self, hidden_BTD: Tensor) -> Tensor:
         if isinstance(self.model, Encoder):
@@ -120,8 +123,13 @@ class Work:
 
     def calls(self, graph: bool) -> tuple[Call, Call]:
         """The whole model, and the blocks alone."""
-        hidden, blocks = (captured(self.hidden), captured(self.blocks)) if graph else (self.hidden, self.blocks)
-        return lambda: self.output(hidden()), blocks
+        blocks = captured(self.blocks) if graph else self.blocks
+
+        def whole() -> Tensor:
+            self.x_BTD.copy_(self.embed())
+            return self.output(self.model.backbone.final_norm(blocks()))
+
+        return whole, blocks
 
 
 def captured(call: Callable[[], Tensor]) -> Callable[[], Tensor]:
