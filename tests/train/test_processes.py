@@ -11,6 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+
+from plait.errors import UserError
+from plait.train.processes import processes
 
 HERE = Path(__file__).parent
 WORKER = """
@@ -45,11 +49,11 @@ with processes("cpu") as alike:
 KINDS = {"tied": {}, "xl": {"accumulate": 2}, "encoder": {}}
 
 
-def launch(processes: int, cases: list[list], folder: Path) -> dict:
+def launch(number: int, cases: list[list], folder: Path) -> dict:
     """Each case is name (and folder of its checkpoints), kind, sharding, last step, values of the recipe."""
     script = folder / "worker.py"
     script.write_text(WORKER)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}",
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={number}",
                str(script), str(HERE), json.dumps(cases)]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
@@ -84,6 +88,28 @@ def test_a_run_goes_on_with_another_number_of_processes(launched):
     """Two with FSDP, then one, then two with DDP, against one all the way."""
     assert launched["changing"]["losses"] == pytest.approx(launched["straight"]["losses"], abs=1e-5)
     assert launched["changing"]["held_out"] == pytest.approx(launched["straight"]["held_out"], abs=1e-5)
+
+
+@pytest.mark.parametrize("device", ["tpu", "cpu:1", "cuda:x", "cuda:-1", "gpu", ""])
+def test_a_device_that_is_none_is_refused(device):
+    """Anything but `cuda` once meant the processor, so a training for a GPU could run for hours on the wrong one."""
+    with pytest.raises(UserError, match="models are trained on cpu, cuda"), processes(device):
+        pass
+
+
+def test_one_gpu_of_several_can_be_named(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    with processes("cuda") as first, processes("cuda:3") as last:
+        assert (first.device, last.device) == (torch.device("cuda:0"), torch.device("cuda:3"))
+    assert chosen == [0, 3]
+    with pytest.raises(UserError, match="has 4 CUDA devices"), processes("cuda:4"):
+        pass
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="2 processes cannot share one GPU"), processes("cuda:1"):
+        pass
 
 
 def test_losing_a_process_ends_clearly_and_resumes(tmp_path):

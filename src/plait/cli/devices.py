@@ -14,3 +14,8 @@ def usable(device: str) -> str:
     except (RuntimeError, AssertionError):
         raise UserError(f"--device {device}: torch cannot compute on that here.") from None
     return device
+
+
+def precision_on(device: str) -> str:
+    """What models are trained in there, unless something else is asked for."""
+    return "bf16" if device.startswith("cuda") else "fp32"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.cli.devices import usable
+from plait.cli.devices import precision_on, usable
 from plait.cli.key_values import key_value
 from plait.errors import UserError
 
@@ -59,7 +59,7 @@ class Asked:
             settings.with_values(dict(key_value(text, "--supernet", Settings) for text in self.settings)),
             seeds=self.seeds or 1,
             device=device,
-            precision="bf16" if device.startswith("cuda") else "fp32",
+            precision=precision_on(device),
         )
 
 
@@ -81,7 +81,7 @@ def retrained(found: dict[str, Any], job: SupernetJob, steps: int, store: Store,
     specs = list(dict.fromkeys(row["spec"] for row in rows))
     task = bar.add_task("training from scratch", total=len(specs))
     try:
-        losses = retrain(specs, job, steps, store, runs, told=lambda n, part: bar.update(task, completed=n + part))
+        losses = retrain(specs, job, steps, store, runs, told=lambda done: bar.update(task, completed=done))
     except Interrupted:
         raise KeyboardInterrupt from None
     for row in rows:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli import study_placement
+from plait.cli.devices import precision_on, usable
 from plait.cli.output import console, print_json, table
 from plait.cli.study_progress import progress
 from plait.report.numbers import short
@@ -34,6 +35,7 @@ def command(
     length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
+    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     runs: Annotated[Path, typer.Option(help="Where trained models are kept.")] = Path("runs"),
     store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -47,7 +49,8 @@ def command(
     named = tuple(name.strip() for name in proxies.split(",") if name.strip())
     chosen = () if named == ("none",) else named or tuple(PROXIES)
     recipe = RECIPE.with_values({"batch": batch, "length": length, "lr": lr})
-    study = Study(study_space(space), open_corpus(data), models, steps, chosen, recipe, seed)
+    space_, corpus, precision = study_space(space), open_corpus(data), precision_on(usable(device))
+    study = Study(space_, corpus, models, steps, chosen, recipe, seed, device, precision)
     with open_store(store) as opened, progress(study.models, quiet=as_json) as watch:
         found = study.run(opened, runs, watch)
     print_json(found.as_dict()) if as_json else _print(found)

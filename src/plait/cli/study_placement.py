@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.analyse_table import floats
+from plait.cli.devices import precision_on, usable
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 from plait.report.numbers import short
@@ -31,6 +32,7 @@ def placement(
     length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-3,
     svg: Annotated[Path | None, typer.Option(help="Draw perplexity against attention blocks.")] = None,
+    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     runs: Annotated[Path, typer.Option(help="Where trained models are kept.")] = Path("runs"),
     store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -40,10 +42,11 @@ def placement(
     from plait.records import open_store
     from plait.search.placement_study import RECIPE, PlacementStudy, Shape, patterns_of
 
+    usable(device)  # before a long text is read
     corpus = open_corpus(data)
     patterns = patterns_of(corpus, Shape(layers, width, heads, inner), floats(p, "--p"), spec or (), k)
     recipe = RECIPE.with_values({"batch": batch, "length": length, "lr": lr})
-    study = PlacementStudy(patterns, corpus, steps, seeds, recipe)
+    study = PlacementStudy(patterns, corpus, steps, seeds, recipe, device, precision_on(device))
     with open_store(store) as opened, progress(study.models, quiet=as_json) as watch:
         found = study.run(opened, runs, watch)
     print_json(found.as_dict()) if as_json else _print(found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.devices import precision_on
 from plait.cli.output import console, count, plain, print_json, table
 from plait.report.numbers import short
 
@@ -64,7 +65,7 @@ def command(
     with processes(device, sharding) as among:
         corpus = _opened(lambda: open_corpus(data, tokenizer), among)
         job = Job(fitted(spec, corpus), corpus, chosen, length_of_run, seed,
-                  precision or ("bf16" if device == "cuda" else "fp32"))  # fmt: skip
+                  precision or precision_on(device))  # fmt: skip
         options = Options(runs, recompute, compiled, parse_duration(save_every), save_steps, tensorboard)
         try:
             with open_store(store) as opened, Display(job, quiet=as_json or not among.first) as display:

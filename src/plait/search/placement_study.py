@@ -25,11 +25,9 @@ from plait.data import Corpus
 from plait.errors import UserError
 from plait.model.cost import model_cost
 from plait.records import Store
-from plait.train.fit import Options, fit
-from plait.train.fit import Progress as Training
+from plait.train.fit import fit_alone
 from plait.train.job import Budget, Job, fitted
 from plait.train.perplexity import MOST_NATS, perplexity_of
-from plait.train.processes import processes
 from plait.train.recipe import Recipe
 
 INTERLEAVED = "interleaved"
@@ -105,6 +103,8 @@ class PlacementStudy:
     steps: int = STEPS
     seeds: int = 3
     recipe: Recipe = RECIPE
+    device: str = "cpu"
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -113,13 +113,11 @@ class PlacementStudy:
     @cached_property
     def jobs(self) -> list[list[Job]]:
         """One training a pattern, for every seed."""
-        return [
-            [
-                Job(one.arch, self.corpus, self.recipe, Budget(steps=self.steps), seed, held_out_tokens=HELD_OUT_TOKENS)
-                for one in self.patterns
-            ]
-            for seed in range(self.seeds)
-        ]
+        return [[self._job(one, seed) for one in self.patterns] for seed in range(self.seeds)]
+
+    def _job(self, one: Pattern, seed: int) -> Job:
+        budget = Budget(steps=self.steps)
+        return Job(one.arch, self.corpus, self.recipe, budget, seed, self.precision, HELD_OUT_TOKENS)
 
     @property
     def models(self) -> int:
@@ -129,14 +127,13 @@ class PlacementStudy:
         """Train what is not in the store yet."""
         results: list[list[dict[str, Any]]] = [[] for _ in self.patterns]
         for place, (at, job) in enumerate((at, job) for seed in self.jobs for at, job in enumerate(seed)):
-            what, behind = self.patterns[at].name, place
+            what = self.patterns[at].name
 
-            def tell(now: Training, what: str = what, behind: int = behind) -> None:
-                watch(behind + now.step / now.steps, self.models, what)
+            def tell(share: float, behind: int = place, what: str = what) -> None:
+                watch(behind + share, self.models, what)
 
-            watch(place, self.models, what)
-            with processes() as alone:
-                results[at].append(fit(job, alone, store, Options(root=runs), report=tell))
+            tell(0.0)
+            results[at].append(fit_alone(job, store, runs, device=self.device, told=tell))
         watch(self.models, self.models, "done")
         rows = [self._row(pattern, found) for pattern, found in zip(self.patterns, results, strict=True)]
         return PlacementFindings(self, rows)

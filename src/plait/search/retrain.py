@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from plait.arch import architecture
 from plait.records import Store
 from plait.search.supernet.job import SupernetJob
-from plait.train.fit import Options, Progress, fit
+from plait.train.fit import fit_alone
 from plait.train.job import Budget, Job
-from plait.train.processes import Processes
 
 
 def retrain(
@@ -23,22 +20,19 @@ def retrain(
     runs: Path,
     *,
     seed: int = 0,
-    told: Callable[[int, float], object] | None = None,
+    told: Callable[[float], None] = lambda done: None,
 ) -> dict[str, float]:
     """The held-out loss of every spec after `steps` steps on the search's data; each is trained once and kept.
 
-    `told` hears how many are done and how much of the next one is.
+    `told` hears how many are done, with the share of the one in training.
     """
-    among = Processes(0, 1, torch.device(supernet.device))
     losses: dict[str, float] = {}
-    for spec in dict.fromkeys(specs):
-
-        def report(progress: Progress) -> None:
-            if told is not None:
-                told(len(losses), progress.step / progress.steps)
-
+    for done, spec in enumerate(dict.fromkeys(specs)):
         job = Job(architecture(spec), supernet.corpus, supernet.recipe, Budget(steps=steps), seed, supernet.precision)
-        losses[spec] = float(fit(job, among, store, Options(runs), report=report)["loss"])
-        if told is not None:
-            told(len(losses), 0.0)
+
+        def part(share: float, done: int = done) -> None:
+            told(done + share)
+
+        losses[spec] = float(fit_alone(job, store, runs, device=supernet.device, told=part)["loss"])
+    told(len(losses))
     return losses

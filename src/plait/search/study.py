@@ -33,10 +33,8 @@ from plait.search.rules import failures
 from plait.search.space import Genes, Space
 from plait.search.spacefile import read_space
 from plait.search.spaces.table import load_space
-from plait.train.fit import Options, fit
-from plait.train.fit import Progress as Training
+from plait.train.fit import fit_alone
 from plait.train.job import Budget, Job
-from plait.train.processes import processes
 from plait.train.recipe import Recipe
 
 SHIPPED = ("study-gpt2", "study-hybrid")
@@ -64,6 +62,8 @@ class Study:
     proxies: tuple[str, ...] = tuple(PROXIES)
     recipe: Recipe = RECIPE
     seed: int = 0
+    device: str = "cpu"  # of the trainings; proxies are computed on the processor
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         if self.models < 3:
@@ -78,9 +78,9 @@ class Study:
         # Before drawing: the rules are to hold for the models that are trained.
         space = type(self.space)(self.space.declared.with_vocabulary(self.corpus.vocab + masked))
         archs = [architecture(space.spec(row_G)) for row_G in drawn(space, self.models, self.seed)]
+        budget = Budget(steps=self.steps)
         return [
-            Job(arch, self.corpus, self.recipe, Budget(steps=self.steps), self.seed, held_out_tokens=HELD_OUT_TOKENS)
-            for arch in archs
+            Job(arch, self.corpus, self.recipe, budget, self.seed, self.precision, HELD_OUT_TOKENS) for arch in archs
         ]
 
     def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> Findings:
@@ -91,18 +91,14 @@ class Study:
             for name in self.proxies:
                 watch(place, self.models, name)
                 row[name], row[f"{name}_flops"] = self._score(job, name, store)
-            found = self._trained(job, store, runs, partial(self._tell, watch, place))
+            told = partial(self._tell, watch, place)
+            found = fit_alone(job, store, runs, device=self.device, told=told)
             rows.append({**row, "loss": found["loss"], "train_flops": found["flops"], "seconds": found["seconds"]})
         watch(self.models, self.models, "done")
         return Findings(self, rows)
 
-    def _tell(self, watch: Watch, place: int, now: Training) -> None:
-        watch(place + now.step / now.steps, self.models, "training")
-
-    @staticmethod
-    def _trained(job: Job, store: Store, runs: Path, report: Callable[[Training], None]) -> dict[str, Any]:
-        with processes() as alone:
-            return fit(job, alone, store, Options(root=runs), report=report)
+    def _tell(self, watch: Watch, place: int, share: float) -> None:
+        watch(place + share, self.models, "training")
 
     def _score(self, job: Job, name: str, store: Store) -> tuple[float, int]:
         """A proxy's score of the untrained model, and its FLOPs."""

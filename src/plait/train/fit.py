@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from plait.errors import UserError
 from plait.interrupt import stop_signals
 from plait.records import Record, Store, about
@@ -87,6 +89,14 @@ def fit(
     among.wait()
     with run.locked() if among.first else nullcontext():
         return _Fit(job, among, run, options, report).run_to_end(store, started)
+
+
+def fit_alone(
+    job: Job, store: Store, runs: Path, *, device: str = "cpu", told: Callable[[float], None] = lambda share: None
+) -> dict[str, Any]:
+    """`fit` in this process alone. `told` hears after every step how much of the training is done."""
+    alone = Processes(0, 1, torch.device(device))
+    return fit(job, alone, store, Options(root=runs), report=lambda now: told(now.step / now.steps))
 
 
 def _known_result(run: Run, job: Job, store: Store | None) -> dict[str, Any] | None:

@@ -107,23 +107,35 @@ def _sharing(blocks: Sequence[nn.Module]) -> bool:
     return len(owned) > len(set(owned))
 
 
+def _place(device: str, world: int) -> torch.device:
+    """Where this process computes: of several on GPUs, each has its own."""
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or (index and (kind == "cpu" or not index.isdecimal())):
+        raise UserError(f"device {device}: models are trained on cpu, cuda, or one GPU of several, such as cuda:1.")
+    if kind == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise UserError(f"device {device}: this machine has no CUDA device that torch can use.")
+    if index and world > 1:
+        raise UserError(f"device {device}: {world} processes cannot share one GPU; write cuda, and each takes its own.")
+    chosen = int(index or os.environ.get("LOCAL_RANK", "0"))
+    if chosen >= torch.cuda.device_count():
+        raise UserError(f"cuda:{chosen}: this machine has {torch.cuda.device_count()} CUDA devices, counted from 0.")
+    torch.cuda.set_device(chosen)
+    return torch.device("cuda", chosen)
+
+
 @contextmanager
 def processes(device: str = "cpu", sharding: str = "ddp") -> Iterator[Processes]:
     """Join the processes that torchrun started, or be the only one."""
     if sharding not in SHARDINGS:
         raise UserError(f"sharding {sharding}: known are {', '.join(SHARDINGS)}.")
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    if device == "cuda":
-        if not torch.cuda.is_available():
-            raise UserError("device cuda: this machine has no CUDA device that torch can use.")
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        place = torch.device("cuda", torch.cuda.current_device())
-    else:
-        place = torch.device("cpu")
+    place = _place(device, world)
     if world == 1:
         yield Processes(0, 1, place, sharding)
         return
-    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield Processes(rank, world, place, sharding)
     finally:
