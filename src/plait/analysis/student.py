@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 #: The 97.5 % quantile of t with 1, 2, … degrees of freedom.
 QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+#: The same of the normal distribution: standard deviations to either side of a 95 % interval.
 NORMAL = 1.959964
 
 

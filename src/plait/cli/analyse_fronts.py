@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.analyse_table import (
-    AsJson,
     File,
     Higher,
     Label,
@@ -23,6 +22,7 @@ from plait.cli.analyse_table import (
     read,
     show,
 )
+from plait.cli.options import AsJson
 from plait.errors import UserError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.analyse_table import AsJson, show
+from plait.cli.analyse_table import show
+from plait.cli.options import AsJson, StoreUrl
 from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
 from plait.errors import UserError, did_you_mean
@@ -25,7 +26,6 @@ Keys = Annotated[
         "seeds count together; without any, the latest search.",
     ),
 ]
-StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
 
 
 def layers(

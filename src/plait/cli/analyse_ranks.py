@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from plait.cli.analyse_table import (
-    AsJson,
     File,
     Higher,
     Lower,
@@ -21,6 +20,7 @@ from plait.cli.analyse_table import (
     read,
     show,
 )
+from plait.cli.options import AsJson
 
 Proxy = Annotated[str, typer.Option(help="The column with the proxy.")]
 Bins = Annotated[str | None, typer.Option(help="SRC in so many bins of equal count, or between these edges.")]

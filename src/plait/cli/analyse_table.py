@@ -21,7 +21,6 @@ Where = Annotated[list[str] | None, typer.Option(help="Only these rows: column=v
 Label = Annotated[str | None, typer.Option(help="The column that names a row; else the first that is there.")]
 Lower = Annotated[str, typer.Option(help="Columns in which lower is better, against what their names say.")]
 Higher = Annotated[str, typer.Option(help="Columns in which higher is better, against what their names say.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 #: A column with one of these words in its name is better when it is lower, unless the user says otherwise.
 LOWER_WORDS = {"ppl", "perplexity", "loss", "nll", "bits", "bpb", "bpc", "error", "latency", "memory", "seconds", "ms"}

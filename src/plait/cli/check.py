@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from plait.cli.options import AsJson
 from plait.cli.output import console, plain, print_json, table
 
 
@@ -15,7 +16,7 @@ def command(
     ],
     d: Annotated[int, typer.Option("--d", help="Model width to check at.", min=1)] = 64,
     timing: Annotated[bool, typer.Option("--speed/--no-speed", help="Time it against attention.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check a mixer against the contract; exit code 1 if a clause is broken."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.options import AsJson
 from plait.cli.output import console, count, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from plait.data.corpus import Progress
 
 group = typer.Typer(no_args_is_help=True, help="Look at corpora and tokenizers.")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @group.command("list")

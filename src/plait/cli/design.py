@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, print_json, table
 from plait.report.numbers import short
 
@@ -26,8 +27,8 @@ def command(
     out: Annotated[Path, typer.Option("-o", "--out", help="The page.")] = Path("report.html"),
     seed: Annotated[int, typer.Option(min=0, help="Of the search, of the weights and of the data's order.")] = 0,
     runs: Annotated[Path, typer.Option(help="Where profile and runs are kept.")] = Path("runs"),
-    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Design a model for this machine: profile it, search under limits, probe the best few, train the pick, report."""
     started = time.perf_counter()

@@ -11,6 +11,7 @@ import typer
 
 from plait.cli.devices import usable
 from plait.cli.key_values import pairs
+from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, plain, print_json, table
 from plait.evals import table as evaluations
 
@@ -34,8 +35,8 @@ def command(
     settings: Annotated[list[str] | None, typer.Option("--set", help="Another setting: name=value.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the pictures; RUN/evals unless given.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
-    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate trained models: tables, pictures, and records, so that nothing is measured twice."""
     from plait.records import open_store

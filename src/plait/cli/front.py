@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.front_display import cell, digits, print_front, shapes
+from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, print_json, table
 from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
 from plait.errors import UserError
-from plait.report.numbers import short
+from plait.report.numbers import MEASURED, short
 
 if TYPE_CHECKING:
     from plait.measure.measurements import Measurements
@@ -26,10 +27,7 @@ group = typer.Typer(help="Show a search's front, pick a model from it, print it 
 
 Key = Annotated[str, typer.Argument(help="Of the search, or enough of its beginning.")]
 Count = Annotated[int, typer.Option("--front", min=0, help="How many models; 0: the whole front.")]
-StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 SHOWN = 16
-UNITS = {"latency": "ms", "memory": "MB"}
 
 
 @group.command()
@@ -81,7 +79,7 @@ def pick(
         print_json(best)
         return
     said = [f"{name} {_said(_value(best, name))}"]
-    said += [f"{_said(value)} {unit}" for of, unit in UNITS.items() if (value := _value(best, of)) is not None]
+    said += [f"{_said(value)} {unit}" for of, (_, unit) in MEASURED.items() if (value := _value(best, of)) is not None]
     basis = "measured" if best["measurement"] else "predicted, not measured"
     words = f"{', '.join(said)} ({basis}); the best of {len(pool)} that hold the limits"
     console(stderr=True).print(words, style="dim")
@@ -141,7 +139,7 @@ def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]
     if not by:
         return next(iter(objectives.items()))
     numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
-    known = [*numbers, *(name for name in UNITS if _value(row, name) is not None)]
+    known = [*numbers, *(name for name in MEASURED if _value(row, name) is not None)]
     if by not in known:
         from plait.errors import did_you_mean
 
@@ -151,23 +149,23 @@ def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]
 
 def _value(row: dict[str, Any], name: str) -> Any:
     """A column; of latency and memory what was measured, else what was predicted."""
-    if name not in UNITS:
+    if name not in MEASURED:
         return row[name]
-    entry = row["latency_ms" if name == "latency" else "memory_mb"]
+    entry = row[MEASURED[name][0]]
     return entry["predicted"] if entry["measured"] is None else entry["measured"]
 
 
 def _should_hold(row: dict[str, Any], limits: Limits) -> bool:
     if row["measurement"] or row["exceeded"]:
         return False
-    highest = {"latency": row["latency_ms"]["interval"], "memory": row["memory_mb"]["interval"]}
+    highest = {name: row[column]["interval"] for name, (column, _) in MEASURED.items()}
     scales = {"latency": 1e-3, "memory": 1e6}
     asked = {name: scales[name] * highest[name][1] for name in limits.on_device if highest[name]}
     return len(asked) == len(limits.on_device) and not limits.exceeded(asked)
 
 
 def _nothing_holds(rows: list[dict[str, Any]], limits: Limits) -> str:
-    least = {name: min((v for row in rows if (v := _value(row, name)) is not None), default=None) for name in UNITS}
+    least = {name: min((v for row in rows if (v := _value(row, name)) is not None), default=None) for name in MEASURED}
     asked = ", ".join(rule.replace("_high", "") for rule in limits.rules())
     there = f"the least on it are {_said(least['latency'])} ms and {_said(least['memory'])} MB"
     return f"no model of this front holds {asked}; {there}. Search again under these limits."

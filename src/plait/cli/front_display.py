@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plait.cli.output import console, count, plain, table
-from plait.report.numbers import short
+from plait.report.numbers import MEASURED, short
 
 LONG = ("n-head", "d-inner", "layers")
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
@@ -84,7 +84,7 @@ def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:
             cells[name.replace("_", "-")] = short(row[name])
     if "retrained_loss" in row:
         cells["retrained"] = short(row["retrained_loss"])
-    for column, unit in (("latency_ms", "ms"), ("memory_mb", "MB")):
+    for column, unit in MEASURED.values():
         cells[unit], cells[f"predicted_{unit}"] = _both(row[column])
     state = {"state": short(row["state"])} if "state" in found["limits"] else {}
     return {**cells, **state, "limits": verdict(row)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.devices import usable
+from plait.cli.options import AsJson
 from plait.cli.output import count, print_json
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def command(
         float | None, typer.Option(help="Drop cache entries that can never hold more than this probability: 1e-4.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Continue texts with a trained model."""
     from plait.errors import UserError

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from plait.cli.options import AsJson
 from plait.cli.output import console, count, print_json
 
 
 def command(
     folder: Annotated[Path, typer.Argument(help="A folder with config.json and safetensors (gpt2, llama).")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The run's folder, which must not exist.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a run of a GPT-2 or LLaMA model that lies in a local Hugging Face folder."""
     from plait.errors import UserError

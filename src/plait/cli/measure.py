@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.measure_lengths import measure_lengths, where
+from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def command(
     svg: Annotated[Path | None, typer.Option(help="With --lengths: draw them into this file.")] = None,
     archai: Annotated[bool, typer.Option("--archai", help="Also as LiteTransformerSearch's code counts.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure even what is in the store.")] = False,
-    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure latency and peak memory of models on this machine."""
     from plait.cli.own_mixers import read_architectures

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.options import AsJson
 from plait.cli.output import console, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def command(
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Take a profile of another machine.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
     from plait.cli.own_mixers import read_architectures

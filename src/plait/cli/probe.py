@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.durations import duration, parse_duration
+from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def command(
     match: Annotated[bool, typer.Option(help="Give all the same state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one a core]")] = None,
-    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Probe what architectures can do, on synthetic tasks, with intervals and a verdict."""
     started = time.perf_counter()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.durations import parse_duration
+from plait.cli.options import AsJson
 from plait.cli.output import console, plain, print_json, table
 from plait.errors import UserError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="Characterise this machine; compare machines.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 SPACES = ["lts-gpt2", "hybrid"]
 SAVE_EVERY = 20  # points
 

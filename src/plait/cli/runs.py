@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, plain, print_json, table
 from plait.errors import UserError, did_you_mean
 
@@ -15,10 +16,8 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="List, show, remove and export what is in the store.", no_args_is_help=True)
 
-StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
 Kind = Annotated[str | None, typer.Option(help="Only records of this kind.")]
 Where = Annotated[list[str] | None, typer.Option(help="Only records with this in their config: field=value.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 SHORT_KEY = 10  # hex digits: enough for a million records
 

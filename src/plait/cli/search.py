@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def command(
     front: Annotated[int, typer.Option(min=0, help="How many models to return and measure; 0: all.")] = FRONT,
     no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Predict only; measure nothing.")] = False,
     runs: Annotated[Path, typer.Option(help="Where profile and unfinished searches are kept.")] = Path("runs"),
-    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Search a space for the best architectures under limits, and measure those it returns."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn

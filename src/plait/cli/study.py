@@ -9,6 +9,7 @@ import typer
 
 from plait.cli import study_placement
 from plait.cli.devices import precision_on, usable
+from plait.cli.options import AsJson, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json, table
 from plait.cli.study_progress import progress
 from plait.report.numbers import short
@@ -28,7 +29,7 @@ def studies() -> None:
 def command(
     space: Annotated[str, typer.Option(help="study-gpt2, study-hybrid, a space's name or file.")] = "study-gpt2",
     models: Annotated[int, typer.Option(help="Models to draw and train.")] = 40,
-    data: Annotated[str, typer.Option(help="Corpus, folder or file; `plait data list` shows them.")] = "builtin:stdlib",
+    data: Text = "builtin:stdlib",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 200,
     proxies: Annotated[str, typer.Option(help="Only these, separated by commas; none: counts alone.")] = "",
     batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
@@ -36,9 +37,9 @@ def command(
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
-    runs: Annotated[Path, typer.Option(help="Where trained models are kept.")] = Path("runs"),
-    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    runs: Runs = Path("runs"),
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train models of a space and tell how well every proxy ranks them. Interrupted, the same command goes on."""
     from plait.data import open_corpus

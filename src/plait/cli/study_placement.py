@@ -9,6 +9,7 @@ import typer
 
 from plait.cli.analyse_table import floats
 from plait.cli.devices import precision_on, usable
+from plait.cli.options import AsJson, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 from plait.report.numbers import short
@@ -25,7 +26,7 @@ def placement(
     width: Annotated[int, typer.Option(min=2, help="Of the model.")] = 48,
     heads: Annotated[int, typer.Option(min=1, help="Of an attention block.")] = 4,
     inner: Annotated[int, typer.Option(min=1, help="Inner width of a feed-forward block.")] = 192,
-    data: Annotated[str, typer.Option(help="Corpus, folder or file; `plait data list` shows them.")] = "builtin:stdlib",
+    data: Text = "builtin:stdlib",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 150,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pattern.")] = 3,
     batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
@@ -33,9 +34,9 @@ def placement(
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-3,
     svg: Annotated[Path | None, typer.Option(help="Draw perplexity against attention blocks.")] = None,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
-    runs: Annotated[Path, typer.Option(help="Where trained models are kept.")] = Path("runs"),
-    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    runs: Runs = Path("runs"),
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train patterns with more and less attention and compare them. Interrupted, the same command goes on."""
     from plait.data import open_corpus
@@ -71,7 +72,7 @@ def _print(found: PlacementFindings) -> None:
 
 
 def _draw(path: Path, found: PlacementFindings) -> None:
-    from plait.evals.picture import Curve, line_chart
+    from plait.report.plots import Curve, line_chart
     from plait.report.svg import save
 
     # The rule's patterns are one curve over p; every other pattern is a point of its own.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.key_values import pairs
+from plait.cli.options import AsJson
 from plait.cli.output import console, count, print_json, table
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def show(
     variant: Annotated[str, typer.Option(help="seed (as the paper describes it) or mad-lab (as its code does).")] = "",
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     tokens: Annotated[int, typer.Option(help="Most tokens of a sequence to print.", min=1)] = 256,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print example sequences of a task, the scored positions marked."""
     from plait.errors import UserError, did_you_mean

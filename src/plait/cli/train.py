@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.devices import precision_on
+from plait.cli.options import AsJson, StoreUrl, Text
 from plait.cli.output import console, count, plain, print_json, table
 from plait.report.numbers import short
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def command(
     spec: Annotated[str, typer.Argument(help="Spec, preset or spec file; its vocabulary is the data's unless given.")],
-    data: Annotated[str, typer.Option(help="Corpus, folder or file; `plait data list` shows them.")],
+    data: Text,
     tokenizer: Annotated[
         str | None, typer.Option(help="bytes, chars, words, bpe:SIZE … \\[default: the corpus's]")
     ] = None,
@@ -43,8 +44,8 @@ def command(
     save_steps: Annotated[int, typer.Option(help="Steps between checkpoints; 0: by time alone.", min=0)] = 0,
     tensorboard: Annotated[bool, typer.Option(help="Log for TensorBoard, too.")] = False,
     runs: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
-    store: Annotated[str | None, typer.Option(help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model. Interrupted by anything, the same command goes on where it was."""
     started = time.perf_counter()

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from plait.cli.options import AsJson
 from plait.cli.output import console, plain, print_json, table
 
 
 def command(
     ids: Annotated[list[str] | None, typer.Argument(help="Facts to check, such as L03 or F06; all by default.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check the papers' own numbers; exit code 1 if any fails."""
     from rich.progress import track

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from plait.report import charts
 from plait.report.markup import Child, tag
-from plait.report.numbers import short
+from plait.report.numbers import MEASURED, short
 from plait.report.page import card, code, folded, grid, legend, note, page, section, table, tiles
 
 MILLION = 1e6
@@ -134,7 +134,7 @@ def _marks(d: dict[str, Any], column: str) -> list[charts.Mark]:
 def _hint(row: dict[str, Any], size: str) -> str:
     lines = [row["mix"]] if "mix" in row else []
     lines += [row["spec"], f"{row[size]:,} parameters in its layers"]
-    for column, unit in (("latency_ms", "ms"), ("memory_mb", "MB")):
+    for column, unit in MEASURED.values():
         entry = row[column]
         low, high = entry["interval"]
         predicted = f"predicted {entry['predicted']:.3g} ({low:.3g} to {high:.3g}) {unit}"
@@ -178,7 +178,7 @@ def _measured(d: dict[str, Any]) -> Element:
 
 def _numbers(row: dict[str, Any]) -> list[str]:
     cells = []
-    for column in ("latency_ms", "memory_mb"):
+    for column, _ in MEASURED.values():
         entry = row[column]
         noisy = "≈ " if entry.get("noisy") else ""
         measured = "–" if entry["measured"] is None else f"{noisy}{entry['measured']:.3g}"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from plait.analysis.rank import ranks
+
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
@@ -34,10 +36,3 @@ def pearson(predicted_N: np.ndarray, truth_N: np.ndarray) -> float:
 def spearman(predicted_N: np.ndarray, truth_N: np.ndarray) -> float:
     """Pearson's correlation of the ranks, ties sharing the mean of theirs."""
     return pearson(ranks(predicted_N), ranks(truth_N))
-
-
-def ranks(values_N: np.ndarray) -> np.ndarray:
-    _, which_N, counts_K = np.unique(values_N, return_inverse=True, return_counts=True)
-    last_K = np.cumsum(counts_K)
-    mean_rank_K: np.ndarray = last_K - (counts_K - 1) / 2
-    return mean_rank_K[which_N]

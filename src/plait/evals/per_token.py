@@ -22,8 +22,8 @@ import torch
 from plait.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.losses import rows_at_once, token_losses
-from plait.evals.picture import Curve, line_chart
 from plait.model.heads import LanguageModel
+from plait.report.plots import Curve, line_chart
 from plait.train.perplexity import perplexities
 
 WINDOWS = (101, 1001)  # of the paper's figures

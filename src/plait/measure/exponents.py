@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from plait.analysis.student import NORMAL
 from plait.arch import MIXING, MixerOptions
-
-NORMAL_95 = 1.96  # standard errors on either side of the 95 % interval of a known error
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def fit_exponent(lengths: Sequence[int], values: Sequence[float], errors: Sequen
     left = y - y.mean() - slope * (x - x.mean())
     scattered = float(left @ left) / (len(x) - 2) if len(x) > 2 else 0.0
     measured = np.zeros(len(x)) if errors is None else np.asarray(errors[fitted], dtype=float) ** 2
-    reach = NORMAL_95 * float(np.sqrt(weights**2 @ np.maximum(measured, scattered)))
+    reach = NORMAL * float(np.sqrt(weights**2 @ np.maximum(measured, scattered)))
     return Exponent(slope, slope - reach, slope + reach)
 
 

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from plait.analysis.student import NORMAL
 from plait.arch import Architecture, MixerOptions, architecture
 from plait.arch.options import OptionError
 from plait.arch.table import options_of
@@ -31,7 +32,6 @@ from plait.model.cost import model_cost
 from plait.spec import Header, parse
 
 Ints = NDArray[np.integer]
-SIDE = 1.96  # standard deviations to either side of a 95 % interval
 LEAST_ERROR = 0.02  # of a prediction for a whole model, however well its parts are known
 
 
@@ -125,9 +125,9 @@ class Predictor:
         factor, error = self._composition
         kept, memory_error = self._kept
         latency_N = factor * seconds_N
-        reach_N = SIDE * np.hypot(factor * deviation_N, error * latency_N)
+        reach_N = NORMAL * np.hypot(factor * deviation_N, error * latency_N)
         memory_N = weights_N + self._held_before(state_N) + highest_N + kept
-        return _around(latency_N, reach_N), _around(memory_N, SIDE * memory_error * memory_N)
+        return _around(latency_N, reach_N), _around(memory_N, NORMAL * memory_error * memory_N)
 
     # ---- what the profile knows
 
@@ -184,8 +184,9 @@ class Predictor:
                 "Add to it with `plait profile`, naming a space that has it."
             )
         values = np.array([max(1e-9, float(getattr(point, column))) for point, _ in points])
-        noise = np.array([point.noise / SIDE for point, _ in points]) if column == "seconds" else np.zeros(len(points))
-        return Surface([features for _, features in points], values, noise, tune=column == "seconds")
+        timed = column == "seconds"
+        noise = np.array([point.noise / NORMAL if timed else 0.0 for point, _ in points])
+        return Surface([features for _, features in points], values, noise, tune=timed)
 
     @cached_property
     def _measured(self) -> list[tuple[Point, Features]]:

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
+from plait.analysis.student import NORMAL
 from plait.arch import Architecture, MixerOptions
 from plait.errors import UserError
 from plait.measure.allocator import keep_freed_memory
-from plait.measure.exponents import NORMAL_95, Exponent, Growth, fit_exponent, flop_growth
+from plait.measure.exponents import Exponent, Growth, fit_exponent, flop_growth
 from plait.measure.setting import Setting
 from plait.measure.stopwatch import Stopwatch, Timing
 from plait.measure.workload import Layers, threads
@@ -121,7 +122,7 @@ def _timed(block: BlockKind, setting: Setting, watch: Stopwatch, seconds: float)
 
 
 def _scaling(block: BlockKind, lengths: tuple[int, ...], timings: Sequence[Timing], mode: str) -> BlockScaling:
-    errors = [(timing.high - timing.low) / (2 * NORMAL_95 * timing.seconds) for timing in timings]
+    errors = [(timing.high - timing.low) / (2 * NORMAL * timing.seconds) for timing in timings]
     exponent = fit_exponent(lengths, [timing.seconds for timing in timings], errors)
     return BlockScaling(
         block, lengths, tuple(timings), exponent, flop_growth(block.d, block.options, lengths, mode=mode)

@@ -8,13 +8,12 @@ from typing import Any
 
 from plait.errors import UserError
 from plait.report.charts import INK, PALE, Mark, scatter, swatch
-from plait.report.numbers import PREFIXES
+from plait.report.numbers import MEASURED, PREFIXES
 from plait.report.style import STYLE
 from plait.report.svg import Drawing
 
 WIDTH, HEIGHT, TOP, FOOT = 720.0, 620.0, 46.0, 42.0
 HOLDS, FLAGGED = 0, 1  # series
-MEASURED = {"latency": ("latency_ms", "ms"), "memory": ("memory_mb", "MB")}
 #: A page's colours on light ground: not every program that shows pictures knows CSS variables.
 PALETTE = dict(re.findall(r"--(\w+): ([^;]+);", STYLE.partition("@media")[0]))
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from plait.analysis.student import NORMAL
 from plait.arch import Architecture, architecture
 from plait.errors import UserError
 from plait.model.cost import model_cost
@@ -33,7 +34,6 @@ from plait.search.objectives.objective import Batch, Objective
 
 FEWEST = 8  # architectures to learn from
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-SIDE = 1.96  # standard deviations to either side of a 95 % interval
 NUMBER_BYTES = 4  # of a column of the space
 
 
@@ -86,7 +86,7 @@ class Capability(Objective):
     def __str__(self) -> str:
         return (
             f"capability: mean accuracy on {', '.join(self.tasks)}; from {self.records} probe records of "
-            f"{len(self.probed)} architectures; patterns not probed are predicted to ± {SIDE * self.error:.3f}"
+            f"{len(self.probed)} architectures; patterns not probed are predicted to ± {NORMAL * self.error:.3f}"
         )
 
     @property
@@ -114,7 +114,7 @@ class Capability(Objective):
         return {
             pattern: (
                 float(np.mean([one.accuracy_T.mean() for one in same])),
-                SIDE * float(np.sqrt(sum(one.variance_T.sum() for one in same))) / (len(same) * len(self.tasks)),
+                NORMAL * float(np.sqrt(sum(one.variance_T.sum() for one in same))) / (len(same) * len(self.tasks)),
             )
             for pattern, same in found.items()
         }
@@ -200,7 +200,7 @@ class Ridge:
         unlike what was probed."""
         z_NF = self._scaled(features_NF)
         wider_N = np.sqrt((1 + self._leverage(z_NF)) / (1 + self._seen))
-        return (z_NF @ self._weights_FT).mean(axis=1), SIDE * self.error * wider_N
+        return (z_NF @ self._weights_FT).mean(axis=1), NORMAL * self.error * wider_N
 
     def _scaled(self, features_NF: Floats) -> Floats:
         """With a column of ones in front, for a."""

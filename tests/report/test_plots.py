@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from plait.evals.picture import Curve, Panel, grid_chart, line_chart, matrices
+from plait.report.plots import Curve, Panel, grid_chart, line_chart, matrices
 from plait.report.svg import Scale, label, png, round_numbers, shade
 
 SVG = "{http://www.w3.org/2000/svg}"
