@@ -44,7 +44,7 @@ RECIPE = Recipe(batch=32, length=16, lr=1e-2)
 @pytest.fixture(scope="module")
 def job() -> SupernetJob:
     corpus = open_corpus("builtin:language")
-    return SupernetJob(corpus, RECIPE, Settings(steps=60, top=3), seeds=2)
+    return SupernetJob(corpus, RECIPE, Settings(steps=60, top=3, patience=1.0), seeds=2)
 
 
 def request(job: SupernetJob, **more: object) -> Request:

@@ -60,7 +60,7 @@ def training(
 
 def find(seed: int) -> str:
     """With a price on state, so that attention has to be worth its cache."""
-    made = training(seed, steps=1000, penalty="state", strength=0.4)
+    made = training(seed, steps=1000, penalty="state", strength=0.4, architecture="soft", lr=0.05)
     while not made.finished:
         made.advance()
     return "".join("af"[k] for k in made.net.best)
@@ -96,9 +96,43 @@ def snapshot(made: SupernetTraining) -> tuple[torch.Tensor, torch.Tensor]:
     )
 
 
-@pytest.mark.parametrize("sampling", ["soft", "straight-through", "path"])
-def test_stopped_anywhere_it_goes_on_to_the_same_numbers(sampling: str) -> None:
-    wanted = {"steps": 30, "weights": sampling, "architecture": sampling, "cycle": 5}
+def test_nothing_is_not_drawn_while_only_weights_are_trained() -> None:
+    """It has none, and layers that are often not there learn to be superfluous."""
+    made = training(0, 6, ("attn[heads=2]", "mlp[inner=8]", None), steps=80, frozen=0.5, lr=1e-6)
+    stages = (made.advance().stage for _ in range(80))
+    drawn = [{layer.path for layer in made.net.mixtures} for stage in stages if stage == WEIGHTS]
+    frozen, later = set().union(*drawn[:40]), set().union(*drawn[40:])
+    assert (frozen, later) == ({0, 1}, {0, 1, 2})
+    # Where there is nothing else, nothing is what there is.
+    alone = training(0, 1, (None,), steps=4)
+    alone.advance()
+    assert alone.net.mixtures[0].path == 0
+
+
+def test_a_comparison_changes_no_weights_and_ignores_dropout() -> None:
+    made = training(recipe=Recipe(lr=1e-2, dropout=0.5), steps=20, frozen=0.0, cycle=2, share=0.5)
+    made.advance()
+    weights, scores = snapshot(made)
+    taken = made.advance()
+    assert taken.stage == ARCHITECTURE
+    assert torch.equal(snapshot(made)[0], weights)
+    assert not torch.equal(snapshot(made)[1], scores)
+    assert made.objective.training
+    # The loss that is told is that of the drawn network without dropout.
+    made.objective.eval()
+    made.step -= 1
+    path = (scores / made.temperature + made._noise()).argmax(dim=1).tolist()
+    made.net.walk(path)
+    with torch.no_grad():
+        assert float(made._run(ARCHITECTURE, SOURCES[ARCHITECTURE](0))[0]) == taken.loss
+
+
+@pytest.mark.parametrize(
+    ("weights", "architecture"),
+    [("soft", "soft"), ("straight-through", "straight-through"), ("path", "path"), ("path", "swap"), ("soft", "swap")],
+)
+def test_stopped_anywhere_it_goes_on_to_the_same_numbers(weights: str, architecture: str) -> None:
+    wanted = {"steps": 30, "weights": weights, "architecture": architecture, "cycle": 5, "swaps": 3}
     whole = training(1, **wanted)
     losses = [whole.advance().loss for _ in range(30)]
     for stop in (1, 9, 17, 29):

@@ -19,6 +19,8 @@ WEIGHTS, ARCHITECTURE = "weights", "architecture"
 #: path: one choice, and no other is computed; its gradient knows of that choice only (Dong & Yang 2019,
 #: arXiv:1910.04465).
 SAMPLINGS = ("soft", "straight-through", "path")
+#: Every choice in turn in a few layers of a drawn network (`plait.search.supernet.swap`): for the logits alone.
+SWAP = "swap"
 PENALTIES = ("latency", "flops", "state")
 
 
@@ -29,11 +31,12 @@ class Settings:
     frozen        share of them before the logits first move
     share         of the later steps, and of the training text, that is for the logits
     cycle         steps after which the stages begin anew; 0: those of one epoch
-    lr            of the logits, by Adam
+    lr            of the logits: of their usual gradient with swap, otherwise by Adam
     weight_decay  of the logits: pulls choices together that make no difference
     hot, cold     the temperature at the beginning and at the end of the logits' stage, falling exponentially
     weights       how a step of the weights mixes: path costs least, and trains what will be extracted
-    architecture  how a step of the logits mixes
+    architecture  how a step of the logits mixes; swap: not at all, it tries the choices of some layers one by one
+    swaps         layers whose choices are compared in one such step
     patience      stop once the likeliest architecture has stayed for this share of the logits' stage; 1: never
     penalty       a quantity that is to be low as well: latency, flops, state; empty: the loss alone
     strength      nats that the whole network's quantity costs, at the start, in the loss of the logits
@@ -44,12 +47,13 @@ class Settings:
     frozen: float = 0.25
     share: float = 0.2
     cycle: int = 10
-    lr: float = 5e-2
+    lr: float = 0.1
     weight_decay: float = 5e-4
     hot: float = 2.0
     cold: float = 0.2
     weights: str = "path"
-    architecture: str = "soft"
+    architecture: str = SWAP
+    swaps: int = 4
     patience: float = 0.75
     penalty: str = ""
     strength: float = 0.2
@@ -59,7 +63,7 @@ class Settings:
         for spec in fields(self):
             value = getattr(self, spec.name)
             self._require(spec.name, not isinstance(value, float) or math.isfinite(value), "must be a finite number")
-        for name in ("steps", "top"):
+        for name in ("steps", "top", "swaps"):
             self._require(name, getattr(self, name) >= 1, "must be at least 1")
         for name in ("lr", "hot", "cold"):
             self._require(name, getattr(self, name) > 0, "must be greater than 0")
@@ -69,8 +73,8 @@ class Settings:
         self._require("frozen", 0 <= self.frozen < 1, "must be from 0 up to, but not, 1")
         self._require("share", 0 < self.share < 1, "must lie between 0 and 1")
         self._require("patience", 0 < self.patience <= 1, "must be above 0, at most 1")
-        for name in (WEIGHTS, ARCHITECTURE):
-            self._choose(name, SAMPLINGS)
+        self._choose(WEIGHTS, SAMPLINGS)
+        self._choose(ARCHITECTURE, (SWAP, *SAMPLINGS))
         if self.penalty:
             self._choose("penalty", PENALTIES)
 

@@ -23,7 +23,8 @@ from plait.model.heads import LanguageModel
 from plait.model.state import ModelState
 from plait.search.supernet.gumbel import mixture, noise
 from plait.search.supernet.network import Supernet
-from plait.search.supernet.settings import ARCHITECTURE, WEIGHTS, Settings, Turns
+from plait.search.supernet.settings import ARCHITECTURE, SWAP, WEIGHTS, Settings, Turns
+from plait.search.supernet.swap import EvenDescent, layers_in_turn, swap_gradient
 from plait.train.batches import Batch
 from plait.train.objective import Objective
 from plait.train.optimizer import make_optimizer
@@ -65,17 +66,22 @@ class SupernetTraining:
         self.costs_LK = None if costs_LK is None else costs_LK.to(self.device)
         set_dropout(net.model, recipe)
         self.objective = Objective(net.model).train()
-        self.optimizers = {
-            WEIGHTS: make_optimizer(net.model, recipe),
-            ARCHITECTURE: torch.optim.Adam(
-                [net.scores_LK], lr=settings.lr, betas=(0.5, 0.999), weight_decay=settings.weight_decay
-            ),
-        }
+        self.optimizers = {WEIGHTS: make_optimizer(net.model, recipe), ARCHITECTURE: self._logits_optimizer()}
+        # Nothing has no weights to train, and layers that are often not there learn to be superfluous.
+        empty = [[option is None and any(layer) for option in layer] for layer in net.choices]
+        width = net.scores_LK.shape[1]
+        self.untrained_LK = torch.tensor([row + [False] * (width - len(row)) for row in empty], device=self.device)
         self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
         self.memory: dict[str, ModelState] = {}
         self.step = 0
         self.skipped = {WEIGHTS: 0, ARCHITECTURE: 0}  # steps in a row that came out infinite or NaN
         self.changed = 0  # steps of the logits when the likeliest architecture last became another
+
+    def _logits_optimizer(self) -> torch.optim.Optimizer:
+        of, lr, decay = [self.net.scores_LK], self.settings.lr, self.settings.weight_decay
+        if self.settings.architecture == SWAP:
+            return EvenDescent(of, lr=lr, weight_decay=decay)
+        return torch.optim.Adam(of, lr=lr, betas=(0.5, 0.999), weight_decay=decay)
 
     # ---- running
 
@@ -90,16 +96,22 @@ class SupernetTraining:
             for group in optimizer.param_groups:
                 group["lr"] = self.recipe.lr * rate(self.recipe, number[stage], self.turns.total[stage])
         seed_dropout(self.seed, self.step, 0)
-        self._choose(self.settings.weights if weights_turn else self.settings.architecture)
-        loss = self._loss(stage, self.sources[stage](number[stage]))
-        objective = loss if weights_turn or self.costs_LK is None else loss + self._penalty()
-        objective.backward()
+        batch = self.sources[stage](number[stage])
+        if not weights_turn and self.settings.architecture == SWAP:
+            loss = self._compare(batch, number[stage])
+        else:
+            self._choose(self.settings.weights if weights_turn else self.settings.architecture)
+            loss, memory = self._run(stage, batch)
+            self._remember(stage, memory)
+            objective = loss if weights_turn or self.costs_LK is None else loss + self._penalty()
+            objective.backward()
         before = self.net.best if not weights_turn else ()
-        self._update(stage, float(loss.detach()))
+        told = float(loss.detach())
+        self._update(stage, told)
         self.step += 1
         if not weights_turn and self.net.best != before:
             self.changed = number[ARCHITECTURE] + 1
-        return Taken(self.step, stage, float(loss.detach()))
+        return Taken(self.step, stage, told)
 
     @property
     def temperature(self) -> float:
@@ -123,28 +135,61 @@ class SupernetTraining:
 
     def _choose(self, sampling: str) -> None:
         """What the layers are in this step."""
-        drawn_LK = noise(self.seed, self.step, tuple(self.net.scores_LK.shape))
-        weights_LK = mixture(self.net.logits_LK, drawn_LK, self.temperature, sampling)
+        logits_LK = self.net.logits_LK
+        if self.settings.architecture == SWAP:
+            logits_LK = logits_LK / self.temperature
+        if sampling == "path" and self.step < self.turns.frozen:
+            logits_LK = logits_LK.masked_fill(self.untrained_LK, -torch.inf)
+        weights_LK = mixture(logits_LK, self._noise(), self.temperature, sampling)
         if sampling == "path":
             path = weights_LK.detach().argmax(dim=1).tolist()
             self.net.walk(path, weights_LK if weights_LK.requires_grad else None)
         else:
             self.net.mix(weights_LK)
 
-    def _loss(self, stage: str, batch: Batch) -> Tensor:
+    @torch.no_grad()
+    def _compare(self, batch: Batch, number: int) -> Tensor:
+        """The loss of a drawn network; what swapping choices in some of its layers does to it is the gradient."""
+        net = self.net
+        logits_LK = net.logits_LK / self.temperature
+        path = (logits_LK + self._noise().to(self.device)).argmax(dim=1).tolist()
+        layers = layers_in_turn(self.seed, number, len(path), self.settings.swaps)
+        after: list[ModelState | None] = []  # of every path that was tried, the drawn one first
+
+        def loss_of(tried: list[int]) -> Tensor:
+            net.walk(tried)
+            loss, memory = self._run(ARCHITECTURE, batch)
+            after.append(memory)
+            return loss
+
+        self.objective.eval()  # dropout would compare luck
+        loss, net.scores_LK.grad = swap_gradient(path, layers, logits_LK, loss_of, self._prices())
+        self.objective.train()
+        self._remember(ARCHITECTURE, after[0])
+        return loss
+
+    def _noise(self) -> Tensor:
+        return noise(self.seed, self.step, tuple(self.net.scores_LK.shape))
+
+    def _run(self, stage: str, batch: Batch) -> tuple[Tensor, ModelState | None]:
+        """The loss of what the layers are now, and the memory after the batch."""
         if self.recipe.memory and (batch.fresh or stage not in self.memory):
             assert isinstance(self.net.model, LanguageModel)
             self.memory[stage] = self.net.model.init_memory(len(batch.tokens_BT), self.recipe.memory)
         with self.autocast:
             loss, memory = self.objective(batch.tokens_BT, batch.targets_BT, self.memory.get(stage))
+        return loss, memory
+
+    def _remember(self, stage: str, memory: ModelState | None) -> None:
         if memory is not None:
             self.memory[stage] = detached(memory)
-        found: Tensor = loss
-        return found
+
+    def _prices(self) -> Tensor:
+        """Of every choice, in nats."""
+        return torch.zeros_like(self.net.scores_LK) if self.costs_LK is None else self.settings.strength * self.costs_LK
 
     def _penalty(self) -> Tensor:
-        assert self.costs_LK is not None
-        return self.settings.strength * (self.net.logits_LK.softmax(dim=1) * self.costs_LK).sum()
+        return (self.net.logits_LK.softmax(dim=1) * self._prices()).sum()
 
     def _update(self, stage: str, loss: float) -> None:
         optimizer = self.optimizers[stage]
