@@ -33,7 +33,7 @@ from plait.train.recipe import Recipe
 from plait.train.trainer import Trainer
 
 #: How the weights mix, how the logits do.
-WAYS = (("path", "soft"), ("path", "path"), ("soft", "soft"))
+WAYS = (("path", "swap"), ("path", "soft"), ("path", "path"), ("soft", "soft"))
 TURN = 10  # steps
 
 

@@ -33,6 +33,12 @@ MISTAKES = {
     "a file that fails": (("check", "fails.py"), "fails.py does not run: ZeroDivisionError"),
     "a file without mixer": (("check", "empty.py"), "should hold one subclass of Mixer, found: none"),
     "no such fact": (("verify", "Z99"), "Z99"),
+    "no such device to train on": (
+        ("train", "d=16 | attn[heads=2]", "--data", "builtin:language", "--steps", "1", "--device", "tpu"),
+        "models are trained on cpu, cuda, or one GPU of several",
+    ),
+    "no such device to study on": (("study", "placement", "--device", "tpu"), "torch cannot compute on that here"),
+    "nor for proxies": (("study", "proxies", "--device", "tpu"), "torch cannot compute on that here"),
 }
 
 

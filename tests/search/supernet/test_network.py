@@ -12,6 +12,7 @@ from plait.errors import UserError
 from plait.model import build
 from plait.search.supernet.gumbel import mixture, noise
 from plait.search.supernet.network import Supernet
+from plait.train.objective import Objective
 
 HEADER = "d=16 vocab=11 norm=layer final_norm=false"
 PAR = ("xl-attn[heads=2,shared_bias]", "mlp[inner=24,act=relu]", None)
@@ -105,6 +106,43 @@ def test_segment_memory_goes_on_in_choices_that_did_not_run() -> None:
         mine, memory = net.model.loss_with_memory(tokens, targets, memory)
         theirs, expected = plain.loss_with_memory(tokens, targets, expected)
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("memory", [0, 8])
+@pytest.mark.parametrize("training", [False, True])
+def test_compared_networks_lose_what_they_lose_alone_and_run_no_layer_twice(memory: int, training: bool) -> None:
+    net = supernet(layers=4)
+    objective = Objective(net.model).train(training)
+    path, others = (0, 1, 2, 1), [(1, 1, 2, 1), (0, 1, 0, 1), (0, 1, 1, 1), (0, 1, 2, 0)]
+
+    def loss() -> torch.Tensor:
+        held = net.model.init_memory(2, memory) if memory else None
+        return objective(TOKENS_BT, TARGETS_BT, held)[0]
+
+    ran: list[int] = []
+    for at, layer in enumerate(net.mixtures):
+        for block in layer.blocks.values():
+            block.mixer.register_forward_hook(lambda *_, at=at: ran.append(at))
+            extend = block.mixer.extend
+            block.mixer.extend = lambda *args, at=at, extend=extend: (ran.append(at), extend(*args))[1]
+
+    with torch.no_grad():
+        with net.comparing(path) as walk:
+            found = []
+            for tried in (path, *others):
+                walk(tried)
+                ran.clear()
+                found.append((float(loss()), sorted(set(ran))))
+        alone = []
+        for tried in (path, *others):
+            net.walk(tried)
+            alone.append(float(loss()))
+    assert [value for value, _ in found] == alone
+    assert len(set(alone)) == 5
+    first = (0, 0, 2, 2, 3)
+    for (_, layers), tried, start in zip(found, (path, *others), first, strict=True):
+        assert layers == [at for at in range(start, 4) if tried[at] != 2]
+    assert all(layer.kept is None for layer in net.mixtures)
 
 
 def test_weights_start_as_those_of_any_model_and_shared_biases_are_one() -> None:

@@ -7,7 +7,7 @@ Letters: B batch, T time, D width, K choices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 
@@ -17,6 +17,7 @@ from plait.model.block import Block
 from plait.spec import Header
 
 Extra = TypeVar("Extra")
+Result = TypeVar("Result")
 
 
 class Mixture(nn.Module):
@@ -33,6 +34,9 @@ class Mixture(nn.Module):
         )
         self.path: int | None = 0
         self.weights_K: Tensor | None = None
+        # While networks are compared that differ in later layers only: keep what comes out, or give it again.
+        self.keeps, self.replays = False, False
+        self.kept: Any = None
 
     @property
     def mixers(self) -> Iterator[Mixer]:
@@ -41,9 +45,12 @@ class Mixture(nn.Module):
             yield block.mixer
 
     def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
-        return self._mixed(x_BTD, lambda _, block: (block(x_BTD, pad_B), None))[0]
+        return self._once(lambda: self._mixed(x_BTD, lambda _, block: (block(x_BTD, pad_B), None))[0])
 
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self._once(lambda: self._forward_with_loss(x_BTD))
+
+    def _forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
         out_BTD, losses = self._mixed(x_BTD, lambda _, block: block.forward_with_loss(x_BTD))
         # A layer's own loss (load balancing) counts as much as the layer does.
         own = [loss if self.weights_K is None else self.weights_K[k] * loss for k, loss in losses if loss is not None]
@@ -55,6 +62,9 @@ class Mixture(nn.Module):
 
     def extend(self, x_BTD: Tensor, memory: State) -> tuple[Tensor, State]:
         """Segment memory grows in every choice, whether it runs or not: it may run next time."""
+        return self._once(lambda: self._extend(x_BTD, memory))
+
+    def _extend(self, x_BTD: Tensor, memory: State) -> tuple[Tensor, State]:
         own: dict[str, State] = {key: {} for key in self.blocks}
         for name, value in memory.items():
             key, _, inner = name.partition(".")
@@ -64,6 +74,14 @@ class Mixture(nn.Module):
         for key in own.keys() - after.keys():
             after[key] = self._block(key).remember(x_BTD, own[key])
         return out_BTD, {f"{key}.{name}": value for key, state in after.items() for name, value in state.items()}
+
+    def _once(self, run: Callable[[], Result]) -> Result:
+        if self.replays:
+            return cast("Result", self.kept)
+        result = run()
+        if self.keeps:
+            self.kept = result
+        return result
 
     def _mixed(
         self, x_BTD: Tensor, run: Callable[[str, Block], tuple[Tensor, Extra]]

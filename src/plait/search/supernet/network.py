@@ -10,7 +10,8 @@ Letters: L layers, K choices of a layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -71,6 +72,23 @@ class Supernet(nn.Module):
         """From now on every layer is one of its choices. Its share in `weights_LK` is one; given, it has a gradient."""
         for at, (layer, k) in enumerate(zip(self.mixtures, path, strict=True)):
             layer.path, layer.weights_K = int(k), None if weights_LK is None else weights_LK[at]
+
+    @contextmanager
+    def comparing(self, path: Sequence[int]) -> Iterator[Callable[[Sequence[int]], None]]:
+        """Inside, use what comes instead of `walk`: `path` first, then others, of which only the layers from the first
+        one that differs from it are run. All on the same input."""
+
+        def walk(tried: Sequence[int]) -> None:
+            first = next((at for at, (a, b) in enumerate(zip(tried, path, strict=True)) if a != b), None)
+            for at, layer in enumerate(self.mixtures):
+                layer.keeps, layer.replays = first is None, first is not None and at < first
+            self.walk(tried)
+
+        try:
+            yield walk
+        finally:
+            for layer in self.mixtures:
+                layer.keeps, layer.replays, layer.kept = False, False, None
 
     @property
     def probabilities_LK(self) -> Tensor:

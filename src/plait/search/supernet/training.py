@@ -155,15 +155,16 @@ class SupernetTraining:
         path = (logits_LK + self._noise().to(self.device)).argmax(dim=1).tolist()
         layers = layers_in_turn(self.seed, number, len(path), self.settings.swaps)
         after: list[ModelState | None] = []  # of every path that was tried, the drawn one first
-
-        def loss_of(tried: list[int]) -> Tensor:
-            net.walk(tried)
-            loss, memory = self._run(ARCHITECTURE, batch)
-            after.append(memory)
-            return loss
-
         self.objective.eval()  # dropout would compare luck
-        loss, net.scores_LK.grad = swap_gradient(path, layers, logits_LK, loss_of, self._prices())
+        with net.comparing(path) as walk:
+
+            def loss_of(tried: list[int]) -> Tensor:
+                walk(tried)
+                loss, memory = self._run(ARCHITECTURE, batch)
+                after.append(memory)
+                return loss
+
+            loss, net.scores_LK.grad = swap_gradient(path, layers, logits_LK, loss_of, self._prices())
         self.objective.train()
         self._remember(ARCHITECTURE, after[0])
         return loss
