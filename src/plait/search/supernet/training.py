@@ -151,17 +151,18 @@ class SupernetTraining:
     def _compare(self, batch: Batch, number: int) -> Tensor:
         """The loss of a drawn network; what swapping choices in some of its layers does to it is the gradient."""
         net = self.net
-        logits_LK = net.logits_LK / self.temperature
+        logits_LK = net.logits_LK / self.temperature  # as networks are drawn
         path = (logits_LK + self._noise().to(self.device)).argmax(dim=1).tolist()
         layers = layers_in_turn(self.seed, number, len(path), self.settings.swaps)
-        after: list[ModelState | None] = []  # of every path that was tried, the drawn one first
+        after: list[ModelState | None] = []  # the drawn path, which is tried first
         self.objective.eval()  # dropout would compare luck
         with net.comparing(path) as walk:
 
             def loss_of(tried: list[int]) -> Tensor:
                 walk(tried)
                 loss, memory = self._run(ARCHITECTURE, batch)
-                after.append(memory)
+                if not after:
+                    after.append(memory)
                 return loss
 
             loss, net.scores_LK.grad = swap_gradient(path, layers, logits_LK, loss_of, self._prices())
