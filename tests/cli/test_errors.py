@@ -38,6 +38,11 @@ MISTAKES = {
         "models are trained on cpu, cuda, or one GPU of several",
     ),
     "no such device to study on": (("study", "placement", "--device", "tpu"), "torch cannot compute on that here"),
+    "a page that cannot be written": (
+        ("design", "-o", "binary.yaml/page.html"),
+        "the report binary.yaml/page.html cannot be written",
+    ),
+    "a page that is a folder": (("design", "-o", "."), "the report . cannot be written: Is a directory."),
     "nor for proxies": (("study", "proxies", "--device", "tpu"), "torch cannot compute on that here"),
 }
 

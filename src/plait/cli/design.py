@@ -35,8 +35,10 @@ def command(
     from plait.cli.design_display import Display
     from plait.cli.durations import parse_duration
     from plait.records import open_store
+    from plait.report.page import check_writable, write
 
     seconds = parse_duration(budget)
+    check_writable(out)
     with Display(quiet=as_json) as display:
         display.update("text", None, f"opening {data}")
         brief = _brief(space, latency, memory, data, seq, seconds, seed, runs)
@@ -44,7 +46,6 @@ def command(
         with open_store(store) as opened:
             document = _designed(brief, opened, display, started)
     from plait.design.page import report_page
-    from plait.report.page import write
 
     write(out, report_page(document))
     document = {**document, "report": str(out)}

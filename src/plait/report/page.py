@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from xml.etree.ElementTree import Element
 
 from plait.errors import UserError
@@ -32,10 +36,23 @@ def page(title: str, *body: Child) -> str:
 
 def write(path: Path, document: str) -> None:
     """Whole or not at all."""
+    with _told(path), replacing(path) as draft:
+        draft.write_text(document, encoding="utf-8")
+
+
+def check_writable(path: Path) -> None:
+    """Before minutes are spent on what is to be written there."""
+    with _told(path), TemporaryFile(dir=path.parent):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the folder of `path`, made if need be, refuses is said in one message."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as draft:
-            draft.write_text(document, encoding="utf-8")
+        yield
     except OSError as wrong:
         raise UserError(f"the report {path} cannot be written: {wrong.strerror}.") from wrong
 
