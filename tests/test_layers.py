@@ -40,10 +40,10 @@ BELOW: dict[str, tuple[str, ...]] = {
     ),
     "export": ("errors", "data", "spec", "arch", "ops", "nn", "mixers", "model", "generate"),
     "evals": (
-        *("errors", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate", "export"),
-        "report",
+        *("errors", "spec", "records", "analysis", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate"),
+        *("export", "report"),
     ),
-    "measure": ("errors", "wholefile", "spec", "arch", "records", "ops", "nn", "mixers", "model", "check"),
+    "measure": ("errors", "wholefile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model", "check"),
     "search": (
         *("errors", "interrupt", "userfile", "wholefile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers"),
         *("model", "check", "measure"),
