@@ -74,6 +74,13 @@ def test_a_step_is_the_gradient_over_its_usual_size() -> None:
     assert table.isfinite().all()
 
 
+def test_decay_pulls_the_choices_of_a_moved_layer_together() -> None:
+    table = torch.nn.Parameter(torch.tensor([[4.0, -4.0], [4.0, -4.0]]))
+    table.grad = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    EvenDescent([table], lr=0.5, weight_decay=0.1).step()
+    torch.testing.assert_close(table.detach(), torch.tensor([[4 - 0.5 * 1.4, -4 - 0.5 * 0.6], [4.0, -4.0]]))
+
+
 def test_layers_that_hardly_differ_hardly_move() -> None:
     table = torch.nn.Parameter(torch.zeros(2, 2))
     optimizer = EvenDescent([table], lr=0.1)
