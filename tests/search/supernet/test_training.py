@@ -158,6 +158,24 @@ def test_segment_memory_is_kept_too() -> None:
     assert [second.advance().loss for _ in range(5)] == losses[7:]
 
 
+def test_comparing_goes_on_with_the_memory_of_the_drawn_network() -> None:
+    choices = ("xl-attn[heads=2]", "mlp[inner=16]", None)
+    made = training(0, 3, choices, Recipe(lr=1e-2, memory=4), f"d=16 vocab={KEYS + 1}", steps=9, frozen=0.0, cycle=3)
+    for _ in range(2):
+        assert made.advance().stage == WEIGHTS
+    path = (made.net.logits_LK.detach() / made.temperature + made._noise()).argmax(dim=1).tolist()
+    assert made.advance().stage == ARCHITECTURE
+    kept = made.memory[ARCHITECTURE]
+    made.net.walk(path)
+    del made.memory[ARCHITECTURE]
+    with torch.no_grad():
+        _, wanted = made._run(ARCHITECTURE, SOURCES[ARCHITECTURE](0))
+    assert wanted is not None
+    for mine, theirs in zip(kept.layers, wanted.layers, strict=True):
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
 def test_a_price_moves_the_search_away_from_what_is_dear() -> None:
     choices = ("attn[heads=2]", "mlp[inner=8]", None)
     dear = training(0, 4, choices, steps=200, frozen=0.0, penalty="flops", strength=50.0)
