@@ -17,7 +17,7 @@ import torch
 from plait.errors import UserError
 from plait.records import open_store
 from plait.train import shards
-from plait.train.fit import Interrupted, Options, fit
+from plait.train.fit import Interrupted, Options, fit, fit_alone
 from plait.train.processes import Processes
 from plait.train.run import folder_of, open_run
 
@@ -57,6 +57,14 @@ def test_result_weights_and_record(tmp_path):
     assert sorted(path.name for path in opened.folder.iterdir() if not path.name.startswith(".")) == [
         "log.jsonl", "result.json", "run.json", "tokenizer", "weights.safetensors",
     ]  # fmt: skip
+
+
+def test_alone_it_tells_its_share_and_gives_the_same(tmp_path):
+    shares = []
+    with open_store(f"sqlite:///{tmp_path}/alone.db") as store:
+        found = fit_alone(small_job(steps=4), store, tmp_path / "alone", told=shares.append)
+    assert sorted(set(shares)) == [0.25, 0.5, 0.75, 1.0]
+    assert same(found, run(small_job(steps=4), tmp_path))
 
 
 def test_nothing_is_trained_twice(tmp_path):
