@@ -26,6 +26,7 @@ from plait.records import open_store
 from plait.search.declaration import Declaration
 from plait.search.device import DevicePredictor
 from plait.search.job import Interrupted, Request, search_front
+from plait.search.retrain import retrain
 from plait.search.space import Space
 from plait.search.spaces.table import load_space
 from plait.search.supernet.job import SupernetJob
@@ -185,6 +186,17 @@ def test_spaces_that_leave_more_than_layers_open_are_refused() -> None:
     chosen = {"layers": str(narrow.depths[-1]), "d": str(narrow.widths[0])}
     assert layer_choices(Space(narrow.declared.narrowed(chosen)))
     assert len(layer_choices(load_space("par"))) == 32
+
+
+def test_retraining_trains_each_once_and_tells_how_far_it_is(job: SupernetJob, tmp_path: Path) -> None:
+    specs = [f"d=16 vocab={job.corpus.vocab} | {layers}" for layers in ("attn[heads=2]", "mlp[inner=32]")]
+    told: list[float] = []
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        losses = retrain([*specs, specs[0]], job, 2, store, tmp_path, told=told.append)
+    assert list(losses) == specs
+    assert all(0 < loss < 10 for loss in losses.values())
+    assert sorted(set(told)) == [0.5, 1.0, 1.5, 2.0]
+    assert told == sorted(told)
 
 
 def test_the_data_are_for_gumbel_alone(job: SupernetJob) -> None:
