@@ -236,6 +236,38 @@ def test_the_check_sees_what_is_wrong(tmp_path, monkeypatch):
         check_hf(ours, None, tmp_path / "out")
 
 
+@pytest.mark.parametrize("name", SPECS)
+def test_the_check_takes_good_models_of_any_scale(name, tmp_path):
+    ours = lively(SPECS[name])
+    with torch.no_grad():
+        ours.output.projections[0].weight.mul_(50) if name == "adaptive" else ours.output.weight.mul_(50)
+    export_hf(ours, None, tmp_path / "out")
+    assert check_hf(ours, None, tmp_path / "out").logits_gap < 1e-10
+
+
+def test_the_check_takes_a_wide_llama_whose_logits_are_large(tmp_path):
+    """In float32 its two ways of computing are more than 1e-5 apart, as float32 itself is from float64."""
+    ours = lively("d=256 vocab=512 | (attn[heads=4] swiglu[inner=688])x4")
+    with torch.no_grad():
+        ours.output.weight.mul_(2)
+    export_hf(ours, None, tmp_path / "out")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    tokens = torch.randint(512, (2, 64), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert (theirs(tokens).logits - ours(tokens)).abs().max() > 1e-5
+    assert check_hf(ours, None, tmp_path / "out").logits_gap < 1e-10
+
+
+@pytest.mark.parametrize("weight", ["backbone.blocks.0.mixer.qkv.weight", "backbone.blocks.3.mixer.down.weight"])
+def test_the_check_sees_one_weight_off_by_a_thousandth(weight, tmp_path):
+    ours = lively("d=32 vocab=41 | (attn[heads=2] mlp)x2")
+    export_hf(ours, None, tmp_path / "out")
+    with torch.no_grad():
+        ours.get_parameter(weight)[3, 5].mul_(1.001)
+    with pytest.raises(UserError, match="other logits"):
+        check_hf(ours, None, tmp_path / "out")
+
+
 def test_nothing_is_overwritten_unasked(tmp_path):
     model = build(SPECS["attn"])
     target = tmp_path / "out"
