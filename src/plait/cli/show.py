@@ -80,7 +80,9 @@ def describe(cost: Any) -> dict[str, Any]:
         "flops": {
             "forward": cost.flops,
             "per_token": per_token,
+            "generation": cost.generation_flops,
             "output_layer": cost.output_flops,
+            "output_layer_whole_vocabulary": cost.full_output_flops,
             "conventions": conventions(cost),
         },
         "state": {
@@ -182,6 +184,8 @@ def _totals(shown: dict[str, Any]) -> Any:
         made.add_row("  active", count(params["active"]), "met by one token")
     where = f"{shown['seq']:,} new tokens" + (f" after {shown['memory']:,}" if shown["memory"] else "")
     made.add_row("FLOPs", short(flops["forward"]), f"forward, {where}; {short(flops['per_token'])} a token")
+    if flops["generation"] != flops["forward"]:
+        made.add_row("", short(flops["generation"]), "as generation runs them, from the state, the whole vocabulary scored")
     names = {"mad_sequence": "as MAD C.4 counts", "fox_per_token": "a token, as FoX Table 6 counts"}
     for name, value in flops["conventions"].items():
         made.add_row("", short(value), names[name])
