@@ -185,7 +185,9 @@ def _totals(shown: dict[str, Any]) -> Any:
     where = f"{shown['seq']:,} new tokens" + (f" after {shown['memory']:,}" if shown["memory"] else "")
     made.add_row("FLOPs", short(flops["forward"]), f"forward, {where}; {short(flops['per_token'])} a token")
     if flops["generation"] != flops["forward"]:
-        made.add_row("", short(flops["generation"]), "as generation runs them, from the state, the whole vocabulary scored")
+        made.add_row(
+            "", short(flops["generation"]), "as generation runs them, from the state, the whole vocabulary scored"
+        )
     names = {"mad_sequence": "as MAD C.4 counts", "fox_per_token": "a token, as FoX Table 6 counts"}
     for name, value in flops["conventions"].items():
         made.add_row("", short(value), names[name])

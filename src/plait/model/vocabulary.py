@@ -42,7 +42,7 @@ def params(h: Header) -> dict[str, int]:
 
 
 def tied_params(h: Header) -> int:
-    """Parameters that embedding and output layer share. An auto-encoder's output is its own whatever the header says."""
+    """Parameters that embedding and output layer share; an auto-encoder's output is its own."""
     return sum(words * width for words, width in _tables(h)) if h.tie and h.kind != "autoencoder" else 0
 
 
@@ -89,8 +89,7 @@ def _band_products(h: Header) -> list[int]:
     words = [last - first for first, last in pairwise(edges)]
     words[0] += len(h.cutoffs)
     return [
-        count * width + (width * h.d if _projected(h, width) else 0)
-        for count, width in zip(words, widths, strict=True)
+        count * width + (width * h.d if _projected(h, width) else 0) for count, width in zip(words, widths, strict=True)
     ]
 
 

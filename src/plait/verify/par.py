@@ -206,7 +206,8 @@ def gflops() -> tuple[str, str, bool]:
     off = max(abs(got / want - 1) for got, want in zip(whole, printed, strict=True))
     attention, feed_forward = (float(layer.total_flops) / 2e9 for layer in costs[0].layers[:2])
     ours = (
-        f"{', '.join(f'{g:.1f}' for g in whole)}, at most {off:.1%} off; blocks {', '.join(f'{b:.2f}' for b in blocks)}; "
+        f"{', '.join(f'{g:.1f}' for g in whole)}, at most {off:.1%} off; "
+        f"blocks {', '.join(f'{b:.2f}' for b in blocks)}; "
         f"attention {attention:.3f}, feed-forward {feed_forward:.3f} G multiply-adds"
     )
     # The paper prints whole GFLOP and no shares of words: 5 %, which a softmax over the whole vocabulary exceeds.
