@@ -16,7 +16,7 @@ from plait.model.cost import model_cost
 from plait.spec import Header
 
 #: Options that change neither a layer's shape nor its path.
-WITHOUT_COST = ("theta", "t_min", "t_max", "tau", "balance")
+WITHOUT_COST = ("theta", "qk_eps", "t_min", "t_max", "tau", "balance")
 OUTSIDE = "outside"  # the kind of what stands around the layers
 HEADER_NUMBERS = ("vocab", "d_embed", "div")
 HEADER_NAMES = ("kind", "pos", "tie", "embed", "norm", "final_norm", "embed_norm", "head_bias", "segments")
