@@ -100,7 +100,8 @@ def _mass(words: int) -> float:
         return core
     # The sum over ranks as an integral between half ranks: exact to 1e-9 out here.
     slope = EXPONENT - 1
-    return core + CORE**slope / slope * ((CORE + 0.5) ** -slope - (words + 0.5) ** -slope)
+    beyond: float = CORE**slope / slope * ((CORE + 0.5) ** -slope - (words + 0.5) ** -slope)
+    return core + beyond
 
 
 def _tables(h: Header) -> list[tuple[int, int]]:
