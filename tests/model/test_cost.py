@@ -43,6 +43,7 @@ HEADERS = {
     "encoder, tied, bias": f"{ENCODER} tie=true head_bias=true | attn[heads=2,causal=false]",
     "auto-encoder": "d=24 vocab=31 kind=autoencoder | attn[heads=2] swiglu",
     "auto-encoder, tie ignored": "d=24 vocab=31 kind=autoencoder tie=true | swiglu",
+    "one band": "d=24 vocab=31 embed=adaptive div=4 tie=true | mlp",
     "bands": f"d=24 {BANDS} | mlp",
     "bands, tied": f"d=24 {BANDS} tie=true | mlp",
     "bands, narrow": f"d=24 {BANDS} d_embed=8 | mlp",
