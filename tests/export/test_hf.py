@@ -183,7 +183,7 @@ def test_weights_keep_their_names_and_are_stored_once(tmp_path):
 
 def test_config_and_fresh_weights():
     config = hf_model.PlaitConfig.of(build(SPECS["hybrid"]).arch)
-    assert (config.vocab_size, config.hidden_size, config.num_hidden_layers) == (41, 32, 6)
+    assert (config.vocab_size, config.hidden_size, config.num_hidden_layers) == (41, 32, 5)
     fresh = transformers.AutoModelForCausalLM.from_config(config)
     tokens = torch.tensor([[1, 2, 3]])
     torch.testing.assert_close(fresh(tokens).logits, build(SPECS["hybrid"])(tokens))

@@ -187,6 +187,22 @@ def test_lts_totals_of_every_trained_model(name: str) -> None:
         assert found.embedding_params - positions == theirs["total_params"] - theirs["decoder_params"]
 
 
+@pytest.mark.parametrize(("kind", "rows"), [("moe", mad_scaling.TABLE_C3), ("experts", mad_scaling.TABLE_C4)])
+def test_mad_expert_rows_say_what_is_printed_and_why_they_differ(kind: str, rows: list[mad_scaling.ExpertSize]) -> None:
+    """A ninth expert of the same width explains both counts of C.3 and the totals of C.4, and nothing else does."""
+    for row in rows:
+        name = f"mad-striped-hyena-{kind}-{row.size}m"
+        preset, found, shape = presets.describe(name), cost(name), mad_scaling.size(row.size)
+        assert preset.printed == {"total": row.total_m, "active": row.active_m}
+        assert "nin" in preset.erratum
+        ninth = shape.layers * 3 * shape.d * round(row.moe_width / 3)
+        assert (found.total_params + ninth) / 1e6 == pytest.approx(row.total_m, rel=0.01)
+        if kind == "moe":
+            assert (found.active_params + ninth) / 1e6 == pytest.approx(row.active_m, rel=0.031)
+        assert found.total_params / 1e6 != pytest.approx(row.total_m, rel=0.07)
+        assert found.active_params / 1e6 != pytest.approx(row.active_m, rel=0.07)
+
+
 def test_lts_baselines_grow_by_one_layer() -> None:
     for backbone, layer in (("xl", 5 * 512**2 + 7 * 512 + 2 * 512 * 2048 + 2048), ("gpt2", None)):
         sizes = [cost(f"lts-{backbone}-base-{n}").decoder_params for n in range(1, 17)]

@@ -15,14 +15,14 @@ OPT's count includes the learned positions (2048d), against the paper's own defi
 
 From the paper: widths, heads, vocabularies, adaptive embeddings that get 4 times narrower band by band, as wide as the
 model in the first band (none in OPT). Where the bands end is not in the paper. The authors' code (archai) ends them at
-59997, 99997 and 639997 for LM1B, as Transformer-XL does, and the totals of their trained models are those: Transformer-XL
-has three bands, and GPT-2's vocabulary lies all in the first, which still has its projections,
+59997, 99997 and 639997 for LM1B, as Transformer-XL's does, and the totals of their trained models are those:
+Transformer-XL has three bands, and GPT-2's vocabulary lies all in the first, which still has its projections,
 
     Transformer-XL        d(59997 + 40000/4 + 167738/16) + 2d(d + d/4 + d/16) + 267735 + 2(d + 1)
     GPT-2                 50264d + 2d² + 50264 + positions
 
-beside the decoder. They trained GPT-2 on LM1B with 32 positions; here it has 1024, so that it can be run on longer text.
-Not stated, so the usual choice: nonlinearities, tied tables, ε.
+beside the decoder. They trained GPT-2 on LM1B with 32 positions; here it has 1024, so that it can be run on longer
+text. Not stated, so the usual choice: nonlinearities, tied tables, ε.
 """
 
 from __future__ import annotations
