@@ -40,7 +40,7 @@ def test_it_learns_on_real_text(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
         result = fit(job, among, store, Options(tmp_path / "runs"))
     assert (result["steps"], result["tokens"], result["skipped"]) == (40, 40 * 8 * 32, 0)
-    # An untrained model is at ln 257 = 5.55; 15 % of the tokens are masked, and a step changes a tensor by 0.6 % at most.
+    # An untrained model is at ln 257 = 5.55; 15 % are masked, and a step changes a tensor by 0.6 % at most.
     assert result["loss"] < math.log(257) - 0.1
     model = open_run(result["folder"]).model()
     assert isinstance(model, Encoder)
