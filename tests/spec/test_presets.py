@@ -12,7 +12,7 @@ from time import perf_counter
 import pytest
 
 from plait import arch
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.cost import ModelCost, model_cost
 from plait.spec import Spec, parse, presets
 from plait.spec.presets import fox, lts, mad, mad_scaling, par

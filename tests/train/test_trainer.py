@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train import shards
 from plait.train.processes import Processes
 from plait.train.trainer import MOST_SKIPPED, Trainer

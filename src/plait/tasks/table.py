@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
+from plait.core.user_files import class_from_file, split_path
 from plait.tasks.task import Task
-from plait.userfile import class_from_file, split_path
 
 TASKS: dict[str, str] = {
     "in-context-recall": "plait.tasks.recall:InContextRecall",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.verify.fact import Fact, Result
 
 __all__ = ["Fact", "Result", "all_facts", "select"]

@@ -6,8 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from plait.core.errors import UserError, did_you_mean
 from plait.data.corpora.source import TextSource, TokenSource
-from plait.errors import UserError, did_you_mean
 
 
 class Entry(NamedTuple):

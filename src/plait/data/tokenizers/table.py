@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from plait.core.errors import UserError, did_you_mean
 from plait.data.tokenizers import huggingface
 from plait.data.tokenizers.tokenizer import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
-from plait.errors import UserError, did_you_mean
 
 
 class Entry(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
+from plait.core.user_files import class_from_file, split_path
 from plait.search.space import Space
 from plait.search.spacefile import read_space
-from plait.userfile import class_from_file, split_path
 
 SPACES: dict[str, str] = {
     "lts-gpt2": "plait.search.spaces.lts_gpt2:LtsGpt2",
