@@ -92,7 +92,8 @@ def test_a_table_without_a_group_asks_no_package(tmp_path: Path, monkeypatch: py
 def test_known_names_cost_no_search_through_packages() -> None:
     program = (
         "import sys; from plait.core.registry import Table\n"
-        "Table('function', {'a': 'builtins:max'}, group='plait.x').load('a'); print('importlib.metadata' in sys.modules)"
+        "Table('function', {'a': 'builtins:max'}, group='plait.x').load('a'); "
+        "print('importlib.metadata' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

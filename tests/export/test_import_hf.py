@@ -57,6 +57,7 @@ def test_the_same_logits_and_back_again(name, tmp_path):
     pytest.importorskip("plait.export.hf_model")
     export_hf(ours, None, tmp_path / "ours")
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    assert again.config.num_hidden_layers == theirs.config.num_hidden_layers == 2
     torch.testing.assert_close(again(tokens).logits, expected, rtol=0, atol=1e-5)
 
 
