@@ -47,7 +47,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "design": (*("core", "spec", "arch", "records", "data", "report", "model", "measure", "train", "probe", "search"),),
     "verify": (
         *("core", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
-        *("probe", "report", "measure", "search"),
+        *("probe", "report", "measure", "search", "data", "records", "generate", "export"),
     ),
 }
 TOP = ("cli", "__main__")  # may import everything

@@ -41,6 +41,7 @@ def test_there_are_as_many_as_the_tables_have_rows() -> None:
     counts = {row["family"]: len(row["presets"]) for row in presets.families()}
     assert counts == {
         "gpt2": 4,
+        "opt": 8,
         "par": 15,
         "fox": 9 * 3 + 15,
         "mad": 21 + 35 * (4 + 2 * 3) + 20 + 20 + 12,
@@ -224,6 +225,7 @@ def test_lts_baselines_grow_by_one_layer() -> None:
         ("bert-base", 109_514_298),
         ("distilbert", 66_985_530),
         ("gpt2-124m", 124_439_808),
+        ("opt-125m", 125_237_760),
         ("gpt2-355m", 354_823_168),
         ("gpt2-774m", 774_030_080),
         ("gpt2-1558m", 1_557_611_200),

@@ -12,7 +12,7 @@ class Preset:
 
     name    what `preset:NAME` and the command line take; case does not matter
     text    the architecture in the spec language
-    family  the paper's short name: lts, par, mad, fox, gpt2
+    family  the paper's short name: lts, par, mad, fox, gpt2, opt
     source  the paper's table or section
     what    one line for a listing, with whatever the text cannot say (evaluation settings, errata)
     printed millions of parameters that the paper prints for it, `total` and `active`, where they are not its own
