@@ -30,31 +30,39 @@ BELOW: dict[str, tuple[str, ...]] = {
     "ops": ("errors",),
     "nn": ("errors", "ops"),
     "mixers": ("errors", "arch", "ops", "nn"),
+    "usermixers": ("errors", "userfile", "spec", "arch", "mixers"),
     "model": ("errors", "spec", "arch", "ops", "nn", "mixers"),
     "report": ("errors", "wholefile", "spec", "arch", "records", "analysis", "model"),
     "generate": ("errors", "spec", "arch", "ops", "nn", "mixers", "model"),
-    "train": ("errors", "interrupt", "wholefile", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model"),
-    "check": ("errors", "userfile", "spec", "arch", "ops", "nn", "mixers", "model"),
-    "probe": (
-        *("errors", "userfile", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "model", "check", "train"),
+    "train": (
+        *("errors", "interrupt", "wholefile", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model"),
+        "usermixers",
     ),
-    "export": ("errors", "data", "spec", "arch", "ops", "nn", "mixers", "model", "generate"),
+    "check": ("errors", "usermixers", "spec", "arch", "ops", "nn", "mixers", "model"),
+    "probe": (
+        *("errors", "userfile", "usermixers", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "model"),
+        *("check", "train"),
+    ),
+    "export": ("errors", "usermixers", "data", "spec", "arch", "ops", "nn", "mixers", "model", "generate"),
     "evals": (
         *("errors", "spec", "records", "analysis", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate"),
         *("export", "report"),
     ),
-    "measure": ("errors", "wholefile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model", "check"),
+    "measure": (
+        *("errors", "wholefile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model", "check"),
+        "usermixers",
+    ),
     "search": (
         *("errors", "interrupt", "userfile", "wholefile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers"),
         *("model", "check", "measure"),
-        *("data", "train", "probe"),
+        *("data", "train", "probe", "usermixers"),
     ),
     "design": (
         *("errors", "spec", "arch", "records", "data", "report", "model", "measure", "train", "probe", "search"),
     ),
     "verify": (
         *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
-        *("probe", "report", "measure", "search"),
+        *("probe", "report", "measure", "search", "usermixers"),
     ),
 }
 TOP = ("cli", "__main__")  # may import everything
@@ -80,7 +88,7 @@ TORCH_FREE = (
     *(f"design.{part}" for part in ("advice", "choice", "page")),
 )
 #: May import torch inside a function only.
-STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "search.local_profile", "measure.measurements")
+STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "usermixers", "search.local_profile", "measure.measurements")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def command(
         int | None, typer.Option(help="onnx: the longest input. \\[default: what it was trained on]")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a trained model in another program's format, read it again and compare."""

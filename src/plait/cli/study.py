@@ -9,7 +9,7 @@ import typer
 
 from plait.cli import study_placement
 from plait.cli.devices import precision_on, usable
-from plait.cli.options import AsJson, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json, table
 from plait.cli.study_progress import progress
 from plait.report.numbers import short
@@ -38,6 +38,7 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     runs: Runs = Path("runs"),
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

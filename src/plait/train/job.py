@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from plait.arch import Architecture, architecture
@@ -88,7 +88,7 @@ class Job:
         """All that decides the result, but for the machine's speed under a time budget."""
         return {
             "protocol": PROTOCOL,
-            "spec": self.arch.text,
+            **self.arch.identity(),
             "data": self.corpus.as_dict(),
             "recipe": self.recipe.as_dict(),
             "length": {"seconds": self.budget.seconds} if self.steps is None else {"steps": self.steps},
@@ -109,4 +109,4 @@ def fitted(given: str, corpus: Corpus) -> Architecture:
     if re.search(r"(^|\s)vocab\s*=", given):
         return arch
     vocab = corpus.vocab + (arch.header.kind == "encoder")
-    return architecture(replace(arch.spec, header=arch.header.with_vocabulary(vocab)))
+    return Architecture(arch.header.with_vocabulary(vocab), arch.layers)
