@@ -122,8 +122,6 @@ def options_of(layer: Layer) -> MixerOptions:
         from plait.spec import presets  # only a mistake needs the presets' names
 
         near = did_you_mean(layer.name, [*known, *presets.names()])
-        raise OptionError(
-            f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}. One of your own: --mixers my_mixer.py, "
-            "or plait.load_mixer in Python."
-        )
+        own = "" if near else " One of your own: --mixers my_mixer.py, or plait.load_mixer in Python."
+        raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.{own}")
     return load(layer.name).from_layer(layer)

@@ -50,7 +50,8 @@ def command(
     if to == "hf":
         out.print(f"[green]checked[/]: {found['text_tokens_compared']} tokens of a sample text, all equal")
         auto = "AutoModelForCausalLM" if opened.arch.header.kind == "lm" else "AutoModelForMaskedLM"
-        out.print(f'import plait.export.hf_model, then {auto}.from_pretrained("{target}")')
+        trust = ", trust_remote_code=True" if opened.arch.mixer_sources else ""  # it runs the mixers' copies
+        out.print(f'import plait.export.hf_model, then {auto}.from_pretrained("{target}"{trust})')
 
 
 def _hf(run: Run, target: Path, force: bool) -> dict[str, Any]:
