@@ -62,7 +62,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     ),
     "verify": (
         *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
-        *("probe", "report", "measure", "search", "usermixers"),
+        *("probe", "report", "measure", "search", "data", "records", "generate", "export", "usermixers"),
     ),
 }
 TOP = ("cli", "__main__")  # may import everything
