@@ -12,7 +12,7 @@ __all__ = ["__version__", "load_mixer"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "load_mixer":  # only then: `plait.errors` and the like need none of it
+    if name == "load_mixer":  # only then: `plait.core.errors` and the like need none of it
         from plait.usermixers import load_mixer
 
         return load_mixer

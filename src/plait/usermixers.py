@@ -14,9 +14,9 @@ from typing import Any
 
 from plait import arch
 from plait.arch import Architecture, MixerOptions, MixerSource, architecture, table
-from plait.errors import UserError
+from plait.core.errors import UserError
+from plait.core.user_files import class_from_file, split_path
 from plait.spec import parse
-from plait.userfile import class_from_file, split_path
 
 Mixers = dict[str, type[MixerOptions]]
 _loaded_from: dict[str, str] = {}  # name → the file that it means the mixer of; equal texts may lie in several

@@ -9,7 +9,7 @@ import torch
 
 from plait import arch
 from plait.check import run_clauses
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model import build
 from plait.usermixers import load_mixer
 

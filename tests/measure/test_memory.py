@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plait.arch import architecture, register
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.memory import MemoryMeter
 from plait.measure.setting import Setting
 from plait.model.cost import model_cost

@@ -10,7 +10,7 @@ from typing import Any
 from plait.arch.options import MixerOptions, OptionError
 from plait.arch.source import MixerSource
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec import Header, Layer, Spec, SpecError, load
 
 

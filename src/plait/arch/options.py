@@ -16,7 +16,7 @@ from typing import Any, ClassVar, get_type_hints
 
 from plait.arch.cost import Cost
 from plait.arch.source import MixerSource
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.spec import Layer
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from plait.arch.options import MixerOptions, OptionError
 from plait.arch.source import MixerSource
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.spec import Layer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import typer
 from plait.cli.analyse_table import show
 from plait.cli.options import AsJson, StoreUrl
 from plait.cli.stored_search import LATEST, stored_search
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.usermixers import restore
 
 if TYPE_CHECKING:

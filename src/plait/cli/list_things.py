@@ -8,7 +8,7 @@ import typer
 
 from plait.cli.options import Mixers
 from plait.cli.output import console, plain, print_json, table
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 
 def command(

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from plait.errors import UserError
-from plait.userfile import split_path
+from plait.core.errors import UserError
+from plait.core.user_files import split_path
 from plait.usermixers import load_mixer
 
 

@@ -21,12 +21,12 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers.utils.hub import cached_file
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
+from transformers.utils.hub import cached_file
 
 from plait.arch import Architecture, MixerOptions, architecture
 from plait.arch.table import version
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.export.hf_cache import StateCache
 from plait.export.padding import left_padding, padding_to_the_left
 from plait.generate.prefill import prefill

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from plait.arch import MixerSource, architecture, table
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.peak import measure_here
 from plait.measure.setting import Setting
 from plait.measure.workload import Workload

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.arch import MixerSource
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe.cell import KIND, Cell, checkpoint_path, result
 from plait.records import Record, Store, about, open_store
 from plait.usermixers import adopt

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch import MixerSource
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search import coding, costs
 from plait.search.allowed import Allowed
 from plait.search.declaration import Declaration, Slot
