@@ -80,6 +80,9 @@ def _draw(path: Path, found: PlacementFindings) -> None:
     for row in found.rows:
         name = "par" if row.pattern.name.startswith("par p=") else row.pattern.name
         families.setdefault(name, []).append((row.pattern.attention, row.perplexity))
-    curves = [Series(name, *map(list, zip(*sorted(points), strict=True))) for name, points in families.items()]
+    curves = [
+        Series(name, [blocks for blocks, _ in sorted(points)], [perplexity for _, perplexity in sorted(points)])
+        for name, points in families.items()
+    ]
     title = f"Perplexity by attention blocks of {len(found.baseline.pattern.letters)} layers"
     save(xy_chart(curves, title=title, x=Axis("attention blocks"), y=Axis("perplexity")), path)

@@ -190,5 +190,5 @@ def perplexity_picture(results: Results) -> dict[str, str]:
 def _picture(results: Results, drawn: list[Series], title: str, x_label: str, y_label: str, log_x: bool) -> str:
     trained = {found["trained_length"] for found in results.values()}
     marker = trained.pop() if len(trained) == 1 else None
-    axes = {"x": Axis(x_label, log=log_x), "y": Axis(y_label)}
-    return xy_chart(drawn, title=title, **axes, marker=marker, marker_label="trained length")
+    x, y = Axis(x_label, log=log_x), Axis(y_label)
+    return xy_chart(drawn, title=title, x=x, y=y, marker=marker, marker_label="trained length")
