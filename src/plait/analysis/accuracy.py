@@ -72,7 +72,7 @@ def against_latency(
         settings.add(" ".join(f"{name}={config[name]}" for name in names if name in config))
     if len(settings) > 1:
         raise UserError(
-            f"the latencies were measured in {len(settings)} settings; choose one by --where, such as --where seq=2048. "
+            f"the latencies were measured in {len(settings)} settings; choose one, such as --where seq=2048. "
             f"There are: {'; '.join(sorted(settings))}."
         )
     models: dict[str, dict[str, float]] = {}

@@ -1,7 +1,7 @@
 """Accuracy on a synthetic task as a function of each variable of its difficulty, from stored probes.
 
-Mechanistic Architecture Design (Poli et al. 2024, arXiv:2403.17844, App. B and Figs. B.2 to B.7) changes one variable at
-a time from a baseline: sequence length, vocabulary, noise, number of training examples and so on.
+Mechanistic Architecture Design (Poli et al. 2024, arXiv:2403.17844, App. B and Figs. B.2 to B.7) changes one variable
+at a time from a baseline: sequence length, vocabulary, noise, number of training examples and so on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OF_THE_TASK = re.compile(r"\b(?:vocab|kind)=\S+\s*")
 
 @dataclass(frozen=True)
 class DifficultyCurve:
-    """One architecture on one task: mean accuracy at each value of one variable, with the lowest and the highest seed."""
+    """One architecture on one task: mean accuracy at each value of one variable, and the lowest and highest seed."""
 
     task: str
     variable: str
@@ -50,8 +50,8 @@ def difficulty_curves(
     """`probes` are documents of probe records (`config` and `result`); `names` are short names by `architecture_text`.
 
     The baseline of a task is the value that each variable has most often, since all variables but one are left alone.
-    Probes with another training (batch, learning rates, weight decays) or variant are other experiments: of several, the
-    one with the most settings is taken.
+    Probes with another training (batch, learning rates, weight decays) or variant are other experiments: of several,
+    the one with the most settings is taken.
     """
     experiments: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for probe in probes:

@@ -1,8 +1,8 @@
 """Figures of the papers' studies, from plain numbers: fronts against a baseline, proxies against their cost, shapes at
 equal size, rank correlations, accuracy by difficulty and by latency, loss curves. Each returns an SVG document.
 
-LTS is LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094), MAD Mechanistic Architecture Design (Poli et al.
-2024, arXiv:2403.17844), PAR the PAR Transformer (Mandava et al. 2020, arXiv:2009.04534).
+LTS is LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094), MAD Mechanistic Architecture Design (Poli et
+al. 2024, arXiv:2403.17844), PAR the PAR Transformer (Mandava et al. 2020, arXiv:2009.04534).
 """
 
 from __future__ import annotations
@@ -47,25 +47,14 @@ def _front_series(some: Models, cost: str, quality: str, lower: bool) -> list[Se
     hints = [
         f"{some.name}: {label}\n{cost}: {a:g}\n{quality}: {b:g}" for label, a, b in zip(some.labels, x, y, strict=True)
     ]
-    drawn = []
-    for places, name, joined in (
-        (order[~on_front[order]], f"{some.name}, dominated", "none"),
-        (order[on_front[order]], some.name, "step"),
-    ):
-        if len(places):
-            shown = [hints[i] for i in places.tolist()]
-            drawn.append(
-                Series(
-                    name,
-                    x[places].tolist(),
-                    y[places].tolist(),
-                    joined,
-                    hints=shown,
-                    faint=joined == "none",
-                    like=some.name,
-                )  # fmt: skip
-            )
-    return drawn[::-1]
+    front, rest = order[on_front[order]], order[~on_front[order]]
+
+    def series(name: str, places: np.ndarray, joined: str) -> Series:
+        xs, ys, shown = x[places].tolist(), y[places].tolist(), [hints[i] for i in places.tolist()]
+        return Series(name, xs, ys, joined, hints=shown, faint=joined == "none", like=some.name)
+
+    dominated = [series(f"{some.name}, dominated", rest, "none")] if len(rest) else []
+    return [series(some.name, front, "step"), *dominated]
 
 
 @dataclass(frozen=True)
@@ -135,22 +124,16 @@ def src_figure(cells: Sequence[Mapping[str, object]], subsets: str = "") -> str:
     """LTS, Fig. 19: rank correlations as a heat map. Cells have `subset`, `proxy`, `truth` and `src`. Of one subset:
     proxies down and truths across; of several: pairs of both down and subsets across."""
     several = len({cell["subset"] for cell in cells}) > 1
-    down, across = ({}, {})  # type: ignore[var-annotated]
-    for cell in cells:
-        pair = f"{cell['proxy']}, {cell['truth']}" if several else str(cell["proxy"])
-        down.setdefault(pair, len(down))
-        across.setdefault(str(cell["subset"] if several else cell["truth"]), len(across))
-    values = np.full((len(down), len(across)), np.nan)
-    for cell in cells:
-        pair = f"{cell['proxy']}, {cell['truth']}" if several else str(cell["proxy"])
-        src = cell["src"]
-        values[down[pair], across[str(cell["subset"] if several else cell["truth"])]] = (
-            src if isinstance(src, float) else np.nan
-        )
-    return heat_map(
-        values, title="Spearman's rank correlation", x_label=subsets if several else "", y_label="", x_ticks=list(across),
-        y_ticks=list(down), low=-1.0,
-    )  # fmt: skip
+    names = [
+        (f"{cell['proxy']}, {cell['truth']}", cell["subset"]) if several else (cell["proxy"], cell["truth"])
+        for cell in cells
+    ]
+    found = {(str(row), str(column)): cell["src"] for (row, column), cell in zip(names, cells, strict=True)}
+    down, across = (list(dict.fromkeys(pair[side] for pair in found)) for side in (0, 1))
+    values = np.array([[found.get((row, column), math.nan) for column in across] for row in down], np.float64)
+    x_label = subsets if several else ""
+    title = "Spearman's rank correlation"
+    return heat_map(values, title=title, x_label=x_label, y_label="", x_ticks=across, y_ticks=down, low=-1.0)
 
 
 def difficulty_figure(task: str, curves: Sequence[DifficultyCurve]) -> str:
@@ -168,7 +151,7 @@ def difficulty_figure(task: str, curves: Sequence[DifficultyCurve]) -> str:
 
 
 def accuracy_figure(models: Sequence[str], latency: Sequence[float], accuracy: Mapping[str, Sequence[float]]) -> str:
-    """Accuracy over latency, a panel per task; `accuracy` is in per cent, one value per model, nan where there is none."""
+    """Accuracy over latency, a panel per task. `accuracy` has a value per model in per cent, nan where there is none."""
     panels = [
         Panel(
             [Series(model, [ms], [value], "none") for model, ms, value in zip(models, latency, values, strict=True)],
