@@ -69,9 +69,9 @@ class ProxyCost:
 
 
 def proxy_cost_figure(proxies: Sequence[ProxyCost], *, title: str, below: str = "") -> str:
-    """LTS, Fig. 13a: rank correlation over what a proxy costs. A proxy that costs nothing stands at the left edge."""
+    """LTS, Fig. 13a: rank correlation over what a proxy costs. What costs nothing stands on the dashed line."""
     costs = [proxy.cost for proxy in proxies if proxy.cost > 0]
-    free = 10.0 ** math.floor(math.log10(min(costs, default=1e-3)) - 0.5)
+    free = 10.0 ** math.floor(math.log10(min(costs, default=1e-3)) - 0.5)  # where a logarithm has room for 0
     series = [
         Series(
             proxy.name, [proxy.cost or free], [proxy.src], "none", [proxy.low], [proxy.high],
@@ -80,8 +80,11 @@ def proxy_cost_figure(proxies: Sequence[ProxyCost], *, title: str, below: str = 
         )
         for proxy in proxies
     ]  # fmt: skip
-    x = Axis("FLOPs, as a share of training in full (left edge: free)", log=True, low=free, high=1.0)
-    return xy_chart(series, title=title, below=below, x=x, y=Axis("Spearman's rank correlation", high=1.0))
+    ticks = [10.0**power for power in range(round(math.log10(free)) + 1, 1)]
+    x = Axis("FLOPs, as a share of training in full", log=True, low=free, high=1.0, ticks=ticks)
+    y = Axis("Spearman's rank correlation", high=1.0)
+    nothing = free if any(not proxy.cost for proxy in proxies) else None
+    return xy_chart(series, title=title, below=below, x=x, y=y, marker=nothing, marker_label="free")
 
 
 def aspect_figure(
@@ -91,9 +94,11 @@ def aspect_figure(
     groups: Sequence[Sequence[int]],
 ) -> str:
     """LTS, Fig. 13 of the second version (14 of the first): the first metric over the aspect ratio d_model / n_layer,
-    and over every other metric. A colour is a group of equal size; models without a group are hollow."""
+    and over every other metric. A colour is a group of equal size, those whose shapes
+    differ most; the other models are hollow."""
     first, *others = metrics
-    chosen = _spread([list(group) for group in groups])
+    widest = sorted(groups, key=lambda group: -max(aspect[i] for i in group) / min(aspect[i] for i in group))
+    chosen = sorted(widest[:MOST_SIZES], key=lambda group: size[group[0]])
     alone = sorted(set(range(len(aspect))) - {i for group in chosen for i in group})
     named = [(f"{_millions(size[group[0]])} parameters", group) for group in chosen]
     panels = []
@@ -107,13 +112,6 @@ def aspect_figure(
             series.append(Series("other sizes", *rest, joined="none", faint=True))
         panels.append(Panel(series, Axis(name, log=values is aspect), Axis(first)))
     return figure(panels, title=f"{first} by shape, at equal size", columns=3 if len(panels) == 3 else 2)
-
-
-def _spread(groups: list[list[int]]) -> list[list[int]]:
-    """At most so many groups as there are colours, from the smallest to the largest size."""
-    if len(groups) <= MOST_SIZES:
-        return groups
-    return [groups[round(k * (len(groups) - 1) / (MOST_SIZES - 1))] for k in range(MOST_SIZES)]
 
 
 def _millions(number: float) -> str:
@@ -151,7 +149,7 @@ def difficulty_figure(task: str, curves: Sequence[DifficultyCurve]) -> str:
 
 
 def accuracy_figure(models: Sequence[str], latency: Sequence[float], accuracy: Mapping[str, Sequence[float]]) -> str:
-    """Accuracy over latency, a panel per task. `accuracy` has a value per model in per cent, nan where there is none."""
+    """Accuracy over latency, a panel per task. `accuracy` has one value per model in per cent, or nan."""
     panels = [
         Panel(
             [Series(model, [ms], [value], "none") for model, ms, value in zip(models, latency, values, strict=True)],

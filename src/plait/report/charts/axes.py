@@ -26,7 +26,8 @@ class Theme:
     series: Sequence[str]
 
     def colour(self, number: int) -> str:
-        return self.series[number % len(self.series)]
+        """Of a series; grey for what belongs to none (-1)."""
+        return self.pale if number < 0 else self.series[number % len(self.series)]
 
 
 #: Of a file: not every program that shows pictures knows CSS variables.
@@ -67,7 +68,8 @@ class Axis:
         if self.ticks is not None:
             return _apart([tick for tick in self.ticks if scale.low <= tick <= scale.high], scale)
         if not self.log:
-            return svg.round_numbers(scale.low, scale.high, about=max(2, int(abs(scale.last - scale.first) / 56)))
+            apart = 56 if scale.first < scale.last else 44  # pixels
+            return svg.round_numbers(scale.low, scale.high, about=max(3, int(abs(scale.last - scale.first) / apart)))
         doubled = values and all(value > 0 and math.log2(value).is_integer() for value in values)
         found = scale.ticks() if doubled else svg.decades(scale.low, scale.high)
         return _apart(found or [scale.low, scale.high], scale)
@@ -153,5 +155,5 @@ def draw_mark(
 ) -> None:  # fmt: skip
     """The mark of a series, hollow and small where it is `faint`."""
     fill, stroke = (theme.paper, theme.colour(number)) if faint else (theme.colour(number), theme.paper)
-    shape = MARKS[number % len(MARKS)]
+    shape = MARKS[max(0, number) % len(MARKS)]
     drawing.mark(shape, x, y, 0.75 * radius if faint else radius, fill, stroke=stroke, hint=hint)

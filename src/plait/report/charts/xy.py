@@ -24,7 +24,7 @@ class Series:
     low/high ends of an interval of each y
     hints    what each mark says when pointed at; else its numbers
     note     a few words in the legend
-    faint    hollow marks: what is there beside what counts
+    faint    hollow marks: what is there beside what counts, grey unless it is like a series
     like     the name of the series whose colour and mark it has
     """
 
@@ -100,8 +100,9 @@ def front_steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, floa
 
 def _numbers(panels: Sequence[Panel]) -> dict[str, int]:
     """Colour and mark of each name, in the order of first sight. Nameless series count one by one."""
-    names = [s.like or s.name for panel in panels for s in panel.series]
-    return {name: number for number, name in enumerate(dict.fromkeys(names))}
+    names = dict.fromkeys(s.like or s.name for panel in panels for s in panel.series if s.like or not s.faint)
+    grey = {s.name: -1 for panel in panels for s in panel.series if s.faint and not s.like}
+    return {name: number for number, name in enumerate(names)} | grey
 
 
 def _entries(panels: Sequence[Panel], numbers: dict[str, int]) -> list[Entry]:
