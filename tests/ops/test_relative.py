@@ -55,6 +55,20 @@ def test_memory_gives_what_one_long_segment_gives() -> None:
     torch.testing.assert_close(relative_attention(q[:, 8:], k, values, r, u, v), whole[:, 8:])
 
 
+@pytest.mark.parametrize("options", [{}, {"window": 5}, {"clamp": 3}, {"clamp": 4, "window": 3}], ids=str)
+@pytest.mark.parametrize("M", [1, 4, 11])
+def test_padded_rows_are_what_they_are_alone(M: int, options: dict[str, Any]) -> None:
+    q, k, values, r, u, v = draw(M, 11, clamp=options.get("clamp", 0))
+    pad_B = torch.tensor([0, 6])
+    for run in (relative_attention, relative_attention_reference):
+        o = run(q, k, values, r, u, v, pad_B=pad_B, **options)
+        assert bool(o.isfinite().all())
+        torch.testing.assert_close(o[:1], run(q[:1], k[:1], values[:1], r, u, v, **options))
+        real = min(M, 5)
+        alone = run(q[1:, -real:], k[1:, 6:], values[1:, 6:], r, u, v, **options)
+        torch.testing.assert_close(o[1:, -real:], alone)
+
+
 def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(lambda *x: relative_attention(*x, window=3), draw(3, 5, H=1, D=2))
 

@@ -64,7 +64,7 @@ def test_recomputed_activations_change_nothing():
 
 
 @pytest.mark.parametrize("kind", SPECS)
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "sgd"])
 def test_resume_is_bit_identical(kind, optimizer, tmp_path):
     job = small_job(kind, steps=8, dropout=0.1, optimizer=optimizer)
     straight, losses = trained(job)

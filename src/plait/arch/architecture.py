@@ -24,6 +24,15 @@ class Architecture:
         return Spec(self.header, tuple(layer.to_layer() for layer in self.layers))
 
     @property
+    def num_layers(self) -> int:
+        """Layers as papers and Hugging Face count them: a sequence mixer and the channel mixers up to the next one.
+
+        `layers` has the mixers one by one. Channel mixers ahead of the first sequence mixer belong to the first layer;
+        without any sequence mixer, each mixer is a layer.
+        """
+        return sum(options.kind == "sequence" for options in self.layers) or len(self.layers)
+
+    @property
     def text(self) -> str:
         return self.spec.text
 

@@ -45,7 +45,8 @@ def command(
         return
     out = console()
     out.print(f"wrote [bold]{target}[/]")
-    out.print(f"[green]checked[/]: read again, its scores differ by at most {found['largest_difference']:.1g}")
+    gap = f"{found['largest_difference']:.1g} of their standard deviation"
+    out.print(f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}")
     if to == "hf":
         out.print(f"[green]checked[/]: {found['text_tokens_compared']} tokens of a sample text, all equal")
         auto = "AutoModelForCausalLM" if opened.arch.header.kind == "lm" else "AutoModelForMaskedLM"

@@ -199,20 +199,21 @@ def parameters() -> tuple[str, str, bool]:
 
 @facts.fact("P17", "Table A2 GFLOP, 64 new tokens after 640: 27 / 27 / 17 with the adaptive softmax")
 def gflops() -> tuple[str, str, bool]:
-    blocks = [par_block_flops(name) / 1e9 for name in ("txl-base", "sandwich-base", "par-base")]
-    # The softmax scores its head cluster for every token and the tails for some: 1.64 to 2.20 GFLOP.
-    rounded = [{round(b + 1.64), round(b + 2.20)} for b in blocks]
-    attention, feed_forward = (
-        float(layer.total_flops) / 2e9 for layer in model_cost("txl-base", seq=64, memory=640).layers[:2]
-    )
+    names, printed = ("txl-base", "sandwich-base", "par-base"), (27, 27, 17)
+    blocks = [par_block_flops(name) / 1e9 for name in names]
+    costs = [model_cost(name, seq=64, memory=640) for name in names]
+    whole = [cost.flops / 1e9 for cost in costs]
+    off = max(abs(got / want - 1) for got, want in zip(whole, printed, strict=True))
+    attention, feed_forward = (float(layer.total_flops) / 2e9 for layer in costs[0].layers[:2])
     ours = (
-        f"blocks {', '.join(f'{b:.2f}' for b in blocks)}; with softmax {', '.join(str(max(r)) for r in rounded)}; "
+        f"{', '.join(f'{g:.1f}' for g in whole)}, at most {off:.1%} off; "
+        f"blocks {', '.join(f'{b:.2f}' for b in blocks)}; "
         f"attention {attention:.3f}, feed-forward {feed_forward:.3f} G multiply-adds"
     )
-    good = [f"{b:.2f}" for b in blocks] == ["25.30", "25.30", "14.86"]
-    good = good and all(want in got for want, got in zip((27, 27, 17), rounded, strict=True))
+    # The paper prints whole GFLOP and no shares of words: 5 %, which a softmax over the whole vocabulary exceeds.
+    good = off <= 0.05 and [f"{b:.2f}" for b in blocks] == ["25.30", "25.30", "14.86"]
     good = good and f"{attention:.3f}" == "0.656" and f"{feed_forward:.3f}" == "0.134"
-    return "blocks 25.30, 25.30, 14.86; 27, 27, 17; 0.656 and 0.134", ours, good
+    return "27, 27, 17 within 5 %; blocks 25.30, 25.30, 14.86; 0.656 and 0.134", ours, good
 
 
 @facts.fact("P18", "model sizes: base d 512, 8 × 64, inner 2048; Large d 1024, 16 × 64, inner 4096")

@@ -18,6 +18,7 @@ __all__ = ["Preset", "describe", "families", "lookup", "names", "suite"]
 # family -> (its modules, the paper, what it holds); the largest last, since a look-up goes through them in order
 _FAMILIES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "gpt2": (("gpt2",), "Radford et al. 2019", "GPT-2 in its four sizes"),
+    "opt": (("opt",), "Zhang et al. 2022, arXiv:2205.01068", "OPT from 125M to 175B, without 350M"),
     "par": (
         ("par",),
         "Mandava et al. 2020, arXiv:2009.04534",
