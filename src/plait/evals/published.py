@@ -2,7 +2,8 @@
 
 A user has them as a folder per data set, however it was fetched: `piqa/…/validation-00000-of-00001.parquet`,
 `ai2_arc/ARC-Easy/test-….parquet`, `hellaswag/validation.jsonl`, an `.arrow` file that `datasets` saved. Each task
-becomes one file `TASK.jsonl` with its published columns, which `plait harness --tasks FOLDER` runs by the harness's own task.
+becomes one file `TASK.jsonl` with its published columns, which `plait harness --tasks FOLDER` runs by the harness's own
+task.
 """
 
 from __future__ import annotations
