@@ -99,4 +99,4 @@ def _curve(task: str, variable: str, architecture: str, at: dict[float, list[flo
     seeds = [at[value] for value in values]
     mean = tuple(sum(some) / len(some) for some in seeds)
     low, high, number = (tuple(map(f, seeds)) for f in (min, max, len))
-    return DifficultyCurve(task, variable, architecture, values, mean, low, high, number)  # type: ignore[arg-type]
+    return DifficultyCurve(task, variable, architecture, values, mean, low, high, number)
