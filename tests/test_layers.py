@@ -54,7 +54,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     ),
     "verify": (
         *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
-        *("probe", "report", "measure", "search"),
+        *("probe", "report", "measure", "search", "data", "records", "generate", "export"),
     ),
 }
 TOP = ("cli", "__main__")  # may import everything
