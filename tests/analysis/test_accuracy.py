@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plait.analysis.accuracy import SHORT_CONTEXT, against_latency, average, counted
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def test_the_average_is_over_ten_tasks_alike() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 #: Name in lm-evaluation-harness → the metric that counts.
 SHORT_CONTEXT = {

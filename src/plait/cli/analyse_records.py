@@ -9,7 +9,7 @@ import typer
 
 from plait.cli.analyse_table import names, show
 from plait.cli.options import AsJson, StoreUrl
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
     from plait.records import Record

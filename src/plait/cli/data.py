@@ -69,7 +69,7 @@ def tasks(
     as_json: AsJson = False,
 ) -> None:
     """Write the local files of the ten short-context tasks and WikiText, for `plait harness --tasks FOLDER`."""
-    from plait.errors import UserError, did_you_mean
+    from plait.core.errors import UserError, did_you_mean
     from plait.evals.published import BY_NAME, prepare
 
     wanted = [name.strip() for name in only.split(",") if name.strip()]
@@ -130,27 +130,15 @@ def _print(shown: dict[str, Any]) -> None:
 
 
 def _corpora() -> list[dict[str, Any]]:
-    from plait.data.corpora.table import FILES, FOLDER, NAMED
+    from plait.data.corpora.table import listing
 
-    named = [(f"{name}:{entry.given}" if entry.given else name, entry) for name, entry in NAMED.items()]
-    files = [(f"FILE{ending}", entry) for ending, entry in FILES.items()]
-    return [
-        {"name": name, "tokenizer": entry.tokenizer or None, "what": entry.what}
-        for name, entry in [*named, *files, ("FOLDER", FOLDER)]
-    ]
+    return listing()
 
 
 def _tokenizers() -> list[dict[str, Any]]:
-    from plait.data.tokenizers.table import TOKENIZERS, options_of
+    from plait.data.tokenizers.table import listing
 
-    rows = [{"name": name, "options": options_of(name), "what": entry.what} for name, entry in TOKENIZERS.items()]
-    foreign = {
-        "name": "hf:PATH",
-        "options": {},
-        "what": "a tokenizer.json, or the folder that holds it; needs plait[hf]",
-    }
-    saved = {"name": "FOLDER", "options": {}, "what": "a tokenizer that was saved, such as a run's"}
-    return [*rows, foreign, saved]
+    return listing()
 
 
 @contextmanager

@@ -11,6 +11,8 @@ import typer
 from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, print_json, table
 
+PROTOCOL = 1  # raised when the same settings come to mean another evaluation
+
 
 def command(
     run: Annotated[str, typer.Argument(help="A run: its folder, a key's beginning, or latest.", metavar="RUN")],
@@ -61,7 +63,7 @@ def _keep(found: dict[str, Any], spec: str, limit: int | None, store: str | None
     from plait.records import Record, about, open_store
 
     settings = {name: found[name] for name in ("run", "shots", "max_length", "lm_eval")}
-    config = {"spec": spec, "tasks": sorted(found["results"]), "limit": limit, **settings}
+    config = {"protocol": PROTOCOL, "spec": spec, "tasks": sorted(found["results"]), "limit": limit, **settings}
     record = Record.of("harness", config, {"run": found["run"], "table": found["table"]}, about(time.time(), 0.0))
     with open_store(store) as opened:
         opened.delete([record.key])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.report.charts import Mark, scatter, swatch
 from plait.report.charts.axes import PAGE
 from plait.report.numbers import MEASURED, PREFIXES
