@@ -228,8 +228,8 @@ def _known_mixers(config: PlaitConfig) -> dict[str, type[MixerOptions]]:
         known = version(entry["source"])
         if known is None:
             raise UserError(
-                f"this model has a mixer of its maker's own, {name}, in {entry['file']} beside the weights. Look at that "
-                "file, then load the model with trust_remote_code=True."
+                f"this model has a mixer of its maker's own, {name}, in {entry['file']} beside the weights. Look at "
+                "that file, then load the model with trust_remote_code=True."
             )
         found[name] = known
     return found

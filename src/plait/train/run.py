@@ -129,6 +129,11 @@ class Run:
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as opened:
             opened.write(json.dumps(row) + "\n")
 
+    def losses(self) -> list[tuple[int, float]]:
+        """(step, training loss in nats per token) as they were logged."""
+        rows = _log_rows(self.folder / "log.jsonl")
+        return [(row["step"], row["loss"]) for row in rows if row.get("loss") is not None]
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One process at a time. The system frees the lock of a process that dies."""
