@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train.recipe import Recipe
 from plait.train.recipes import RECIPES, mad_recipe, recipe
 from plait.train.schedule import rate, warmup_steps

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def command(
     front: Annotated[int, typer.Option(min=0, help="How many models to return and measure; 0: all.")] = FRONT,
     no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Predict only; measure nothing.")] = False,
     runs: Annotated[Path, typer.Option(help="Where profile and unfinished searches are kept.")] = Path("runs"),
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -109,7 +110,7 @@ def command(
 def _given_profile(
     path: Path | None, anywhere: bool, common: dict[str, Any], device: str | None, threads: int | None
 ) -> tuple[Profile | None, Setting]:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.measure.profile import Profile
     from plait.measure.setting import Setting
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from plait.errors import UserError, did_you_mean
-from plait.interrupt import stop_signals
+from plait.core.errors import UserError, did_you_mean
+from plait.core.interruption import stop_signals
 from plait.measure.setting import Setting
 from plait.records import Record, Store, about
 from plait.search.allowed import layer_fits
@@ -185,7 +185,7 @@ def search_front(
         "limits": request.limits.as_dict(),
         "setting": request.setting.as_dict(),
         "profile": profile.describe() if profile is not None else None,
-        "mixers": request.space.files,
+        "mixers": [source.as_dict() for source in request.space.mixer_sources.values()],
         "cost": {
             "search_seconds": round(search.seconds, 3),
             "profile_seconds": round(profile.seconds, 3) if profile is not None else 0.0,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.analysis.pareto import pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record, Store, about, record_key
 from plait.search import checkpoint
 from plait.search.evaluate import Evaluated, Evaluator
@@ -184,6 +184,7 @@ class Search(ABC):
             "protocol": PROTOCOL,
             "method": self.method,
             "space": self.space.declared.as_dict(),
+            **self.space.identity(),
             "objectives": [objective.as_dict() for objective in self.evaluator.objectives],
             "seq": self.evaluator.seq,
             "memory": self.evaluator.memory,
