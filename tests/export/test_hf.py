@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from plait.core.errors import UserError
 from plait.data.tokenizers.bytes import Bytes
 from plait.data.tokenizers.words import Words
-from plait.errors import UserError
 from plait.export import hf
 from plait.export.hf import check_hf, export_hf
 from plait.generate import Generation

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.export.hf import export_hf
 from plait.export.import_hf import import_hf
 from plait.generate import Generation

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from plait.arch import load
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure import profiling
 from plait.measure.kit import Kit
 from plait.measure.predictor import Predictor

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model import build
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.ops.relative import relative_attention, relative_attention_reference, sinusoid
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from plait import arch
 from plait.arch import Architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.cost import ModelCost, model_cost
 from plait.spec import Spec, parse, presets
 from plait.spec.presets import fox, lts, mad, mad_scaling, par

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec.presets.mad_scaling import TABLE_C2
 from plait.train.recipe import Recipe
 from plait.train.recipes import RECIPES, mad_recipe, recipe

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import open_store
 from plait.train.fit import Options, fit
 from plait.train.processes import Processes

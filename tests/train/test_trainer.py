@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train import shards
 from plait.train.optimizers import OPTIMIZERS
 from plait.train.processes import Processes

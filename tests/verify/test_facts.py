@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.verify import all_facts, select
 from plait.verify.fact import Fact
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from plait.arch.options import MixerOptions, OptionError
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec import Header, Layer, Spec, SpecError, load
 
 

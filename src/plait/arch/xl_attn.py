@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from plait.arch.cost import MIXING, Cost, Number
 from plait.arch.options import MixerOptions, option
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 BIASES = "content and position biases"
 

@@ -29,7 +29,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Write a trained model in another program's format, read it again and compare."""
-    from plait.errors import UserError, did_you_mean
+    from plait.core.errors import UserError, did_you_mean
     from plait.export.target import check_free
     from plait.train.run import open_run
 

@@ -14,7 +14,7 @@ from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, print_json, table
 from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.report.numbers import MEASURED, short
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]
     numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
     known = [*numbers, *(name for name in MEASURED if _value(row, name) is not None)]
     if by not in known:
-        from plait.errors import did_you_mean
+        from plait.core.errors import did_you_mean
 
         raise UserError(f"--by {by}: the front has no such column.{did_you_mean(by, known)} It has {', '.join(known)}.")
     return by, objectives.get(by, by.endswith("decoder_params"))

@@ -17,7 +17,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Make a run of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.export.hf import weights_of
     from plait.export.import_hf import import_hf, read_config, trained_length
     from plait.export.target import check_free, filled_folder

@@ -112,7 +112,7 @@ def printed_counts(spec: str, cost: Any) -> dict[str, Any]:
 
 def conventions(cost: Any) -> dict[str, float]:
     """The same model's FLOPs as the papers would count them, where their formulas cover its mixers."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.model.conventions import fox_flops_per_token, mad_flops
 
     found = {}

@@ -62,7 +62,7 @@ def command(
     started = time.perf_counter()
     from plait.cli.durations import parse_duration
     from plait.cli.train_display import Display
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.records import open_store
     from plait.train.fit import Interrupted, Options, fit
     from plait.train.job import Budget, Job
@@ -117,7 +117,7 @@ def _recipe(name: str, given: dict[str, Any], pairs: list[str]) -> tuple[Any, in
 def _scaled(arch: Any, flops: float | None, given: dict[str, Any], pairs: list[str]) -> Any:
     """MAD's recipe at this size and budget; what was asked for goes before it."""
     from plait.cli.key_values import key_value
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.model import model_cost
     from plait.train.recipe import Recipe
     from plait.train.recipes import mad_recipe
@@ -131,8 +131,8 @@ def _scaled(arch: Any, flops: float | None, given: dict[str, Any], pairs: list[s
 
 
 def _corpus(data: str | None, tokenizer: str | None, source: Run | None) -> Any:
+    from plait.core.errors import UserError
     from plait.data import open_corpus
-    from plait.errors import UserError
 
     if data is None:
         if source is None:
@@ -142,7 +142,7 @@ def _corpus(data: str | None, tokenizer: str | None, source: Run | None) -> Any:
 
 
 def _architecture(spec: str | None, corpus: Any, source: Run | None) -> Any:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.train.job import fitted
 
     if spec is not None:

@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from plait.core.errors import UserError
 from plait.data import Tokenizer
-from plait.errors import UserError
 from plait.export.hf_tokenizer import write_tokenizer
 from plait.export.target import filled_folder
 from plait.model.heads import Encoder, LanguageModel

@@ -23,7 +23,7 @@ from transformers import (
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
 
 from plait.arch import Architecture, architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.export.hf_cache import StateCache
 from plait.export.padding import left_padding, padding_to_the_left
 from plait.generate.prefill import prefill

@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from plait.core.errors import UserError, did_you_mean
 from plait.data import Tokenizer
 from plait.data.tokenizers.huggingface import FILE, open_file
-from plait.errors import UserError, did_you_mean
 from plait.model import build
 from plait.model.heads import LanguageModel
 

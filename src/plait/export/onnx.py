@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch import Architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.export.target import filled_file
 from plait.model import build
 from plait.model.heads import Encoder, LanguageModel

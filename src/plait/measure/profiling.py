@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 import numpy as np
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.features import OUTSIDE, Features, of_layer, of_outside
 from plait.measure.kit import Kit
 from plait.measure.memory import MemoryMeter

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch.attn import AttnOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer, State
 from plait.nn.norm import HeadNorm
 from plait.nn.rotary import Rotary

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch.xl_attn import XlAttnOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.mixer import Draw, Mixer, State
 from plait.ops.relative import relative_attention, sinusoid
 

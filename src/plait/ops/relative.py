@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def relative_attention_reference(

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.spec.errors import HeaderError, quoted
 from plait.spec.values import Value, check_value, format_value
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from plait.arch import Architecture, architecture
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.model import model_cost
 from plait.records import record_key
 from plait.train.optimizers import OPTIMIZERS

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.train.optimizers import OPTIMIZERS
 
 SCHEDULES = ("cosine", "linear", "constant")

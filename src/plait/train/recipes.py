@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.spec.presets import fox, mad_scaling
 from plait.train.recipe import Recipe
 

@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train.processes import Processes
 
 _WHERE = "where"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.model.heads import Encoder, LanguageModel
 from plait.train.job import Start
 from plait.train.run import Run, fill

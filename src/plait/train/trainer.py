@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.attn import Attention
 from plait.model import build
 from plait.model.block import Block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.verify.fact import Fact, Result
 
 __all__ = ["Fact", "Result", "all_facts", "select"]

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.profile import Point, Profile
 from plait.measure.setting import Setting
 from plait.model.cost import model_cost

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from plait.analysis.pareto import pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.setting import Setting
 from plait.records import Store, open_store
 from plait.search.declaration import Declaration

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.spec.presets.preset import Catalog, Preset
 
 __all__ = ["Preset", "describe", "families", "lookup", "names", "suite"]
