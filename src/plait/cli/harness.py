@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, table
 
 PROTOCOL = 1  # raised when the same settings come to mean another evaluation
@@ -26,6 +26,7 @@ def command(
         int | None, typer.Option(min=2, help="Context in tokens. \\[default: the model's, else 2048]")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

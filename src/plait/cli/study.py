@@ -9,7 +9,7 @@ import typer
 
 from plait.cli import study_placement
 from plait.cli.devices import precision_on, usable
-from plait.cli.options import AsJson, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json, table
 from plait.cli.study_progress import progress
 from plait.report.numbers import short
@@ -39,6 +39,7 @@ def command(
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     svg: Annotated[Path | None, typer.Option(help="Draw rank correlation over what each proxy costs.")] = None,
     runs: Runs = Path("runs"),
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from plait.cli.analyse_table import floats
 from plait.cli.devices import precision_on, usable
-from plait.cli.options import AsJson, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 from plait.report.numbers import short
@@ -35,6 +35,7 @@ def placement(
     svg: Annotated[Path | None, typer.Option(help="Draw perplexity against attention blocks.")] = None,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     runs: Runs = Path("runs"),
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
