@@ -1,4 +1,4 @@
-"""`plait front show | pick | table`: what a search found, and the one model to go on with."""
+"""`plait front show | pick | table | candidates`: what a search found, and the one model to go on with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli import front_candidates
 from plait.cli.front_display import cell, digits, print_front, shapes
 from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, print_json, table
@@ -106,6 +107,9 @@ def as_table(key: Key = LATEST, front: Count = SHOWN, store: StoreUrl = None, as
     for entry in entries:
         made.add_row(*(_cell(name, entry[name], entry["measured"]) for name in shown))
     console().print(made)
+
+
+group.command()(front_candidates.candidates)
 
 
 @contextmanager

@@ -37,14 +37,22 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Candidate:
-    """One architecture to probe. `file` and `source` are a user's mixer: where it is, and the hash of its text."""
+    """One architecture to probe."""
 
     name: str
     arch: Architecture
     note: str = ""  # what was, or could not be, matched
-    file: str = ""
-    source: str = ""
     baseline: bool = False
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Of the user's own mixers in it: another process must load them before it can read the spec."""
+        return tuple(sorted({options.file for options in self.arch.layers if options.file}))
+
+    @property
+    def source(self) -> str:
+        """What those files say at the moment, as hashes of their text; empty where there are none."""
+        return "+".join(_hash(Path(file.partition(":")[0])) for file in self.files)
 
     @property
     def params(self) -> int:
@@ -70,11 +78,11 @@ def candidates(
 
 
 def candidate(given: str, protocol: Protocol) -> Candidate:
-    if file := split_path(given):
+    if split_path(given):
         from plait.check.load import load_mixer  # runs the user's file, which imports torch
 
         options = load_mixer(given)
-        return Candidate(options.name, _around(options.to_layer(), protocol), file=given, source=_hash(file[0]))
+        return Candidate(options.name, _around(options.to_layer(), protocol))
     if presets.lookup(given) is not None:
         arch = architecture(given)
         paper = given.lower() in presets.suite("mad21")

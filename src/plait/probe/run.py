@@ -156,7 +156,7 @@ def compare(outcome: Outcome) -> Comparison:
 
 
 def _crew(candidates: Sequence[Candidate], store: Store, machine: Machine) -> Crew:
-    files = tuple(one.file for one in candidates if one.file)
+    files = tuple(dict.fromkeys(file for one in candidates for file in one.files))
     path = file_of(resolve(store.url))
     folder = path.parent if path is not None else Path("runs")
     return Crew(
