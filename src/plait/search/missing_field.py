@@ -1,6 +1,6 @@
 """A field that a table lost, from a count that it still prints: every value that might stand there is costed.
 
-The earlier version of LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094, Table 3) lost its d_model column;
+An earlier version of LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094, Table 3) lost its d_model;
 heads, inner widths and decoder parameters in millions are there, and mostly one width alone gives that count. A row
 becomes a spec by a template with columns in braces,
 
@@ -45,8 +45,8 @@ class Inferred:
 class MissingField:
     """`printed`: the column with the count, in units of `unit`; `quantity`: which of plait's counts it is.
 
-    A value fits where the count, rounded as the column is, gives what is printed. `allowance` widens that by a number of
-    parameters, where the paper is known to leave some out.
+    A value fits where the count, rounded as the column is, gives what is printed. `allowance` widens that by as many
+    parameters, where the paper is known to count otherwise.
     """
 
     table: Table
@@ -105,15 +105,17 @@ class MissingField:
     def check(self) -> None:
         """Raise where no value makes a spec of the first row: then it is the template that is wrong."""
         row = {name: _entry(column[0]) for name, column in self.table.columns.items()}
-        wrong: UserError | None = None
-        for value in self.values:
-            try:
-                architecture(filled(self.template, {**row, self.field: value}))
-                return
-            except UserError as told:
-                wrong = told
-        assert wrong is not None
-        raise UserError(f"the template makes no spec of the first row: {wrong}")
+        mistakes = [self._mistake({**row, self.field: value}) for value in self.values]
+        if all(mistakes):
+            raise UserError(f"the template makes no spec of the first row: {mistakes[-1]}")
+
+    def _mistake(self, row: Mapping[str, Any]) -> str:
+        """Empty where the row is a spec."""
+        try:
+            architecture(filled(self.template, row))
+        except UserError as told:
+            return str(told)
+        return ""
 
 
 def filled(template: str, row: Mapping[str, Any]) -> str:

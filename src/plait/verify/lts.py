@@ -17,7 +17,8 @@ facts = FactTable()
 
 #: A row of the earlier version's Table 3 without its width, which was lost.
 XL_ROW = "d={d_model} norm=layer final_norm=false | xl-attn[heads={n_head},head_dim=64] mlp[inner={d_inner},act=relu]"
-BIASES = 16 * 2 * (960 - 2 * 64) // 2  # of a deep and wide model, half of what the grid's extremes would have
+#: Its count has two biases as wide as the model where heads of 64 have their own: the most they differ on the grid.
+BIASES = 16 * 2 * (960 - 2 * 64)
 #: Decoder parameters are printed in millions with one digit.
 HALF_A_DIGIT = 0.05 + 1e-9
 
@@ -107,7 +108,6 @@ def recovery() -> tuple[str, str, bool]:
         "Table 3",
         [{"n_head": list(row.heads), "d_inner": list(row.inner), "printed": row.decoder_params_m} for row in chosen],
     )
-    # The printed count has biases of the model's width where heads of 64 have their own: at most 768 a layer less.
     question = MissingField(table, XL_ROW, "d_model", range(128, 961, 64), "printed", allowance=BIASES)
     found = question.infer()
     good = sum(one.values == (row.d,) for one, row in zip(found, chosen, strict=True))
