@@ -9,7 +9,7 @@ import torch
 
 from plait import arch
 from plait.check import load_mixer, run_clauses
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model import build
 
 TEMPLATE = files("plait").joinpath("check/mixer_template.txt").read_text()

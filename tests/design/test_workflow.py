@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from plait.arch import Architecture
 from plait.cli import design as design_command
+from plait.core.errors import UserError
 from plait.design import brief as briefs
 from plait.design import probing
-from plait.errors import UserError
 from plait.measure import latency, memory, profiling
 from plait.measure.memory import Memory
 from plait.measure.predictor import Predictor

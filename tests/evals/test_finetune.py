@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.finetune import encode_texts, finetune, run_for_cli
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order
 from plait.model import build

@@ -10,7 +10,7 @@ import pytest
 
 from plait.arch import architecture, register
 from plait.check import load_mixer
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.memory import MemoryMeter
 from plait.measure.setting import Setting
 from plait.model.cost import model_cost

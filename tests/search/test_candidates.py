@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record
 from plait.records.record import json_text
 from plait.search import candidates

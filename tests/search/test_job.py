@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from made_up import profile_of
 
+from plait.core.errors import UserError
 from plait.data import open_corpus
-from plait.errors import UserError
 from plait.measure.predictor import Predictor
 from plait.measure.setting import Setting
 from plait.records import Record, open_store

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from plait.arch import architecture
+from plait.core.errors import UserError
 from plait.data import Corpus, open_corpus
-from plait.errors import UserError
 from plait.records import Store
 from plait.search import lr_sweep
 from plait.search.lr_sweep import KIND, RateSweep, SweepFindings

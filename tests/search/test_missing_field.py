@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from plait.analysis.table import Table
 from plait.cli.analyse import group
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.missing_field import MissingField, filled
 from plait.spec.presets.lts import rows
 from plait.verify.lts import BIASES, XL_ROW

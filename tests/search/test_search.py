@@ -12,7 +12,7 @@ import pytest
 
 from plait.analysis.hypervolume import hypervolume
 from plait.analysis.pareto import pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import open_store
 from plait.search.declaration import Declaration
 from plait.search.front import Front

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from plait.arch import Architecture
 from plait.cli.analyse import group
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure import latency, memory
 from plait.measure.memory import Memory
 from plait.measure.setting import Setting

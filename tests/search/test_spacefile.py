@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.spacefile import read_space
 from plait.search.spaces.table import load_space
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train.recipe import Recipe
 from plait.train.recipes import RECIPES, mad_recipe, recipe
 from plait.train.schedule import rate, warmup_steps
@@ -14,15 +14,23 @@ from plait.train.schedule import rate, warmup_steps
 
 def test_lts_table_2():
     rows = {
-        "lts-xl-wt103": ("lamb", 40_000, 256, 1e-2, "cosine", 1000, 0.1, 0.0),
+        "lts-xl-wt103": ("lamb-xl", 40_000, 256, 1e-2, "cosine", 1000, 0.1, 0.0),
         "lts-xl-lm1b": ("adam", 100_000, 224, 2.5e-4, "cosine", 20_000, 0.0, 0.0),
-        "lts-gpt2-wt103": ("lamb", 40_000, 256, 1e-2, "cosine", 1000, 0.1, 0.1),
-        "lts-gpt2-lm1b": ("lamb", 100_000, 224, 2.5e-4, "cosine", 20_000, 0.1, 0.1),
+        "lts-gpt2-wt103": ("lamb-xl", 40_000, 256, 1e-2, "cosine", 1000, 0.1, 0.1),
+        "lts-gpt2-lm1b": ("lamb-xl", 100_000, 224, 2.5e-4, "cosine", 20_000, 0.1, 0.1),
         "lts-gpt2-pile": ("adam", 54_800, 256, 3e-5, "linear", 715, 0.1, 0.0),
     }
     for name, row in rows.items():
         p, r = recipe(name), recipe(name).recipe
         assert (r.optimizer, p.steps, r.batch, r.lr, r.schedule, r.warmup, r.dropout, r.attn_dropout) == row, name
+
+
+def test_par_segments_memory_and_batch():
+    """Table A1 and §3.1: tgt_len = mem_len = 192, 384 and 512; batch 256 (A.3), Large 128."""
+    rows = {name: recipe(f"par-{name}").recipe for name in ("base", "large", "24b")}
+    assert {name: (r.length, r.memory, r.batch) for name, r in rows.items()} == {
+        "base": (192, 192, 256), "large": (384, 384, 128), "24b": (512, 512, 256),
+    }  # fmt: skip
 
 
 def test_fox_tables_4_and_5():

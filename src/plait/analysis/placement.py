@@ -24,7 +24,7 @@ import numpy as np
 from plait.analysis.pareto import Floats, Mask
 from plait.analysis.placement_rule import Fit, chance, fit_rules
 from plait.analysis.student import mean_interval
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 NOTHING = ("none", "identity")
 NOTHING_LETTER = "·"

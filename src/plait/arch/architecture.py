@@ -7,7 +7,7 @@ from functools import cached_property
 
 from plait.arch.options import MixerOptions, OptionError
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec import Header, Layer, Spec, SpecError, load
 
 
@@ -22,6 +22,15 @@ class Architecture:
     def spec(self) -> Spec:
         """The spec in its shortest spelling (no option equal to its default)."""
         return Spec(self.header, tuple(layer.to_layer() for layer in self.layers))
+
+    @property
+    def num_layers(self) -> int:
+        """Layers as papers and Hugging Face count them: a sequence mixer and the channel mixers up to the next one.
+
+        `layers` has the mixers one by one. Channel mixers ahead of the first sequence mixer belong to the first layer;
+        without any sequence mixer, each mixer is a layer.
+        """
+        return sum(options.kind == "sequence" for options in self.layers) or len(self.layers)
 
     @property
     def text(self) -> str:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 from plait.arch.cost import Cost
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.spec import Layer
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from plait.arch.architecture import Architecture, architecture
 from plait.arch.options import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec import Spec
 
 #: Options that change a mixer's fixed state, the first to be tried first. A mixer's own `state_knobs` go before this.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from plait.arch.options import MixerOptions, OptionError
-from plait.errors import did_you_mean
+from plait.core.errors import did_you_mean
 from plait.spec import Layer
 
 MIXERS: dict[str, str] = {

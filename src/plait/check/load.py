@@ -7,10 +7,10 @@ from pathlib import Path
 from plait import arch
 from plait.arch import MixerOptions
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
+from plait.core.user_files import class_from_file, split_path
 from plait.mixers.mixer import Mixer
 from plait.spec import parse
-from plait.userfile import class_from_file, split_path
 
 
 def load_mixer(given: str) -> MixerOptions:

@@ -23,7 +23,7 @@ from plait.cli.analyse_table import (
     show,
 )
 from plait.cli.options import AsJson
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
     from plait.analysis.pareto import Floats

@@ -14,7 +14,7 @@ from plait.cli.analyse_table import show
 from plait.cli.options import AsJson, StoreUrl
 from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.analysis.placement import Placement

@@ -100,27 +100,15 @@ def _print(shown: dict[str, Any]) -> None:
 
 
 def _corpora() -> list[dict[str, Any]]:
-    from plait.data.corpora.table import FILES, FOLDER, NAMED
+    from plait.data.corpora.table import listing
 
-    named = [(f"{name}:{entry.given}" if entry.given else name, entry) for name, entry in NAMED.items()]
-    files = [(f"FILE{ending}", entry) for ending, entry in FILES.items()]
-    return [
-        {"name": name, "tokenizer": entry.tokenizer or None, "what": entry.what}
-        for name, entry in [*named, *files, ("FOLDER", FOLDER)]
-    ]
+    return listing()
 
 
 def _tokenizers() -> list[dict[str, Any]]:
-    from plait.data.tokenizers.table import TOKENIZERS, options_of
+    from plait.data.tokenizers.table import listing
 
-    rows = [{"name": name, "options": options_of(name), "what": entry.what} for name, entry in TOKENIZERS.items()]
-    foreign = {
-        "name": "hf:PATH",
-        "options": {},
-        "what": "a tokenizer.json, or the folder that holds it; needs plait[hf]",
-    }
-    saved = {"name": "FOLDER", "options": {}, "what": "a tokenizer that was saved, such as a run's"}
-    return [*rows, foreign, saved]
+    return listing()
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def _assigned(given: list[str] | None, options: Mapping[str, int | None]) -> dic
 
 def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dict[str, Any]]:
     """The run's model and the text it is evaluated on, and which text that is."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.evals.evaluation import Subject
 
     tokenizer = run.tokenizer()
@@ -133,7 +133,7 @@ def _progress(what: str, quiet: bool) -> Iterator[Progress]:
 
 
 def _draw(evaluation: Evaluation, results: Mapping[str, Mapping[str, Any]], folder: Path) -> list[Path]:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     paths = []
     for name, picture in evaluation.pictures(results).items():

@@ -29,7 +29,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Write a trained model in another program's format, read it again and compare."""
-    from plait.errors import UserError, did_you_mean
+    from plait.core.errors import UserError, did_you_mean
     from plait.export.target import check_free
     from plait.train.run import open_run
 
@@ -45,7 +45,8 @@ def command(
         return
     out = console()
     out.print(f"wrote [bold]{target}[/]")
-    out.print(f"[green]checked[/]: read again, its scores differ by at most {found['largest_difference']:.1g}")
+    gap = f"{found['largest_difference']:.1g} of their standard deviation"
+    out.print(f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}")
     if to == "hf":
         out.print(f"[green]checked[/]: {found['text_tokens_compared']} tokens of a sample text, all equal")
         auto = "AutoModelForCausalLM" if opened.arch.header.kind == "lm" else "AutoModelForMaskedLM"

@@ -56,7 +56,7 @@ def command(
 
 
 def _write(files: dict[str, str], folder: Path) -> list[str]:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, print_json, table
 from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.report.numbers import MEASURED, short
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ def show(
     key: Key = LATEST,
     front: Count = SHOWN,
     svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
+    cube: Annotated[
+        Path | None, typer.Option("--3d", help="Draw the first three objectives in three dimensions into this file.")
+    ] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,6 +52,11 @@ def show(
         from plait.report.svg import save
 
         save(front_picture(found), svg)
+    if cube is not None:
+        from plait.report.front3d import search_cube
+        from plait.report.svg import save
+
+        save(search_cube(found), cube)
     print_json(found) if as_json else print_front(found)
 
 
@@ -145,7 +153,7 @@ def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]
     numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
     known = [*numbers, *(name for name in MEASURED if _value(row, name) is not None)]
     if by not in known:
-        from plait.errors import did_you_mean
+        from plait.core.errors import did_you_mean
 
         raise UserError(f"--by {by}: the front has no such column.{did_you_mean(by, known)} It has {', '.join(known)}.")
     return by, objectives.get(by, by.endswith("decoder_params"))

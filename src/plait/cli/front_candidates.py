@@ -14,7 +14,7 @@ from plait.cli.options import StoreUrl
 from plait.cli.output import console
 from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
     from plait.search.candidates import Candidates

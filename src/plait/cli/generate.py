@@ -40,7 +40,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Continue texts with a trained model."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.generate import GREEDY, Generation, Sampling
     from plait.model.heads import LanguageModel
     from plait.train.run import open_run
@@ -127,7 +127,7 @@ def _summary(generation: Generation, made: int, seconds: float) -> str:
 
 def _encoded(text: str, tokenizer: Tokenizer) -> list[int]:
     """A prompt's ids; an empty one starts a new text, where the vocabulary says how."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     ids: list[int] = tokenizer.encode(text).tolist()
     if ids:

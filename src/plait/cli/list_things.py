@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from plait.cli.output import console, plain, print_json, table
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 
 def command(

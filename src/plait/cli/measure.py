@@ -39,7 +39,7 @@ def command(
 ) -> None:
     """Measure latency and peak memory of models on this machine."""
     from plait.cli.own_mixers import read_architectures
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.measure.setting import Setting
     from plait.records import open_store
 
@@ -60,7 +60,7 @@ def command(
 
 
 def _check_lengths_alone(*, archai: bool, again: bool, store: str | None) -> None:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     for name, given in {"--archai": archai, "--again": again, "--store": store is not None}.items():
         if given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from plait.userfile import split_path
+from plait.core.user_files import split_path
 
 if TYPE_CHECKING:
     from plait.arch import Architecture, MixerOptions

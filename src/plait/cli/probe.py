@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """Probe what architectures can do, on synthetic tasks, with intervals and a verdict."""
     started = time.perf_counter()
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.probe import protocol as protocols
     from plait.probe.candidates import candidates
     from plait.probe.run import Machine
@@ -72,7 +72,7 @@ def command(
 
 
 def _device(name: str) -> str:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     if name not in ("cpu", "cuda"):
         raise UserError(f"--device {name}: known are cpu and cuda.")

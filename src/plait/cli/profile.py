@@ -11,7 +11,7 @@ import typer
 from plait.cli.durations import parse_duration
 from plait.cli.options import AsJson
 from plait.cli.output import console, plain, print_json, table
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
     from plait.measure.profile import Point, Profile

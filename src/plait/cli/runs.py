@@ -9,7 +9,7 @@ import typer
 
 from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, plain, print_json, table
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.records import Record, Store

@@ -131,7 +131,7 @@ def command(
 def _given_profile(
     path: Path | None, anywhere: bool, common: dict[str, Any], device: str | None, threads: int | None
 ) -> tuple[Profile | None, Setting]:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.measure.profile import Profile
     from plait.measure.setting import Setting
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.cli.devices import precision_on
 from plait.cli.key_values import key_value
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -10,7 +10,7 @@ import typer
 from plait.cli.options import AsJson, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
     from plait.search.shape_study import ShapeFindings

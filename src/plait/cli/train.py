@@ -51,8 +51,8 @@ def command(
     started = time.perf_counter()
     from plait.cli.durations import parse_duration
     from plait.cli.train_display import Display
+    from plait.core.errors import UserError
     from plait.data import open_corpus
-    from plait.errors import UserError
     from plait.records import open_store
     from plait.train.fit import Interrupted, Options, fit
     from plait.train.job import Budget, Job, fitted

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.evals.boundary import boundary_token, require_same_vocabulary
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order, tune
 from plait.evals.glue import TASKS, Examples, GlueData, Task, read_glue

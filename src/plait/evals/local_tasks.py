@@ -21,7 +21,7 @@ from lm_eval import tasks as harness_tasks
 from lm_eval.api.registry import metric_registry
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 #: Loaders of `datasets` that read files from a disk.
 LOCAL_LOADERS = ("json", "csv", "parquet", "text", "arrow")

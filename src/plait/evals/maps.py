@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.losses import check_length
 from plait.mixers.attn import Attention

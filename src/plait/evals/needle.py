@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
 from plait.evals.losses import check_length, rows_at_once

@@ -23,7 +23,7 @@ from transformers import (
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
 
 from plait.arch import Architecture, architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.export.hf_cache import StateCache
 from plait.export.padding import left_padding, padding_to_the_left
 from plait.generate.prefill import prefill
@@ -41,7 +41,7 @@ class PlaitConfig(PreTrainedConfig):
     spec: str = "d=32 vocab=256 | attn swiglu"
     vocab_size: int = 256
     hidden_size: int = 32
-    num_hidden_layers: int = 2
+    num_hidden_layers: int = 1
     tie_word_embeddings: bool = False
     use_cache: bool = True
 
@@ -54,7 +54,7 @@ class PlaitConfig(PreTrainedConfig):
             spec=arch.text,
             vocab_size=header.vocab,
             hidden_size=header.d,
-            num_hidden_layers=len(arch.layers),
+            num_hidden_layers=arch.num_layers,
             # Theirs says whether any two parameters are one; ours (header.tie) whether the output is the embedding.
             tie_word_embeddings=bool(_tied(_skeleton(arch, "meta"))),
             **fields,

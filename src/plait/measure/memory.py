@@ -21,7 +21,7 @@ from typing import Any
 
 from plait.arch import Architecture
 from plait.arch.table import MIXERS
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.setting import Setting
 
 #: Freed blocks of this size and above go back to the system at once, so that the peak is what the model needs. What a

@@ -38,7 +38,7 @@ class PartMeter:
         self._memory = memory
 
     def layer(self, d: int, options: MixerOptions, norm: str, setting: Setting) -> Point:
-        flops = setting.batch * float(options.cost(d, setting.new_tokens, setting.held_tokens).total_flops)
+        flops = setting.batch * float(options.cost(d, setting.new_tokens, setting.held_tokens).generation_flops)
         copies = next(count for limit, count in COPIES if flops <= limit)
         work = Layers(d, options, norm, setting, copies)
         timing = self._watch.time(work.run, before=self._evict, seconds=SECONDS, least=REPEATS, limit=LIMIT)

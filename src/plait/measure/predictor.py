@@ -23,7 +23,7 @@ from plait.analysis.student import NORMAL
 from plait.arch import Architecture, MixerOptions, architecture
 from plait.arch.options import OptionError
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.features import OUTSIDE, Features, of_layer, of_outside
 from plait.measure.profile import Point, Profile
 from plait.measure.regression import Floats, Surface

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait.errors import UserError
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
 from plait.measure.setting import Setting
 from plait.records import about
-from plait.wholefile import replacing
 
 FORMAT = "plait-profile"
 VERSION = 1
@@ -101,7 +101,7 @@ class Profile:
         target = Path(path)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target) as draft:
+            with atomic_write(target) as draft:
                 draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         except OSError as wrong:
             raise UserError(f"cannot write the profile {target}: {wrong.strerror or wrong}.") from None

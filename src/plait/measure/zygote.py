@@ -17,7 +17,7 @@ import torch
 
 from plait.arch import architecture, table
 from plait.check.load import load_mixer
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.peak import measure_here
 from plait.measure.setting import Setting
 from plait.measure.workload import Workload

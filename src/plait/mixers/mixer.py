@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 State = dict[str, Tensor]
 #: Fills a parameter with seeded normal noise of the given standard deviation.

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer, State
 from plait.mixers.xl_attn import RelativeAttention
 from plait.nn.norm import make_norm

@@ -18,12 +18,12 @@ from types import MappingProxyType
 from plait.arch import Architecture, MixerOptions, architecture
 from plait.arch.resize import decoder_params, match, total_state
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
+from plait.core.user_files import split_path
 from plait.model.cost import model_cost
 from plait.probe.protocol import Protocol
 from plait.spec import Header, Layer, Spec, parse, presets
 from plait.spec.presets.mad import CHANNEL_MIXERS, SEQUENCE_MIXERS
-from plait.userfile import split_path
 
 BASELINES = ("attn", "gla", "mamba", "hyena")
 PAPER_WIDTH = 128  # of every architecture in the paper's probe

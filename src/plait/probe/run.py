@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe import plan
 from plait.probe.candidates import Candidate
 from plait.probe.cell import Cell

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe.cell import KIND, Cell, checkpoint_path, result
 from plait.records import Record, Store, about, open_store
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.declaration import Declaration
 from plait.search.evaluate import Evaluated, Floats
 from plait.search.space import Genes, Space

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from plait.core.errors import UserError, did_you_mean
+from plait.core.interruption import stop_signals
 from plait.data import Corpus
-from plait.errors import UserError, did_you_mean
-from plait.interrupt import stop_signals
 from plait.measure.setting import Setting
 from plait.records import Record, Store
 from plait.search.allowed import layer_fits

@@ -21,8 +21,8 @@ import torch
 
 from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
 from plait.arch import Architecture
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.model.cost import model_cost
 from plait.records import Record, Store, about, record_key
 from plait.search.proxies.windows import Windows

@@ -20,7 +20,7 @@ from typing import Any
 
 from plait.analysis.table import Table
 from plait.arch import architecture
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.model.cost import ModelCost, model_cost
 
 COUNTS = ("decoder_params", "total_params", "active_params", "embedding_params")

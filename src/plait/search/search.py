@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.analysis.pareto import pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record, Store, record_key
 from plait.search import checkpoint
 from plait.search.candidates import CandidateLog

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from plait.analysis.aspect import AspectStudy, aspect_study
 from plait.arch import Architecture, architecture
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.measure.measurements import Measurements
 from plait.measure.setting import Setting
 from plait.model.cost import model_cost

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search import coding, costs
 from plait.search.allowed import Allowed
 from plait.search.declaration import Declaration, Slot

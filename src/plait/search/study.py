@@ -22,8 +22,8 @@ import numpy as np
 
 from plait.analysis.rank import bootstrap, common_ratio, spearman
 from plait.arch import architecture
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.model.construct import build
 from plait.model.cost import model_cost
 from plait.records import Record, Store, about, record_key

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec.errors import HeaderError, SpecError, quoted
 from plait.spec.header import Header
 from plait.spec.limits import MAX_JSON, MAX_LAYERS, MAX_NESTING, MAX_TEXT

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from plait.errors import UserError
-from plait.interrupt import stop_signals
+from plait.core.errors import UserError
+from plait.core.interruption import stop_signals
 from plait.records import Record, Store, about
 from plait.train import shards
 from plait.train.job import KIND, Job

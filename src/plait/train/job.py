@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plait.arch import Architecture, architecture
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.model import model_cost
 from plait.records import record_key
+from plait.train.optimizers import OPTIMIZERS
 from plait.train.recipe import PRECISIONS, Recipe
 
 KIND = "train"
@@ -86,6 +87,7 @@ class Job:
 
     def config(self) -> dict[str, Any]:
         """All that decides the result, but for the machine's speed under a time budget."""
+        revision = OPTIMIZERS[self.recipe.optimizer].revision
         return {
             "protocol": PROTOCOL,
             "spec": self.arch.text,
@@ -95,6 +97,7 @@ class Job:
             "seed": self.seed,
             "precision": self.precision,
             "held_out_tokens": self.held_out_tokens,
+            **({"optimizer_revision": revision} if revision > 1 else {}),
         }
 
     @property

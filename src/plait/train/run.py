@@ -27,12 +27,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from plait.arch import Architecture, architecture
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
-from plait.errors import UserError
 from plait.model import build
 from plait.model.heads import Encoder, LanguageModel
 from plait.train import shards
-from plait.wholefile import replacing
 
 RUNS = Path("runs")
 _PREFIX = "train-"
@@ -105,14 +105,14 @@ class Run:
         self.__dict__.pop("about", None)
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
-        with _replacing(self.folder / "weights.safetensors") as draft:
+        with _atomic_write(self.folder / "weights.safetensors") as draft:
             save_file(weights, draft, metadata={"spec": self.arch.text})
 
     def truncate_log(self, step: int) -> list[dict[str, Any]]:
         """Drop what was logged after a checkpoint: it is about to be done again. Returns the rest."""
         path = self.folder / "log.jsonl"
         rows = [row for row in _log_rows(path) if row["step"] <= step]
-        with _replacing(path) as draft:
+        with _atomic_write(path) as draft:
             draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return rows
 
@@ -173,7 +173,7 @@ def fill(model: torch.nn.Module, weights: dict[str, Tensor], source: str) -> Non
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    with _replacing(path) as draft:
+    with _atomic_write(path) as draft:
         draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
@@ -195,10 +195,10 @@ def _log_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """`replacing`, with what goes wrong said as a user's error."""
+def _atomic_write(path: Path) -> Iterator[Path]:
+    """`atomic_write`, with what goes wrong said as a user's error."""
     try:
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             yield draft
     except (OSError, SafetensorError) as wrong:
         reason = getattr(wrong, "strerror", None) or str(wrong)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.objectives.objective import Batch, Objective
 
 BEYOND = 1e300

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.search.objectives.objective import Objective

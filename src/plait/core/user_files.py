@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 Found = TypeVar("Found")
 
