@@ -11,12 +11,12 @@ import typer
 
 from plait.cli import front_candidates
 from plait.cli.front_display import cell, digits, print_front, shapes
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, table
-from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError
 from plait.report.numbers import MEASURED, short
+from plait.usermixers import restore
 
 if TYPE_CHECKING:
     from plait.measure.measurements import Measurements
@@ -39,6 +39,7 @@ def show(
     cube: Annotated[
         Path | None, typer.Option("--3d", help="Draw the first three objectives in three dimensions into this file.")
     ] = None,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -67,6 +68,7 @@ def pick(
     memory: Annotated[str | None, typer.Option(help="At most, such as 200MB. \\[default: the search's]")] = None,
     state: Annotated[str | None, typer.Option(help="At most, such as 1MB. \\[default: the search's]")] = None,
     by: Annotated[str, typer.Option(help="The best in what. \\[default: the search's first objective]")] = "",
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,7 +98,13 @@ def pick(
 
 
 @group.command("table")
-def as_table(key: Key = LATEST, front: Count = SHOWN, store: StoreUrl = None, as_json: AsJson = False) -> None:
+def as_table(
+    key: Key = LATEST,
+    front: Count = SHOWN,
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
     """Print the front as the paper's tables do: widths, and heads and inner width layer by layer."""
     with _opened(key, store) as (record, known):
         found = _looked_up(record, known, front)
@@ -131,7 +139,7 @@ def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]
         record = stored_search(opened, key)
         if "setting" not in record.result:
             raise UserError(f"{record.key[:10]} does not say the setting of its measurements; search again.")
-        load_mixers(record.result.get("mixers", []))
+        restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
         yield record, Measurements(opened, Setting(**record.result["setting"]))
 
 

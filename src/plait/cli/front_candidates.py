@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import StoreUrl
+from plait.cli.options import Mixers, StoreUrl
 from plait.cli.output import console
-from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError
+from plait.usermixers import restore
 
 if TYPE_CHECKING:
     from plait.search.candidates import Candidates
@@ -25,6 +25,7 @@ ENDINGS = (".csv", ".jsonl")
 def candidates(
     key: Annotated[str, typer.Argument(help="Of the search, or enough of its beginning.")] = LATEST,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A .csv or .jsonl file; else CSV is printed.")] = None,
+    mixers: Mixers = None,
     store: StoreUrl = None,
 ) -> None:
     """Print every candidate that a search compared: its objectives, whether it is on the front, its spec."""
@@ -34,7 +35,7 @@ def candidates(
         raise UserError(f"cannot write candidates to '{out.name}': known endings are {', '.join(ENDINGS)}.")
     with open_store(store) as opened:
         record = stored_search(opened, key)
-    load_mixers(record.result.get("mixers", []))
+    restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
     from plait.search.candidates import Candidates
 
     found = Candidates.of(record.config, record.result)

@@ -8,11 +8,9 @@ the task's. Presets of the paper's probe are scaled to the protocol's width.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 
 from plait.arch import Architecture, MixerOptions, architecture
@@ -24,6 +22,7 @@ from plait.model.cost import model_cost
 from plait.probe.protocol import Protocol
 from plait.spec import Header, Layer, Spec, parse, presets
 from plait.spec.presets.mad import CHANNEL_MIXERS, SEQUENCE_MIXERS
+from plait.usermixers import load_mixer
 
 BASELINES = ("attn", "gla", "mamba", "hyena")
 PAPER_WIDTH = 128  # of every architecture in the paper's probe
@@ -45,14 +44,9 @@ class Candidate:
     baseline: bool = False
 
     @property
-    def files(self) -> tuple[str, ...]:
-        """Of the user's own mixers in it: another process must load them before it can read the spec."""
-        return tuple(sorted({options.file for options in self.arch.layers if options.file}))
-
-    @property
     def source(self) -> str:
-        """What those files say at the moment, as hashes of their text; empty where there are none."""
-        return "+".join(_hash(Path(file.partition(":")[0])) for file in self.files)
+        """The hashes of the users' mixers in it."""
+        return self.arch.source_hash
 
     @property
     def params(self) -> int:
@@ -79,8 +73,6 @@ def candidates(
 
 def candidate(given: str, protocol: Protocol) -> Candidate:
     if split_path(given):
-        from plait.check.load import load_mixer  # runs the user's file, which imports torch
-
         options = load_mixer(given)
         return Candidate(options.name, _around(options.to_layer(), protocol))
     if presets.lookup(given) is not None:
@@ -158,7 +150,3 @@ def _matched(one: Candidate, protocol: Protocol) -> Candidate:
 
 def _has_inner(arch: Architecture) -> bool:
     return any(o.kind == "channel" and hasattr(o, "inner") for o in arch.layers)
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

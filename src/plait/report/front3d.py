@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.report.charts import GRID, INK, PALE, Mark, colour, scatter
+from plait.report.charts import Mark, colour, scatter
+from plait.report.charts.axes import PAGE
 from plait.report.front import PALETTE, axis_scale, axis_start, hint_of, value_of
 from plait.report.svg import Drawing, label
 
@@ -37,8 +38,8 @@ def cube_picture(models: Sequence[Model], axes: Sequence[str], title: str) -> st
     """`axes`: what the three values are, with their units."""
     if len(axes) != 3 or not models:
         raise UserError(f"a picture in three dimensions has three axes; given: {', '.join(axes) or 'none'}.")
-    drawing = Drawing(WIDTH, HEIGHT, title, background="var(--card)")
-    drawing.text(24, 32, title, size=15, bold=True, colour=INK)
+    drawing = Drawing(WIDTH, HEIGHT, title, background=PAGE.paper)
+    drawing.text(24, 32, title, size=15, bold=True, colour=PAGE.ink)
     _cube(drawing, models, axes)
     for place, (x, y) in enumerate(((1, 0), (2, 0), (1, 2)), start=1):
         left, top = PANEL[0] * (place % 2), TOP + PANEL[1] * (place // 2)
@@ -99,14 +100,14 @@ def _cube(drawing: Drawing, models: Sequence[Model], axes: Sequence[str]) -> Non
         x, y = _seen(*at)
         anchor = ("middle", "start", "end")[axis]
         words = f"{axes[axis]}: {label(_digits(low))} to {label(_digits(high))}"
-        drawing.text(x, y + (-10 if axis == 0 else 18), words, size=12, anchor=anchor, colour=PALE)
+        drawing.text(x, y + (-10 if axis == 0 else 18), words, size=12, anchor=anchor, colour=PAGE.pale)
     # From the back to the front, so that what is near covers what is far.
     for model in sorted(models, key=lambda m: share(m, 1) + share(m, 2)):
         up, right, left = (share(model, axis) for axis in range(3))
         x, y = _seen(up, right, left)
         foot = _seen(0.0, right, left)
-        drawing.line(x, y, *foot, GRID)
-        drawing.mark("circle", x, y, 5, colour(_series(model)), stroke="var(--card)", hint=model.hint)
+        drawing.line(x, y, *foot, PAGE.grid)
+        drawing.mark("circle", x, y, 5, colour(_series(model)), stroke=PAGE.paper, hint=model.hint)
 
 
 def _edges(drawing: Drawing, corner: tuple[int, int, int]) -> None:
@@ -119,7 +120,7 @@ def _edges(drawing: Drawing, corner: tuple[int, int, int]) -> None:
         place[axes[0]], place[axes[1]] = float(first), float(second)
         outline.append(_seen(*place))
     for (x1, y1), (x2, y2) in itertools.pairwise(outline):
-        drawing.line(x1, y1, x2, y2, GRID)
+        drawing.line(x1, y1, x2, y2, PAGE.grid)
 
 
 def _seen(up: float, right: float, left: float) -> tuple[float, float]:

@@ -26,8 +26,7 @@ from plait.search.objectives.exact import Exact
 from plait.search.objectives.objective import Objective
 from plait.search.objectives.predicted import Predicted
 from plait.search.objectives.proxy import ProxyObjective
-from plait.search.objectives.table import exact, load
-from plait.search.proxies.table import PROXIES
+from plait.search.objectives.table import PROXIES, exact, load
 from plait.search.random_search import RandomSearch
 from plait.search.search import Search
 from plait.search.search_record import NO_LIMITS, as_asked, search_record

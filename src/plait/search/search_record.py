@@ -34,7 +34,7 @@ def search_record(
     predictor: DevicePredictor | None = None,
 ) -> Record:
     """`setting` and `predictor`: those of the search's own objectives unless told otherwise."""
-    found = {**search.front().as_dict(), **search.report(), "mixers": search.space.files}
+    found = {**search.front().as_dict(), **search.report(), "mixers": _mixers(search)}
     found["candidates"] = search.log.as_dict()
     found |= _asked(search, limits, setting, predictor)
     return Record.of(KIND, search.config(), found, about(started, search.seconds))
@@ -51,7 +51,7 @@ def as_asked(
     fields = ("limits", "setting", "profile")
     if all(name in stored.result and stored.result[name] == asked[name] for name in fields):
         return stored
-    result = {**stored.result, "mixers": search.space.files, **asked}
+    result = {**stored.result, "mixers": _mixers(search), **asked}
     record = Record(stored.key, stored.kind, stored.config, result, stored.about)
     store.delete([stored.key])
     store.put(record)
@@ -74,6 +74,10 @@ def _asked(
             "profile_seconds": round(profile.seconds, 3) if profile is not None else 0.0,
         },
     }
+
+
+def _mixers(search: Search) -> list[dict[str, Any]]:
+    return [source.as_dict() for source in search.space.mixer_sources.values()]
 
 
 def _device_of(search: Search) -> DevicePredictor | None:

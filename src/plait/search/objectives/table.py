@@ -37,6 +37,8 @@ OBJECTIVES: dict[str, str] = {
     "synflow": "plait.search.objectives.proxy:ProxyObjective",
     "short_training": "plait.search.objectives.proxy:ProxyObjective",
 }
+#: Those that score a built model on text.
+PROXIES = tuple(name for name, where in OBJECTIVES.items() if where.endswith(":ProxyObjective"))
 
 
 def names() -> list[str]:
