@@ -49,9 +49,9 @@ def command(
 ) -> None:
     """Train a model. Interrupted by anything, the same command goes on where it was."""
     started = time.perf_counter()
-    from plait.cli.durations import parse_duration
     from plait.cli.train_display import Display
     from plait.core.errors import UserError
+    from plait.core.units import parse_duration
     from plait.data import open_corpus
     from plait.records import open_store
     from plait.train.fit import Interrupted, Options, fit
@@ -86,13 +86,13 @@ def command(
 
 def _recipe(name: str, given: dict[str, Any], pairs: list[str]) -> tuple[Any, int | None]:
     """The recipe with what was asked for, and the published number of steps."""
-    from plait.cli.key_values import key_value
+    from plait.core.settings import read_pairs
     from plait.train.recipe import Recipe
     from plait.train.recipes import recipe
 
     base, steps = (recipe(name).recipe, recipe(name).steps) if name else (Recipe(), None)
     values = {key: value for key, value in given.items() if value is not None}
-    return base.with_values({**values, **dict(key_value(text, "--set", Recipe) for text in pairs)}), steps
+    return base.with_values({**values, **read_pairs(pairs, "--set", Recipe)}), steps
 
 
 def _opened(make: Any, among: Processes) -> Any:
