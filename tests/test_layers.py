@@ -27,27 +27,30 @@ BELOW: dict[str, tuple[str, ...]] = {
     "ops": ("core",),
     "nn": ("core", "ops"),
     "mixers": ("core", "arch", "ops", "nn"),
+    "usermixers": ("core", "spec", "arch", "mixers"),
     "model": ("core", "spec", "arch", "ops", "nn", "mixers"),
     "report": ("core", "spec", "arch", "records", "analysis", "model"),
     "generate": ("core", "spec", "arch", "ops", "nn", "mixers", "model"),
-    "train": ("core", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model"),
+    "train": ("core", "spec", "records", "data", "arch", "ops", "nn", "mixers", "usermixers", "model"),
     "check": ("core", "spec", "arch", "ops", "nn", "mixers", "model"),
-    "probe": (*("core", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "model", "check", "train"),),
-    "export": ("core", "data", "spec", "arch", "ops", "nn", "mixers", "model", "generate"),
+    "probe": (
+        *("core", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "usermixers", "model", "check", "train"),
+    ),
+    "export": ("core", "data", "spec", "arch", "ops", "nn", "mixers", "usermixers", "model", "generate"),
     "evals": (
         *("core", "spec", "records", "analysis", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate"),
         *("export", "report"),
     ),
-    "measure": ("core", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model", "check"),
+    "measure": ("core", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "usermixers", "model", "check"),
     "search": (
         *("core", "spec", "arch", "records", "analysis", "ops", "nn", "mixers"),
         *("model", "check", "measure"),
-        *("data", "train", "probe"),
+        *("data", "train", "probe", "usermixers"),
     ),
     "design": (*("core", "spec", "arch", "records", "data", "report", "model", "measure", "train", "probe", "search"),),
     "verify": (
         *("core", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
-        *("probe", "report", "measure", "search", "data", "records", "generate", "export"),
+        *("probe", "report", "measure", "search", "data", "records", "generate", "export", "usermixers"),
     ),
 }
 TOP = ("cli", "__main__")  # may import everything
@@ -70,7 +73,7 @@ TORCH_FREE = (
     *(f"design.{part}" for part in ("advice", "choice", "page")),
 )
 #: May import torch inside a function only.
-STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "search.local_profile", "measure.measurements")
+STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "usermixers", "search.local_profile", "measure.measurements")
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from plait.arch import architecture
 from plait.cli import measure, predict, profile
-from plait.cli.own_mixers import read_architectures
 from plait.core.errors import UserError
 from plait.core.units import parse_duration
 from plait.measure import memory, profiling
 from plait.measure.profile import Profile
 from plait.measure.setting import Setting
+from plait.usermixers import read_architectures
 
 SPEC = "d=64 vocab=500 | attn[heads=2] mlp"
 

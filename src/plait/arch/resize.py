@@ -214,8 +214,7 @@ def _changes(old: MixerOptions, new: MixerOptions, knobs: tuple[str, ...]) -> tu
 
 
 def _knobs(options: MixerOptions) -> tuple[str, ...]:
-    own: tuple[str, ...] = getattr(options, "state_knobs", STATE_KNOBS.get(options.name, ()))
-    return own
+    return options.state_knobs or STATE_KNOBS.get(options.name, ())
 
 
 def _state(options: MixerOptions, d: int) -> int:

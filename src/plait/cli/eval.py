@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.devices import usable
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, plain, print_json, table
 from plait.core.settings import pairs
 from plait.evals import table as evaluations
@@ -35,6 +35,7 @@ def command(
     settings: Annotated[list[str] | None, typer.Option("--set", help="Another setting: name=value.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the pictures; RUN/evals unless given.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def command(
         int | None, typer.Option(help="onnx: the longest input. \\[default: what it was trained on]")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a trained model in another program's format, read it again and compare."""
@@ -50,7 +51,8 @@ def command(
     if to == "hf":
         out.print(f"[green]checked[/]: {found['text_tokens_compared']} tokens of a sample text, all equal")
         auto = "AutoModelForCausalLM" if opened.arch.header.kind == "lm" else "AutoModelForMaskedLM"
-        out.print(f'import plait.export.hf_model, then {auto}.from_pretrained("{target}")')
+        trust = ", trust_remote_code=True" if opened.arch.mixer_sources else ""  # it runs the mixers' copies
+        out.print(f'import plait.export.hf_model, then {auto}.from_pretrained("{target}"{trust})')
 
 
 def _hf(run: Run, target: Path, force: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, print_json, table
 
 
@@ -22,6 +22,7 @@ def command(
     seeds: Annotated[int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1.", metavar="N")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder for the predictions, as they are submitted.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a trained model on a task of GLUE or on SQuAD v1.1, and score it on the dev files."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.front_display import cell, digits, print_front, shapes
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, table
-from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError
 from plait.report.numbers import MEASURED, short
+from plait.usermixers import restore
 
 if TYPE_CHECKING:
     from plait.measure.measurements import Measurements
@@ -35,6 +35,7 @@ def show(
     key: Key = LATEST,
     front: Count = SHOWN,
     svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,6 +59,7 @@ def pick(
     memory: Annotated[str | None, typer.Option(help="At most, such as 200MB. \\[default: the search's]")] = None,
     state: Annotated[str | None, typer.Option(help="At most, such as 1MB. \\[default: the search's]")] = None,
     by: Annotated[str, typer.Option(help="The best in what. \\[default: the search's first objective]")] = "",
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,7 +89,13 @@ def pick(
 
 
 @group.command("table")
-def as_table(key: Key = LATEST, front: Count = SHOWN, store: StoreUrl = None, as_json: AsJson = False) -> None:
+def as_table(
+    key: Key = LATEST,
+    front: Count = SHOWN,
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
     """Print the front as the paper's tables do: widths, and heads and inner width layer by layer."""
     with _opened(key, store) as (record, known):
         found = _looked_up(record, known, front)
@@ -119,7 +127,7 @@ def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]
         record = stored_search(opened, key)
         if "setting" not in record.result:
             raise UserError(f"{record.key[:10]} does not say the setting of its measurements; search again.")
-        load_mixers(record.result.get("mixers", []))
+        restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
         yield record, Measurements(opened, Setting(**record.result["setting"]))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.devices import usable
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import count, print_json
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def command(
         float | None, typer.Option(help="Drop cache entries that can never hold more than this probability: 1e-4.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue texts with a trained model."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from plait.cli.options import Mixers
 from plait.cli.output import console, plain, print_json, table
 from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Entry, Table
@@ -29,11 +30,13 @@ def command(
     kind: Annotated[str | None, typer.Argument(help=f"{', '.join(KINDS)}, or one mixer.")] = None,
     match: Annotated[str, typer.Option(help="Only names that contain this text.")] = "",
     names: Annotated[bool, typer.Option("--names", help="Print names only, one per line.")] = False,
+    own: Mixers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
     """List what there is of a kind, or one mixer's options."""
     from plait import arch
 
+    arch.load_packaged()
     if kind is None:
         rows: list[dict[str, Any]] = [{"name": name, "entries": _count(name)} for name in KINDS]
     elif kind in TABLES:

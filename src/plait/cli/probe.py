@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
 from plait.core.units import duration, parse_duration
 
@@ -41,6 +41,7 @@ def command(
     match: Annotated[bool, typer.Option(help="Give all the same state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one a core]")] = None,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def command(
     front: Annotated[int, typer.Option(min=0, help="How many models to return and measure; 0: all.")] = FRONT,
     no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Predict only; measure nothing.")] = False,
     runs: Annotated[Path, typer.Option(help="Where profile and unfinished searches are kept.")] = Path("runs"),
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, count, plain, print_json, table
 from plait.report.numbers import short
 
@@ -19,6 +19,7 @@ def command(
     memory: Annotated[int, typer.Option(help="Tokens already held before them.", min=0)] = 0,
     vocab: Annotated[int | None, typer.Option(help="Vocabulary instead of the spec's own.", min=2)] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the architecture into this file, too.")] = None,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Show an architecture: mixers, parameters, FLOPs, state, and a drawing."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.devices import precision_on
-from plait.cli.options import AsJson, StoreUrl, Text
+from plait.cli.options import AsJson, Mixers, StoreUrl, Text
 from plait.cli.output import console, count, plain, print_json, table
 from plait.report.numbers import short
 
@@ -44,6 +44,7 @@ def command(
     save_steps: Annotated[int, typer.Option(help="Steps between checkpoints; 0: by time alone.", min=0)] = 0,
     tensorboard: Annotated[bool, typer.Option(help="Log for TensorBoard, too.")] = False,
     runs: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

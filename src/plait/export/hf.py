@@ -5,6 +5,7 @@ generation_config.json   the end-of-text token
 model.safetensors        the weights under our names; a shared one once
 tokenizer.json           for `AutoTokenizer`; tokenizer_config.json beside it
 modeling_plait.py        imports plait's classes, for programs that have not imported plait (trust_remote_code=True)
+my_mixer.py              the user's own mixers, as they were in training; run under trust_remote_code=True alone
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def export_hf(
     _require_transformers()
     from transformers import GenerationConfig
 
-    from plait.export.hf_model import PlaitConfig
+    from plait.export.hf_model import PlaitConfig, write_mixers
 
     if model.arch.header.kind not in CLASSES:
         raise UserError(f"a model of kind={model.arch.header.kind} has no place in a Hugging Face folder.")
@@ -68,6 +69,7 @@ def export_hf(
         config.save_pretrained(scratch)
         if model.arch.header.kind == "lm":
             GenerationConfig(eos_token_id=end, pad_token_id=end).save_pretrained(scratch)
+        write_mixers(model.arch, scratch)
         save_file(weights_of(model), scratch / "model.safetensors", metadata={"format": "pt"})
         (scratch / "modeling_plait.py").write_text(REMOTE, encoding="utf-8")
         if tokenizer is not None:

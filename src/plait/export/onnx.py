@@ -28,6 +28,7 @@ from plait.core.errors import UserError
 from plait.export.target import filled_file
 from plait.model import build
 from plait.model.heads import Encoder, LanguageModel
+from plait.spec import parse
 
 #: The largest difference that ONNX Runtime, in float32, may show to the model in float64, over the standard deviation
 #: of the scores.
@@ -134,10 +135,11 @@ def _solve_unit_lower(a: Any, b: Any, upper: bool, left: bool = True, unitriangu
 
 def _culprit(arch: Architecture, wrong: Exception) -> str:
     """Which layers are to blame: each kind is tried alone."""
-    kinds = dict.fromkeys(str(options.to_layer()) for options in arch.layers)
+    header = parse(f"d={arch.header.d} vocab=8 kind={arch.header.kind} | identity").header
     refused = []
-    for layer in kinds:
-        alone = build(f"d={arch.header.d} vocab=8 kind={arch.header.kind} | {layer}")
+    for options in dict.fromkeys(arch.layers):
+        layer = str(options.to_layer())
+        alone = build(Architecture(header, (options,)))
         assert isinstance(alone, LanguageModel | Encoder)
         try:
             _program(alone, 16)

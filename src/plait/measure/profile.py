@@ -33,6 +33,7 @@ class Point:
     noise        half the 95 % interval over `seconds`, and the spread of the repeats
     activations  bytes held at the peak beyond weights and, for a model, state
     memory       bytes at the peak, for `outside` and `model`; 0 for a layer
+    source       hashes of the users' mixers in it
     """
 
     what: str
@@ -47,6 +48,10 @@ class Point:
     noisy: bool
     activations: int
     memory: int = 0
+    source: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "source" or value}
 
     def setting(self, common: dict[str, Any]) -> Setting:
         return Setting(mode=self.mode, seq=self.seq, batch=self.batch, **common)
@@ -96,7 +101,7 @@ class Profile:
             "common": self.common,
             "made": self.made,
             "seconds": round(self.seconds, 1),
-            "points": [asdict(point) for point in self.points],
+            "points": [point.as_dict() for point in self.points],
         }
         target = Path(path)
         try:
@@ -121,7 +126,7 @@ class Profile:
 
     @property
     def hash(self) -> str:
-        text = json.dumps([self.device, self.common, [asdict(point) for point in self.points]], sort_keys=True)
+        text = json.dumps([self.device, self.common, [point.as_dict() for point in self.points]], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def of(self, what: str) -> list[Point]:

@@ -52,8 +52,10 @@ class Candidate:
 
     @property
     def key(self) -> Key:
-        what, spec = ("outside", self.header.text) if self.options is None else ("layer", str(self.options.to_layer()))
-        return _key(what, spec, self.header.d, self.header.norm, self.setting)
+        d, norm = self.header.d, self.header.norm
+        if self.options is None:
+            return _key("outside", self.header.text, d, norm, "", self.setting)
+        return _key("layer", str(self.options.to_layer()), d, norm, self.options.source_hash, self.setting)
 
     def measure(self, meter: PartMeter) -> Point:
         if self.options is None:
@@ -177,7 +179,7 @@ def _groups(
     kits: Sequence[Kit], settings: Sequence[Setting], profile: Profile, rng: np.random.Generator
 ) -> list[Group]:
     by_kind: dict[tuple[str, str], dict[Key, Candidate]] = {}
-    done = {_key(p.what, p.spec, p.d, p.norm, p) for p in profile.points}
+    done = {_key(p.what, p.spec, p.d, p.norm, p.source, p) for p in profile.points}
     for setting in settings:
         for kit in kits:
             for one in _candidates(kit, setting):
@@ -205,8 +207,8 @@ def _set_shares(groups: Sequence[Group], usual: Mapping[str, float]) -> None:
         group.share = seconds / sum(taken)
 
 
-def _key(what: str, spec: str, d: int, norm: str, at: Setting | Point) -> Key:
-    return what, spec, d, norm, at.mode, at.seq, at.batch
+def _key(what: str, spec: str, d: int, norm: str, source: str, at: Setting | Point) -> Key:
+    return what, spec, d, norm, source, at.mode, at.seq, at.batch
 
 
 def _candidates(kit: Kit, setting: Setting) -> list[Candidate]:

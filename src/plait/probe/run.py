@@ -156,11 +156,12 @@ def compare(outcome: Outcome) -> Comparison:
 
 
 def _crew(candidates: Sequence[Candidate], store: Store, machine: Machine) -> Crew:
-    files = tuple(one.file for one in candidates if one.file)
+    mixers = {source.hash: source for one in candidates for source in one.arch.mixer_sources.values()}
     path = file_of(resolve(store.url))
     folder = path.parent if path is not None else Path("runs")
     return Crew(
-        Setup(store.url, str(folder.resolve() / "checkpoints"), files, machine.checkpoint_seconds), machine.hands
+        Setup(store.url, str(folder.resolve() / "checkpoints"), tuple(mixers.values()), machine.checkpoint_seconds),
+        machine.hands,
     )
 
 

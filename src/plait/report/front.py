@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.report.charts import INK, PALE, Mark, scatter, swatch
+from plait.report.charts import Mark, scatter, swatch
+from plait.report.charts.axes import PAGE
 from plait.report.numbers import MEASURED, PREFIXES
 from plait.report.style import STYLE
 from plait.report.svg import Drawing
@@ -40,8 +41,8 @@ def front_picture(found: dict[str, Any]) -> str:
         limit *= {"latency": 1e3, "memory": 1e-6}.get(x_name, 1 / x_unit)
     ends = [end for mark in marks for end in (mark.x, *(mark.span or ()))]
     title = f"{found['space']} by {found['method']}: {len(found['front'])} of {found['on_front']} models on the front"
-    drawing = Drawing(WIDTH, HEIGHT, title, background="var(--card)")
-    drawing.text(24, 30, title, size=15, bold=True, colour=INK)
+    drawing = Drawing(WIDTH, HEIGHT, title, background=PAGE.paper)
+    drawing.text(24, 30, title, size=15, bold=True, colour=PAGE.ink)
     chart = scatter(
         marks,
         title=title,
@@ -126,5 +127,5 @@ def _legend(drawing: Drawing, marks: list[Mark]) -> None:
     for series, hollow, words in entries:
         if words:
             drawing.place(swatch(series, hollow=hollow), x, HEIGHT - 28, 16, 16)
-            drawing.text(x + 22, HEIGHT - 16, words, size=12.5, colour=PALE)
+            drawing.text(x + 22, HEIGHT - 16, words, size=12.5, colour=PAGE.pale)
             x += 40 + 7.0 * len(words)

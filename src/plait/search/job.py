@@ -169,7 +169,7 @@ def search_front(
         "limits": request.limits.as_dict(),
         "setting": request.setting.as_dict(),
         "profile": profile.describe() if profile is not None else None,
-        "mixers": request.space.files,
+        "mixers": [source.as_dict() for source in request.space.mixer_sources.values()],
         "cost": {
             "search_seconds": round(search.seconds, 3),
             "profile_seconds": round(profile.seconds, 3) if profile is not None else 0.0,

@@ -190,6 +190,7 @@ class Search(ABC):
             "protocol": PROTOCOL,
             "method": self.method,
             "space": self.space.declared.as_dict(),
+            **self.space.identity(),
             "objectives": [objective.as_dict() for objective in self.evaluator.objectives],
             "seq": self.evaluator.seq,
             "memory": self.evaluator.memory,

@@ -106,7 +106,7 @@ class Study:
         config = {
             "protocol": PROTOCOL,
             "proxy": name,
-            "spec": job.arch.text,
+            **job.arch.identity(),
             "data": self.corpus.fingerprint,
             "batch": recipe.batch,
             "length": recipe.length,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from plait.arch import Architecture, architecture
@@ -90,7 +90,7 @@ class Job:
         revision = revision_of(self.recipe.optimizer)
         return {
             "protocol": PROTOCOL,
-            "spec": self.arch.text,
+            **self.arch.identity(),
             "data": self.corpus.as_dict(),
             "recipe": self.recipe.as_dict(),
             "length": {"seconds": self.budget.seconds} if self.steps is None else {"steps": self.steps},
@@ -112,4 +112,4 @@ def fitted(given: str, corpus: Corpus) -> Architecture:
     if re.search(r"(^|\s)vocab\s*=", given):
         return arch
     vocab = corpus.vocab + (arch.header.kind == "encoder")
-    return architecture(replace(arch.spec, header=arch.header.with_vocabulary(vocab)))
+    return Architecture(arch.header.with_vocabulary(vocab), arch.layers)

@@ -2,6 +2,7 @@
 
     run.json             the config, and the number of steps once that is known
     tokenizer/           as `plait.data` saves it
+    mixers/              copies of the user's own mixers, as they were
     log.jsonl            a line for every logged step
     step-…/              checkpoints, while it runs
     weights.safetensors  at the end
@@ -33,8 +34,10 @@ from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.model import build
 from plait.model.heads import Encoder, LanguageModel
 from plait.train import shards
+from plait.usermixers import read_copies, write_copies
 
 RUNS = Path("runs")
+MIXERS = "mixers"
 _PREFIX = "train-"
 _SHORT_KEY = 10
 
@@ -49,7 +52,8 @@ class Run:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """run.json: `key`, `config`, `tokenizer` (as it was asked for) and, once known, `steps`."""
+        """run.json: `key`, `config`, `tokenizer` (as it was asked for), `mixers` (the copies) and, once known,
+        `steps`."""
         return _read_json(self.folder / "run.json")
 
     @property
@@ -59,7 +63,12 @@ class Run:
 
     @cached_property
     def arch(self) -> Architecture:
-        return architecture(self.config["spec"])
+        """With the mixers that the folder has copies of, whatever their files say by now."""
+        return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
+
+    def keep_mixers(self, arch: Architecture) -> dict[str, dict[str, str]]:
+        """Copy the user's mixers; what this returns belongs into run.json as `mixers`."""
+        return write_copies(arch, self.folder / MIXERS)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -119,6 +128,11 @@ class Run:
     def log(self, row: dict[str, Any]) -> None:
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as opened:
             opened.write(json.dumps(row) + "\n")
+
+    def losses(self) -> list[tuple[int, float]]:
+        """(step, training loss in nats per token) as they were logged."""
+        rows = _log_rows(self.folder / "log.jsonl")
+        return [(row["step"], row["loss"]) for row in rows if row.get("loss") is not None]
 
     @contextmanager
     def locked(self) -> Iterator[None]:

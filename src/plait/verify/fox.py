@@ -167,7 +167,18 @@ def _layer(arch: Architecture, at: int) -> Any:
     return arch.layers[at]
 
 
-facts.not_yet(F19="Table 1 averages")
+@facts.fact("F19", "Table 1: the average is the mean of the ten accuracies; FoX (LLaMA) rounds to its neighbour")
+def table_1_averages() -> tuple[str, str, bool]:
+    from decimal import ROUND_HALF_UP, Decimal
+
+    from plait.analysis.accuracy import average
+    from plait.verify.fox_tables import TABLE_1, accuracies, printed_average
+
+    ours = {model: Decimal(repr(round(average(accuracies(model)), 6))) for model in TABLE_1}
+    rounded = {model: float(mean.quantize(Decimal("0.01"), ROUND_HALF_UP)) for model, mean in ours.items()}
+    other = {model: mean for model, mean in rounded.items() if mean != printed_average(model)}
+    told = ", ".join(f"{model} {mean:.2f} (printed {printed_average(model):.2f})" for model, mean in other.items())
+    return "6 of 7; FoX (LLaMA) 49.83", f"{len(TABLE_1) - len(other)} of 7; {told}", other == {"FoX (LLaMA)": 49.83}
 
 
 @facts.fact("F24", "decoding step by step, in chunks, and left-padded gives the parallel logits (FoX Pro)")

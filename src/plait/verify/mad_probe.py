@@ -134,9 +134,9 @@ def state_expansion() -> tuple[str, str, bool]:
 def routing() -> tuple[str, str, bool]:
     import torch
 
-    from plait.check.load import load_mixer
     from plait.model.block import make_mixer
     from plait.model.construct import seed_mixer
+    from plait.usermixers import load_mixer
 
     def made(text: str) -> Any:
         mixer = make_mixer(load_mixer(text), 32)
@@ -170,9 +170,9 @@ def stepwise(*names: str) -> tuple[str, str, bool]:
     """Whole sequences against one token at a time, for each mixer."""
     import torch
 
-    from plait.check.load import load_mixer
     from plait.model.block import make_mixer
     from plait.model.construct import seed_mixer
+    from plait.usermixers import load_mixer
 
     worst = 0.0
     x = torch.randn(2, 40, 128, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
