@@ -33,6 +33,7 @@ from plait.train.processes import Processes
 from plait.train.recipe import Recipe
 from plait.train.schedule import rate
 from plait.train.shards import Checkpoint, Piece, is_sharded, piece_of, read_into
+from plait.train.start import load_start
 
 #: So many steps in a row may come out infinite or NaN and be skipped.
 MOST_SKIPPED = 20
@@ -59,6 +60,8 @@ class Trainer:
         model = build(job.arch, seed=job.seed, device=among.device)
         assert isinstance(model, (LanguageModel, Encoder))
         self.model = model
+        if job.start is not None:
+            load_start(model, job.start)
         model.backbone.recompute = recompute
         set_dropout(model, self.recipe)
         objective = Objective(model)
