@@ -63,6 +63,7 @@ def command(
     started = time.perf_counter()
     from plait.cli.train_display import Display
     from plait.core.errors import UserError
+    from plait.core.units import parse_duration
     from plait.records import open_store
     from plait.train.fit import Interrupted, Options, fit
     from plait.train.job import Budget, Job
@@ -117,7 +118,7 @@ def _recipe(name: str, given: dict[str, Any], pairs: list[str]) -> tuple[Any, in
 def _scaled(arch: Any, flops: float | None, given: dict[str, Any], pairs: list[str]) -> Any:
     """MAD's recipe at this size and budget; what was asked for goes before it."""
     from plait.core.errors import UserError
-    from plait.core.settings import key_value
+    from plait.core.settings import read_pairs
     from plait.model import model_cost
     from plait.train.recipe import Recipe
     from plait.train.recipes import mad_recipe
@@ -125,7 +126,7 @@ def _scaled(arch: Any, flops: float | None, given: dict[str, Any], pairs: list[s
     if flops is None:
         raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")
     values = {key: value for key, value in given.items() if value is not None}
-    values |= dict(key_value(text, "--set", Recipe) for text in pairs)
+    values |= read_pairs(pairs, "--set", Recipe)
     length = values.get("length", 8192)
     return mad_recipe(model_cost(arch, seq=length).total_params, flops, length).with_values(values)
 
