@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli import study_placement
+from plait.cli import study_lr, study_placement, study_shapes
 from plait.cli.devices import precision_on, usable
 from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json, table
@@ -61,7 +61,8 @@ def command(
         _draw(svg, found)
 
 
-group.command()(study_placement.placement)
+for each in (study_placement.placement, study_lr.lr, study_shapes.shapes):
+    group.command()(each)
 
 
 def _print(found: Findings) -> None:
