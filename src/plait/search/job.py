@@ -38,9 +38,6 @@ ON_DEVICE = ("latency", "memory")
 CAPABILITY = "capability"
 GUMBEL, LOSS = "gumbel", "loss"
 PROXY_TOKENS = 64  # of each sequence that a proxy looks at
-METHODS = ("lts", "nsga2", "nsga3", "random", GUMBEL)
-LTS_SHARES = {"parents": 5, "mutants": 2.5, "crossovers": 2.5}  # of a population, one in so many: 100 → 20, 40, 40
-SAMPLES = (25, 100)  # random: rounds and candidates in each; as many as lts evaluates
 
 
 @dataclass(frozen=True)
