@@ -36,7 +36,8 @@ BELOW: dict[str, tuple[str, ...]] = {
     "train": ("errors", "interrupt", "wholefile", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model"),
     "check": ("errors", "userfile", "spec", "arch", "ops", "nn", "mixers", "model"),
     "probe": (
-        *("errors", "userfile", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "model", "check", "train"),
+        *("errors", "userfile", "spec", "arch", "tasks", "records", "analysis", "ops", "nn", "mixers", "model", "check"),
+        "train",
     ),
     "export": ("errors", "data", "spec", "arch", "ops", "nn", "mixers", "model", "generate"),
     "evals": (

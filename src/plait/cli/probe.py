@@ -36,7 +36,7 @@ def command(
         int | None, typer.Option(min=1, help="Seeds. \\[default: with --time as many as fit, else 1]")
     ] = None,
     tasks: Annotated[str, typer.Option(help="Only these, separated by commas; or your files.")] = "",
-    variant: Annotated[str, typer.Option(help="the tasks as in the paper: seed; or its code: mad-lab.")] = "seed",
+    variant: Annotated[str, typer.Option(help="The tasks as in the paper (paper) or as in its code (mad-lab).")] = "paper",
     baselines: Annotated[bool, typer.Option(help="Run attn, gla, mamba and hyena beside a single candidate.")] = True,
     match: Annotated[bool, typer.Option(help="Give all the same state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",

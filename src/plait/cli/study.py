@@ -73,7 +73,8 @@ def _print(found: Findings) -> None:
     made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top}%": "right" for top in TOPS}, cost="right")
     for one in found.rankings:
         free = "free" if not one.cost else f"{100 * one.cost:.2g} %"
+        interval = "{:.2f} … {:.2f}".format(*one.interval) if one.interval else ""
         ratios = [f"{one.common[top]:.2f}" for top in TOPS]
-        made.add_row(one.proxy, f"{one.src:.2f}", f"{one.low:.2f} … {one.high:.2f}", *ratios, free)
+        made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
     out.print(made)
     out.print(best(found.rankings))

@@ -26,7 +26,7 @@ def findings(comparison: Comparison) -> list[dict[str, Any]]:
             {
                 "finding": said,
                 "difference": difference.value,
-                "interval": [difference.low, difference.high],
+                "interval": None if difference.interval is None else list(difference.interval),
                 "paper": paper,
             }
         )

@@ -43,12 +43,11 @@ class Mark:
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of 1 with its interval."""
+    """A share of 1 with its interval, if it has one."""
 
     name: str
     value: float
-    low: float
-    high: float
+    interval: tuple[float, float] | None
     series: int | None = None
     hint: str = ""
     chosen: bool = False
@@ -115,10 +114,12 @@ def bars(rows: Sequence[Bar], *, title: str) -> Element:
         middle = y + row_height / 2 - 2
         drawing.text(left - 8, middle + 4, cut(row.name, most), anchor="end", bold=row.chosen, colour=INK)
         drawing.rect(left, y + 3, right - left, row_height - 10, TRACK)
-        hint = row.hint or f"{row.name}: {row.value:.2f} ({row.low:.2f} to {row.high:.2f})"
+        ends = " ({:.2f} to {:.2f})".format(*row.interval) if row.interval else ""
+        hint = row.hint or f"{row.name}: {row.value:.2f}{ends}"
         drawing.rect(left, y + 3, max(1.0, x_of(row.value) - left), row_height - 10, colour(row.series), hint=hint)
-        drawing.line(x_of(row.low), middle, x_of(row.high), middle, INK, width=1.5)
-        for end in (row.low, row.high):
+        if row.interval:
+            drawing.line(x_of(row.interval[0]), middle, x_of(row.interval[1]), middle, INK, width=1.5)
+        for end in row.interval or ():
             drawing.line(x_of(end), middle - 4, x_of(end), middle + 4, INK, width=1.5)
         drawing.text(right + 8, middle + 4, f"{row.value:.2f}", bold=row.chosen, colour=INK)
     return drawing.inline("chart")
