@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from plait.analysis.intervals import Share, mean_interval
 from plait.analysis.pareto import Floats, Mask
 from plait.analysis.placement_rule import Fit, chance, fit_rules
-from plait.analysis.intervals import Share, mean_interval
 from plait.errors import UserError
 
 NOTHING = ("none", "identity")

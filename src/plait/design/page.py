@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -229,7 +230,7 @@ def _differences(d: dict[str, Any]) -> Element:
         [
             code(row["spec"], row["name"]),
             f"{row['pick_ahead_by']['value']:+.3f}",
-            "{:+.3f} to {:+.3f}".format(*row["pick_ahead_by"]["interval"] or ()) if row["pick_ahead_by"]["interval"] else "",
+            _ends(row["pick_ahead_by"]["interval"]),
             words[row["pick_ahead_by"]["sign"]],
         ]
         for row in d["probe"]["architectures"]
@@ -305,6 +306,10 @@ def _making(d: dict[str, Any]) -> Element:
 def _order(d: dict[str, Any]) -> dict[str, int]:
     """A colour for every mix, the best probed first."""
     return {row["name"]: number for number, row in enumerate(d["probe"]["architectures"])}
+
+
+def _ends(interval: Sequence[float] | None) -> str:
+    return "{:+.3f} to {:+.3f}".format(*interval) if interval else ""
 
 
 def _score(found: dict[str, Any]) -> str:

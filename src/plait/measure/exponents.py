@@ -18,8 +18,8 @@ from plait.arch import MIXING, MixerOptions
 
 @dataclass(frozen=True)
 class Exponent:
-    """`low` to `high` hold 95 %, from the timings' own errors, or by Student's t from how far they lie from a line where
-    that is more. Where three points make the line, as of five lengths, the latter is wide."""
+    """`low` to `high` hold 95 %, from the timings' own errors, or by Student's t from how far they lie from a line
+    where that is more. Where three points make the line, as of five lengths, the latter is wide."""
 
     value: float
     low: float

@@ -24,6 +24,7 @@ import numpy as np
 from plait.analysis.intervals import CONFIDENCE, Estimate, Share, estimate, holm
 
 MOST_NAMES = 6  # in one list
+Asked = tuple[str, str, "str | None"]  # an architecture, another, and a task (None: overall)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Comparison:
             {task: {other: _between(told, name, other, task) for other in others} for task in self.tasks},
         )
 
-    def _told(self, asked: Sequence[tuple[str, str, str | None]], level: float) -> dict[tuple[str, str, str | None], int]:
+    def _told(self, asked: Sequence[Asked], level: float) -> dict[Asked, int]:
         """The sign of each (name, other, task) that Holm's correction over all of them leaves."""
         found = [self.difference(*one) for one in asked]
         told = holm([one.p for one in found], level)
@@ -164,7 +165,7 @@ class Comparison:
         return float(np.mean([self._accuracy_AS[t][a].mean() for t in ([task] if task else self.tasks)]))
 
 
-def _between(told: Mapping[tuple[str, str, str | None], int], name: str, other: str, task: str | None) -> int:
+def _between(told: Mapping[Asked, int], name: str, other: str, task: str | None) -> int:
     return told[name, other, task] if (name, other, task) in told else -told[other, name, task]
 
 
