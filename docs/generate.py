@@ -195,6 +195,7 @@ def _options_table(options: Any) -> str:
 #: How presets are named, what they are, and one of them. Every preset must fit exactly one row.
 SCHEMES: dict[str, list[tuple[str, str, str]]] = {
     "gpt2": [(r"gpt2-\d+m", "GPT-2", "gpt2-124m")],
+    "opt": [(r"opt-[\d.]+[mb]", "OPT (Table 1)", "opt-125m")],
     "par": [
         (r"(txl|sandwich|par)-(base|large)", "WikiText-103 models (Tables 1, A1)", "par-base"),
         (r"(txl|sandwich|par)-24b-(enwik8|text8)", "24-block character models (Table 2)", "par-24b-enwik8"),
@@ -241,7 +242,7 @@ def preset_names() -> str:
             fitting = {name for name in left if re.fullmatch(pattern, name)}
             assert example in fitting, f"{example} is no example of {pattern}"
             left -= fitting
-            shape = pattern.replace(r"\d+", "N").replace("[a-z-]+", "…")
+            shape = pattern.replace(r"\d+", "N").replace("[a-z-]+", "…").replace(r"[\d.]+[mb]", "N")
             body.append((f"`{shape}`", what, len(fitting), f"`{example}`"))
         assert not left, f"presets that no scheme describes: {sorted(left)[:5]}"
         what = str(family["what"])

@@ -17,68 +17,48 @@ PACKAGE = Path(plait.__file__).parent
 
 #: What each part may import, lowest first. A part that is not here fails the test: give it its place.
 BELOW: dict[str, tuple[str, ...]] = {
-    "errors": (),
-    "interrupt": (),
-    "userfile": ("errors",),
-    "wholefile": (),
-    "spec": ("errors",),
-    "arch": ("errors", "spec"),
-    "records": ("errors", "wholefile", "spec"),
-    "analysis": ("errors", "spec", "records"),
-    "tasks": ("errors", "userfile"),
-    "data": ("errors", "wholefile"),
-    "ops": ("errors",),
-    "nn": ("errors", "ops"),
-    "mixers": ("errors", "arch", "ops", "nn"),
-    "model": ("errors", "spec", "arch", "ops", "nn", "mixers"),
-    "report": ("errors", "wholefile", "spec", "arch", "records", "analysis", "model"),
-    "generate": ("errors", "spec", "arch", "ops", "nn", "mixers", "model"),
-    "train": ("errors", "interrupt", "wholefile", "spec", "records", "data", "arch", "ops", "nn", "mixers", "model"),
-    "check": ("errors", "userfile", "spec", "arch", "ops", "nn", "mixers", "model"),
+    "core": (),
+    "spec": ("core",),
+    "arch": ("core", "spec"),
+    "records": ("core", "spec"),
+    "analysis": ("core", "spec", "records"),
+    "tasks": ("core",),
+    "data": ("core",),
+    "ops": ("core",),
+    "nn": ("core", "ops"),
+    "mixers": ("core", "arch", "ops", "nn"),
+    "usermixers": ("core", "spec", "arch", "mixers"),
+    "model": ("core", "spec", "arch", "ops", "nn", "mixers"),
+    "report": ("core", "spec", "arch", "records", "analysis", "model"),
+    "generate": ("core", "spec", "arch", "ops", "nn", "mixers", "model"),
+    "train": ("core", "spec", "records", "data", "arch", "ops", "nn", "mixers", "usermixers", "model"),
+    "check": ("core", "spec", "arch", "ops", "nn", "mixers", "model"),
     "probe": (
-        *(
-            "errors",
-            "userfile",
-            "spec",
-            "arch",
-            "tasks",
-            "records",
-            "analysis",
-            "ops",
-            "nn",
-            "mixers",
-            "model",
-            "check",
-        ),
-        "train",
+        *("core", "spec", "arch", "tasks", "records", "analysis", "ops", "nn", "mixers", "usermixers", "model"),
+        *("check", "train"),
     ),
-    "export": ("errors", "data", "spec", "arch", "ops", "nn", "mixers", "model", "generate"),
+    "export": ("core", "data", "spec", "arch", "ops", "nn", "mixers", "usermixers", "model", "generate"),
     "evals": (
-        *("errors", "spec", "records", "analysis", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate"),
+        *("core", "spec", "records", "analysis", "data", "arch", "ops", "nn", "mixers", "model", "train", "generate"),
         *("export", "report"),
     ),
-    "measure": ("errors", "wholefile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "model", "check"),
+    "measure": ("core", "spec", "arch", "records", "analysis", "ops", "nn", "mixers", "usermixers", "model", "check"),
     "search": (
-        *("errors", "interrupt", "userfile", "wholefile", "spec", "arch", "records", "analysis", "ops", "nn", "mixers"),
+        *("core", "spec", "arch", "records", "analysis", "ops", "nn", "mixers"),
         *("model", "check", "measure"),
-        *("data", "train", "probe"),
+        *("data", "train", "probe", "usermixers"),
     ),
-    "design": (
-        *("errors", "spec", "arch", "records", "data", "report", "model", "measure", "train", "probe", "search"),
-    ),
+    "design": (*("core", "spec", "arch", "records", "data", "report", "model", "measure", "train", "probe", "search"),),
     "verify": (
-        *("errors", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
-        *("probe", "report", "measure", "search"),
+        *("core", "spec", "analysis", "tasks", "arch", "ops", "nn", "mixers", "model", "check", "train", "evals"),
+        *("probe", "report", "measure", "search", "data", "records", "generate", "export", "usermixers"),
     ),
 }
 TOP = ("cli", "__main__")  # may import everything
 
 #: Never import torch, not even inside a function, and are never reached by an import of torch.
 TORCH_FREE = (
-    "errors",
-    "interrupt",
-    "userfile",
-    "wholefile",
+    "core",
     "spec",
     "arch",
     "tasks",
@@ -94,7 +74,7 @@ TORCH_FREE = (
     *(f"design.{part}" for part in ("advice", "choice", "page")),
 )
 #: May import torch inside a function only.
-STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "search.local_profile", "measure.measurements")
+STARTS_WITHOUT_TORCH = (*TORCH_FREE, "cli", "usermixers", "search.local_profile", "measure.measurements")
 
 
 @dataclass(frozen=True)
@@ -295,14 +275,14 @@ def planted(root: Path, files: dict[str, str]) -> list[Import]:
     ],
 )
 def test_a_planted_upward_import_is_caught(tmp_path: Path, statement: str) -> None:
-    found = planted(tmp_path, {"arch/attn": statement, "model/__init__": "", "model/cost": "import house.errors"})
+    found = planted(tmp_path, {"arch/attn": statement, "model/__init__": "", "model/cost": "import house.core.errors"})
     (wrong,) = upward(found, "house")
     assert wrong.startswith("house.arch.attn:")
     assert "imports house.model" in wrong
 
 
 def test_a_part_without_a_place_is_caught(tmp_path: Path) -> None:
-    (wrong,) = upward(planted(tmp_path, {"attic/box": "import house.errors"}), "house")
+    (wrong,) = upward(planted(tmp_path, {"attic/box": "import house.core.errors"}), "house")
     assert "'attic' has no place" in wrong
 
 
@@ -320,7 +300,7 @@ def test_a_planted_circle_is_caught(tmp_path: Path) -> None:
         ({"cli/a": "import torch"}, "house.cli.a → torch"),
         ({"cli/a": "from house.model import x", "model/x": "import torch"}, "house.cli.a → house.model.x → torch"),
         (
-            {"model/cost": "from house.errors import E", "model/__init__": "import torch"},
+            {"model/cost": "from house.core.errors import E", "model/__init__": "import torch"},
             "house.model.cost → house.model → torch",
         ),
     ],

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from plait.analysis.aspect import aspect_study
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def test_spreads_at_equal_size() -> None:

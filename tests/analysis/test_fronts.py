@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from plait.analysis.fronts import Dominated, dominated_models, front_distance, proxy_front_distance
 from plait.analysis.pareto import pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def test_d_avg_by_hand() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.analysis.hull import lower_hull
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 WHOLE = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=14)
 

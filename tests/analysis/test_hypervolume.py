@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from plait.analysis.hypervolume import hypervolume
 from plait.analysis.pareto import pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 POINTS = st.tuples(st.integers(0, 7), st.integers(1, 5)).flatmap(
     lambda shape: arrays(float, shape, elements=st.integers(0, 6))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from plait.analysis.learning_rate import learning_rate_study
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 # Three models, rates 0.01 and 0.1; the small one would do better with the larger rate, the large one diverges there.
 MODEL = ["s", "m", "l", "s", "m", "l"]

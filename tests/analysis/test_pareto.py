@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from plait.analysis import pareto
 from plait.analysis.pareto import crowding_distance, front_ranks, pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 # Few values make ties and copies; the infinities are values like any other.
 VALUES = st.sampled_from([-np.inf, -2.0, -1.0, -0.0, 0.0, 1.0, 2.0, 3.0, np.inf])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from plait.analysis.placement import Placement, letters_of, placement
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 PAR_32 = "sfff" * 6 + "f" * 8
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.analysis import rank
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 scipy_stats = pytest.importorskip("scipy.stats")
 

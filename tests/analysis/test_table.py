@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from plait.analysis.table import Table, read_table
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record, export, open_store
 
 CSV = "name,params,ppl,ok\na,1,30.5,true\nb,20,,false\nc,3,29,true\n"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from plait.analysis.twins import find_twins
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def test_the_two_pairs_of_figure_15() -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from plait import arch
 from plait.arch import Cost, MixerOptions, architecture, option
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec import SpecError, parse, to_json, to_yaml
 
 

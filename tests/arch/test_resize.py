@@ -6,7 +6,7 @@ import pytest
 
 from plait.arch import architecture
 from plait.arch.resize import decoder_params, match, total_state
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.cost import model_cost
 
 MAD = [

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from plait import arch
-from plait.check import load_mixer, run_clauses
-from plait.errors import UserError
+from plait.check import run_clauses
+from plait.core.errors import UserError
 from plait.model import build
+from plait.usermixers import load_mixer
 
 TEMPLATE = files("plait").joinpath("check/mixer_template.txt").read_text()
 

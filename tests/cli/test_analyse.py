@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plait.cli.analyse import group
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 # Two language pairs: in the first more parameters help, in the second they hurt. Latency and memory make twins.
 TABLE = """pair,name,params,bleu,valid_ppl,latency_ms,memory_mb,d_model,n_layer

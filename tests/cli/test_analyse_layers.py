@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plait.cli.analyse import group
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record, open_store
 from plait.spec import parse
 

@@ -11,9 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from plait.cli import export, import_weights
+from plait.core.errors import UserError
 from plait.data.tokenizers import bpe
 from plait.data.tokenizers.bytes import Bytes
-from plait.errors import UserError
 from plait.model import build
 from plait.train.run import Run, open_run
 

@@ -11,9 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from plait.cli import generate
+from plait.core.errors import UserError
 from plait.data.tokenizers.bytes import Bytes
 from plait.data.tokenizers.words import Words
-from plait.errors import UserError
 from plait.model import build
 from plait.train.run import Run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.cli.key_values import key_value, pairs
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train.recipe import Recipe
 
 

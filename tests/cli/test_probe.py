@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from plait.cli.durations import duration, parse_duration
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")
 MIXERS = Path(__file__).parent.parent / "probe"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from plait.arch import Architecture, architecture
 from plait.cli import front, search
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure import latency, memory
 from plait.measure.memory import Memory
 from plait.measure.predictor import Predictor

@@ -38,15 +38,49 @@ def test_json_holds_the_cost(plait: Any) -> None:
     assert state["bytes_fp32"] == 2 * state["bytes_bf16"] == cost.state_bytes()
 
 
-def test_json_layers_add_up(plait: Any) -> None:
+def test_json_mixers_add_up(plait: Any) -> None:
     document = shown(plait, HYBRID)
-    layers = document["layers"]
+    layers = document["mixers"]
     assert [layer["index"] for layer in layers] == list(range(1, 9))
     assert [layer["mixer"] for layer in layers] == ["attn", "swiglu", "gla", "moe"] * 2
     assert sum(layer["params"] for layer in layers) + 128 == document["params"]["decoder"]  # and the final norm
     assert sum(layer["flops"] for layer in layers) + document["flops"]["output_layer"] == document["flops"]["forward"]
     for kind in ("fixed", "tail", "dynamic"):
         assert sum(layer[f"{kind}_state"] for layer in layers) == document["state"][kind]
+
+
+@pytest.mark.parametrize(
+    ("spec", "layers", "mixers"),
+    [
+        ("fox-llama-360m", 24, 48),
+        ("gpt2-124m", 12, 24),
+        ("mamba2-360m", 48, 48),
+        ("par-base", 6, 32),
+        ("d=64 | mlp attn[heads=4] attn[heads=4] swiglu swiglu", 2, 5),
+        ("d=64 | mlp mlp mlp", 3, 3),
+    ],
+)
+def test_a_layer_is_a_sequence_mixer_and_what_follows_it(plait: Any, spec: str, layers: int, mixers: int) -> None:
+    document = shown(plait, spec)
+    assert (document["layers"], len(document["mixers"])) == (layers, mixers)
+    assert f", {layers} layers, {mixers} mixers, hash" in plait("show", spec).stdout
+
+
+def test_a_preset_says_where_the_paper_prints_other_counts(plait: Any) -> None:
+    """Tables C.3 and C.4 of MAD, first rows; the text's 8 experts, 2 active, do not give their counts."""
+    for name, total, active in (("mad-striped-hyena-moe-102m", 194, 102), ("mad-striped-hyena-experts-102m", 241, 101)):
+        printed, cost = shown(plait, name)["printed"], model_cost(name)
+        assert printed["millions"] == {"total": total, "active": active}
+        assert printed["off"]["total"] == pytest.approx(cost.total_params / total / 1e6 - 1)
+        assert printed["off"]["active"] == pytest.approx(cost.active_params / active / 1e6 - 1)
+        assert f"{active}M active (here -" in plait("show", name).stdout
+    assert "printed" not in shown(plait, "gpt2-124m")
+
+
+def test_an_adaptive_softmax_is_not_costed_as_a_full_one(plait: Any) -> None:
+    flops = shown(plait, "txl-base", "--seq", "64", "--memory", "640")["flops"]
+    assert flops["forward"] / 1e9 == pytest.approx(27, rel=0.05)
+    assert flops["output_layer_whole_vocabulary"] > 10 * flops["output_layer"]
 
 
 def test_vocab_replaces_the_specs_own(plait: Any) -> None:

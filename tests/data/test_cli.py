@@ -11,9 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from plait.cli.data import group
+from plait.core.errors import UserError
 from plait.data.corpora.table import FILES, NAMED
 from plait.data.tokenizers.table import TOKENIZERS
-from plait.errors import UserError
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.core.errors import UserError
 from plait.data.corpus import SPLITS
 from plait.data.documents import Document, bounds, divided, split_named, split_of
-from plait.errors import UserError
 
 
 def test_shares_are_ninety_five_five() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plait.core.errors import UserError
 from plait.data import SPLITS, Corpus, open_corpus
 from plait.data.opening import write_tokens
-from plait.errors import UserError
 
 
 @pytest.fixture

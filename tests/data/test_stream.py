@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plait.core.errors import UserError
 from plait.data.hashing import permuted
 from plait.data.stream import IGNORE, Segments, Windows, mask_tokens
-from plait.errors import UserError
 
 
 @given(

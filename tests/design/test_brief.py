@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from plait.arch import architecture
+from plait.core.errors import UserError
 from plait.design.brief import SHARES, Brief, with_vocab
-from plait.errors import UserError
 from plait.measure.setting import Setting
 from plait.probe.protocol import QUICK
 from plait.search.limits import Limits

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from plait.arch import Architecture
+from plait.core.errors import UserError
 from plait.design.brief import Brief
 from plait.design.finding import _measured
-from plait.errors import UserError
 from plait.measure import latency, memory
 from plait.measure.memory import Memory
 from plait.measure.setting import Setting

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.design.brief import Brief
 from plait.design.training import LEAST_STEPS, train
-from plait.errors import UserError
 from plait.measure.setting import Setting
 from plait.records import open_store
 from plait.search.limits import Limits

@@ -11,8 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from plait.cli import eval as verb
+from plait.core.errors import UserError
 from plait.data import open_corpus
-from plait.errors import UserError
 from plait.evals.perplexity import PerplexityEvaluation
 from plait.model import build
 from plait.train.job import Budget, Job, fitted

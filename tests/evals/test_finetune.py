@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.finetune import encode_texts, finetune, run_for_cli
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order
 from plait.model import build
@@ -160,6 +160,14 @@ def test_seeds_repeat_exactly_and_differ(counts: Path) -> None:
     assert one["best_seed"] == int(np.argmax(scores))
     assert one["metrics"]["pearson"] == pytest.approx((first["pearson"] + second["pearson"]) / 2)
     assert one["spread"]["pearson"] == pytest.approx(abs(first["pearson"] - second["pearson"]) / np.sqrt(2))
+
+
+def test_the_median_of_seeds_is_told(counts: Path) -> None:
+    """PAR's Table 3 reports medians of five runs."""
+    plan = Plan(epochs=1, lr=1e-3, batch=16, max_len=32)
+    found = finetune(build(MODELS["attention"], seed=1), TOKENS, "stsb", counts, plan, seeds=3)
+    scores = sorted(row["pearson"] for row in found["seeds"])
+    assert found["median"]["pearson"] == scores[1] != found["metrics"]["pearson"]
 
 
 @pytest.mark.parametrize("name", MODELS)

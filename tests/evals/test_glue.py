@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.glue import TASKS, read_glue, read_tsv
 from plait.evals.glue_metrics import accuracy, f1, matthews, pearson, ranks, spearman
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.harness import evaluate
 from plait.evals.harness_lm import PlaitLM
 from plait.model import build

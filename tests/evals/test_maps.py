@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
 from plait.evals.maps import MapsEvaluation, attention_map, forget_matrix, pooled
 from plait.model import build

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
 from plait.evals.haystack import NEEDLES, Haystack, depths, judged, lengths_up_to, stops
 from plait.evals.needle import NeedleEvaluation, answers, needle_grid

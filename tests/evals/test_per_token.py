@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
 from plait.evals.losses import token_losses
 from plait.evals.per_token import (

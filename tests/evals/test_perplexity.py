@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
 from plait.evals.perplexity import (
     PerplexityEvaluation,

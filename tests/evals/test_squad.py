@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals import spans
 from plait.evals.finetune_loop import Row
 from plait.evals.spans import Window, best_spans, owners, read_passage, windows_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals import table
 from plait.evals.evaluation import Evaluation, Subject
 from plait.evals.perplexity import PerplexityEvaluation

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from plait.core.errors import UserError
 from plait.data.tokenizers.bytes import Bytes
 from plait.data.tokenizers.words import Words
-from plait.errors import UserError
 from plait.export import hf
 from plait.export.hf import check_hf, export_hf
 from plait.generate import Generation
@@ -36,6 +36,7 @@ SPECS = {
     "hybrid": f"d=32 vocab=41 tie=true | mamba {PRO} hyena attn[heads=2,window=5] gla[heads=2] swiglu",
     "adaptive": "d=32 vocab=41 embed=adaptive cutoffs=10/20 div=2 tie=true | (attn[heads=2] mlp)x2",
     "xl": "d=32 vocab=41 | (xl-attn[heads=2] mlp)x2",
+    "xl, window and clamp": "d=32 vocab=41 | (xl-attn[heads=2,window=6,clamp=4] mamba mlp)x2",
 }
 LENGTHS = (7, 2, 11)
 
@@ -74,7 +75,7 @@ def test_round_trip(name, tmp_path):
     tokens = torch.randint(41, (2, 19), generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(theirs(tokens).logits, ours(tokens), rtol=0, atol=1e-5)
     # Token by token, one prompt and a left-padded batch.
-    given = [p for p in prompts() if name != "xl" or len(p) == 7]
+    given = prompts()
     expected = Generation(ours, given, tokens=10).run().rows
     inputs, mask = padded(given)
     options = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0}
@@ -182,7 +183,7 @@ def test_weights_keep_their_names_and_are_stored_once(tmp_path):
 
 def test_config_and_fresh_weights():
     config = hf_model.PlaitConfig.of(build(SPECS["hybrid"]).arch)
-    assert (config.vocab_size, config.hidden_size, config.num_hidden_layers) == (41, 32, 6)
+    assert (config.vocab_size, config.hidden_size, config.num_hidden_layers) == (41, 32, 5)
     fresh = transformers.AutoModelForCausalLM.from_config(config)
     tokens = torch.tensor([[1, 2, 3]])
     torch.testing.assert_close(fresh(tokens).logits, build(SPECS["hybrid"])(tokens))
@@ -232,6 +233,38 @@ def test_the_check_sees_what_is_wrong(tmp_path, monkeypatch):
         check_hf(ours, tokenizer, tmp_path / "out")
     with torch.no_grad():
         ours.output.weight.add_(0.01)
+    with pytest.raises(UserError, match="other logits"):
+        check_hf(ours, None, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_check_takes_good_models_of_any_scale(name, tmp_path):
+    ours = lively(SPECS[name])
+    with torch.no_grad():
+        ours.output.projections[0].weight.mul_(50) if name == "adaptive" else ours.output.weight.mul_(50)
+    export_hf(ours, None, tmp_path / "out")
+    assert check_hf(ours, None, tmp_path / "out").logits_gap < 1e-10
+
+
+def test_the_check_takes_a_wide_llama_whose_logits_are_large(tmp_path):
+    """In float32 its two ways of computing are more than 1e-5 apart, as float32 itself is from float64."""
+    ours = lively("d=256 vocab=512 | (attn[heads=4] swiglu[inner=688])x4")
+    with torch.no_grad():
+        ours.output.weight.mul_(2)
+    export_hf(ours, None, tmp_path / "out")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    tokens = torch.randint(512, (2, 64), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert (theirs(tokens).logits - ours(tokens)).abs().max() > 1e-5
+    assert check_hf(ours, None, tmp_path / "out").logits_gap < 1e-10
+
+
+@pytest.mark.parametrize("weight", ["backbone.blocks.0.mixer.qkv.weight", "backbone.blocks.3.mixer.down.weight"])
+def test_the_check_sees_one_weight_off_by_a_thousandth(weight, tmp_path):
+    ours = lively("d=32 vocab=41 | (attn[heads=2] mlp)x2")
+    export_hf(ours, None, tmp_path / "out")
+    with torch.no_grad():
+        ours.get_parameter(weight)[3, 5].mul_(1.001)
     with pytest.raises(UserError, match="other logits"):
         check_hf(ours, None, tmp_path / "out")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from plait.core.errors import UserError
 from plait.data.tokenizers import bpe
 from plait.data.tokenizers.bytes import Bytes
 from plait.data.tokenizers.chars import Characters
 from plait.data.tokenizers.ids import Ids
 from plait.data.tokenizers.tokenizer import OwnTokenizer
 from plait.data.tokenizers.words import Words
-from plait.errors import UserError
 from plait.export.hf_tokenizer import write_tokenizer
 
 transformers = pytest.importorskip("transformers")

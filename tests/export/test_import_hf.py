@@ -8,9 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.export.hf import export_hf
 from plait.export.import_hf import import_hf
+from plait.generate import Generation
 
 transformers = pytest.importorskip("transformers")
 
@@ -19,11 +20,17 @@ LLAMA = {
     "vocab_size": 37, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64,
 }  # fmt: skip
+OPT = {
+    "vocab_size": 37, "hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 24, "word_embed_proj_dim": 32,
+}  # fmt: skip
 CASES = {
     "gpt2": ("GPT2", GPT2),
     "gpt2 untied, narrow": (
         "GPT2", {**GPT2, "tie_word_embeddings": False, "n_inner": 40, "activation_function": "relu"},
     ),
+    "opt": ("OPT", OPT),
+    "opt untied, gelu": ("OPT", {**OPT, "tie_word_embeddings": False, "activation_function": "gelu"}),
     "llama": ("Llama", LLAMA),
     "llama tied, wide heads, biased": (
         "Llama",
@@ -36,8 +43,8 @@ CASES = {
 def written(name, folder, **options):
     kind, fields = CASES[name]
     torch.manual_seed(0)
-    model_class = transformers.GPT2LMHeadModel if kind == "GPT2" else transformers.LlamaForCausalLM
-    theirs = model_class(getattr(transformers, f"{kind}Config")(**fields)).eval()
+    model_class = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM", "OPT": "OPTForCausalLM"}[kind]
+    theirs = getattr(transformers, model_class)(getattr(transformers, f"{kind}Config")(**fields)).eval()
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -57,7 +64,35 @@ def test_the_same_logits_and_back_again(name, tmp_path):
     pytest.importorskip("plait.export.hf_model")
     export_hf(ours, None, tmp_path / "ours")
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    assert again.config.num_hidden_layers == theirs.config.num_hidden_layers == 2
     torch.testing.assert_close(again(tokens).logits, expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_opt_writes_the_same_text(tmp_path):
+    """Greedy tokens of a folder as transformers loads it, from prompts that start at the table's first position."""
+    theirs = written("opt", tmp_path).eval()
+    ours = import_hf(tmp_path)[0]
+    for prompt in ([5, 9, 3], [7], [1, 2, 3, 4, 5, 6, 8]):
+        options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+        found = theirs.generate(torch.tensor([prompt]), **options)[0, len(prompt) :].tolist()
+        assert Generation(ours, [prompt], tokens=12).run().rows[0] == found
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"do_layer_norm_before": False}, "do_layer_norm_before=False"),
+        ({"word_embed_proj_dim": 16}, "word_embed_proj_dim=16"),
+        ({"enable_bias": False}, "enable_bias=False"),
+    ],
+)
+def test_other_kinds_of_opt_are_refused(change, message, tmp_path):
+    written("opt", tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(UserError, match=message):
+        import_hf(tmp_path)
 
 
 @torch.no_grad()

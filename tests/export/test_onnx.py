@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.export.onnx import NEEDED, check_onnx, export_onnx
 from plait.model import build
 

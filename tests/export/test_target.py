@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.export.target import filled_file, filled_folder
 
 

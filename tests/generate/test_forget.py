@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.generate import Generation, Sampling, drop_forgotten
 from plait.generate.forget import forgotten, possible_queries
 from plait.model import build

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.generate import GREEDY, Sampling
 from plait.generate.sampling import choose, kept_probabilities
 

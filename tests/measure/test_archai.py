@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.archai import measure_archai
 from plait.measure.live import LiveTensors
 from plait.measure.setting import Setting

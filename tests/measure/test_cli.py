@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from plait.arch import architecture
 from plait.cli import measure, predict, profile
 from plait.cli.durations import parse_duration
-from plait.cli.own_mixers import read_architectures
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure import memory, profiling
 from plait.measure.profile import Profile
 from plait.measure.setting import Setting
+from plait.usermixers import read_architectures
 
 SPEC = "d=64 vocab=500 | attn[heads=2] mlp"
 

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from plait.cli import measure
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 SPEC = "d=32 vocab=50 | (attn[heads=2] (mlp)x2)x2"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from plait.arch import architecture, register
-from plait.check import load_mixer
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.memory import MemoryMeter
 from plait.measure.setting import Setting
 from plait.model.cost import model_cost
+from plait.usermixers import load_mixer
 
 SMALL = architecture("d=128 vocab=20000 tie=true | attn[heads=2] mlp[inner=256]")
 LARGE = architecture("d=512 vocab=20000 | attn[heads=2] mlp")

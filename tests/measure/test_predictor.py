@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from plait.arch import architecture, load
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.predictor import Predictor
 from plait.measure.profile import Profile
 from plait.measure.setting import Setting

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.profile import Profile
 from plait.measure.setting import Setting
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
 from plait.arch import load
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure import profiling
 from plait.measure.kit import Kit
 from plait.measure.predictor import Predictor
@@ -107,9 +108,39 @@ def test_the_odd_one_gets_the_attention(machine: Any, monkeypatch: pytest.Monkey
     inner = [64 * n for n in range(1, 30)]
     slots = tuple(tuple(load(name)(inner=i) for i in inner) for name in ("mlp", "swiglu"))
     profile = Profile.here(SETTING)
-    extend_profile(profile, [Kit(Header(vocab=500), (64, 128), slots, (1, 2))], [SETTING], seconds=5)
+    extend_profile(profile, [Kit(Header(vocab=500), (64, 128), slots, (1, 2))], [SETTING], seconds=10)
     kinds = Counter(point.spec.partition("[")[0] for point in profile.of("layer"))
     assert kinds["mlp"] > 2 * kinds["swiglu"]
+
+
+def test_a_busy_machine_does_not_take_longer(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting up takes 15 s, a layer 2 to 3 and a whole model 14 s: all of it is within the 150 s asked for."""
+    now = [0.0]
+    draws = np.random.default_rng(0)
+
+    class Busy:
+        def __getattr__(self, name: str) -> Any:
+            def measured(*given: Any) -> Point:
+                now[0] += 14.0 if name == "model" else draws.uniform(2, 3)
+                point: Point = getattr(machine, name)(*given)
+                return point
+
+            return measured
+
+    @contextmanager
+    def starting() -> Iterator[None]:
+        now[0] += 15.0
+        yield
+
+    monkeypatch.setattr(profiling.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(profiling, "PartMeter", lambda setting, memory: Busy())
+    monkeypatch.setattr(profiling, "MemoryMeter", starting)
+    profile = Profile.here(SETTING)
+    extend_profile(profile, [KIT], [SETTING], seconds=150)
+    assert 0.9 * 150 < now[0] <= 150
+    assert profile.seconds == now[0]
+    assert len(profile.of("model")) >= LEAST_CHECKS
+    assert len(profile.of("layer")) > 20
 
 
 def test_nothing_to_measure() -> None:

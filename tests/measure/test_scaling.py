@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure import scaling
 from plait.measure.scaling import distinct_blocks, measure_scaling, read_lengths
 from plait.measure.setting import Setting

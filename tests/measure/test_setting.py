@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.setting import Setting
 
 

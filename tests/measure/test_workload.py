@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plait.arch import architecture, load
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.setting import Setting
 from plait.measure.workload import Layers, Workload, threads
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from plait.arch import names
-from plait.check import CLAUSES, load_mixer, run_clauses
+from plait.check import CLAUSES, run_clauses
+from plait.usermixers import load_mixer
 
 # Beside every mixer's defaults: options that take another way through its code.
 VARIANTS = [

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from plait.arch.deltanet import DeltaNetOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.deltanet import DeltaNet, unit_length
 from plait.model.cost import model_cost
 

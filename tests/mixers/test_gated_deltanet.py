@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from plait.arch.gated_deltanet import GatedDeltaNetOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.gated_deltanet import GatedDeltaNet
 
 

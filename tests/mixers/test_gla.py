@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from plait.arch.gla import GlaOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.gla import GatedLinearAttention
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from plait.arch.hgrn2 import Hgrn2Options
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.hgrn2 import Hgrn2
 from plait.model.cost import model_cost
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from plait.arch import architecture
 from plait.arch.hyena import HyenaOptions, MhHyenaOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.hyena import Hyena, HyenaBase
 from plait.mixers.mh_hyena import MultiHeadHyena
 from plait.model import build

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from plait.arch import architecture
 from plait.arch.hyena import HyenaExpertsOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.hyena_experts import HyenaExperts
 from plait.ops.longconv import modal_conv
 

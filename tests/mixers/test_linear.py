@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from plait.arch.linear import LinearOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.linear import LinearAttention
 from plait.ops.linear import FEATURE_MAPS
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from plait.arch import architecture
 from plait.arch.mamba import MambaOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.mamba import Mamba
 from plait.model import build
 

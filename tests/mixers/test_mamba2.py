@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from plait.arch.mamba2 import Mamba2Options
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model import build
 from plait.model.cost import model_cost
 

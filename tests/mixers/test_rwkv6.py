@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from plait.arch.rwkv6 import Rwkv6Options
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.rwkv6 import Rwkv6
 from plait.model import build
 

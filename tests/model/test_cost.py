@@ -20,7 +20,8 @@ from plait.arch.mlp import MlpOptions
 from plait.arch.xl_attn import XlAttnOptions
 from plait.mixers import attn as attn_module
 from plait.model import build, model_cost
-from plait.model.cost import decoder_costs, norm_params
+from plait.model.cost import decoder_costs
+from plait.model.vocabulary import norm_params, shares
 from plait.ops.attention import attention, attention_path, attention_reference
 
 ENCODER = "d=24 vocab=31 kind=encoder pos=learned max_len=50 segments=2 embed_norm=true norm=layer"
@@ -42,6 +43,7 @@ HEADERS = {
     "encoder, tied, bias": f"{ENCODER} tie=true head_bias=true | attn[heads=2,causal=false]",
     "auto-encoder": "d=24 vocab=31 kind=autoencoder | attn[heads=2] swiglu",
     "auto-encoder, tie ignored": "d=24 vocab=31 kind=autoencoder tie=true | swiglu",
+    "one band": "d=24 vocab=31 embed=adaptive div=4 tie=true | mlp",
     "bands": f"d=24 {BANDS} | mlp",
     "bands, tied": f"d=24 {BANDS} tie=true | mlp",
     "bands, narrow": f"d=24 {BANDS} d_embed=8 | mlp",
@@ -188,7 +190,10 @@ def test_flops_of_attention(name: str, tokens: int, paths_taken: list[str]) -> N
 
 @pytest.mark.parametrize("name", OTHER)
 def test_flops_without_softmax_attention(name: str) -> None:
-    assert model_cost(OTHER[name], seq=37).flops == counted_flops(OTHER[name], 37)
+    cost = model_cost(OTHER[name], seq=37)
+    # A call scores the whole vocabulary, and token 0 lies in the first band.
+    first_band = 2 * 37 * 32 * (cost.arch.header.d_embed or 32) if cost.arch.header.div > 1 else cost.input_flops
+    assert cost.generation_flops - cost.input_flops + first_band == counted_flops(OTHER[name], 37)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +226,56 @@ def test_flops_after_a_memory() -> None:
     counter = FlopCounterMode(display=False)
     with counter:
         model.extend(torch.zeros(1, 5, dtype=torch.long), memory)
-    assert model_cost(spec, seq=5, memory=11).flops == counter.get_total_flops()
+    cost = model_cost(spec, seq=5, memory=11)
+    assert cost.flops == counter.get_total_flops()
+    assert cost.generation_flops < cost.flops
+
+
+@pytest.mark.parametrize("options", ["heads=4", "heads=4,clamp=4", "heads=4,window=6", "heads=2,head_dim=7,window=3"])
+@pytest.mark.parametrize("new", [1, 5])
+@torch.no_grad()
+def test_flops_of_relative_attention_after_a_state(options: str, new: int) -> None:
+    """A state is a cache: keys and values of the tokens before are not computed again."""
+    spec = f"d=32 {BANDS} | (xl-attn[{options}] mlp)x2"
+    model = build(spec)
+    _, state = model.extend(torch.zeros(1, 11, dtype=torch.long), model.init_state(1))
+    counter = FlopCounterMode(display=False)
+    with counter:
+        model.extend(torch.zeros(1, new, dtype=torch.long), state)
+    assert model_cost(spec, seq=new, memory=11).generation_flops == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("name", [name for name in OTHER if name.startswith("bands")])
+@torch.no_grad()
+def test_flops_of_an_adaptive_softmax_are_those_of_the_loss(name: str) -> None:
+    """Each band's cost is counted on tokens of that band alone, and weighed by how often its words occur."""
+    model, weight_R = build(OTHER[name]), [1 / rank for rank in range(1, 91)]  # 90 words: all of them core words
+    expected = 0.0
+    for first, last in ((0, 20), (20, 50), (50, 90)):
+        tokens = torch.full((1, 37), first)
+        counter = FlopCounterMode(display=False)
+        with counter:
+            model.loss(tokens, tokens)
+        expected += counter.get_total_flops() * sum(weight_R[first:last]) / sum(weight_R)
+    cost = model_cost(OTHER[name], seq=37)
+    assert cost.flops == pytest.approx(expected, abs=2)
+    assert cost.flops < cost.generation_flops
+
+
+def test_words_occur_by_zipfs_law_with_two_regimes() -> None:
+    """f(r) ∝ 1/r to rank 7873, then ∝ r^−1.77 (arXiv:1212.1362), summed rank by rank."""
+    rank_R = np.arange(1, 267_736, dtype=float)
+    frequency_R = np.where(rank_R <= 7873, 1 / rank_R, 7873**0.77 * rank_R**-1.77)
+    bands = [part.sum() / frequency_R.sum() for part in np.split(frequency_R, [19997, 39997, 199997])]
+    assert shares(267_735, (19997, 39997, 199997)) == pytest.approx(bands, rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "printed"), [("txl-base", 27), ("sandwich-base", 27), ("par-base", 17)])
+def test_par_prints_what_its_models_cost(name: str, printed: int) -> None:
+    """Table A2, 64 new tokens after 640; the paper prints whole GFLOP."""
+    cost = model_cost(name, seq=64, memory=640)
+    assert cost.flops / 1e9 == pytest.approx(printed, rel=0.05)
+    assert cost.flops - cost.output_flops + cost.full_output_flops > 1.4e9 * printed
 
 
 @pytest.mark.parametrize("layer", [layer for layer in LAYERS if arch.load(layer.split("[")[0]).kind == "sequence"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model import build
 
 SPECS = {

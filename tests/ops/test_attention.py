@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.ops import tiled_attention as module
 from plait.ops.attention import alibi_slopes, attention, attention_path, attention_reference
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.ops.delta import delta, delta_reference, delta_step
 
 Op = Callable[..., tuple[Tensor, Tensor]]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.ops.gla import gla, gla_reference, gla_step
 
 LENGTHS = [1, 2, 63, 64, 65, 257]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.ops.gla import gla
 from plait.ops.linear import (
     FEATURE_MAPS,

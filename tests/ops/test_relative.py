@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.ops.relative import relative_attention, relative_attention_reference, sinusoid
 
 
@@ -53,6 +53,20 @@ def test_memory_gives_what_one_long_segment_gives() -> None:
     q, k, values, r, u, v = draw(20, 20)
     whole = relative_attention(q, k, values, r, u, v)
     torch.testing.assert_close(relative_attention(q[:, 8:], k, values, r, u, v), whole[:, 8:])
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 5}, {"clamp": 3}, {"clamp": 4, "window": 3}], ids=str)
+@pytest.mark.parametrize("M", [1, 4, 11])
+def test_padded_rows_are_what_they_are_alone(M: int, options: dict[str, Any]) -> None:
+    q, k, values, r, u, v = draw(M, 11, clamp=options.get("clamp", 0))
+    pad_B = torch.tensor([0, 6])
+    for run in (relative_attention, relative_attention_reference):
+        o = run(q, k, values, r, u, v, pad_B=pad_B, **options)
+        assert bool(o.isfinite().all())
+        torch.testing.assert_close(o[:1], run(q[:1], k[:1], values[:1], r, u, v, **options))
+        real = min(M, 5)
+        alone = run(q[1:, -real:], k[1:, 6:], values[1:, 6:], r, u, v, **options)
+        torch.testing.assert_close(o[1:, -real:], alone)
 
 
 def test_gradcheck() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe.candidates import BASELINES, TOLERANCE, candidates
 from plait.probe.protocol import full, quick
 from plait.spec import presets

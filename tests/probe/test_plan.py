@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe import plan
 from plait.probe.candidates import candidates
 from plait.probe.cell import Cell

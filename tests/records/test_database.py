@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record, open_store
 
 Make = Callable[..., Record]

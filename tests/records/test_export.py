@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record, export
 
 Make = Callable[..., Record]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record, record_key
 
 CONFIG: dict[str, Any] = {"protocol": 1, "spec": "d=64 | attn", "seed": 0, "task": {"name": "copy", "lengths": [1, 2]}}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record, Store, open_store
 
 Make = Callable[..., Record]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.report.front import front_picture
 
 SVG = "{http://www.w3.org/2000/svg}"

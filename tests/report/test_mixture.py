@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.report.mixture import CELL, Panel, mixture_chart
 from plait.report.svg import shade
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.report.page import card, code, folded, legend, note, page, section, table, tiles, write
 
 VOID = ("meta", "link", "img", "br", "hr", "input")

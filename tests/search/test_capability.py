@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe.candidates import Candidate
 from plait.probe.cell import KIND, Cell
 from plait.probe.protocol import Protocol, quick

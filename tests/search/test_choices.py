@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.choices import layers_of, numbers_of, split_list, values_of
 
 

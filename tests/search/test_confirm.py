@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure import latency, memory
 from plait.measure.measurements import Measurements
 from plait.measure.memory import Memory

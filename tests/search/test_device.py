@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from made_up import profile_of
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.predictor import Predictor
 from plait.measure.setting import Setting
 from plait.search.declaration import Declaration

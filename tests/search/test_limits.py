@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.limits import Limits
 from plait.search.rules import Rule
 

@@ -10,7 +10,7 @@ from typing import Any
 import made_up
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure import profiling
 from plait.measure.profile import Profile
 from plait.measure.setting import Setting

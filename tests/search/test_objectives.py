@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.evaluate import Evaluator
 from plait.search.objectives import table
 from plait.search.objectives.latency import Latency

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from plait.cli.study import group
+from plait.core.errors import UserError
 from plait.data import Corpus, open_corpus
-from plait.errors import UserError
 from plait.records import Store
 from plait.search.placement_study import Pattern, PlacementFindings, PlacementStudy, Row, Shape, patterns_of
 from plait.train.fit import Interrupted

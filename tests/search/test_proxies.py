@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plait.arch import names
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.construct import Model, build
 from plait.search.proxies.jacob_cov import correlation_score
 from plait.search.proxies.proxy import block_weights, cross_entropy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.cost import model_cost
 from plait.search.declaration import Declaration
 from plait.search.rules import Rule

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.spacefile import read_space
 from plait.search.spaces.table import load_space
 
@@ -35,7 +35,7 @@ def test_files_beside_it(tmp_path: Path) -> None:
     for _ in range(2):  # loading a file again changes nothing
         s = load_space(str(path))
     assert [option and option.name for option in s.slots[0].options] == ["my-mixer"] * 3 + ["gla"]
-    assert s.files == [str(tmp_path / "mine.py")]
+    assert s.mixer_sources["my-mixer"].text == (tmp_path / "mine.py").read_text()
     path.write_text("layers: 1\nd: 32\nmixers: [gla]\nfiles: [yours.py]\n")
     with pytest.raises(UserError, match=r"there is no file .*yours\.py"):
         load_space(str(path))

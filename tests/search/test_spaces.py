@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from plait.arch import names as mixers
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.cost import model_cost
 from plait.search.spaces.table import load_space
 from plait.spec.presets import lookup

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from plait.cli.study import group
+from plait.core.errors import UserError
 from plait.data import Corpus, open_corpus
-from plait.errors import UserError
 from plait.model.cost import model_cost
 from plait.records import Store
 from plait.search.space import Space

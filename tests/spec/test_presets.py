@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import pytest
 
 from plait import arch
-from plait.errors import UserError
+from plait.arch import Architecture
+from plait.core.errors import UserError
 from plait.model.cost import ModelCost, model_cost
 from plait.spec import Spec, parse, presets
 from plait.spec.presets import fox, lts, mad, mad_scaling, par
@@ -38,6 +41,7 @@ def test_there_are_as_many_as_the_tables_have_rows() -> None:
     counts = {row["family"]: len(row["presets"]) for row in presets.families()}
     assert counts == {
         "gpt2": 4,
+        "opt": 8,
         "par": 15,
         "fox": 9 * 3 + 15,
         "mad": 21 + 35 * (4 + 2 * 3) + 20 + 20 + 12,
@@ -154,6 +158,52 @@ def test_lts_decoder_parameters(backbone: str, earlier: bool) -> None:
         assert abs(params / 1e6 - row.decoder_params_m) <= 0.05 + 1e-9, (row.name, params)
 
 
+@pytest.mark.parametrize("backbone", ["gpt2", "xl"])
+def test_lts_totals_are_the_authors(backbone: str) -> None:
+    """Embeddings of the authors' own trained models, total less decoder: by their file, and worked out from it."""
+    for device in ("arm", "corei7"):
+        row = next(row for row in ROWS if not row.earlier and (row.backbone, row.device) == (backbone, device))
+        found, d = cost(row.name), row.d
+        positions = 1024 * d if backbone == "gpt2" else 0  # theirs has 32
+        bands = {
+            "gpt2": 50264 * d + 2 * d * d + 50264,
+            "xl": d * 59997 + d // 4 * 40000 + d // 16 * 167738 + 2 * d * (d + d // 4 + d // 16) + 267735 + 2 * (d + 1),
+        }
+        assert found.embedding_params - positions == bands[backbone]
+
+
+@pytest.mark.parametrize(
+    "name", [f"pareto_{backbone}_lm1b_{device}" for backbone in ("GPT2", "TransXL") for device in ("arm", "corei7")]
+)
+def test_lts_totals_of_every_trained_model(name: str) -> None:
+    path = Path(__file__).resolve().parents[3] / "shared" / "data" / "lts_trained_pareto.json"
+    if not path.exists():
+        pytest.skip(f"needs the authors' trained models, {path.name}")
+    backbone = "gpt2" if "GPT2" in name else "xl"
+    for theirs in json.loads(path.read_text())[name]:
+        d = theirs["d_model"]
+        base = cost(f"lts-{backbone}-base-1").arch
+        found = model_cost(Architecture(base.header.replace({"d": d}), ()))
+        positions = (1024 - 32) * d if backbone == "gpt2" else 0
+        assert found.embedding_params - positions == theirs["total_params"] - theirs["decoder_params"]
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("moe", mad_scaling.TABLE_C3), ("experts", mad_scaling.TABLE_C4)])
+def test_mad_expert_rows_say_what_is_printed_and_why_they_differ(kind: str, rows: list[mad_scaling.ExpertSize]) -> None:
+    """A ninth expert of the same width explains both counts of C.3 and the totals of C.4, and nothing else does."""
+    for row in rows:
+        name = f"mad-striped-hyena-{kind}-{row.size}m"
+        preset, found, shape = presets.describe(name), cost(name), mad_scaling.size(row.size)
+        assert preset.printed == {"total": row.total_m, "active": row.active_m}
+        assert "nin" in preset.erratum
+        ninth = shape.layers * 3 * shape.d * round(row.moe_width / 3)
+        assert (found.total_params + ninth) / 1e6 == pytest.approx(row.total_m, rel=0.01)
+        if kind == "moe":
+            assert (found.active_params + ninth) / 1e6 == pytest.approx(row.active_m, rel=0.031)
+        assert found.total_params / 1e6 != pytest.approx(row.total_m, rel=0.07)
+        assert found.active_params / 1e6 != pytest.approx(row.active_m, rel=0.07)
+
+
 def test_lts_baselines_grow_by_one_layer() -> None:
     for backbone, layer in (("xl", 5 * 512**2 + 7 * 512 + 2 * 512 * 2048 + 2048), ("gpt2", None)):
         sizes = [cost(f"lts-{backbone}-base-{n}").decoder_params for n in range(1, 17)]
@@ -175,6 +225,7 @@ def test_lts_baselines_grow_by_one_layer() -> None:
         ("bert-base", 109_514_298),
         ("distilbert", 66_985_530),
         ("gpt2-124m", 124_439_808),
+        ("opt-125m", 125_237_760),
         ("gpt2-355m", 354_823_168),
         ("gpt2-774m", 774_030_080),
         ("gpt2-1558m", 1_557_611_200),

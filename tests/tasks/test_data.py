@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.tasks import baseline, make_data, mean_ceiling, names
 from plait.tasks import data as data_module
 from plait.tasks.data import BLOCK, draw

@@ -6,7 +6,7 @@ import numpy as np
 import oracles
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.tasks import IGNORE, baseline, make_data, names
 from plait.tasks.draws import first_seen, motifs
 from plait.tasks.streams import stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.tasks import IGNORE, macro_accuracy, metric, token_accuracy
 
 TARGETS = np.array([[IGNORE, 1, 1, 1], [IGNORE, 2, IGNORE, 3]])

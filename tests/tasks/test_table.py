@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.tasks import baseline, load, load_task, make_data, names
 
 MINE = '''

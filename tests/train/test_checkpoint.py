@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train import checkpoint
 from plait.train.fleet import Member, Plan
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import open_store
 from plait.train import shards
 from plait.train.fit import Interrupted, Options, fit, fit_alone

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model import build
 from plait.train.fusion import Fused, fuse
 

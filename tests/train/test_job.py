@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train.job import Budget
 
 sys.path.insert(0, str(Path(__file__).parent))

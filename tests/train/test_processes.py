@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train.processes import processes
 
 HERE = Path(__file__).parent

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
+from plait.spec.presets.mad_scaling import TABLE_C2
 from plait.train.recipe import Recipe
 from plait.train.recipes import RECIPES, mad_recipe, recipe
 from plait.train.schedule import rate, warmup_steps
@@ -14,15 +15,23 @@ from plait.train.schedule import rate, warmup_steps
 
 def test_lts_table_2():
     rows = {
-        "lts-xl-wt103": ("lamb", 40_000, 256, 1e-2, "cosine", 1000, 0.1, 0.0),
+        "lts-xl-wt103": ("lamb-xl", 40_000, 256, 1e-2, "cosine", 1000, 0.1, 0.0),
         "lts-xl-lm1b": ("adam", 100_000, 224, 2.5e-4, "cosine", 20_000, 0.0, 0.0),
-        "lts-gpt2-wt103": ("lamb", 40_000, 256, 1e-2, "cosine", 1000, 0.1, 0.1),
-        "lts-gpt2-lm1b": ("lamb", 100_000, 224, 2.5e-4, "cosine", 20_000, 0.1, 0.1),
+        "lts-gpt2-wt103": ("lamb-xl", 40_000, 256, 1e-2, "cosine", 1000, 0.1, 0.1),
+        "lts-gpt2-lm1b": ("lamb-xl", 100_000, 224, 2.5e-4, "cosine", 20_000, 0.1, 0.1),
         "lts-gpt2-pile": ("adam", 54_800, 256, 3e-5, "linear", 715, 0.1, 0.0),
     }
     for name, row in rows.items():
         p, r = recipe(name), recipe(name).recipe
         assert (r.optimizer, p.steps, r.batch, r.lr, r.schedule, r.warmup, r.dropout, r.attn_dropout) == row, name
+
+
+def test_par_segments_memory_and_batch():
+    """Table A1 and §3.1: tgt_len = mem_len = 192, 384 and 512; batch 256 (A.3), Large 128."""
+    rows = {name: recipe(f"par-{name}").recipe for name in ("base", "large", "24b")}
+    assert {name: (r.length, r.memory, r.batch) for name, r in rows.items()} == {
+        "base": (192, 192, 256), "large": (384, 384, 128), "24b": (512, 512, 256),
+    }  # fmt: skip
 
 
 def test_fox_tables_4_and_5():
@@ -34,6 +43,20 @@ def test_fox_tables_4_and_5():
     one = recipe("fox-125m").recipe
     assert one.batch * one.length * recipe("fox-125m").steps == 2_684_354_560  # Table 4's tokens
     assert one.warmup * one.batch * one.length == 256 * 2**20  # warm-up of 256Mi tokens
+
+
+def test_fox_at_2k_reads_15_billion_tokens():
+    """Table 7: a context of 2048, 15B tokens."""
+    p = recipe("fox-340m-2k")
+    assert p.recipe.length == 2048
+    assert p.recipe.batch * 2048 * p.steps == pytest.approx(15e9, rel=1e-3)
+
+
+def test_mad_rates_are_those_printed_at_every_row():
+    for row in TABLE_C2:
+        assert mad_recipe(1e6 * row.params_m, 4e18).lr == pytest.approx(row.lr, rel=1e-12)
+    assert mad_recipe(1e6, 4e18).lr == TABLE_C2[0].lr
+    assert 6e-4 < mad_recipe(330e6, 4e18).lr < 6.25e-4
 
 
 def test_bert_phases_and_mad_rules():

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train import shards
 from plait.train.processes import Processes
 from plait.train.shards import Checkpoint, Piece

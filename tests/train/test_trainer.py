@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train import shards
+from plait.train.optimizers import OPTIMIZERS
 from plait.train.processes import Processes
 from plait.train.trainer import MOST_SKIPPED, Trainer
 
@@ -64,7 +65,7 @@ def test_recomputed_activations_change_nothing():
 
 
 @pytest.mark.parametrize("kind", SPECS)
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "sgd"])
 def test_resume_is_bit_identical(kind, optimizer, tmp_path):
     job = small_job(kind, steps=8, dropout=0.1, optimizer=optimizer)
     straight, losses = trained(job)
@@ -76,6 +77,63 @@ def test_resume_is_bit_identical(kind, optimizer, tmp_path):
     assert before + after == losses
     for (name, a), (_, b) in zip(straight.model.named_parameters(), second.model.named_parameters(), strict=True):
         assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
+def test_the_whole_state_of_every_optimizer_is_restored(optimizer, tmp_path):
+    """What `state_dict` has, tensors and numbers, and groups' own values; so the next steps are the same bits."""
+    job = small_job(steps=6, optimizer=optimizer, weight_decay=0.01)
+    _, losses = trained(job)
+    first, before = trained(job, steps=3)
+    first.optimizer.param_groups[0]["own"] = 0.25
+    first.save(tmp_path, {})
+    second = Trainer(job, 6, ALONE)
+    second.restore(shards.newest(tmp_path))
+    ours, theirs = second.optimizer.state_dict(), first.optimizer.state_dict()
+    assert ours["param_groups"] == theirs["param_groups"]
+    assert ours["state"].keys() == theirs["state"].keys()
+    for at, state in theirs["state"].items():
+        assert ours["state"][at].keys() == state.keys()
+        assert all(torch.equal(torch.as_tensor(ours["state"][at][key]), torch.as_tensor(state[key])) for key in state)
+    assert before + [second.advance().loss for _ in range(3)] == losses
+
+
+def test_numbers_that_are_no_tensors_are_restored(tmp_path):
+    class Counting(torch.optim.SGD):
+        def step(self):
+            super().step()
+            for group in self.param_groups:
+                for p in group["params"]:
+                    self.state[p]["count"] = self.state[p].get("count", 0) + 1
+
+    job = small_job(steps=4)
+    first, second = Trainer(job, 4, ALONE), Trainer(job, 4, ALONE)
+    for trainer in (first, second):
+        trainer.optimizer = Counting(trainer.model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(3):
+        first.advance()
+    first.save(tmp_path, {})
+    second.restore(shards.newest(tmp_path))
+    counts = {second.optimizer.state[p]["count"] for p in second.model.parameters()}
+    assert counts == {3}
+    assert first.advance().loss == second.advance().loss
+
+
+def test_a_checkpoint_of_two_moments_still_loads(tmp_path):
+    """As they were written before every optimizer's state was kept."""
+    job = small_job(steps=6)
+    _, losses = trained(job)
+    first, before = trained(job, steps=3)
+    pieces = {}
+    for name, p in first.model.named_parameters():
+        state = first.optimizer.state[p]
+        held = {"params": p, "exp_avg": state["exp_avg"], "exp_avg_sq": state["exp_avg_sq"]}
+        pieces |= {f"{kind}/{name}": shards.Piece.whole(value) for kind, value in held.items()}
+    plain = {"trainer": {"updates": 3, "skipped_in_a_row": 0}}
+    shards.save(tmp_path, 3, pieces, plain, ALONE)
+    second = Trainer(job, 6, ALONE)
+    second.restore(shards.newest(tmp_path))
+    assert before + [second.advance().loss for _ in range(3)] == losses
 
 
 def test_dropout_is_on_in_training_only():

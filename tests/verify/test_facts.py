@@ -6,45 +6,19 @@ import json
 
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.verify import all_facts, select
 from plait.verify.fact import Fact
 
 FACTS = {fact.id: fact for fact in all_facts()}
-# The facts these parts of plait answer for: all of class X about specs, counts, FLOPs, presets, rules and mixers.
-COVERED = [
-    *("L01", "L02", "L03", "L03.1", "L04", "L05", "L06", "L07", "L11", "L12", "L13", "L21", "L24", "L27"),
-    *("L28", "L29", "L34", "L35"),
-    *(
-        "P01",
-        "P02",
-        "P03",
-        "P04",
-        "P05",
-        "P06",
-        "P11",
-        "P12",
-        "P13",
-        "P14",
-        "P16",
-        "P17",
-        "P18",
-        "P19",
-        "P21",
-        "P22",
-        "P23",
-        "P24",
-    ),
-    *("M01", "M02", "M03", "M04", "M05", "M06", "M07"),
-    *("M09", "M10", "M11", "M12", "M13", "M14", "M26", "M27", "M28", "M29", "M30", "M31", "M32", "M33"),
-    *("M34", "M35", "M39"),
-    *("F01", "F02", "F03", "F04", "F05", "F06", "F08", "F09", "F10", "F11", "F12", "F14", "F24"),
-    *("C01", "C02", "C03", "E01", "E02", "E03", "E04", "E05", "E06", "E07", "E08"),
-]
+#: What is checkable about scaling laws, which plait does not fit.
+SCALING = {"M19", "M20", "M24", "M25", "M38", "M41"}
+COVERED = [id for id, fact in FACTS.items() if fact.check]
+NEEDS_PROCESSES = {"L18", "L22"}  # measure in processes of their own
 
 
-def test_the_covered_facts_have_checks_and_the_others_do_not():
-    assert [id for id, fact in FACTS.items() if fact.check] == sorted(COVERED, key=list(FACTS).index)
+def test_only_scaling_is_not_yet():
+    assert set(FACTS) - set(COVERED) <= SCALING
 
 
 @pytest.mark.parametrize("id", COVERED)

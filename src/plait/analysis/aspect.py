@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from plait.analysis.pareto import Ints
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from plait.analysis.hull import lower_hull
 from plait.analysis.pareto import Floats, Ints, as_costs, pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from plait.analysis.pareto import Floats, as_costs, pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def hypervolume(points: ArrayLike, reference: ArrayLike, maximise: Collection[int] = ()) -> float:

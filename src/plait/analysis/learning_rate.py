@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from plait.analysis.pareto import Floats
 from plait.analysis.rank import spearman
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

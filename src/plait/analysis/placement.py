@@ -24,7 +24,7 @@ import numpy as np
 from plait.analysis.intervals import Share, mean_interval
 from plait.analysis.pareto import Floats, Mask
 from plait.analysis.placement_rule import Fit, chance, fit_rules
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 NOTHING = ("none", "identity")
 NOTHING_LETTER = "·"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from plait.analysis.pareto import Floats, Mask
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 PAIRS = 1 << 22  # compared at once by kendall
 

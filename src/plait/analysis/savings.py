@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from plait.analysis.pareto import Floats, pareto_front
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from plait.analysis.pareto import Floats
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 SET = "set"  # the column that tells which of several lists in one file a row comes from
 

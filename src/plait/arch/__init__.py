@@ -3,7 +3,8 @@
 from plait.arch.architecture import Architecture, architecture
 from plait.arch.cost import MIXING, SHORT_CONV, Cost
 from plait.arch.options import MixerOptions, option
-from plait.arch.table import load, names, register
+from plait.arch.source import MixerSource
+from plait.arch.table import load, load_packaged, names, register
 
 __all__ = [
     "MIXING",
@@ -11,8 +12,10 @@ __all__ = [
     "Architecture",
     "Cost",
     "MixerOptions",
+    "MixerSource",
     "architecture",
     "load",
+    "load_packaged",
     "names",
     "option",
     "register",

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from plait.arch.cost import MIXING, Cost, Number, linear
 from plait.arch.options import MixerOptions, option
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class AttnOptions(MixerOptions):
     t_min: float = option(2.0, "shortest initial memory in tokens (bias-only and fixed gates)", minimum=1e-3)
     t_max: float = option(2048.0, "longest initial memory in tokens (bias-only and fixed gates)", minimum=1e-3)
     qk_norm: str = option("none", "RMS norm on queries and keys", allowed=("none", "per-head", "shared"))
+    qk_eps: float = option(1e-5, "added to the mean square inside qk_norm (Qwen3: 1e-6)", minimum=0)
     out_gate: bool = option(False, "sigmoid gate on the output")
     out_norm: bool = option(False, "RMS norm of each head's output")
     kv_shift: bool = option(False, "mix each key and value with the one before it, by a gate from the data")

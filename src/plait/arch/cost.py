@@ -32,6 +32,8 @@ class Cost:
     active         parameters that one token meets (less than all of them for experts); None: all
     shared         parameters held once for the whole model, by name, however many layers use them
     flops          forward FLOPs for the `seq` new tokens, by term
+    cached         those of `flops` that a generation does not spend, its state being a cache of their results: for
+                   Transformer-XL's attention the keys and values of its memory, which training computes again
     fixed_state    numbers of recurrent state that do not grow with the sequence (MAD's "fixed state")
     tail_state     the last few inputs that short convolutions and shifts keep
     dynamic_state  numbers of state that grow with the sequence (key-value caches), at length `memory + seq`
@@ -39,6 +41,7 @@ class Cost:
 
     params: Mapping[str, Number]
     flops: Mapping[str, Number]
+    cached: Number = 0
     active: Number | None = None
     shared: Mapping[str, Number] = field(default_factory=dict)
     fixed_state: Number = 0
@@ -57,6 +60,11 @@ class Cost:
     @property
     def total_flops(self) -> Number:
         return sum(self.flops.values())
+
+    @property
+    def generation_flops(self) -> Number:
+        """From the state, as generation runs it."""
+        return self.total_flops - self.cached
 
 
 def linear(d_in: Number, d_out: Number, bias: bool = False) -> Number:

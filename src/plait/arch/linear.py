@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from plait.arch.cost import MIXING, Cost, Number, linear
 from plait.arch.options import MixerOptions, option
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 from plait.arch.cost import Cost
-from plait.errors import UserError, did_you_mean
+from plait.arch.source import MixerSource
+from plait.core.errors import UserError, did_you_mean
 from plait.spec import Layer
 
 
@@ -48,10 +49,11 @@ def option(
 class MixerOptions:
     """Base of every mixer's options. A subclass gives `name`, `kind`, `module`, and `cost`."""
 
-    name: ClassVar[str]
-    kind: ClassVar[str]  # "sequence" or "channel"
-    module: ClassVar[str]  # "package.module:Class" of the torch side
-    file: ClassVar[str] = ""  # of a user's own mixer, as `plait.check.load_mixer` takes it in another process
+    name: ClassVar[str] = ""
+    kind: ClassVar[str] = ""  # "sequence" or "channel"
+    module: ClassVar[str] = ""  # "package.module:Class" of the torch side
+    source: ClassVar[MixerSource | None] = None  # of a mixer that is not plait's own; set when it is loaded
+    state_knobs: ClassVar[tuple[str, ...]] = ()  # options that set the fixed state, the first to be tried first
     prenorm: ClassVar[bool] = True  # whether the block normalises this mixer's input
     reference: ClassVar[str] = ""  # the paper
 
@@ -65,6 +67,11 @@ class MixerOptions:
     def shares(self, d: int) -> dict[str, tuple[int, ...]]:
         """Parameters shared with other layers of the model, and the shape those must have there, too."""
         return {}
+
+    @property
+    def source_hash(self) -> str:
+        """Stands for the text of a mixer that is not plait's own; empty for one that is."""
+        return self.source.hash if self.source is not None else ""
 
     @property
     def bidirectional(self) -> bool:

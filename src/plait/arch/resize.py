@@ -17,7 +17,7 @@ from typing import Any
 
 from plait.arch.architecture import Architecture, architecture
 from plait.arch.options import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec import Spec
 
 #: Options that change a mixer's fixed state, the first to be tried first. A mixer's own `state_knobs` go before this.
@@ -214,8 +214,7 @@ def _changes(old: MixerOptions, new: MixerOptions, knobs: tuple[str, ...]) -> tu
 
 
 def _knobs(options: MixerOptions) -> tuple[str, ...]:
-    own: tuple[str, ...] = getattr(options, "state_knobs", STATE_KNOBS.get(options.name, ()))
-    return own
+    return options.state_knobs or STATE_KNOBS.get(options.name, ())
 
 
 def _state(options: MixerOptions, d: int) -> int:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from plait.arch.options import MixerOptions, OptionError
-from plait.errors import did_you_mean
+from plait.arch.source import MixerSource
+from plait.core.errors import UserError, did_you_mean
 from plait.spec import Layer
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 MIXERS: dict[str, str] = {
     # sequence mixers
@@ -31,13 +38,34 @@ MIXERS: dict[str, str] = {
     "identity": "plait.arch.mlp:IdentityOptions",
 }
 
-# Mixers that come from a user's file rather than from the table, by name.
+#: Packages make mixers of theirs known by entry points of this group: name = "package.module:Mixer".
+GROUP = "plait.mixers"
+
+# Mixers that are not in the table: what a name means now, and every version that was run, by the hash of its text.
 _registered: dict[str, type[MixerOptions]] = {}
+_versions: dict[str, type[MixerOptions]] = {}
 
 
 def register(options: type[MixerOptions]) -> None:
-    """Make a user's mixer known under its name, beside the table's own."""
+    """Make a mixer known under its name, beside the table's own."""
     _registered[options.name] = options
+    remember(options)
+
+
+def remember(options: type[MixerOptions]) -> None:
+    """Keep a version to be found by its hash; what the name means stays as it is."""
+    if options.source is not None:
+        _versions[options.source.hash] = options
+
+
+def version(source_hash: str) -> type[MixerOptions] | None:
+    """The mixer of this very text, if it was run in this process."""
+    return _versions.get(source_hash)
+
+
+def registered(name: str) -> type[MixerOptions] | None:
+    """What is known under a name that is not the table's own."""
+    return _registered.get(name)
 
 
 def names() -> list[str]:
@@ -53,12 +81,47 @@ def load(name: str) -> type[MixerOptions]:
     return found
 
 
+def load_packaged(name: str = "") -> None:
+    """Make installed packages' mixers known: the one of that name, or all. The table's own names stay plait's."""
+    from importlib.metadata import entry_points  # only an unknown name needs what takes this long to import
+
+    for point in entry_points(group=GROUP):
+        if (not name or point.name == name) and point.name not in (*MIXERS, *_registered):
+            register(_packaged(point))
+
+
+def _packaged(point: EntryPoint) -> type[MixerOptions]:
+    package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
+    where = f"the mixer '{point.name}' of {package}"
+    try:
+        given = point.load()
+    except Exception as wrong:
+        raise UserError(f"{where} does not load: {type(wrong).__name__}: {wrong}") from wrong
+    # Options may be given instead of the mixer, by packages that can be asked for costs without torch.
+    options = given if isinstance(given, type) and issubclass(given, MixerOptions) else getattr(given, "Options", None)
+    if not (isinstance(options, type) and issubclass(options, MixerOptions)):
+        raise UserError(f"{where}: {point.value} has no `Options` (a subclass of plait.arch.MixerOptions).")
+    if options.name != point.name:
+        raise UserError(f"{where} calls itself '{options.name}'; the entry point's name and the mixer's must agree.")
+    if given is not options:
+        options.module = f"{given.__module__}:{given.__qualname__}"
+    file = find_spec(options.module.partition(":")[0])
+    if file is None or file.origin is None:
+        raise UserError(f"{where}: Options.module is '{options.module}', which is no module with a source file.")
+    found: type[MixerOptions] = options
+    found.source = MixerSource.read(Path(file.origin), package=package)
+    return found
+
+
 def options_of(layer: Layer) -> MixerOptions:
     """The typed options of a parsed layer."""
+    if layer.name not in names():
+        load_packaged(layer.name)
     known = names()
     if layer.name not in known:
         from plait.spec import presets  # only a mistake needs the presets' names
 
         near = did_you_mean(layer.name, [*known, *presets.names()])
-        raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.")
+        own = "" if near else " One of your own: --mixers my_mixer.py, or plait.load_mixer in Python."
+        raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.{own}")
     return load(layer.name).from_layer(layer)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from plait.arch.cost import MIXING, Cost, Number
 from plait.arch.options import MixerOptions, option
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 BIASES = "content and position biases"
 
@@ -41,7 +41,8 @@ class XlAttnOptions(MixerOptions):
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         inner = d if isinstance(self.head_dim, int) and not self.head_dim else self.heads * self.head_dim
-        keys = memory + seq
+        held = memory if not self.window else min(memory, self.window - 1)
+        keys = held + seq
         distances = keys if not self.clamp else min(keys, self.clamp + 1)
         biases = {BIASES: 2 * inner}
         return Cost(
@@ -55,5 +56,6 @@ class XlAttnOptions(MixerOptions):
                 # content scores, position scores, and the weighted sum of values
                 MIXING: 6 * seq * keys * inner,
             },
+            cached=4 * held * d * inner,
             dynamic_state=(min(keys, self.window - 1) if self.window else keys) * 2 * inner,
         )

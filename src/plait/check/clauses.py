@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from plait.arch import MIXING, SHORT_CONV, MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer
 from plait.model.block import make_mixer
 from plait.model.construct import seed_mixer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,12 +19,13 @@ from plait.cli.analyse_table import (
     goodness,
     label_of,
     left_out,
+    lower_is_better,
     names,
     read,
     show,
 )
 from plait.cli.options import AsJson
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
     from plait.analysis.pareto import Floats
@@ -200,6 +202,8 @@ def savings(
     baseline_where: Annotated[list[str] | None, typer.Option(help="Only these rows of the baseline.")] = None,
     lower: Lower = "",
     higher: Higher = "",
+    label: Label = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw both fronts, a panel per cost.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell what a found front saves against a baseline at equal quality."""
@@ -225,10 +229,26 @@ def savings(
                 f"{quality}_gain": gained.mean_difference,
             }
         )
+    if svg is not None:
+        from plait.report.studies import Models, front_figure
+        from plait.report.svg import save
+
+        drawn = [
+            Models(
+                called,
+                [str(one) for one in label_of(table, label)],
+                table.numbers(quality).tolist(),
+                {name: table.numbers(name).tolist() for name in columns},
+            )
+            for called, table in (("found", found), ("baseline", base))
+        ]
+        way = lower_is_better(quality, lower, higher)
+        save(front_figure(drawn, quality, lower=way, title=f"{quality} against {', '.join(columns)}"), svg)
     notes = [
         f"factor at best: against the baseline model of the best {quality} that the found front reaches",
         f"{quality} gain: at equal cost, on average; {direction(quality, lower, higher)}",
         left_out(missing + base_missing),
+        f"drawn: {svg}" if svg else "",
     ]
     show({"savings": rows}, as_json, "savings", notes=notes)
 

@@ -12,9 +12,9 @@ import typer
 
 from plait.cli.analyse_table import show
 from plait.cli.options import AsJson, StoreUrl
-from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
+from plait.usermixers import restore
 
 if TYPE_CHECKING:
     from plait.analysis.placement import Placement
@@ -72,7 +72,9 @@ def _found(key: str, store: str | None) -> tuple[str, Mapping[str, Any]]:
 
     with open_store(store) as opened:
         record = stored_search(opened, key, method="gumbel")
-    load_mixers(record.result.get("mixers", []))  # only they know whether they mix channels
+    restore(
+        record.result.get("mixers", []), f"the search {record.key[:10]}"
+    )  # only they know whether they mix channels
     return record.key[:10], record.result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -81,6 +82,7 @@ def heatmap(
     where: Where = None,
     lower: Lower = "",
     higher: Higher = "",
+    svg: Annotated[Path | None, typer.Option(help="Draw the heat map.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Give the SRC of several proxies with several truths, subset by subset."""
@@ -98,8 +100,13 @@ def heatmap(
                 cells.append({"subset": part, "proxy": proxy, "truth": truth, "models": len(pairs), "src": value})
                 row[truth] = value
             rows.append(row)
+    if svg is not None:
+        from plait.report.studies import src_figure
+        from plait.report.svg import save
+
+        save(src_figure(cells, subsets or ""), svg)
     ways = "; ".join(direction(name, lower, higher) for name in (*names(proxies), *names(truths)))
-    show({"cells": cells} if as_json else {"rows": rows}, as_json, "rows", notes=[ways])
+    show({"cells": cells} if as_json else {"rows": rows}, as_json, "rows", notes=[ways, f"drawn: {svg}" if svg else ""])
 
 
 def aspect(
@@ -110,6 +117,7 @@ def aspect(
     size: Annotated[str, typer.Option(help="The column with the size.")] = "decoder_params",
     tolerance: Annotated[float, typer.Option(min=0, help="Sizes this close are equal: 0.02 is 2 %.")] = 0.02,
     where: Where = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the first metric by shape and by the others.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell how far models of equal size are apart when their shape differs."""
@@ -120,6 +128,13 @@ def aspect(
     given = {name: table.numbers(name) for name in chosen}
     wide, deep, large = (table.numbers(name) for name in (width, depth, size))
     study = aspect_study(wide, deep, large, given, tolerance)
+    if svg is not None:
+        from plait.report.studies import aspect_figure
+        from plait.report.svg import save
+
+        values = {name: metric.tolist() for name, metric in given.items()}
+        same_size = [group.models.tolist() for group in study.groups]
+        save(aspect_figure((wide / deep).tolist(), large.tolist(), values, same_size), svg)
     groups = [
         {
             "models": len(each.models),
@@ -136,6 +151,7 @@ def aspect(
         f"largest spread at equal size: {told}",
         left_out(study.alone, "of a size that no other has"),
         left_out(missing),
+        f"drawn: {svg}" if svg else "",
     ]
     show({"largest": largest, "alone": study.alone, "groups": groups}, as_json, "groups", notes=notes)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, plain, print_json, table
 
 
@@ -16,14 +16,16 @@ def command(
     ],
     d: Annotated[int, typer.Option("--d", help="Model width to check at.", min=1)] = 64,
     timing: Annotated[bool, typer.Option("--speed/--no-speed", help="Time it against attention.")] = True,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a mixer against the contract; exit code 1 if a clause is broken."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from plait import __version__
-    from plait.check import CLAUSES, load_mixer, run_clauses
+    from plait.check import CLAUSES, run_clauses
     from plait.check.clauses import speed
+    from plait.usermixers import load_mixer
 
     options = load_mixer(mixer)
     out = console()

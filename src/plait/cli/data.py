@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,6 +61,35 @@ def show(
         _print(document)
 
 
+@group.command("tasks")
+def tasks(
+    folder: Annotated[Path, typer.Option("--from", help="A folder with the published data sets, one below it each.")],
+    out: Annotated[Path, typer.Option(help="Where the task files go: TASK.jsonl each.")],
+    only: Annotated[str, typer.Option("--tasks", help="Only these, with commas between them.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write the local files of the ten short-context tasks and WikiText, for `plait harness --tasks FOLDER`."""
+    from plait.core.errors import UserError, did_you_mean
+    from plait.evals.published import BY_NAME, prepare
+
+    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    if unknown := next((name for name in wanted if name not in BY_NAME), ""):
+        raise UserError(f"no task '{unknown}'.{did_you_mean(unknown, BY_NAME)} Known: {', '.join(BY_NAME)}.")
+    done, missing = prepare(folder, out, wanted)
+    if not done:
+        raise UserError(f"{folder} holds none of: {', '.join(missing)}. A data set is a folder of its name.")
+    rows = [{"task": o.task, "items": o.items, "file": str(o.file), "source": str(o.source[0])} for o in done]
+    if as_json:
+        print_json({"tasks": rows, "missing": missing})
+        return
+    made = table(task="left", items="right", file="left", source="left")
+    for one in done:
+        made.add_row(one.task, count(one.items), plain(str(one.file)), plain(str(one.source[0])))
+    console().print(made)
+    if missing:
+        console().print(f"not found: {', '.join(missing)}", markup=False)
+
+
 def describe(corpus: Corpus, sample: int) -> dict[str, Any]:
     """Everything `show` knows, as plain data."""
     from plait.data import SPLITS
@@ -100,27 +130,15 @@ def _print(shown: dict[str, Any]) -> None:
 
 
 def _corpora() -> list[dict[str, Any]]:
-    from plait.data.corpora.table import FILES, FOLDER, NAMED
+    from plait.data.corpora.table import listing
 
-    named = [(f"{name}:{entry.given}" if entry.given else name, entry) for name, entry in NAMED.items()]
-    files = [(f"FILE{ending}", entry) for ending, entry in FILES.items()]
-    return [
-        {"name": name, "tokenizer": entry.tokenizer or None, "what": entry.what}
-        for name, entry in [*named, *files, ("FOLDER", FOLDER)]
-    ]
+    return listing()
 
 
 def _tokenizers() -> list[dict[str, Any]]:
-    from plait.data.tokenizers.table import TOKENIZERS, options_of
+    from plait.data.tokenizers.table import listing
 
-    rows = [{"name": name, "options": options_of(name), "what": entry.what} for name, entry in TOKENIZERS.items()]
-    foreign = {
-        "name": "hf:PATH",
-        "options": {},
-        "what": "a tokenizer.json, or the folder that holds it; needs plait[hf]",
-    }
-    saved = {"name": "FOLDER", "options": {}, "what": "a tokenizer that was saved, such as a run's"}
-    return [*rows, foreign, saved]
+    return listing()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, table
 from plait.report.numbers import short
 
@@ -27,6 +27,7 @@ def command(
     out: Annotated[Path, typer.Option("-o", "--out", help="The page.")] = Path("report.html"),
     seed: Annotated[int, typer.Option(min=0, help="Of the search, of the weights and of the data's order.")] = 0,
     runs: Annotated[Path, typer.Option(help="Where profile and runs are kept.")] = Path("runs"),
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

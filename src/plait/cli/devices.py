@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def usable(device: str) -> str:

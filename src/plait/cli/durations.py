@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def parse_duration(text: str) -> float:

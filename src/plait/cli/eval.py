@@ -11,7 +11,7 @@ import typer
 
 from plait.cli.devices import usable
 from plait.cli.key_values import pairs
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, plain, print_json, table
 from plait.evals import table as evaluations
 
@@ -35,6 +35,7 @@ def command(
     settings: Annotated[list[str] | None, typer.Option("--set", help="Another setting: name=value.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the pictures; RUN/evals unless given.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -88,7 +89,7 @@ def _assigned(given: list[str] | None, options: Mapping[str, int | None]) -> dic
 
 def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dict[str, Any]]:
     """The run's model and the text it is evaluated on, and which text that is."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.evals.evaluation import Subject
 
     tokenizer = run.tokenizer()
@@ -133,7 +134,7 @@ def _progress(what: str, quiet: bool) -> Iterator[Progress]:
 
 
 def _draw(evaluation: Evaluation, results: Mapping[str, Mapping[str, Any]], folder: Path) -> list[Path]:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     paths = []
     for name, picture in evaluation.pictures(results).items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ def command(
         int | None, typer.Option(help="onnx: the longest input. \\[default: what it was trained on]")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a trained model in another program's format, read it again and compare."""
-    from plait.errors import UserError, did_you_mean
+    from plait.core.errors import UserError, did_you_mean
     from plait.export.target import check_free
     from plait.train.run import open_run
 
@@ -45,11 +46,13 @@ def command(
         return
     out = console()
     out.print(f"wrote [bold]{target}[/]")
-    out.print(f"[green]checked[/]: read again, its scores differ by at most {found['largest_difference']:.1g}")
+    gap = f"{found['largest_difference']:.1g} of their standard deviation"
+    out.print(f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}")
     if to == "hf":
         out.print(f"[green]checked[/]: {found['text_tokens_compared']} tokens of a sample text, all equal")
         auto = "AutoModelForCausalLM" if opened.arch.header.kind == "lm" else "AutoModelForMaskedLM"
-        out.print(f'import plait.export.hf_model, then {auto}.from_pretrained("{target}")')
+        trust = ", trust_remote_code=True" if opened.arch.mixer_sources else ""  # it runs the mixers' copies
+        out.print(f'import plait.export.hf_model, then {auto}.from_pretrained("{target}"{trust})')
 
 
 def _hf(run: Run, target: Path, force: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, print_json, table
 
 
@@ -19,9 +19,10 @@ def command(
     lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 3e-5,
     batch: Annotated[int, typer.Option(min=1, help="Examples a step.")] = 32,
     max_len: Annotated[int | None, typer.Option(help="Tokens of a row. \\[default: 128, squad 384]", min=8)] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1.", metavar="N")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1; the median, too.", metavar="N")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder for the predictions, as they are submitted.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a trained model on a task of GLUE or on SQuAD v1.1, and score it on the dev files."""
@@ -56,7 +57,7 @@ def command(
 
 
 def _write(files: dict[str, str], folder: Path) -> list[str]:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,6 +80,7 @@ def _print(found: dict[str, Any], written: list[str] | None) -> None:
         made.add_row(str(row["seed"]), *(f"{row[name]:.4g}" for name in found["metrics"]))
     if len(found["seeds"]) > 1:
         spread = found["spread"]
+        made.add_row("median", *(f"{value:.4g}" for value in found["median"].values()))
         made.add_row("mean", *(f"{value:.4g} ± {spread[name]:.2g}" for name, value in found["metrics"].items()))
     out.print(made)
     if len(found["seeds"]) > 1:

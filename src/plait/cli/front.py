@@ -1,4 +1,4 @@
-"""`plait front show | pick | table`: what a search found, and the one model to go on with."""
+"""`plait front show | pick | table | candidates`: what a search found, and the one model to go on with."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli import front_candidates
 from plait.cli.front_display import cell, digits, print_front, shapes
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, table
-from plait.cli.own_mixers import load_mixers
 from plait.cli.stored_search import LATEST, stored_search
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.report.numbers import MEASURED, short
+from plait.usermixers import restore
 
 if TYPE_CHECKING:
     from plait.measure.measurements import Measurements
@@ -35,6 +36,10 @@ def show(
     key: Key = LATEST,
     front: Count = SHOWN,
     svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
+    cube: Annotated[
+        Path | None, typer.Option("--3d", help="Draw the first three objectives in three dimensions into this file.")
+    ] = None,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,6 +53,11 @@ def show(
         from plait.report.svg import save
 
         save(front_picture(found), svg)
+    if cube is not None:
+        from plait.report.front3d import search_cube
+        from plait.report.svg import save
+
+        save(search_cube(found), cube)
     print_json(found) if as_json else print_front(found)
 
 
@@ -58,6 +68,7 @@ def pick(
     memory: Annotated[str | None, typer.Option(help="At most, such as 200MB. \\[default: the search's]")] = None,
     state: Annotated[str | None, typer.Option(help="At most, such as 1MB. \\[default: the search's]")] = None,
     by: Annotated[str, typer.Option(help="The best in what. \\[default: the search's first objective]")] = "",
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,7 +98,13 @@ def pick(
 
 
 @group.command("table")
-def as_table(key: Key = LATEST, front: Count = SHOWN, store: StoreUrl = None, as_json: AsJson = False) -> None:
+def as_table(
+    key: Key = LATEST,
+    front: Count = SHOWN,
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
     """Print the front as the paper's tables do: widths, and heads and inner width layer by layer."""
     with _opened(key, store) as (record, known):
         found = _looked_up(record, known, front)
@@ -108,6 +125,9 @@ def as_table(key: Key = LATEST, front: Count = SHOWN, store: StoreUrl = None, as
     console().print(made)
 
 
+group.command()(front_candidates.candidates)
+
+
 @contextmanager
 def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]]:
     """The record of a search, and what has been measured in its setting."""
@@ -119,7 +139,7 @@ def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]
         record = stored_search(opened, key)
         if "setting" not in record.result:
             raise UserError(f"{record.key[:10]} does not say the setting of its measurements; search again.")
-        load_mixers(record.result.get("mixers", []))
+        restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
         yield record, Measurements(opened, Setting(**record.result["setting"]))
 
 
@@ -141,7 +161,7 @@ def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]
     numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
     known = [*numbers, *(name for name in MEASURED if _value(row, name) is not None)]
     if by not in known:
-        from plait.errors import did_you_mean
+        from plait.core.errors import did_you_mean
 
         raise UserError(f"--by {by}: the front has no such column.{did_you_mean(by, known)} It has {', '.join(known)}.")
     return by, objectives.get(by, by.endswith("decoder_params"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.devices import usable
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import count, print_json
 
 if TYPE_CHECKING:
@@ -37,10 +37,11 @@ def command(
         float | None, typer.Option(help="Drop cache entries that can never hold more than this probability: 1e-4.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue texts with a trained model."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.generate import GREEDY, Generation, Sampling
     from plait.model.heads import LanguageModel
     from plait.train.run import open_run
@@ -127,7 +128,7 @@ def _summary(generation: Generation, made: int, seconds: float) -> str:
 
 def _encoded(text: str, tokenizer: Tokenizer) -> list[int]:
     """A prompt's ids; an empty one starts a new text, where the vocabulary says how."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     ids: list[int] = tokenizer.encode(text).tolist()
     if ids:

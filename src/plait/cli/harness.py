@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, table
+
+PROTOCOL = 1  # raised when the same settings come to mean another evaluation
 
 
 def command(
@@ -23,6 +26,8 @@ def command(
         int | None, typer.Option(min=2, help="Context in tokens. \\[default: the model's, else 2048]")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Run tasks of lm-evaluation-harness on a trained model, without a network."""
@@ -47,13 +52,28 @@ def command(
             max_length=max_length,
             progress=lambda what, done, total: bar.update(shown, description=what, completed=done, total=total),
         )
+    _keep(found, open_run(run).arch.text, limit, store)
     if as_json:
         print_json(found)
     else:
         _print(found)
 
 
+def _keep(found: dict[str, Any], spec: str, limit: int | None, store: str | None) -> None:
+    """As a record, in place of an earlier one of the same run and tasks."""
+    from plait.records import Record, about, open_store
+
+    settings = {name: found[name] for name in ("run", "shots", "max_length", "lm_eval")}
+    config = {"protocol": PROTOCOL, "spec": spec, "tasks": sorted(found["results"]), "limit": limit, **settings}
+    record = Record.of("harness", config, {"run": found["run"], "table": found["table"]}, about(time.time(), 0.0))
+    with open_store(store) as opened:
+        opened.delete([record.key])
+        opened.put(record)
+
+
 def _print(found: dict[str, Any]) -> None:
+    from plait.analysis.accuracy import SHORT_CONTEXT, average, counted
+
     out = console()
     out.print(
         f"[bold]lm-evaluation-harness[/] {found['lm_eval']}  {found['run']}; context of {found['max_length']} tokens"
@@ -65,3 +85,6 @@ def _print(found: dict[str, Any]) -> None:
         shots = str(found["shots"].get(row["task"], 0))
         made.add_row(row["task"], shots, str(row["items"]), name, f"{row['value']:.4g}", error)
     out.print(made)
+    accuracy = counted(found["table"])
+    if accuracy.keys() >= SHORT_CONTEXT.keys():
+        out.print(f"average of the ten short-context tasks: {average(accuracy):.2f} %")

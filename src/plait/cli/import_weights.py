@@ -1,4 +1,4 @@
-"""`plait import FOLDER -o RUN`: GPT-2 or LLaMA from a Hugging Face folder as a run, to evaluate, generate, export."""
+"""`plait import FOLDER -o RUN`: GPT-2, LLaMA or OPT from a Hugging Face folder as a run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", help="The run's folder, which must not exist.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make a run of a GPT-2 or LLaMA model that lies in a local Hugging Face folder."""
-    from plait.errors import UserError
+    """Make a run of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
+    from plait.core.errors import UserError
     from plait.export.hf import weights_of
     from plait.export.import_hf import import_hf, read_config, trained_length
     from plait.export.target import check_free, filled_folder

@@ -6,18 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
+from plait.cli.options import Mixers
 from plait.cli.output import console, plain, print_json, table
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 
 def command(
     kind: Annotated[str | None, typer.Argument(help="mixers, presets, header, tasks, recipes, or one mixer.")] = None,
     match: Annotated[str, typer.Option(help="Only names that contain this text.")] = "",
+    own: Mixers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
     """List mixers, presets, header keys, tasks, training recipes, or one mixer's options."""
     from plait import arch
 
+    arch.load_packaged()
     listings = {"mixers": mixers, "presets": presets, "header": header_keys, "tasks": tasks, "recipes": recipes}
     if kind is None:
         rows: list[dict[str, Any]] = [{"name": name, "entries": len(make())} for name, make in listings.items()]

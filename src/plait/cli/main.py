@@ -34,7 +34,7 @@ from plait.cli import (
     train,
     verify,
 )
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 # Read when torch is first imported. Threads that wait by spinning, OpenMP's default, make a training 15 times slower as
 # soon as another process wants one of the cores; sleeping ones cost next to nothing.

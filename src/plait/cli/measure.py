@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.measure_lengths import measure_lengths, where
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -34,14 +34,15 @@ def command(
     svg: Annotated[Path | None, typer.Option(help="With --lengths: draw them into this file.")] = None,
     archai: Annotated[bool, typer.Option("--archai", help="Also as LiteTransformerSearch's code counts.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure even what is in the store.")] = False,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure latency and peak memory of models on this machine."""
-    from plait.cli.own_mixers import read_architectures
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.measure.setting import Setting
     from plait.records import open_store
+    from plait.usermixers import read_architectures
 
     setting = Setting(mode=mode, seq=seq, batch=batch, device=device, dtype=dtype, threads=threads)
     archs = read_architectures(specs)  # all of them are checked before the first is measured
@@ -60,7 +61,7 @@ def command(
 
 
 def _check_lengths_alone(*, archai: bool, again: bool, store: str | None) -> None:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     for name, given in {"--archai": archai, "--again": again, "--store": store is not None}.items():
         if given:

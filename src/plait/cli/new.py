@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 #: Kind → its template, and the command to look at what was made.
 TEMPLATES = {

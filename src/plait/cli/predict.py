@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -23,13 +23,14 @@ def command(
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Take a profile of another machine.")] = False,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
-    from plait.cli.own_mixers import read_architectures
     from plait.measure.predictor import Predictor
     from plait.measure.profile import Profile
     from plait.measure.setting import Setting
+    from plait.usermixers import read_architectures
 
     archs = read_architectures(specs)
     read = Profile.load(profile, anywhere=anywhere)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.durations import duration, parse_duration
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -43,12 +43,13 @@ def command(
     match: Annotated[bool, typer.Option(help="Give all the same state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one a core]")] = None,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Probe what architectures can do, on synthetic tasks, with intervals and a verdict."""
     started = time.perf_counter()
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.probe import protocol as protocols
     from plait.probe.candidates import candidates
     from plait.probe.run import Machine
@@ -75,7 +76,7 @@ def command(
 
 
 def _device(name: str) -> str:
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     if name not in ("cpu", "cuda"):
         raise UserError(f"--device {name}: known are cpu and cuda.")

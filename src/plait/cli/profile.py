@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.durations import parse_duration
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, plain, print_json, table
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
     from plait.measure.profile import Point, Profile
@@ -34,6 +34,7 @@ def command(
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU bfloat16 and float16, too.")] = "float32",
     threads: Annotated[int, typer.Option(min=1, help="Of the processor.")] = 1,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure layers of every kind on this machine, choosing those that predictions are least sure of."""

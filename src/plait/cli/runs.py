@@ -9,7 +9,7 @@ import typer
 
 from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, plain, print_json, table
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.records import Record, Store
@@ -65,6 +65,39 @@ def show(
     for name, value in flat(record.document()).items():
         made.add_row(*map(plain, (name, _text(value, 72))))
     console().print(made)
+
+
+@group.command()
+def curves(
+    given: Annotated[list[str], typer.Argument(metavar="RUN", help="Trainings: folders, keys' beginnings, or latest.")],
+    svg: Annotated[Path | None, typer.Option(help="Draw their losses over steps, in one picture.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set the loss curves of trainings side by side."""
+    from plait.train.run import open_run
+
+    opened = [open_run(one) for one in given]
+    called = [run.name for run in opened]
+    if twice := next((name for name in called if called.count(name) > 1), ""):
+        raise UserError(f"{twice} is given twice.")
+    losses = {run.name: run.losses() for run in opened}
+    if empty := next((name for name, points in losses.items() if not points), ""):
+        raise UserError(f"{empty} has logged no loss yet.")
+    if as_json:
+        rows = [{"run": name, "losses": [list(point) for point in points]} for name, points in losses.items()]
+        print_json({"curves": rows})
+    else:
+        made = table(run="left", spec="left", steps="right", first_loss="right", last_loss="right")
+        for run in opened:
+            (_, first), (step, last) = losses[run.name][0], losses[run.name][-1]
+            made.add_row(*map(plain, (run.name, _text(run.arch.text, 72), f"{step:,}", f"{first:.4f}", f"{last:.4f}")))
+        console().print(made)
+    if svg is not None:
+        from plait.report.studies import loss_figure
+        from plait.report.svg import save
+
+        drawn = {f"{run.name}  {_text(run.arch.text, 40)}": losses[run.name] for run in opened}
+        save(loss_figure(drawn, title="Training loss"), svg)
 
 
 @group.command()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, count, plain, print_json, table
 from plait.report.numbers import short
 
@@ -19,9 +19,10 @@ def command(
     memory: Annotated[int, typer.Option(help="Tokens already held before them.", min=0)] = 0,
     vocab: Annotated[int | None, typer.Option(help="Vocabulary instead of the spec's own.", min=2)] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the architecture into this file, too.")] = None,
+    mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show an architecture: layers, parameters, FLOPs, state, and a drawing."""
+    """Show an architecture: mixers, parameters, FLOPs, state, and a drawing."""
     from dataclasses import replace
 
     from plait.arch import Architecture, architecture
@@ -31,7 +32,7 @@ def command(
     if vocab is not None:
         arch = Architecture(replace(arch.header, vocab=vocab), arch.layers)
     cost = model_cost(arch, seq=seq, memory=memory)
-    document = describe(cost)
+    document = describe(cost) | printed_counts(spec, cost)
     if svg is not None:
         from plait.report.diagram import diagram
         from plait.report.svg import save
@@ -46,12 +47,12 @@ def command(
 def describe(cost: Any) -> dict[str, Any]:
     """Everything `show` knows, as plain data."""
     arch, per_token = cost.arch, cost.flops / cost.seq
-    layers = [
+    mixers = [
         {
             "index": index,
             "mixer": options.name,
             "kind": options.kind,
-            "layer": str(options.to_layer()),
+            "spec": str(options.to_layer()),
             "params": int(layer.total_params + norm),
             "active_params": int(layer.active_params + norm),
             "flops": int(layer.total_flops),
@@ -80,7 +81,9 @@ def describe(cost: Any) -> dict[str, Any]:
         "flops": {
             "forward": cost.flops,
             "per_token": per_token,
+            "generation": cost.generation_flops,
             "output_layer": cost.output_flops,
+            "output_layer_whole_vocabulary": cost.full_output_flops,
             "conventions": conventions(cost),
         },
         "state": {
@@ -90,13 +93,27 @@ def describe(cost: Any) -> dict[str, Any]:
             "bytes_fp32": cost.state_bytes(4),
             "bytes_bf16": cost.state_bytes(2),
         },
-        "layers": layers,
+        "layers": arch.num_layers,
+        "mixers": mixers,
     }
+
+
+def printed_counts(spec: str, cost: Any) -> dict[str, Any]:
+    """Where the paper prints other parameter counts for a preset than it has: the counts, by how much, and why."""
+    from plait.spec.presets import describe as preset_of
+    from plait.spec.presets import lookup
+
+    preset = preset_of(spec) if lookup(spec) is not None else None
+    if preset is None or not preset.printed:
+        return {}
+    ours = {"total": cost.total_params, "active": cost.active_params}
+    off = {name: ours[name] / (1e6 * millions) - 1 for name, millions in preset.printed.items()}
+    return {"printed": {"source": preset.source, "millions": dict(preset.printed), "off": off, "why": preset.erratum}}
 
 
 def conventions(cost: Any) -> dict[str, float]:
     """The same model's FLOPs as the papers would count them, where their formulas cover its mixers."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
     from plait.model.conventions import fox_flops_per_token, mad_flops
 
     found = {}
@@ -110,11 +127,13 @@ def conventions(cost: Any) -> dict[str, float]:
 def _print(shown: dict[str, Any]) -> None:
     out = console()
     out.print(shown["spec"], style="bold", soft_wrap=True, markup=False)
-    out.print(f"{shown['kind']}, {len(shown['layers'])} layers, hash {shown['hash']}", style="dim")
+    mixers, layers = shown["mixers"], shown["layers"]
+    counts = f"{layers} layer{'s' * (layers != 1)}, {len(mixers)} mixer{'s' * (len(mixers) != 1)}"
+    out.print(f"{shown['kind']}, {counts}, hash {shown['hash']}", style="dim")
     out.print()
-    out.print(_drawing(shown["layers"]))
+    out.print(_drawing(mixers))
     out.print()
-    out.print(_layer_table(shown))
+    out.print(_mixer_table(shown))
     out.print()
     out.print(_totals(shown))
 
@@ -123,30 +142,29 @@ def _print(shown: dict[str, Any]) -> None:
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red", "white")
 
 
-def _drawing(layers: list[dict[str, Any]]) -> Any:
-    """One tile a layer, input on the left; sequence mixers stand taller than channel mixers."""
+def _drawing(mixers: list[dict[str, Any]]) -> Any:
+    """One tile per mixer, input on the left; sequence mixers stand taller than channel mixers."""
     from rich.text import Text
 
-    colour = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(dict.fromkeys(r["mixer"] for r in layers))}
+    colour = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(dict.fromkeys(r["mixer"] for r in mixers))}
     picture = Text()
-    for start in range(0, len(layers), 64):
-        row = layers[start : start + 64]
-        for layer in row:
-            picture.append("█" if layer["kind"] == "sequence" else "▄", style=colour[layer["mixer"]])
+    for start in range(0, len(mixers), 64):
+        for one in mixers[start : start + 64]:
+            picture.append("█" if one["kind"] == "sequence" else "▄", style=colour[one["mixer"]])
         picture.append("\n")
     for name, style in colour.items():
-        tile = "█" if any(r["mixer"] == name and r["kind"] == "sequence" for r in layers) else "▄"
+        tile = "█" if any(r["mixer"] == name and r["kind"] == "sequence" for r in mixers) else "▄"
         picture.append(f"{tile} {name}  ", style=style)
     return picture
 
 
-def _layer_table(shown: dict[str, Any]) -> Any:
-    """Equal layers share a row."""
+def _mixer_table(shown: dict[str, Any]) -> Any:
+    """Equal mixers share a row."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for layer in shown["layers"]:
-        groups.setdefault(layer["layer"], []).append(layer)
+    for mixer in shown["mixers"]:
+        groups.setdefault(mixer["spec"], []).append(mixer)
     made = table(
-        layer="left", at="left", count="right", params_each="right", FLOPs_each="right", fixed_state="right",
+        mixer="left", at="left", count="right", params_each="right", FLOPs_each="right", fixed_state="right",
         dynamic_state="right",
     )  # fmt: skip
     for text, members in groups.items():
@@ -180,8 +198,18 @@ def _totals(shown: dict[str, Any]) -> Any:
     )
     if params["active"] != params["total"]:
         made.add_row("  active", count(params["active"]), "met by one token")
+    if "printed" in shown:
+        told = shown["printed"]
+        counts = ", ".join(
+            f"{millions:,}M {name} (here {told['off'][name]:+.1%})" for name, millions in told["millions"].items()
+        )
+        made.add_row("  printed", "", f"{told['source']}: {counts}. {told['why']}")
     where = f"{shown['seq']:,} new tokens" + (f" after {shown['memory']:,}" if shown["memory"] else "")
     made.add_row("FLOPs", short(flops["forward"]), f"forward, {where}; {short(flops['per_token'])} a token")
+    if flops["generation"] != flops["forward"]:
+        made.add_row(
+            "", short(flops["generation"]), "as generation runs them, from the state, the whole vocabulary scored"
+        )
     names = {"mad_sequence": "as MAD C.4 counts", "fox_per_token": "a token, as FoX Table 6 counts"}
     for name, value in flops["conventions"].items():
         made.add_row("", short(value), names[name])

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli import study_placement
+from plait.cli import study_lr, study_placement, study_shapes
 from plait.cli.devices import precision_on, usable
-from plait.cli.options import AsJson, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json, table
 from plait.cli.study_progress import progress
 from plait.report.numbers import short
@@ -37,7 +37,9 @@ def command(
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    svg: Annotated[Path | None, typer.Option(help="Draw rank correlation over what each proxy costs.")] = None,
     runs: Runs = Path("runs"),
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,9 +57,12 @@ def command(
     with open_store(store) as opened, progress(study.models, quiet=as_json) as watch:
         found = study.run(opened, runs, watch)
     print_json(found.as_dict()) if as_json else _print(found)
+    if svg is not None:  # last: a place that cannot be written to costs no results
+        _draw(svg, found)
 
 
-group.command()(study_placement.placement)
+for each in (study_placement.placement, study_lr.lr, study_shapes.shapes):
+    group.command()(each)
 
 
 def _print(found: Findings) -> None:
@@ -78,3 +83,13 @@ def _print(found: Findings) -> None:
         made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
     out.print(made)
     out.print(best(found.rankings))
+
+
+def _draw(path: Path, found: Findings) -> None:
+    from plait.report.studies import ProxyCost, proxy_cost_figure
+    from plait.report.svg import save
+
+    study = found.study
+    proxies = [ProxyCost(one.proxy, one.src, one.low, one.high, one.cost) for one in found.rankings]
+    below = f"{len(found.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
+    save(proxy_cost_figure(proxies, title="How well proxies rank, by what they cost", below=below), path)

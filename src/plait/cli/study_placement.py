@@ -9,7 +9,7 @@ import typer
 
 from plait.cli.analyse_table import floats
 from plait.cli.devices import precision_on, usable
-from plait.cli.options import AsJson, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 from plait.report.numbers import short
@@ -35,6 +35,7 @@ def placement(
     svg: Annotated[Path | None, typer.Option(help="Draw perplexity against attention blocks.")] = None,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     runs: Runs = Path("runs"),
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,7 +73,7 @@ def _print(found: PlacementFindings) -> None:
 
 
 def _draw(path: Path, found: PlacementFindings) -> None:
-    from plait.report.plots import Curve, line_chart
+    from plait.report.charts import Axis, Series, xy_chart
     from plait.report.svg import save
 
     # The rule's patterns are one curve over p; every other pattern is a point of its own.
@@ -80,6 +81,9 @@ def _draw(path: Path, found: PlacementFindings) -> None:
     for row in found.rows:
         name = "par" if row.pattern.name.startswith("par p=") else row.pattern.name
         families.setdefault(name, []).append((row.pattern.attention, row.perplexity))
-    curves = [Curve(name, *map(list, zip(*sorted(points), strict=True))) for name, points in families.items()]
+    curves = [
+        Series(name, [blocks for blocks, _ in sorted(points)], [perplexity for _, perplexity in sorted(points)])
+        for name, points in families.items()
+    ]
     title = f"Perplexity by attention blocks of {len(found.baseline.pattern.letters)} layers"
-    save(line_chart(curves, title=title, x_label="attention blocks", y_label="perplexity"), path)
+    save(xy_chart(curves, title=title, x=Axis("attention blocks"), y=Axis("perplexity")), path)

@@ -37,7 +37,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print example sequences of a task, the scored positions marked."""
-    from plait.errors import UserError, did_you_mean
+    from plait.core.errors import UserError, did_you_mean
     from plait.tasks import load_task, make_data
 
     if split not in _SPLITS:
@@ -58,7 +58,7 @@ def show(
 
 def _check(data: TaskData, split: str, examples: int) -> None:
     """A task's own solver must agree with its generator; a user's may not."""
-    from plait.errors import UserError
+    from plait.core.errors import UserError
 
     drawn = data.split(split)
     for number in range(min(examples, len(drawn))):

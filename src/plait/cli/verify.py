@@ -26,7 +26,7 @@ def command(
     if as_json:
         print_json({"facts": [result.as_dict() for result in results]})
     else:
-        style = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not yet": "dim"}
+        style = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not yet": "dim", "not here": "dim"}
         made = table(id="left", what="left", expected="left", ours="left", status="left")
         for r in results:
             cells = (plain(str(cell)) for cell in (r.id, r.what, r.expected, r.ours))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 try:
     import fcntl

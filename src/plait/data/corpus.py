@@ -8,8 +8,8 @@ from typing import Any, final
 
 import numpy as np
 
+from plait.core.errors import UserError, did_you_mean
 from plait.data.tokenizers.tokenizer import Tokenizer
-from plait.errors import UserError, did_you_mean
 
 SPLITS = ("train", "validation", "test")
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
 from plait.data.corpus import Progress
-from plait.errors import UserError
-from plait.wholefile import replacing
 
 BLOCK = 1 << 22
 REMEMBERED = 1 << 24  # files of fewer bytes in all are hashed again each time
@@ -69,7 +69,7 @@ def _read(path: Path) -> dict[str, list[Any]]:
 def _write(path: Path, known: dict[str, list[Any]]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             draft.write_text(json.dumps(known), encoding="utf-8")
     except OSError:
         return  # a memory that cannot be kept costs time, nothing else

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from plait.core.errors import UserError
 from plait.data.corpus import SPLITS
-from plait.errors import UserError
 
 SHARES = {"train": 90, "validation": 5, "test": 5}  # of a hundred
 

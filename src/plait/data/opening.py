@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plait.core.errors import UserError
 from plait.data.cache import cache_folder, cached
 from plait.data.corpora.source import TextSource, TokenSource
 from plait.data.corpora.table import open_source
@@ -17,7 +18,6 @@ from plait.data.digests import file_digests
 from plait.data.documents import Document, divided
 from plait.data.tokenfiles import is_whole, read_meta, read_tokens, write_tokens
 from plait.data.tokenizers.table import Recipe, load_tokenizer, recipe
-from plait.errors import UserError
 
 VERSION = 1  # raised by hand when the same source comes to give other tokens
 DIGESTS = "digests"  # the cache's folder for hashes of large files

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 PIECE = 1 << 20  # bytes
 

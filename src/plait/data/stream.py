@@ -14,8 +14,8 @@ from typing import final
 
 import numpy as np
 
+from plait.core.errors import UserError
 from plait.data.hashing import key, mixed, permuted, uniform
-from plait.errors import UserError
 
 IGNORE = -100  # the target of a position that is not scored
 MASKED, REPLACED = 0.8, 0.1  # Devlin et al. 2019, Sec. 3.1; the remaining tenth stays as it is

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.setting import Setting
 from plait.search.limits import Limits
 from plait.search.space import Space

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plait.core.errors import UserError
 from plait.design.brief import NEARLY, Brief, Told
 from plait.design.mixes import families, few_of, mix_name
-from plait.errors import UserError
 from plait.measure.measurements import Measurements
 from plait.measure.predictor import Predictor
 from plait.measure.profile import Profile

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from plait.arch import Architecture, MixerOptions, architecture
 from plait.arch.resize import decoder_params, match
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe.candidates import TOLERANCE, Candidate, candidates
 from plait.probe.protocol import Protocol
 from plait.search.front import Row

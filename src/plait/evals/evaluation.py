@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from plait.analysis.intervals import mean_interval
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.per_token import (
     context_perplexity,

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.evals.boundary import boundary_token, require_same_vocabulary
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order, tune
 from plait.evals.glue import TASKS, Examples, GlueData, Task, read_glue
@@ -172,6 +172,7 @@ def finetune(
         "spread": {
             name: statistics.stdev([run.metrics[name] for run in runs]) if seeds > 1 else None for name in best.metrics
         },
+        "median": {name: statistics.median(run.metrics[name] for run in runs) for name in best.metrics},
         "seeds": [{"seed": run.seed, **run.metrics} for run in runs],
         "best_seed": best.seed,
         "plan": {key: value for key, value in dataclasses.asdict(plan).items() if key != "seed"},

@@ -18,7 +18,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.heads import Encoder, LanguageModel
 
 #: Batches that are sorted by length together: little padding, and still a fresh mixture every epoch.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.evals.glue_metrics import Metric, accuracy, f1, matthews, pearson, spearman
 
 NLI = ("entailment", "neutral", "contradiction")

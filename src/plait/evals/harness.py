@@ -12,7 +12,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 try:
     import datasets

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 MODES = ("standard", "easy")
 RESERVE = 200

@@ -5,6 +5,7 @@ folder            every task file directly in it
 hotpotqa.jsonl    LongBench (Bai et al. 2024, arXiv:2308.14508) as published: one JSON object a line with "input",
                   "context", "answers", "all_classes", …; the file's name says which of its tasks it is. Prompts,
                   answer lengths and metrics (F1, ROUGE-L, accuracy) are the harness's own.
+piqa.jsonl        likewise the ten short-context tasks and WikiText, as `plait data tasks` writes them; in a folder, too
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ from lm_eval import tasks as harness_tasks
 from lm_eval.api.registry import metric_registry
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
+from plait.evals.published import BY_NAME
 
 #: Loaders of `datasets` that read files from a disk.
 LOCAL_LOADERS = ("json", "csv", "parquet", "text", "arrow")
-LONGBENCH = Path(harness_tasks.__file__).parent / "longbench"
+HARNESS_TASKS = Path(harness_tasks.__file__).parent
+LONGBENCH = HARNESS_TASKS / "longbench"
 
 
 def task_configs(given: Sequence[Path | str], cache: Path) -> list[dict[str, Any]]:
     """Every task's configuration, its data found and its metrics known. `cache` is where `datasets` may write."""
     paths = [path for one in given for path in _files(Path(one).expanduser())]
-    configs = [longbench_config(path) if path.suffix == ".jsonl" else yaml_config(path) for path in paths]
+    configs = [published_config(path) if path.suffix == ".jsonl" else yaml_config(path) for path in paths]
     names: dict[str, Path] = {}
     for config, path in zip(configs, paths, strict=True):
         if config["task"] in names:
@@ -46,8 +49,10 @@ def _files(path: Path) -> list[Path]:
         found = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
         # A file that others include defines no task of its own.
         tasks = [file for file in found if "task" in _read(file)]
+        names = {file.stem for file in tasks}
+        tasks += [file for file in sorted(path.glob("*.jsonl")) if file.stem in BY_NAME and file.stem not in names]
         if not tasks:
-            raise UserError(f"{path} holds no task file (*.yaml with a 'task').")
+            raise UserError(f"{path} holds no task file (*.yaml with a 'task', or TASK.jsonl of `plait data tasks`).")
         return tasks
     if not path.is_file():
         raise UserError(f"there is no task file {path}; give a YAML file, a folder of them, or a LongBench JSONL file.")
@@ -128,6 +133,22 @@ def _require_known_metrics(config: dict[str, Any], path: Path) -> None:
             known = sorted(str(name) for name in metric_registry)
             hint = did_you_mean(metric, known) or f" It has {', '.join(known)}."
             raise UserError(f"{path}: the harness has no metric '{metric}'.{hint}")
+
+
+def published_config(path: Path) -> dict[str, Any]:
+    """The harness's own task, reading a published file, known by its name, instead of the network."""
+    if path.stem not in BY_NAME:
+        return longbench_config(path)
+    published = BY_NAME[path.stem]
+    check_json_lines(path)
+    dropped = ("dataset_name", "tag", "training_split", "validation_split", "test_split", "fewshot_split")
+    config = {key: value for key, value in _read(HARNESS_TASKS / published.home).items() if key not in dropped}
+    return {
+        **config,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(path.resolve())}},
+        "test_split": "test",
+    }
 
 
 def longbench_config(path: Path) -> dict[str, Any]:

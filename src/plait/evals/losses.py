@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.heads import IGNORE, Encoder, LanguageModel
 from plait.model.state import ModelState
 from plait.nn.embedding import AdaptiveSoftmax

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.losses import check_length
 from plait.mixers.attn import Attention
@@ -28,7 +28,7 @@ from plait.mixers.xl_attn import RelativeAttention
 from plait.model.heads import Encoder, LanguageModel
 from plait.ops.attention import attention_reference
 from plait.ops.relative import relative_attention_reference, sinusoid
-from plait.report.plots import Panel, matrices
+from plait.report.charts import Matrix, matrices
 
 SHARP = 0.5  # the paper's figure shows scores above this
 MOST_CELLS = 96  # on each side of a map that is stored and drawn
@@ -231,8 +231,8 @@ class MapsEvaluation(Evaluation):
             for one in found["maps"]:
                 place = f"layer {one['layer']}, head {one['head']}"
                 if one["forget"] is not None:
-                    panels.append(Panel(f"F, {place}", np.array(one["forget"])))
-                panels.append(Panel(f"A, {place}", np.array(one["attention"])))
+                    panels.append(Matrix(f"F, {place}", np.array(one["forget"])))
+                panels.append(Matrix(f"A, {place}", np.array(one["attention"])))
             name = f"maps-{run}" if len(results) > 1 else "maps"
             title = "Forget gates and attention" if any(p.title[0] == "F" for p in panels) else "Attention"
             # Two heads a row, or four where there is no F.

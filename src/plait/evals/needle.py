@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
 from plait.evals.losses import check_length, rows_at_once
-from plait.report.plots import grid_chart
+from plait.report.charts import heat_map
 
 PREFILL = 1024  # tokens read at a time, all rows together: their scores over the vocabulary exist at once
 SPARE = 2  # tokens decoded beyond the answer's own number, in case it is cut into other tokens
@@ -206,7 +206,7 @@ def _picture(values_RC: np.ndarray, title: str, grid: dict[str, Any], trained: i
     lengths = grid["lengths"]
     # The line of the trained length stands between the columns of the lengths around it.
     beyond = lengths[0] <= trained < lengths[-1]
-    return grid_chart(
+    return heat_map(
         values_RC,
         title=title,
         x_label="length of the text, tokens",

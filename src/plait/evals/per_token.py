@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.losses import rows_at_once, token_losses
 from plait.model.heads import LanguageModel
-from plait.report.plots import Curve, line_chart
+from plait.report.charts import Axis, Series, xy_chart
 from plait.train.perplexity import perplexities
 
 WINDOWS = (101, 1001)  # of the paper's figures
@@ -177,19 +177,18 @@ def loss_picture(results: Results) -> dict[str, str]:
     for run, found in results.items():
         inner = range(1 + window // 4, found["lengths"][-1] + 1 - window // 4)
         points = [(x, y) for x, y in zip(found["positions"], found[key], strict=True) if x in inner]
-        drawn.append(Curve(run, [x for x, _ in points], [y for _, y in points]))
+        drawn.append(Series(run, [x for x, _ in points], [y for _, y in points]))
     said = f", mean of {window} positions" if window > 1 else ""
     return {"per-token-loss": _picture(results, drawn, f"Loss by position{said}", "position i", "L(i), nats", False)}
 
 
 def perplexity_picture(results: Results) -> dict[str, str]:
-    drawn = [Curve(run, found["lengths"], found["perplexity"]) for run, found in results.items()]
+    drawn = [Series(run, found["lengths"], found["perplexity"]) for run, found in results.items()]
     return {"perplexity-by-length": _picture(results, drawn, "Perplexity by length", "context length l", "P(l)", True)}
 
 
-def _picture(results: Results, drawn: list[Curve], title: str, x_label: str, y_label: str, log_x: bool) -> str:
+def _picture(results: Results, drawn: list[Series], title: str, x_label: str, y_label: str, log_x: bool) -> str:
     trained = {found["trained_length"] for found in results.values()}
-    marker = trained.pop() if len(trained) == 1 else 0
-    return line_chart(
-        drawn, title=title, x_label=x_label, y_label=y_label, log_x=log_x, marker=marker, marker_label="trained length"
-    )
+    marker = trained.pop() if len(trained) == 1 else None
+    x, y = Axis(x_label, log=log_x), Axis(y_label)
+    return xy_chart(drawn, title=title, x=x, y=y, marker=marker, marker_label="trained length")

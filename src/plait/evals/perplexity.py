@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.losses import check_length, losses_after, rows_at_once, token_losses
 from plait.mixers.xl_attn import RelativeAttention

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.evals.boundary import boundary_token
 from plait.evals.finetune_loop import Row
 from plait.evals.squad import Answer, Question

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def evaluated(
         "protocol": evaluation.protocol,
         "evaluation": evaluation.name,
         "settings": evaluation.settings(),
-        "spec": subject.model.arch.text,
+        **subject.model.arch.identity(),
         "weights": weights_hash(subject.model),
         "trained_length": subject.trained_length,
         "data": data,

@@ -7,6 +7,7 @@ Letters: B batch, T time, V vocabulary.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,15 +22,18 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
+from transformers.utils.hub import cached_file
 
-from plait.arch import Architecture, architecture
-from plait.errors import UserError
+from plait.arch import Architecture, MixerOptions, architecture
+from plait.arch.table import version
+from plait.core.errors import UserError
 from plait.export.hf_cache import StateCache
 from plait.export.padding import left_padding, padding_to_the_left
 from plait.generate.prefill import prefill
 from plait.model.backbone import Backbone
 from plait.model.construct import init_weights
 from plait.model.heads import IGNORE, Encoder, LanguageModel
+from plait.usermixers import index_copies, read_copies, write_copies
 
 
 class PlaitConfig(PreTrainedConfig):
@@ -41,9 +45,10 @@ class PlaitConfig(PreTrainedConfig):
     spec: str = "d=32 vocab=256 | attn swiglu"
     vocab_size: int = 256
     hidden_size: int = 32
-    num_hidden_layers: int = 2
+    num_hidden_layers: int = 1
     tie_word_embeddings: bool = False
     use_cache: bool = True
+    mixers: dict[str, dict[str, str]] | None = None  # the user's own, as `plait.usermixers.read_copies` takes them
 
     @classmethod
     def of(cls, arch: Architecture, **fields: Any) -> PlaitConfig:
@@ -54,7 +59,8 @@ class PlaitConfig(PreTrainedConfig):
             spec=arch.text,
             vocab_size=header.vocab,
             hidden_size=header.d,
-            num_hidden_layers=len(arch.layers),
+            num_hidden_layers=arch.num_layers,
+            mixers=index_copies(arch) or None,
             # Theirs says whether any two parameters are one; ours (header.tie) whether the output is the embedding.
             tie_word_embeddings=bool(_tied(_skeleton(arch, "meta"))),
             **fields,
@@ -75,12 +81,13 @@ class PlaitModel(PreTrainedModel):
 
     def __init__(self, config: PlaitConfig) -> None:
         super().__init__(config)
-        arch = architecture(config.spec)
+        arch = architecture(config.spec, _known_mixers(config))
         loading = torch.get_default_device().type == "meta"
         # On the CPU even while weights are being loaded: buffers that files do not hold need their values.
         made = _skeleton(arch, "cpu")
         if not loading:
             init_weights(made, seed=0)
+        self.arch = arch
         for name, part in made.named_children():
             self.add_module(name, part)
         self._tied_weights_keys = _tied(made)
@@ -90,6 +97,24 @@ class PlaitModel(PreTrainedModel):
             if module._non_persistent_buffers_set
         }
         self.post_init()
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls, folder: Any, *given: Any, config: Any = None, **options: Any
+    ) -> Any:
+        """As theirs. Mixers that came with the weights are run under `trust_remote_code=True` alone."""
+        if config is None:
+            config = PlaitConfig.from_pretrained(folder)
+        if options.get("trust_remote_code"):
+            for entry in (config.mixers or {}).values():
+                if "file" in entry and version(entry["source"]) is None:
+                    read_copies({entry["file"]: entry}, Path(str(cached_file(folder, entry["file"]))).parent)
+        return super().from_pretrained(folder, *given, config=config, **options)
+
+    def save_pretrained(self, folder: Any, *given: Any, **options: Any) -> Any:  # type: ignore[override]
+        """As theirs, with the user's own mixers."""
+        super().save_pretrained(folder, *given, **options)
+        write_mixers(self.arch, Path(folder))
 
     def _init_weights(self, module: nn.Module) -> None:
         """Called for what no file held: buffers. Weights are drawn by `plait.model.construct`, or loaded."""
@@ -186,6 +211,28 @@ class PlaitForMaskedLM(PlaitModel):
             loss = F.cross_entropy(logits_BTV.flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
         out = MaskedLMOutput(loss=loss, logits=logits_BTV)
         return out.to_tuple() if return_dict is False else out
+
+
+def write_mixers(arch: Architecture, folder: Path) -> None:
+    if "modeling_plait.py" in {entry.get("file") for entry in index_copies(arch).values()}:
+        raise UserError("a mixer called modeling-plait has no place in a Hugging Face folder; give it another name.")
+    write_copies(arch, folder)
+
+
+def _known_mixers(config: PlaitConfig) -> dict[str, type[MixerOptions]]:
+    found: dict[str, type[MixerOptions]] = {}
+    for name, entry in (config.mixers or {}).items():
+        if "package" in entry:
+            found |= read_copies({name: entry}, Path())
+            continue
+        known = version(entry["source"])
+        if known is None:
+            raise UserError(
+                f"this model has a mixer of its maker's own, {name}, in {entry['file']} beside the weights. Look at "
+                "that file, then load the model with trust_remote_code=True."
+            )
+        found[name] = known
+    return found
 
 
 def _skeleton(arch: Architecture, device: str) -> LanguageModel | Encoder:

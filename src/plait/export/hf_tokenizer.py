@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from plait.core.errors import UserError
 from plait.data import Tokenizer
 from plait.data.tokenizers.bytes import Bytes
 from plait.data.tokenizers.chars import UNKNOWN as UNKNOWN_CHARACTER
@@ -21,7 +22,6 @@ from plait.data.tokenizers.chars import Characters
 from plait.data.tokenizers.huggingface import CONFIG, FILE, HuggingFace, library
 from plait.data.tokenizers.ids import Ids
 from plait.data.tokenizers.words import END, SPECIAL, UNKNOWN, Words
-from plait.errors import UserError
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""GPT-2 and LLaMA from a local Hugging Face folder: config.json and safetensors become one of our models.
+"""GPT-2, LLaMA and OPT from a local Hugging Face folder: config.json and safetensors become one of our models.
 
 Only safetensors are read: a pickle may run anything. A config that asks for what the mapping does not know (scaled
 rotary frequencies, biases in the MLP …) is refused, never approximated.
@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from plait.core.errors import UserError, did_you_mean
 from plait.data import Tokenizer
 from plait.data.tokenizers.huggingface import FILE, open_file
-from plait.errors import UserError, did_you_mean
 from plait.model import build
 from plait.model.heads import LanguageModel
 
@@ -159,6 +159,51 @@ def _llama_weights(config: Config, theirs: Weights) -> Weights:
     return ours
 
 
+#: OPT's learned positions begin at this row of their table; the rows before were meant for padding.
+OPT_OFFSET = 2
+
+
+def _opt_spec(config: Config) -> str:
+    d, act = config["hidden_size"], _activation(config, "activation_function", "relu")
+    _require(config, "do_layer_norm_before", True)
+    _require(config, "_remove_final_layer_norm", False)
+    _require(config, "layer_norm_elementwise_affine", True)
+    _require(config, "enable_bias", True)
+    if (config.get("word_embed_proj_dim") or d) != d:
+        raise UserError(
+            f"word_embed_proj_dim={config['word_embed_proj_dim']} in the config: only hidden_size={d} can be imported."
+        )
+    tie = str(config.get("tie_word_embeddings", True)).lower()
+    return (
+        f"d={d} vocab={config['vocab_size']} pos=learned max_len={config['max_position_embeddings']} tie={tie}"
+        f" norm=layer eps=1e-5 | (attn[heads={config['num_attention_heads']},pos=none,bias]"
+        f" mlp[inner={config['ffn_dim']},act={act}])x{config['num_hidden_layers']}"
+    )
+
+
+def _opt_weights(config: Config, theirs: Weights) -> Weights:
+    ours = {
+        "backbone.embedding.tables.0.weight": theirs.pop("decoder.embed_tokens.weight"),
+        "backbone.position.weight": theirs.pop("decoder.embed_positions.weight")[OPT_OFFSET:],
+    }
+    pairs = [("backbone.final_norm", "decoder.final_layer_norm")]
+    for i in range(config["num_hidden_layers"]):
+        attention, mlp, layer = f"backbone.blocks.{2 * i}", f"backbone.blocks.{2 * i + 1}", f"decoder.layers.{i}"
+        for kind in ("weight", "bias"):
+            parts = [theirs.pop(f"{layer}.self_attn.{name}_proj.{kind}") for name in ("q", "k", "v")]
+            ours[f"{attention}.mixer.qkv.{kind}"] = torch.cat(parts)
+        pairs += [
+            (f"{attention}.norm", f"{layer}.self_attn_layer_norm"),
+            (f"{attention}.mixer.output", f"{layer}.self_attn.out_proj"),
+            (f"{mlp}.norm", f"{layer}.final_layer_norm"),
+            (f"{mlp}.mixer.up", f"{layer}.fc1"),
+            (f"{mlp}.mixer.down", f"{layer}.fc2"),
+        ]
+    for name, source in pairs:
+        ours |= {f"{name}.{part}": theirs.pop(f"{source}.{part}") for part in ("weight", "bias")}
+    return ours
+
+
 def _theta(config: Config) -> float:
     """The rotary base: at the top in older configs, among the rotary parameters in newer ones."""
     rotary = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
@@ -171,6 +216,7 @@ def _theta(config: Config) -> float:
 FAMILIES = {
     "gpt2": Family(_gpt2_spec, _gpt2_weights, "transformer.", (".attn.bias", ".attn.masked_bias")),
     "llama": Family(_llama_spec, _llama_weights, "model.", (".rotary_emb.inv_freq",)),
+    "opt": Family(_opt_spec, _opt_weights, "model."),
 }
 
 

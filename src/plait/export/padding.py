@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def left_padding(mask_BT: Tensor | None, tokens_BT: Tensor, seen: int) -> tuple[Tensor | None, bool]:

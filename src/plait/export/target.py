@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def check_free(target: Path, *, force: bool) -> None:

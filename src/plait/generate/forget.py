@@ -36,7 +36,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.attn import Attention
 from plait.mixers.mixer import State
 from plait.model.block import Block

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.generate.forget import Dropped, check_forget, drop_forgotten
 from plait.generate.prefill import pad_left, prefill
 from plait.generate.sampling import GREEDY, Sampling, choose

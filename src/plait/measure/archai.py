@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from plait.arch import Architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.live import LiveTensors
 from plait.measure.setting import Setting
 from plait.measure.workload import Workload, threads

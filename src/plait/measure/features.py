@@ -16,7 +16,7 @@ from plait.model.cost import model_cost
 from plait.spec import Header
 
 #: Options that change neither a layer's shape nor its path.
-WITHOUT_COST = ("theta", "t_min", "t_max", "tau", "balance")
+WITHOUT_COST = ("theta", "qk_eps", "t_min", "t_max", "tau", "balance")
 OUTSIDE = "outside"  # the kind of what stands around the layers
 HEADER_NUMBERS = ("vocab", "d_embed", "div")
 HEADER_NAMES = ("kind", "pos", "tie", "embed", "norm", "final_norm", "embed_norm", "head_bias", "segments")
@@ -34,7 +34,7 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
     new, held, batch = setting.new_tokens, setting.held_tokens, setting.batch
     cost = options.cost(d, new, held)
     mixing = float(cost.flops.get(MIXING, 0))
-    weights = float(cost.total_flops) - mixing
+    weights = float(cost.generation_flops) - mixing
     heads = float(getattr(options, "heads", 0) or 0) if not callable(getattr(options, "heads", 0)) else 0.0
     state = float(cost.fixed_state + cost.tail_state + cost.dynamic_state)
     tokens = batch * new
@@ -65,7 +65,7 @@ def of_outside(header: Header, setting: Setting) -> Features:
     tokens = setting.batch * setting.new_tokens
     terms = (
         1.0,
-        float(setting.batch * cost.output_flops),
+        float(setting.batch * cost.full_output_flops),
         float(setting.batch * cost.input_flops),
         float(cost.total_params),
         float(tokens * header.d),

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from plait.arch import Architecture, MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec import Header
 
 DEEPEST_CHECK = 8  # layers of a whole model: a deeper one takes longer and says no more

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from contextlib import ExitStack
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.arch import architecture
@@ -42,10 +40,8 @@ class Measurements:
         # Unlike a loss or a probe's score, this result belongs to the machine.
         machine = Profile.here(self.setting).device
         arch = architecture(spec)
-        found = {"protocol": PROTOCOL, "spec": arch.text, **self.setting.as_dict(), "archai": self.archai}
-        # A user's mixer is what its file says at the moment, not what it is called.
-        sources = {options.name: _hash(options.file) for options in arch.layers if options.file}
-        return {**found, "machine": machine, **({"sources": sources} if sources else {})}
+        found = {"protocol": PROTOCOL, **arch.identity(), **self.setting.as_dict(), "archai": self.archai}
+        return {**found, "machine": machine}
 
     def find(self, spec: str) -> Record | None:
         return self.store.get(record_key("measure", self.config(spec)))
@@ -72,7 +68,3 @@ class Measurements:
             self.store.delete([stored.key])
         self.store.put(record)
         return record
-
-
-def _hash(file: str) -> str:
-    return hashlib.sha256(Path(file.partition(":")[0]).read_bytes()).hexdigest()[:16]

@@ -5,7 +5,7 @@
             meter.measure(architecture(spec), setting)
 
 Importing torch takes seconds and a measurement less than one, so a meter keeps a process that has imported it and forks
-a fresh child for every model (`plait.measure.zygote`). That process is told the files of users' own mixers. When it is
+a fresh child for every model (`plait.measure.zygote`). That process is told the texts of users' own mixers. When it is
 ended from outside (by a system that is short of memory, for one), nothing is lost: another is started.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from plait.arch import Architecture
 from plait.arch.table import MIXERS
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.setting import Setting
 
 #: Freed blocks of this size and above go back to the system at once, so that the peak is what the model needs. What a
@@ -53,7 +53,7 @@ class MemoryMeter:
         self.close()
 
     def measure(self, arch: Architecture, setting: Setting) -> Memory:
-        request = {"spec": arch.text, "setting": setting.as_dict(), "mixers": _files(arch)}
+        request = {"spec": arch.text, "setting": setting.as_dict(), "mixers": _sources(arch)}
         answer = _asked(self._process, request)
         if answer is None:
             self.close()
@@ -102,12 +102,12 @@ def _read(process: subprocess.Popen[str]) -> dict[str, Any] | None:
     return dict(json.loads(line)) if line.endswith("\n") else None
 
 
-def _files(arch: Architecture) -> list[str]:
-    """Where the mixers are from that are not plait's own."""
+def _sources(arch: Architecture) -> list[dict[str, str]]:
+    """Of the mixers that are not plait's own."""
     for options in arch.layers:
-        if options.name not in MIXERS and not options.file:
+        if options.name not in MIXERS and options.source is None:
             raise UserError(
                 f"memory is measured in a process of its own, which cannot know '{options.name}': put the mixer into a "
-                "file and load it with `plait.check.load_mixer`."
+                "file and load it with `plait.load_mixer`."
             )
-    return sorted({options.file for options in arch.layers if options.file})
+    return [source.as_dict() for source in arch.mixer_sources.values()]

@@ -38,7 +38,7 @@ class PartMeter:
         self._memory = memory
 
     def layer(self, d: int, options: MixerOptions, norm: str, setting: Setting) -> Point:
-        flops = setting.batch * float(options.cost(d, setting.new_tokens, setting.held_tokens).total_flops)
+        flops = setting.batch * float(options.cost(d, setting.new_tokens, setting.held_tokens).generation_flops)
         copies = next(count for limit, count in COPIES if flops <= limit)
         work = Layers(d, options, norm, setting, copies)
         timing = self._watch.time(work.run, before=self._evict, seconds=SECONDS, least=REPEATS, limit=LIMIT)
@@ -46,7 +46,8 @@ class PartMeter:
         work.states = None if work.states is None else work.states[:1]
         input_bytes = work.x_BTD.nbytes // work.x_BTD.shape[1] * setting.new_tokens
         seconds = replace(timing, seconds=timing.seconds / copies)
-        return _point("layer", str(options.to_layer()), d, norm, setting, seconds, timing, input_bytes + _peak(work))
+        made = _point("layer", str(options.to_layer()), d, norm, setting, seconds, timing, input_bytes + _peak(work))
+        return replace(made, source=options.source_hash)
 
     def outside(self, header: Header, setting: Setting) -> Point:
         identity = load("identity")()
@@ -60,7 +61,7 @@ class PartMeter:
         del work
         memory = self._memory.measure(arch, setting)
         made = _point("model", arch.text, arch.header.d, arch.header.norm, setting, timing, timing, memory.activations)
-        return replace(made, memory=memory.peak)
+        return replace(made, memory=memory.peak, source=arch.source_hash)
 
     def _evict(self) -> None:
         self._filler.add_(1)

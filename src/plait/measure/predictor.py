@@ -23,7 +23,7 @@ from plait.analysis.intervals import NORMAL, t_quantile
 from plait.arch import Architecture, MixerOptions, architecture
 from plait.arch.options import OptionError
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.features import OUTSIDE, Features, of_layer, of_outside
 from plait.measure.profile import Point, Profile
 from plait.measure.regression import Floats, Surface
@@ -190,7 +190,7 @@ class Predictor:
 
     @cached_property
     def _measured(self) -> list[tuple[Point, Features]]:
-        """Points with their features; those of users' mixers that are not loaded here stay out."""
+        """Points with their features; those of users' mixers that are not loaded here, or were edited, stay out."""
         found = []
         for point in self.profile.points:
             if point.mode != self.setting.mode or point.what == "model":
@@ -201,7 +201,9 @@ class Predictor:
             else:
                 layer = parse(f"d={point.d} | {point.spec}").layers[0]
                 with suppress(OptionError):
-                    found.append((point, of_layer(point.d, options_of(layer), point.norm, setting)))
+                    options = options_of(layer)
+                    if options.source_hash == point.source:
+                        found.append((point, of_layer(point.d, options, point.norm, setting)))
         return found
 
     @cached_property
@@ -212,6 +214,8 @@ class Predictor:
             if point.mode != self.setting.mode:
                 continue
             if not {layer.name for layer in parse(point.spec).layers} <= set(self.kinds):
+                continue
+            if architecture(point.spec).source_hash != point.source:
                 continue
             parts = Predictor(self.profile, point.setting(self.profile.common))
             parts.__dict__.update(_composition=(1.0, 0.0), _kept=(0.0, 0.0))

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait.errors import UserError
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
 from plait.measure.setting import Setting
 from plait.records import about
-from plait.wholefile import replacing
 
 FORMAT = "plait-profile"
 VERSION = 1
@@ -33,6 +33,7 @@ class Point:
     noise        half the 95 % interval over `seconds`, and the spread of the repeats
     activations  bytes held at the peak beyond weights and, for a model, state
     memory       bytes at the peak, for `outside` and `model`; 0 for a layer
+    source       hashes of the users' mixers in it
     """
 
     what: str
@@ -47,6 +48,10 @@ class Point:
     noisy: bool
     activations: int
     memory: int = 0
+    source: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "source" or value}
 
     def setting(self, common: dict[str, Any]) -> Setting:
         return Setting(mode=self.mode, seq=self.seq, batch=self.batch, **common)
@@ -96,12 +101,12 @@ class Profile:
             "common": self.common,
             "made": self.made,
             "seconds": round(self.seconds, 1),
-            "points": [asdict(point) for point in self.points],
+            "points": [point.as_dict() for point in self.points],
         }
         target = Path(path)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target) as draft:
+            with atomic_write(target) as draft:
                 draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         except OSError as wrong:
             raise UserError(f"cannot write the profile {target}: {wrong.strerror or wrong}.") from None
@@ -121,7 +126,7 @@ class Profile:
 
     @property
     def hash(self) -> str:
-        text = json.dumps([self.device, self.common, [asdict(point) for point in self.points]], sort_keys=True)
+        text = json.dumps([self.device, self.common, [point.as_dict() for point in self.points]], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def of(self, what: str) -> list[Point]:

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 import numpy as np
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.features import OUTSIDE, Features, of_layer, of_outside
 from plait.measure.kit import Kit
 from plait.measure.memory import MemoryMeter
@@ -33,6 +33,7 @@ TUNE_AGAIN = 1.25  # times as many points
 LEAST = 3  # … and at the very least
 FOR_PARTS = 0.75  # of the time
 LEAST_CHECKS = 4
+FORGET = 0.8  # how much of an earlier, slower measurement is still expected of the next
 SAMPLED_MODELS = 100
 POOL = 400  # candidates of a kind that are considered
 
@@ -51,8 +52,10 @@ class Candidate:
 
     @property
     def key(self) -> Key:
-        what, spec = ("outside", self.header.text) if self.options is None else ("layer", str(self.options.to_layer()))
-        return _key(what, spec, self.header.d, self.header.norm, self.setting)
+        d, norm = self.header.d, self.header.norm
+        if self.options is None:
+            return _key("outside", self.header.text, d, norm, "", self.setting)
+        return _key("layer", str(self.options.to_layer()), d, norm, self.options.source_hash, self.setting)
 
     def measure(self, meter: PartMeter) -> Point:
         if self.options is None:
@@ -120,26 +123,43 @@ def extend_profile(
     seed: int = 0,
     heard: Heard | None = None,
 ) -> None:
-    """Add points to a profile for about so many seconds."""
+    """Add points to a profile within so many seconds: nothing is begun that would not end in time, judged by how long
+    the last ones took. Only what a prediction needs at the very least is measured in any case."""
     if not kits or not settings:
         raise UserError("a profile needs at least one space and one setting.")
     rng = np.random.default_rng([seed, len(profile.points)])
+    begun = time.monotonic()
+    took = {"part": 0.0, "check": 0.0}  # seconds: the slowest lately
+    checks = 0
 
-    def over() -> float:
-        return (time.monotonic() - begun) / seconds
-
-    def add(point: Point) -> None:
+    def add(sort: str, start: float, point: Point) -> None:
+        now = time.monotonic()
+        took[sort] = max(now - start, FORGET * took[sort])
         profile.points.append(point)
         profile.made = datetime.now(timezone.utc).isoformat(timespec="seconds")
         if heard is not None:
-            heard(point, min(1.0, over()))
+            heard(point, min(1.0, (now - begun) / seconds))
+
+    def fits(sort: str, until: float) -> bool:
+        return time.monotonic() - begun + took[sort] <= until
+
+    def check(meter: PartMeter) -> None:
+        kit, setting = kits[checks % len(kits)], settings[checks // len(kits) % len(settings)]
+        add("check", time.monotonic(), meter.model(kit.model(rng), setting))
 
     with threads(settings[0]), MemoryMeter() as memory:
-        begun = time.monotonic()  # only now: starting up takes the same few seconds every time
         meter = PartMeter(settings[0], memory)
         groups = _groups(kits, settings, profile, rng)
         usual = _layers_a_model(kits, rng)
-        while groups and (over() < FOR_PARTS or any(group.barely_begun for group in groups)):
+        while groups:
+            if not any(group.barely_begun for group in groups):
+                if not checks:  # one early, to know how much time the others need
+                    check(meter)
+                    checks += 1
+                left_for_checks = (LEAST_CHECKS - checks) * took["check"]
+                if not fits("part", min(FOR_PARTS * seconds, seconds - left_for_checks)):
+                    break
+            start = time.monotonic()
             # Kinds that are not fitted yet are infinitely unsure; they take turns.
             group = max(groups, key=lambda one: (one.doubt() * one.share**0.5, -len(one.points)))
             if not group.left:
@@ -148,11 +168,9 @@ def extend_profile(
             point = candidate.measure(meter)
             group.points.append((candidate.features, point))
             _set_shares(groups, usual)
-            add(point)
-        checks = 0
-        while over() < 1 or checks < LEAST_CHECKS:
-            kit, setting = kits[checks % len(kits)], settings[checks // len(kits) % len(settings)]
-            add(meter.model(kit.model(rng), setting))
+            add("part", start, point)
+        while checks < LEAST_CHECKS or fits("check", seconds):
+            check(meter)
             checks += 1
     profile.seconds += time.monotonic() - begun
 
@@ -161,7 +179,7 @@ def _groups(
     kits: Sequence[Kit], settings: Sequence[Setting], profile: Profile, rng: np.random.Generator
 ) -> list[Group]:
     by_kind: dict[tuple[str, str], dict[Key, Candidate]] = {}
-    done = {_key(p.what, p.spec, p.d, p.norm, p) for p in profile.points}
+    done = {_key(p.what, p.spec, p.d, p.norm, p.source, p) for p in profile.points}
     for setting in settings:
         for kit in kits:
             for one in _candidates(kit, setting):
@@ -189,8 +207,8 @@ def _set_shares(groups: Sequence[Group], usual: Mapping[str, float]) -> None:
         group.share = seconds / sum(taken)
 
 
-def _key(what: str, spec: str, d: int, norm: str, at: Setting | Point) -> Key:
-    return what, spec, d, norm, at.mode, at.seq, at.batch
+def _key(what: str, spec: str, d: int, norm: str, source: str, at: Setting | Point) -> Key:
+    return what, spec, d, norm, source, at.mode, at.seq, at.batch
 
 
 def _candidates(kit: Kit, setting: Setting) -> list[Candidate]:

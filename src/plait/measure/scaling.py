@@ -14,7 +14,7 @@ import torch
 
 from plait.analysis.intervals import NORMAL
 from plait.arch import Architecture, MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.allocator import keep_freed_memory
 from plait.measure.exponents import Exponent, Growth, fit_exponent, flop_growth
 from plait.measure.setting import Setting

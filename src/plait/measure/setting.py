@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 MODES = ("prefill", "decode")
 DEVICES = ("cpu", "cuda", "mps", "xpu")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from plait.arch import Architecture, MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.setting import Setting
 from plait.model import Model, build
 from plait.model.heads import LanguageModel

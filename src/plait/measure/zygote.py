@@ -1,6 +1,6 @@
 """A process that has imported all there is to import; it forks a child for every model to be measured.
 
-Reads one JSON request a line, `{"spec": …, "setting": …, "mixers": [file, …]}`, and answers each with one line. The
+Reads one JSON request a line, `{"spec": …, "setting": …, "mixers": [source, …]}`, and answers each with one line. The
 child's memory is its own, so that nothing one model leaves behind is counted for the next, and a child that is killed
 takes nothing along. What users' files print goes to the error stream: the output is for answers.
 """
@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from plait.arch import architecture, table
-from plait.check.load import load_mixer
-from plait.errors import UserError
+from plait.arch import MixerSource, architecture, table
+from plait.core.errors import UserError
 from plait.measure.peak import measure_here
 from plait.measure.setting import Setting
 from plait.measure.workload import Workload
+from plait.usermixers import adopt
 
 #: Every mixer, and tokens enough for the paths that only long sequences take: some import more of torch when first
 #: used, which no model should be charged with.
@@ -47,8 +47,7 @@ def serve() -> None:
 def _answered(request: dict[str, Any]) -> dict[str, Any]:
     try:
         # Here, not in the child: what a user's file imports is there before a model's memory is counted.
-        for file in request["mixers"]:
-            load_mixer(file)
+        adopt(MixerSource.from_dict(source) for source in request["mixers"])
     except UserError as wrong:
         return {"error": str(wrong)}
     return _in_a_child(request)

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch.attn import AttnOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer, State
 from plait.nn.norm import HeadNorm
 from plait.nn.rotary import Rotary
@@ -53,8 +53,8 @@ class Attention(Mixer):
         self.key_norm: HeadNorm | None = None
         if options.qk_norm != "none":
             shared = options.qk_norm == "shared"
-            self.query_norm = HeadNorm(self.heads, self.width, eps=1e-5, shared=shared)
-            self.key_norm = HeadNorm(self.groups, self.width, eps=1e-5, shared=shared)
+            self.query_norm = HeadNorm(self.heads, self.width, eps=options.qk_eps, shared=shared)
+            self.key_norm = HeadNorm(self.groups, self.width, eps=options.qk_eps, shared=shared)
         if self.forget == "full":
             self.forget_gate = nn.Linear(d, self.heads)
         elif self.forget in ("bias-only", "fixed"):

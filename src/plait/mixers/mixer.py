@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 State = dict[str, Tensor]
 #: Fills a parameter with seeded normal noise of the given standard deviation.
@@ -30,6 +31,8 @@ Draw = Callable[[Tensor, float], None]
 class Mixer(nn.Module, ABC):
     """Base of sequence mixers. A subclass implements `forward`, `init_state` and `step`."""
 
+    #: Of a mixer in a user's file or package: its options, with name and cost.
+    Options: ClassVar[type[MixerOptions] | None] = None
     #: Whether rows of a batch may start with padding (the state or `forward` takes `pad_B`).
     paddable = False
 
@@ -39,6 +42,10 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x_BTD: Tensor) -> Tensor: ...
+
+    def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The output, and the auxiliary loss that training adds (load balancing of experts), where there is one."""
+        return self(x_BTD), None
 
     @abstractmethod
     def init_state(self, batch: int, *, rollback: int = 0) -> State:

@@ -13,15 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch.xl_attn import XlAttnOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.mixer import Draw, Mixer, State
 from plait.ops.relative import relative_attention, sinusoid
 
 
 class RelativeAttention(Mixer):
+    paddable = True
+
     def __init__(self, d: int, options: XlAttnOptions) -> None:
         super().__init__(d, options)
         self.heads, self.width = options.heads, int(options.head_width(d))
@@ -43,8 +46,8 @@ class RelativeAttention(Mixer):
         self.content_bias_HP = owner.content_bias_HP
         self.position_bias_HP = owner.position_bias_HP
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return self._attend(x_BTD, *self._keys_values(x_BTD))
+    def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
+        return self._attend(x_BTD, *self._keys_values(x_BTD), pad_B)
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         """Keys and values of the memory. For training over segments use `init_memory` instead."""
@@ -71,11 +74,14 @@ class RelativeAttention(Mixer):
             return self._attend(x_BTD, *self._keys_values(held)), self.remember(x_BTD, state)
         k, v = self._keys_values(x_BTD)
         k, v = torch.cat([state["k"], k], dim=1), torch.cat([state["v"], v], dim=1)
-        y = self._attend(x_BTD, k, v)
+        new = dict(state)
+        y = self._attend(x_BTD, k, v, state.get("pad"))
         if self.window:
             first = max(0, k.shape[1] - (self.window - 1) - state["spare"].shape[1])
             k, v = k[:, first:], v[:, first:]
-        return y, state | {"k": k, "v": v}
+            if "pad" in new:
+                new["pad"] = (new["pad"] - first).clamp(min=0)
+        return y, new | {"k": k, "v": v}
 
     def crop(self, state: State, tokens: int) -> State:
         rollback = state["spare"].shape[1]
@@ -86,12 +92,21 @@ class RelativeAttention(Mixer):
             )
         keep = state["k"].shape[1] - tokens
         spare = state["spare"][:, : max(0, rollback - tokens)]
-        return {"k": state["k"][:, :keep], "v": state["v"][:, :keep], "spare": spare}
+        return state | {"k": state["k"][:, :keep], "v": state["v"][:, :keep], "spare": spare}
 
     def merge(self, states: Sequence[State]) -> State:
-        if len({state["k"].shape[1] for state in states}) > 1:
-            raise UserError(f"{self.options.name} cannot merge states of different lengths: it has no padding.")
-        return super().merge(states)
+        """Rows of different lengths side by side: shorter caches are padded on the left."""
+        if any("hidden" in state for state in states):
+            return super().merge(states)
+        longest = max(state["k"].shape[1] for state in states)
+        spare = min(state["spare"].shape[1] for state in states)
+        padded = []
+        for state in states:
+            lack = longest - state["k"].shape[1]
+            pad_B = state.get("pad", state["k"].new_zeros(len(state["k"]), dtype=torch.long))
+            held = {key: F.pad(state[key], (0, 0, 0, 0, lack, 0)) for key in ("k", "v")}
+            padded.append(held | {"spare": state["spare"][:, :spare], "pad": pad_B + lack})
+        return super().merge(padded)
 
     def residual_weights(self) -> list[Tensor]:
         return [self.output.weight]
@@ -100,14 +115,15 @@ class RelativeAttention(Mixer):
         k, v = self.key_value(x_BND).unflatten(-1, (2, self.heads, self.width)).unbind(dim=-3)
         return k, v
 
-    def _attend(self, x_BTD: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend(self, x_BTD: Tensor, k: Tensor, v: Tensor, pad_B: Tensor | None = None) -> Tensor:
         keys = k.shape[1]
         q = self.query(x_BTD).unflatten(-1, (self.heads, self.width))
         farthest = keys if not self.clamp else min(keys, self.clamp + 1)
         distances_L = torch.arange(farthest, device=x_BTD.device)
         r_LHP = self.distance(sinusoid(distances_L, self.d).to(x_BTD.dtype)).unflatten(-1, (self.heads, self.width))
         mixed = relative_attention(
-            q, k, v, r_LHP, self.content_bias_HP, self.position_bias_HP, window=self.window, clamp=self.clamp
-        )
+            q, k, v, r_LHP, self.content_bias_HP, self.position_bias_HP,
+            window=self.window, clamp=self.clamp, pad_B=pad_B,
+        )  # fmt: skip
         y: Tensor = self.output(mixed.flatten(-2))
         return y

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from plait.arch import Architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer
 from plait.mixers.xl_attn import RelativeAttention
 from plait.model.block import Block, Blocks

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer, State
 from plait.mixers.xl_attn import RelativeAttention
 from plait.nn.norm import make_norm
@@ -40,11 +40,8 @@ class Block(nn.Module):
         return x_BTD + self._dropped(mixed)
 
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The output, and the mixer's own loss where it has one (load balancing of experts)."""
-        own_loss = getattr(self.mixer, "forward_with_loss", None)
-        if own_loss is None:
-            return self.forward(x_BTD), None
-        mixed, loss = own_loss(self.norm(x_BTD))
+        """The output, and the mixer's auxiliary loss where it has one (load balancing of experts)."""
+        mixed, loss = self.mixer.forward_with_loss(self.norm(x_BTD))
         return x_BTD + self._dropped(mixed), loss
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:

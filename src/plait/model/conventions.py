@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from plait.arch import Architecture, architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.cost import model_cost
 
 

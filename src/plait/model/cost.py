@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 from plait.arch import Architecture, Cost, MixerOptions, architecture
-from plait.arch.cost import Number, linear
-from plait.spec import Header, Spec
+from plait.arch.cost import Number
+from plait.model import vocabulary
+from plait.model.vocabulary import norm_params
+from plait.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -53,27 +54,34 @@ class ModelCost:
     @property
     def params_without_input_embedding(self) -> int:
         """FoX's count: the output layer is in (once, tied or not), the input table is not."""
-        header = self.arch.header
-        # An auto-encoder's output is its own whatever the header says.
-        shares = header.tie and header.kind != "autoencoder"
-        tied = sum(words * width for words, width in _clusters(header)) if shares else 0
-        return self.total_params - self.parts["token embedding"] + tied
+        return self.total_params - self.parts["token embedding"] + vocabulary.tied_params(self.arch.header)
 
     @property
     def input_flops(self) -> int:
-        """Projecting the embeddings to d, for tokens of the first cluster: the most frequent and the dearest."""
-        width = _clusters(self.arch.header)[0][1]
-        return 2 * self.seq * width * self.arch.header.d if _projected(self.arch.header, width) else 0
+        """Projecting the embeddings to d, over the bands as words occur (`plait.model.vocabulary`)."""
+        return vocabulary.input_flops(self.arch.header, self.seq)
 
     @property
     def output_flops(self) -> int:
-        """Scoring the whole vocabulary at every new token."""
-        return _output_flops(self.arch.header, self.seq)
+        """The output layer as training and evaluation run it: a plain one scores the whole vocabulary at every new
+        token, an adaptive softmax its first band and, for targets outside it, theirs."""
+        return vocabulary.output_flops(self.arch.header, self.seq)
+
+    @property
+    def full_output_flops(self) -> int:
+        """Scoring the whole vocabulary at every new token, as generation does."""
+        return vocabulary.full_output_flops(self.arch.header, self.seq)
 
     @property
     def flops(self) -> int:
-        """Forward FLOPs for the new tokens."""
+        """Forward FLOPs for the new tokens, their targets scored."""
         return self.input_flops + int(sum(layer.total_flops for layer in self.layers)) + self.output_flops
+
+    @property
+    def generation_flops(self) -> int:
+        """Forward FLOPs for the new tokens as generation runs them: from the state, the whole vocabulary scored."""
+        layers = int(sum(layer.generation_flops for layer in self.layers))
+        return self.input_flops + layers + self.full_output_flops
 
     @property
     def fixed_state(self) -> int:
@@ -103,12 +111,8 @@ def model_cost(given: str | Spec | Architecture, *, seq: int = 1024, memory: int
         memory,
         layers=tuple(known[options] for options in arch.layers),
         norms=tuple(norm_params(header) if options.prenorm else 0 for options in arch.layers),
-        parts=_outside(header),
+        parts=vocabulary.params(header),
     )
-
-
-def norm_params(header: Header) -> int:
-    return header.d if header.norm == "rms" else 2 * header.d
 
 
 def decoder_costs(
@@ -137,62 +141,3 @@ def decoder_costs(
     for name in ("params", "active_params"):
         totals[name] = totals[name] + sum(shared.values())
     return totals
-
-
-def _outside(h: Header) -> dict[str, int]:
-    """Parameters outside the layers, part by part, as `plait.nn.embedding` and `plait.model.heads` build them."""
-    parts = {"final norm": norm_params(h) if h.final_norm else 0, "token embedding": _embedding_params(h)}
-    if h.pos == "learned":
-        parts["positions"] = h.max_len * h.d
-    if h.segments:
-        parts["segments"] = h.segments * h.d
-    if h.embed_norm:
-        parts["embedding norm"] = norm_params(h)
-    if h.kind == "encoder":
-        parts["output transform"] = linear(h.d, h.d, bias=True) + norm_params(h)
-    if h.kind == "autoencoder":
-        parts["output"] = linear(h.d, h.d, bias=True) + linear(h.d, h.vocab, bias=True)
-    else:
-        parts["output"] = _output_params(h)
-    return parts
-
-
-def _clusters(h: Header) -> list[tuple[int, int]]:
-    """(words, width) of every cluster that has a table of its own."""
-    edges = [0, *(h.cutoffs if h.div > 1 else ()), h.vocab]
-    sizes = [last - first for first, last in pairwise(edges)]
-    return [(words, max(1, (h.d_embed or h.d) // h.div**i)) for i, words in enumerate(sizes)]
-
-
-def _projected(h: Header, width: int) -> bool:
-    return h.div > 1 or width != h.d
-
-
-def _embedding_params(h: Header) -> int:
-    return sum(words * width + (width * h.d if _projected(h, width) else 0) for words, width in _clusters(h))
-
-
-def _output_params(h: Header) -> int:
-    if h.embed == "plain":
-        return (0 if h.tie else h.d * h.vocab) + (h.vocab if h.head_bias else 0)
-    clusters = _clusters(h)
-    tables = 0 if h.tie else sum(words * width for words, width in clusters)
-    projections = sum(width * h.d for _, width in clusters if _projected(h, width))
-    entries = len(h.cutoffs) * (clusters[0][1] + 1)
-    return tables + projections + h.vocab + entries
-
-
-def _output_flops(h: Header, seq: int) -> int:
-    if h.kind == "autoencoder":
-        return 2 * seq * (h.d * h.d + h.d * h.vocab)
-    transform = 2 * seq * h.d * h.d if h.kind == "encoder" else 0
-    if h.embed == "plain":
-        return transform + 2 * seq * h.d * h.vocab
-    clusters = _clusters(h)
-    scores = sum(words * width for words, width in clusters) + len(h.cutoffs) * clusters[0][1]
-    if h.div > 1:
-        projections = sum(width * h.d for _, width in clusters)
-    else:
-        # One projection serves every cluster but is applied anew for each.
-        projections = (len(h.cutoffs) + 1) * clusters[0][1] * h.d if _projected(h, clusters[0][1]) else 0
-    return transform + 2 * seq * (scores + projections)

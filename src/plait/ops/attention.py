@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.ops.forgetting_attention import forgetting_attention, forgetting_takes
 from plait.ops.narrow_attention import narrow_attention, takes
 from plait.ops.paths import in_graph, plain_asked

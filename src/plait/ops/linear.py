@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.ops.gla import chunk_length, empty_state, join_chunks, split_chunks
 from plait.ops.precision import full_precision
 

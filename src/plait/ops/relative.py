@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 def relative_attention_reference(
@@ -28,8 +28,10 @@ def relative_attention_reference(
     *,
     window: int = 0,
     clamp: int = 0,
+    pad_B: Tensor | None = None,
 ) -> Tensor:
-    """The definition: every pair gathers the embedding of its own distance. Returns o_BMHD."""
+    """The definition: every pair gathers the embedding of its own distance; the first `pad_B[b]` keys of row b are
+    padding. Returns o_BMHD, without meaning where the query itself is padding."""
     _check_shapes(q_BMHD, k_BNHD, r_LHD, window, clamp)
     (M, D), N = q_BMHD.shape[1::2], k_BNHD.shape[1]
     position_N = torch.arange(N, device=q_BMHD.device)
@@ -40,7 +42,8 @@ def relative_attention_reference(
     r_MNHD = r_LHD[distance_MN.clamp(0, clamp or N - 1)]
     content_BHMN = torch.einsum("bmhd,bnhd->bhmn", q_BMHD + u_HD, k_BNHD)
     place_BHMN = torch.einsum("bmhd,mnhd->bhmn", q_BMHD + v_HD, r_MNHD)
-    p_BHMN = ((content_BHMN + place_BHMN) * D**-0.5).masked_fill(hidden_MN, -torch.inf).softmax(-1)
+    hidden = hidden_MN if pad_B is None else _or_padding(hidden_MN, pad_B)
+    p_BHMN = ((content_BHMN + place_BHMN) * D**-0.5).masked_fill(hidden, -torch.inf).softmax(-1)
     return torch.einsum("bhmn,bnhd->bmhd", p_BHMN, v_BNHD)
 
 
@@ -54,6 +57,7 @@ def relative_attention(
     *,
     window: int = 0,
     clamp: int = 0,
+    pad_B: Tensor | None = None,
 ) -> Tensor:
     """The same by the relative shift (appendix B): one product of all queries with all distances, then a re-reading
     of its memory puts every distance under its key. Returns o_BMHD."""
@@ -61,6 +65,7 @@ def relative_attention(
     (M, D), N = q_BMHD.shape[1::2], k_BNHD.shape[1]
     if window and M + window - 1 < N:  # what even the first query has lost from sight
         k_BNHD, v_BNHD = k_BNHD[:, 1 - M - window :], v_BNHD[:, 1 - M - window :]
+        pad_B = None if pad_B is None else (pad_B - (N - M - window + 1)).clamp(min=0)
         N = M + window - 1
     scale = D**-0.5
     k_BHDN, v_BHND = k_BNHD.permute(0, 2, 3, 1), v_BNHD.transpose(1, 2)
@@ -73,9 +78,20 @@ def relative_attention(
     hidden_MN = ones_MN.triu(N - M + 1)
     if window:
         hidden_MN = hidden_MN | ones_MN.tril(N - M - window)
-    p_BHMN = (content_BHMN + place_BHMN).masked_fill(hidden_MN, -torch.inf).softmax(-1)
+    hidden = hidden_MN if pad_B is None else _or_padding(hidden_MN, pad_B)
+    p_BHMN = (content_BHMN + place_BHMN).masked_fill(hidden, -torch.inf).softmax(-1)
     o_BHMD: Tensor = p_BHMN @ v_BHND
     return o_BHMD.transpose(1, 2)
+
+
+def _or_padding(hidden_MN: Tensor, pad_B: Tensor) -> Tensor:
+    """(B, 1, M, N): what is hidden already, and padding. A padded query still sees itself: a softmax over nothing would
+    put NaN into the values of later layers."""
+    M, N = hidden_MN.shape
+    position_N = torch.arange(N, device=hidden_MN.device)
+    padding_B1N = position_N < pad_B[:, None, None]
+    other_MN = position_N != position_N[N - M :, None]
+    return (hidden_MN | (padding_B1N & other_MN))[:, None]
 
 
 def relative_shift(x_BHMN: Tensor) -> Tensor:

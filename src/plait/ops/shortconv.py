@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.ops.paths import plain_wanted
 from plait.ops.precision import full_precision
 from plait.ops.stacked import StackedFunction, cache_blocks

@@ -9,22 +9,21 @@ protocol's width where that is another: their states stay equal, for all grow al
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 
 from plait.arch import Architecture, MixerOptions, architecture
 from plait.arch.resize import decoder_params, match, total_state
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
+from plait.core.user_files import split_path
 from plait.model.cost import model_cost
 from plait.probe.protocol import Protocol
 from plait.spec import Header, Layer, Spec, parse, presets
 from plait.spec.presets.mad import CHANNEL_MIXERS, SEQUENCE_MIXERS
-from plait.userfile import split_path
+from plait.usermixers import load_mixer
 
 BASELINES = ("attn", "gla", "mamba", "hyena")
 PAPER_WIDTH = 128  # of every architecture in the paper's probe
@@ -38,15 +37,18 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Candidate:
-    """One architecture to probe. `file` and `source` are a user's mixer: where it is, and the hash of its text."""
+    """One architecture to probe."""
 
     name: str
     arch: Architecture
     note: str = ""  # what was, or could not be, matched
-    file: str = ""
-    source: str = ""
     baseline: bool = False
     preset: bool = False
+
+    @property
+    def source(self) -> str:
+        """The hashes of the users' mixers in it."""
+        return self.arch.source_hash
 
     @property
     def params(self) -> int:
@@ -72,11 +74,9 @@ def candidates(
 
 
 def candidate(given: str, protocol: Protocol) -> Candidate:
-    if file := split_path(given):
-        from plait.check.load import load_mixer  # runs the user's file, which imports torch
-
+    if split_path(given):
         options = load_mixer(given)
-        return Candidate(options.name, _around(options.to_layer(), protocol), file=given, source=_hash(file[0]))
+        return Candidate(options.name, _around(options.to_layer(), protocol))
     if presets.lookup(given) is not None:
         arch = architecture(given)
         narrowed = given.lower() in presets.suite("mad21") and arch.header.d != protocol.d
@@ -155,7 +155,3 @@ def _matched(one: Candidate, protocol: Protocol) -> Candidate:
 
 def _has_inner(arch: Architecture) -> bool:
     return any(o.kind == "channel" and hasattr(o, "inner") for o in arch.layers)
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

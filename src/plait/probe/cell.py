@@ -34,7 +34,7 @@ KIND = "probe"
 class Cell:
     candidate: str  # the architecture's name, for display; not part of the result's identity
     spec: str
-    source: str  # hash of the user's mixer, if there is one
+    source: str  # hashes of users' mixers, if there are any
     task_given: str
     settings: tuple[tuple[str, Any], ...]
     seeds: tuple[int, ...]

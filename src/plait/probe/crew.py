@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe import worker
 from plait.probe.cell import Cell
 from plait.probe.worker import Event, Setup

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe.candidates import Candidate
 from plait.probe.cell import Cell
 from plait.probe.protocol import VERSION, Protocol

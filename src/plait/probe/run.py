@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.probe import plan
 from plait.probe.candidates import Candidate
 from plait.probe.cell import Cell
@@ -156,11 +156,12 @@ def compare(outcome: Outcome) -> Comparison:
 
 
 def _crew(candidates: Sequence[Candidate], store: Store, machine: Machine) -> Crew:
-    files = tuple(one.file for one in candidates if one.file)
+    mixers = {source.hash: source for one in candidates for source in one.arch.mixer_sources.values()}
     path = file_of(resolve(store.url))
     folder = path.parent if path is not None else Path("runs")
     return Crew(
-        Setup(store.url, str(folder.resolve() / "checkpoints"), files, machine.checkpoint_seconds), machine.hands
+        Setup(store.url, str(folder.resolve() / "checkpoints"), tuple(mixers.values()), machine.checkpoint_seconds),
+        machine.hands,
     )
 
 

@@ -19,9 +19,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from plait.errors import UserError
+from plait.arch import MixerSource
+from plait.core.errors import UserError
 from plait.probe.cell import KIND, Cell, checkpoint_path, result
 from plait.records import Record, Store, about, open_store
+from plait.usermixers import adopt
 
 CLAIM_SECONDS = 8.0  # how long the cell of a dead process stays taken
 HEARTBEAT_SECONDS = 2.0
@@ -36,7 +38,7 @@ class Setup:
 
     store: str
     checkpoints: str
-    files: tuple[str, ...]  # users' mixers, to be known by name
+    mixers: tuple[MixerSource, ...]  # users' own, to be known by name
     checkpoint_seconds: float  # between two saves of what is training
 
 
@@ -86,11 +88,8 @@ class _Worker:
     def __init__(self, pipe: Connection, setup: Setup) -> None:
         import torch
 
-        from plait.check.load import load_mixer
-
         torch.set_num_threads(1)
-        for file in setup.files:
-            load_mixer(file)
+        adopt(setup.mixers)
         self.pipe, self.setup = pipe, setup
         self.owner = f"{os.getpid()}-{time.time_ns()}"
         self.left: dict[str, Cell] = {}  # by key, without a record so far

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 DEFAULT = "sqlite:///runs/plait.db"
 VARIABLE = "PLAIT_STORE"

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from plait.errors import UserError, did_you_mean
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError, did_you_mean
 from plait.records.fields import flat
 from plait.records.record import Record
-from plait.wholefile import replacing
 
 
 def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> int:
@@ -23,7 +23,7 @@ def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> in
         raise UserError(f"{path} exists already; overwrite it with --force, or choose another name.")
     documents = [record.document() for record in records]
     try:
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             FORMATS[path.suffix](documents, draft)
     except OSError as wrong:
         raise UserError(f"cannot write {path}: {wrong.strerror or wrong}.") from None

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 PROTOCOL = "protocol"  # the field of every config that holds the producer's protocol version
 

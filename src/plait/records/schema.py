@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import OperationalError
 
 import plait
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records.database import BUSY_SECONDS
 
 VERSION = 1

@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, extract, func, literal, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import schema
 from plait.records.database import display_name, explained, file_of, is_missing, make_engine, resolve
 from plait.records.fields import matches

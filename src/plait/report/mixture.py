@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.report.svg import CHARACTER, GRID, INK, PALE, Drawing, cut, shade, shades
 
 CELL, ROW = 22.0, 16.0

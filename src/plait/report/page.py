@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from xml.etree.ElementTree import Element
 
-from plait.errors import UserError
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
 from plait.report.markup import Child, tag, text_of
 from plait.report.style import HOVER, STYLE
-from plait.wholefile import replacing
 
 #: The page may show what it holds and run its own few lines, and load nothing, whatever its text says.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -36,7 +36,7 @@ def page(title: str, *body: Child) -> str:
 
 def write(path: Path, document: str) -> None:
     """Whole or not at all."""
-    with _told(path), replacing(path) as draft:
+    with _told(path), atomic_write(path) as draft:
         draft.write_text(document, encoding="utf-8")
 
 

@@ -17,13 +17,17 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from plait.errors import UserError
+from plait.core.errors import UserError
+from plait.report.numbers import PREFIXES
 
 INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"
 #: Told apart with any colour vision (Okabe and Ito 2008), strongest first.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 #: From nothing to everything: one hue, darker as the value grows.
 RAMP = ((247, 251, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107))
+#: From the lowest to the highest with nothing in the middle: two hues that any colour vision tells apart.
+DIVERGING = ((179, 88, 6), (253, 208, 162), (247, 247, 247), (158, 202, 225), (8, 81, 156))
+Ramp = Sequence[tuple[int, int, int]]
 #: Corners of marks, in units of a circle's radius, of about its area: told apart without colours, too.
 SHAPES: dict[str, Sequence[tuple[float, float]]] = {
     "square": ((-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)),
@@ -78,9 +82,6 @@ class Drawing:
         joined = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
         self._add("polyline", {"points": joined, "fill": "none", "stroke": colour, "stroke-width": 2,
                                "stroke-linejoin": "round"})  # fmt: skip
-
-    def dot(self, x: float, y: float, colour: str) -> None:
-        self._add("circle", {"cx": x, "cy": y, "r": 3, "fill": colour, "stroke": "#ffffff", "stroke-width": 1})
 
     def mark(
         self, shape: str, x: float, y: float, radius: float, fill: str, *, stroke: str = "none", hint: str = ""
@@ -167,11 +168,19 @@ def _powers_of_two(low: float, high: float, most: int = 9) -> list[float]:
     return powers[:: max(1, math.ceil(len(powers) / most))]
 
 
+def decades(low: float, high: float) -> list[float]:
+    """Round numbers for a logarithmic axis: powers of ten, with 2 and 5 times them where there are few."""
+    steps = (1, 2, 5) if high / low < 10**2.5 else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [value for power in powers for step in steps if low <= (value := step * 10.0**power) <= high]
+
+
 def label(value: float) -> str:
-    """A number for an axis: 0.25, 512, 16k."""
-    if abs(value) >= 10_000:
-        return f"{value / 1000:g}k"
-    return f"{value:g}"
+    """A number for an axis: 0.25, 512, 16k, 1.5M."""
+    if abs(value) < 10_000:
+        return f"{value:g}"
+    size, prefix = next((size, prefix) for size, prefix in PREFIXES if abs(value) >= size)
+    return f"{value / size:g}{prefix}"
 
 
 def cut(text: str, most: int) -> str:
@@ -179,19 +188,19 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def shade(value: float) -> str:
+def shade(value: float, ramp: Ramp = RAMP) -> str:
     """The ramp's colour of a value in [0, 1]; pale grey for what is not a number."""
     if not math.isfinite(value):
         return "#d1d5db"
-    red, green, blue = shades(np.array([value]))[0]
+    red, green, blue = shades(np.array([value]), ramp)[0]
     return f"#{red:02x}{green:02x}{blue:02x}"
 
 
-def shades(values: np.ndarray) -> np.ndarray:
+def shades(values: np.ndarray, ramp: Ramp = RAMP) -> np.ndarray:
     """The ramp's colours of values in [0, 1]: one more axis, of red, green and blue bytes."""
-    at = np.clip(np.nan_to_num(values), 0.0, 1.0) * (len(RAMP) - 1)
-    anchors = np.arange(len(RAMP))
-    channels = [np.interp(at, anchors, [colour[c] for colour in RAMP]) for c in range(3)]
+    at = np.clip(np.nan_to_num(values), 0.0, 1.0) * (len(ramp) - 1)
+    anchors = np.arange(len(ramp))
+    channels = [np.interp(at, anchors, [colour[c] for colour in ramp]) for c in range(3)]
     colours: np.ndarray = np.stack(channels, axis=-1).round().astype(np.uint8)
     return colours
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.coding import option_values
 from plait.search.declaration import Slot
 from plait.search.rules import Mask, Rule

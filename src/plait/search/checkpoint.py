@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import UserError
-from plait.wholefile import replacing
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
 
 _SETTINGS = "settings"
 
@@ -21,7 +21,7 @@ def save(path: Path, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, 
     everything: dict[str, Any] = {_SETTINGS: np.array(json.dumps(settings, sort_keys=True)), **arrays}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as draft, draft.open("wb") as file:  # given a name, NumPy would add .npz to it
+        with atomic_write(path) as draft, draft.open("wb") as file:  # given a name, NumPy would add .npz to it
             np.savez(file, **everything)
     except OSError as wrong:
         raise UserError(f"cannot save the search to {path}: {wrong.strerror}.") from wrong

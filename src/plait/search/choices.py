@@ -12,7 +12,7 @@ import re
 
 from plait.arch import MixerOptions
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec import Layer
 from plait.spec.values import Value, format_value, parse_value
 

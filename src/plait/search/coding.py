@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch import MixerOptions, architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.choices import NONE
 from plait.search.declaration import Slot
 from plait.spec import Spec

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.records import Record
 from plait.search.front import Front, Row
 from plait.search.limits import Limits

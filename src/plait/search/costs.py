@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch import Architecture, MixerOptions
-from plait.model.cost import model_cost, norm_params
+from plait.model.cost import model_cost
+from plait.model.vocabulary import norm_params
 from plait.search.allowed import layer_fits
 from plait.spec import Header
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch import MixerOptions
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.search.choices import layers_of, numbers_of, values_of
 from plait.search.rules import Rule
 from plait.spec import Layer, Spec, parse

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.objectives.objective import Batch, Objective
 from plait.search.rules import Mask, failures
 from plait.search.space import COLUMNS, Columns, Genes, Space

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 Row = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.declaration import Declaration
 from plait.spec import Header, parse
 from plait.spec.errors import HeaderError

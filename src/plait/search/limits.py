@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.rules import UNITS
 
 SECONDS = ("us", "ms", "s")

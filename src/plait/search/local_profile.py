@@ -69,7 +69,9 @@ def covers(profile: Profile, space: Space, setting: Setting) -> bool:
     kinds = {options.name for kit in kits for _, options in kit.layers()}
     if not kinds <= set(Predictor(profile, setting).kinds):
         return False
-    return sum(any(_like(point, kit, setting) for kit in kits) for point in profile.of("model")) >= CHECKS
+    current = {source.hash for source in space.mixer_sources.values()}
+    models = [point for point in profile.of("model") if current.issuperset(point.source.split())]
+    return sum(any(_like(point, kit, setting) for kit in kits) for point in models) >= CHECKS
 
 
 def _like(point: Point, kit: Kit, setting: Setting) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch.table import options_of
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.space import Space
 from plait.spec import Layer
 

@@ -21,8 +21,8 @@ import numpy as np
 from plait.analysis.intervals import mean_interval
 from plait.analysis.placement import letters_of
 from plait.arch import Architecture
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.model.cost import model_cost
 from plait.records import Store
 from plait.train.fit import fit_alone

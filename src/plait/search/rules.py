@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch import names as mixers
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 Mask = NDArray[np.bool_]
 #: A rule in Python: the candidates' columns (one entry a candidate) to whether each may stay.

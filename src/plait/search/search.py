@@ -18,13 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.analysis.pareto import pareto_front
-from plait.errors import UserError
-from plait.records import Record, Store, about, record_key
+from plait.core.errors import UserError
+from plait.records import Record, Store, record_key
 from plait.search import checkpoint
+from plait.search.candidates import CandidateLog
 from plait.search.evaluate import Evaluated, Evaluator
 from plait.search.front import Front
 from plait.search.objectives.objective import Objective
 from plait.search.rules import Rule
+from plait.search.search_record import KIND, search_record
 from plait.search.seen import Seen
 from plait.search.space import Genes, Space
 
@@ -59,6 +61,7 @@ class Search(ABC):
         self.iteration, self.proposed, self.evaluated, self.seconds = 0, 0, 0, 0.0
         self.seen = Seen()
         self.archive = self.evaluator.nothing()
+        self.log = CandidateLog([objective.name for objective in self.evaluator.objectives])
         self.exhausted = False  # no candidate is left that was not met before
 
     # ---- what a method is
@@ -154,6 +157,7 @@ class Search(ABC):
             fine_N[last + 1 :] = False
             found = found + self.evaluator.whole(genes_NG, everything)[fine_N]
         self.evaluated += len(found)
+        self.log.add(found)
         return found
 
     def first(self, rng: np.random.Generator, want: int) -> Evaluated:
@@ -184,6 +188,7 @@ class Search(ABC):
             "protocol": PROTOCOL,
             "method": self.method,
             "space": self.space.declared.as_dict(),
+            **self.space.identity(),
             "objectives": [objective.as_dict() for objective in self.evaluator.objectives],
             "seq": self.evaluator.seq,
             "memory": self.evaluator.memory,
@@ -194,11 +199,11 @@ class Search(ABC):
 
     @property
     def key(self) -> str:
-        return record_key("search", self.config())
+        return record_key(KIND, self.config())
 
     def store(self, store: Store, started: float) -> Record:
-        """The front as a record; `started` is when, in seconds since 1970."""
-        record = Record.of("search", self.config(), self.front().as_dict(), about(started, self.seconds))
+        """The front and every candidate as a record; `started` is when, in seconds since 1970."""
+        record = search_record(self, started)
         store.put(record)
         return record
 
@@ -209,6 +214,7 @@ class Search(ABC):
             "archive_genes": self.archive.genes_NG,
             "archive_costs": self.archive.costs_NM,
             **{f"column_{name}": column for name, column in self.archive.columns.items()},
+            **{f"log_{name}": array for name, array in self.log.arrays().items()},
             **{f"own_{name}": array for name, array in self.arrays().items()},
         }
         progress = {**counts, "seconds": self.seconds, "exhausted": self.exhausted}
@@ -228,5 +234,6 @@ class Search(ABC):
         self.seen = Seen(arrays["seen"])
         columns = {name: arrays[f"column_{name}"] for name in self.archive.columns}
         self.archive = Evaluated(arrays["archive_genes"], columns, arrays["archive_costs"])
+        self.log.restore({name[4:]: array for name, array in arrays.items() if name.startswith("log_")})
         self.restore({name[4:]: array for name, array in arrays.items() if name.startswith("own_")})
         return True

@@ -23,7 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import UserError
+from plait.arch import MixerSource
+from plait.core.errors import UserError
 from plait.search import coding, costs
 from plait.search.allowed import Allowed
 from plait.search.declaration import Declaration, Slot
@@ -79,9 +80,15 @@ class Space:
         self._tables: dict[tuple[int, int], tuple[list[costs.SlotCosts], NDArray[np.int64]]] = {}
 
     @property
-    def files(self) -> list[str]:
-        """Of the users' own mixers among the options: without them its specs cannot be read."""
-        return sorted({option.file for slot in self.slots for option in slot.options if option and option.file})
+    def mixer_sources(self) -> dict[str, MixerSource]:
+        """Of the users' own mixers among the options, by name: without them its specs cannot be read."""
+        options = (option for slot in self.slots for option in slot.options if option is not None)
+        return {option.name: option.source for option in options if option.source is not None}
+
+    def identity(self) -> dict[str, Any]:
+        """What a result's key says beside the declaration: the hashes of the users' mixers."""
+        sources = {name: source.hash for name, source in sorted(self.mixer_sources.items())}
+        return {"sources": sources} if sources else {}
 
     def with_rules(self, rules: Sequence[str | Rule]) -> Space:
         """The same space under further rules."""

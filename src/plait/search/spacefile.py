@@ -20,11 +20,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.search.choices import split_list
 from plait.search.declaration import Declaration
 from plait.search.space import Space
 from plait.spec import Header
+from plait.usermixers import load_mixer
 
 REQUIRED = ("layers", "d", "mixers")
 KEYS = (*REQUIRED, "channel", "header", "alike", "rules", "seq", "memory", "about", "name", "files")
@@ -41,9 +42,7 @@ def read_space(text: str, name: str, folder: Path = Path()) -> Space:
     if missing := [key for key in REQUIRED if key not in given]:
         raise UserError(f"{name}: a space needs {', '.join(REQUIRED)}; missing: {', '.join(missing)}.")
     for file in split_list(given.get("files", "")):
-        from plait.check.load import load_mixer  # runs the user's file, which imports torch
-
-        load_mixer(str(folder / file))
+        load_mixer(folder / file)
     slots = [split_list(given[key]) for key in ("mixers", "channel") if key in given]
     return Space(
         Declaration(

@@ -23,8 +23,8 @@ import numpy as np
 from plait.analysis.rank import common_ratio, spearman
 from plait.analysis.rank_interval import spearman_interval
 from plait.arch import architecture
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.model.construct import build
 from plait.model.cost import model_cost
 from plait.records import Record, Store, about, record_key
@@ -107,7 +107,7 @@ class Study:
         config = {
             "protocol": PROTOCOL,
             "proxy": name,
-            "spec": job.arch.text,
+            **job.arch.identity(),
             "data": self.corpus.fingerprint,
             "batch": recipe.batch,
             "length": recipe.length,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 _SHOWN = 100  # characters of a long source line shown around the caret
 

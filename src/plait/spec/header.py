@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.spec.errors import HeaderError, quoted
 from plait.spec.values import Value, check_value, format_value
 
@@ -86,7 +86,9 @@ class Header:
         adaptive = self.embed == "adaptive"
         _require(adaptive or not self.cutoffs, "cutoffs=… needs embed=adaptive", "cutoffs")
         _require(adaptive or self.div == 1, f"div={self.div} needs embed=adaptive", "div")
-        _require(bool(self.cutoffs) or not adaptive, "embed=adaptive needs cutoffs=…, such as 2000/10000", "embed")
+        # One band alone is a plain table with projections of its own, and only div > 1 gives it those.
+        one_band = adaptive and not self.cutoffs and self.div == 1
+        _require(not one_band, "embed=adaptive needs cutoffs=…, such as 2000/10000", "embed")
         bounds = (0, *self.cutoffs, self.vocab)
         _require(
             all(low < high for low, high in pairwise(bounds)),

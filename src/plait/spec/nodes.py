@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec.errors import SpecError, Where, quoted
 from plait.spec.format import format_spec, spec_hash
 from plait.spec.header import Header

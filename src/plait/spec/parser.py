@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from plait.errors import did_you_mean
+from plait.core.errors import did_you_mean
 from plait.spec.dialects import DIALECTS, read_dialect
 from plait.spec.errors import HeaderError, SpecError, Where, quoted
 from plait.spec.header import Header

@@ -21,7 +21,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import ceil
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec.limits import MAX_LAYERS
 
 # name -> (arguments that must be given, arguments that may be)

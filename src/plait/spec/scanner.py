@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TypeVar
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec.errors import SpecError, Where, quoted
 from plait.spec.limits import MAX_LAYERS, MAX_NESTING
 from plait.spec.nodes import Layer

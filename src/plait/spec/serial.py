@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec.errors import HeaderError, SpecError, quoted
 from plait.spec.header import Header
 from plait.spec.limits import MAX_JSON, MAX_LAYERS, MAX_NESTING, MAX_TEXT
@@ -91,8 +91,8 @@ def load(text_or_path: str | os.PathLike[str]) -> Spec:
     given = os.fspath(text_or_path)
     if re.fullmatch(r"\S+\.py(:\w+)?", given):
         raise SpecError(
-            f"{quoted(Path(given).name)} is a Python file, and a spec is wanted here. A mixer of your own is taken as "
-            "a file by plait check, probe, measure and predict; in Python, `plait.check.load_mixer` makes specs know it"
+            f"{quoted(Path(given).name)} is a Python file, and a spec is wanted here. A mixer of your own is made "
+            "known by --mixers, or in Python by `plait.load_mixer`; a spec then has its name"
         )
     looks_like_file = given.lower().endswith(_SUFFIXES) and "|" not in given and "\n" not in given
     if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(given)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec.errors import quoted
 from plait.spec.limits import MAX_DIGITS, MAX_INT, MAX_ITEMS, MAX_NAME, MAX_NUMBER
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.spec.errors import SpecError, quoted
 from plait.spec.limits import MAX_NESTING
 from plait.spec.values import parse_value

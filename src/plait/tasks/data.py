@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.tasks.streams import stream
 from plait.tasks.task import Examples, Task
 

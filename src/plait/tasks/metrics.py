@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.tasks.task import IGNORE
 
 Metric = Callable[[np.ndarray, np.ndarray], float]

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.registry import Table
+from plait.core.user_files import class_from_file, split_path
 from plait.tasks.task import Task
-from plait.userfile import class_from_file, split_path
 
-TASKS: dict[str, str] = {
-    "in-context-recall": "plait.tasks.recall:InContextRecall",
-    "fuzzy-in-context-recall": "plait.tasks.fuzzy:FuzzyInContextRecall",
-    "noisy-in-context-recall": "plait.tasks.noisy:NoisyInContextRecall",
-    "selective-copying": "plait.tasks.copying:SelectiveCopying",
-    "compression": "plait.tasks.compression:Compression",
-    "memorization": "plait.tasks.memorization:Memorization",
-}
-
-
-def names() -> list[str]:
-    return list(TASKS)
-
-
-def load(name: str) -> type[Task]:
-    """The class of a task the table knows."""
-    if name not in TASKS:
-        raise UserError(f"unknown task '{name}'.{did_you_mean(name, TASKS)} Known: {', '.join(TASKS)}, or a .py file.")
-    module, _, attribute = TASKS[name].partition(":")
-    found: type[Task] = getattr(import_module(module), attribute)
-    return found
+TASKS: Table[type[Task]] = Table(
+    "task",
+    {
+        "in-context-recall": "plait.tasks.recall:InContextRecall",
+        "fuzzy-in-context-recall": "plait.tasks.fuzzy:FuzzyInContextRecall",
+        "noisy-in-context-recall": "plait.tasks.noisy:NoisyInContextRecall",
+        "selective-copying": "plait.tasks.copying:SelectiveCopying",
+        "compression": "plait.tasks.compression:Compression",
+        "memorization": "plait.tasks.memorization:Memorization",
+    },
+    group="plait.tasks",
+    hint=", or a .py file",
+)
+names, load = TASKS.names, TASKS.load
 
 
 def baseline(name: str) -> Task:
     """A task at its baseline setting."""
-    return load(name)()
+    return TASKS.load(name)()
 
 
 def load_task(given: str) -> Task:

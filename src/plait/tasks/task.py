@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 IGNORE = -100  # a target that is not scored
 VARIANTS = ("paper", "mad-lab")

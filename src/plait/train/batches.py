@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from plait.arch import Architecture
+from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.data.stream import Segments, Windows, mask_tokens
-from plait.errors import UserError
 from plait.model.heads import IGNORE
 from plait.train.processes import Processes
 from plait.train.recipe import Recipe

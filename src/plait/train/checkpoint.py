@@ -13,8 +13,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from plait.errors import UserError
-from plait.wholefile import replacing
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
 
 _PLAIN = "state"  # the header's field that holds what is no tensor
 
@@ -25,7 +25,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
     tensors = {name: value.detach().cpu().contiguous() for name, value in state["tensors"].items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             save_file(tensors, draft, metadata={_PLAIN: json.dumps(plain)})
     except (OSError, SafetensorError) as wrong:
         reason = getattr(wrong, "strerror", None) or str(wrong)

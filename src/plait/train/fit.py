@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from plait.errors import UserError
-from plait.interrupt import stop_signals
+from plait.core.errors import UserError
+from plait.core.interruption import stop_signals
 from plait.records import Record, Store, about
 from plait.train import shards
 from plait.train.job import KIND, Job
@@ -117,7 +117,24 @@ def _prepare(run: Run, job: Job, tokenizer: str | None) -> None:
             raise UserError(f"{run.folder} holds another training ({run.about.get('key')}); move it away.")
         return
     job.corpus.tokenizer.save(run.folder / "tokenizer")
-    run.write_about({"key": job.key, "config": job.config(), "tokenizer": tokenizer})
+    mixers = run.keep_mixers(job.arch)
+    about_run = {"key": job.key, "config": job.config(), "tokenizer": tokenizer}
+    run.write_about({**about_run, "mixers": mixers} if mixers else about_run)
+
+
+def _begun_before_an_edit(run: Run, job: Job) -> str:
+    """Says so where the same training was begun with another text of the user's mixers: this one starts from step 0."""
+    mine = job.config()
+    for other in run.folder.parent.glob("train-*/run.json") if "sources" in mine else ():
+        theirs = Run(other.parent).config
+        same = {**theirs, "sources": mine["sources"]} == mine
+        if same and theirs != mine and not (other.parent / "result.json").exists():
+            changed = ", ".join(name for name, h in mine["sources"].items() if theirs.get("sources", {}).get(name) != h)
+            return (
+                f"{changed} has changed since {other.parent.name} was begun with it, so this is another training and "
+                "starts from step 0"
+            )
+    return ""
 
 
 @dataclass
@@ -137,6 +154,8 @@ class _Fit:
         trainer = Trainer(self.job, steps, self.among, recompute=self.options.recompute, compiled=self.options.compiled)
         self._resume(trainer)
         self.progress = Progress(self.run, steps, step=trainer.step, resumed=trainer.step)
+        if self.among.first and not trainer.step:
+            self._say(_begun_before_an_edit(self.run, self.job))
         self.peak = peak_flops(self.among.device, self.job.precision) * self.among.world
         self.board = _board(self.run.folder) if self.options.tensorboard and self.among.first else None
         began = time.time()
@@ -193,6 +212,11 @@ class _Fit:
             if self.report is not None and self.among.first:
                 self.report(self.progress)
             last = time.perf_counter()
+
+    def _say(self, note: str) -> None:
+        self.progress.note = note
+        if note and self.report is not None:
+            self.report(self.progress)
 
     def _note(self, taken: Taken, seconds: float) -> None:
         if math.isfinite(taken.loss):

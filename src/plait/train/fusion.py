@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.arch import Architecture, MixerOptions, architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model import build
 from plait.model.block import Block, make_mixer
 from plait.model.heads import LanguageModel

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.model.heads import IGNORE, LanguageModel
 from plait.model.state import ModelState
 from plait.train.batches import masked, scored

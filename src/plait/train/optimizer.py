@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
 from plait.mixers.mixer import Mixer
-from plait.train.lamb import Lamb
+from plait.train.optimizers import OPTIMIZERS
 from plait.train.recipe import Recipe
 from plait.train.stacked_adamw import decayed_parameters
+
+Groups = list[dict[str, Any]]
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """Two groups: what weight decay is for, and the rest."""
     decayed = decayed_parameters(model) - _of_mixers(model, recipe.undecayed)
     named = dict(model.named_parameters())  # a tied matrix comes once
-    groups = [
+    groups: Groups = [
         {"params": [p for name, p in named.items() if name in decayed], "weight_decay": recipe.weight_decay},
         {"params": [p for name, p in named.items() if name not in decayed], "weight_decay": 0.0},
     ]
-    groups = [group for group in groups if group["params"]]
-    betas = (recipe.beta1, recipe.beta2)
-    if recipe.optimizer == "lamb":
-        return Lamb(groups, lr=recipe.lr, betas=betas, eps=recipe.eps)
-    kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
-    return kind(groups, lr=recipe.lr, betas=betas, eps=recipe.eps)
+    return OPTIMIZERS[recipe.optimizer].load()([group for group in groups if group["params"]], recipe)
+
+
+def adamw(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), eps=recipe.eps)
+
+
+def adam(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), eps=recipe.eps)
+
+
+def sgd(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.beta1)
+
+
+def rmsprop(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
+    return torch.optim.RMSprop(groups, lr=recipe.lr, alpha=recipe.beta2, eps=recipe.eps)
+
+
+def adagrad(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
+    return torch.optim.Adagrad(groups, lr=recipe.lr, eps=recipe.eps)
 
 
 def _of_mixers(model: nn.Module, names: tuple[str, ...]) -> set[str]:

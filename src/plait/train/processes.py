@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 SHARDINGS = ("ddp", "fsdp")
 #: How long a collective waits for a process that does not answer.

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
+from plait.train.optimizers import OPTIMIZERS
 
-OPTIMIZERS = ("adamw", "adam", "lamb")
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("fp32", "bf16")
 MOST_TOKENS = 2**40  # of a step
@@ -28,7 +28,7 @@ class Recipe:
 
     batch: int = _key(8, "sequences a step, over all processes")
     length: int = _key(256, "tokens of a sequence")
-    optimizer: str = _key("adamw", "the update rule", OPTIMIZERS)
+    optimizer: str = _key("adamw", "the update rule", tuple(OPTIMIZERS))
     lr: float = _key(2e-3, "peak learning rate")
     schedule: str = _key("cosine", "how the learning rate falls after the warm-up", SCHEDULES)
     warmup: float = _key(0.02, "steps of linear warm-up from zero; below 1, a share of all steps")

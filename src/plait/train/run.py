@@ -2,6 +2,7 @@
 
     run.json             the config, and the number of steps once that is known
     tokenizer/           as `plait.data` saves it
+    mixers/              copies of the user's own mixers, as they were
     log.jsonl            a line for every logged step
     step-…/              checkpoints, while it runs
     weights.safetensors  at the end
@@ -27,14 +28,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from plait.arch import Architecture, architecture
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
-from plait.errors import UserError
 from plait.model import build
 from plait.model.heads import Encoder, LanguageModel
 from plait.train import shards
-from plait.wholefile import replacing
+from plait.usermixers import read_copies, write_copies
 
 RUNS = Path("runs")
+MIXERS = "mixers"
 _PREFIX = "train-"
 _SHORT_KEY = 10
 
@@ -49,7 +52,8 @@ class Run:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """run.json: `key`, `config`, `tokenizer` (as it was asked for) and, once known, `steps`."""
+        """run.json: `key`, `config`, `tokenizer` (as it was asked for), `mixers` (the copies) and, once known,
+        `steps`."""
         return _read_json(self.folder / "run.json")
 
     @property
@@ -59,7 +63,12 @@ class Run:
 
     @cached_property
     def arch(self) -> Architecture:
-        return architecture(self.config["spec"])
+        """With the mixers that the folder has copies of, whatever their files say by now."""
+        return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
+
+    def keep_mixers(self, arch: Architecture) -> dict[str, dict[str, str]]:
+        """Copy the user's mixers; what this returns belongs into run.json as `mixers`."""
+        return write_copies(arch, self.folder / MIXERS)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -105,20 +114,25 @@ class Run:
         self.__dict__.pop("about", None)
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
-        with _replacing(self.folder / "weights.safetensors") as draft:
+        with _atomic_write(self.folder / "weights.safetensors") as draft:
             save_file(weights, draft, metadata={"spec": self.arch.text})
 
     def truncate_log(self, step: int) -> list[dict[str, Any]]:
         """Drop what was logged after a checkpoint: it is about to be done again. Returns the rest."""
         path = self.folder / "log.jsonl"
         rows = [row for row in _log_rows(path) if row["step"] <= step]
-        with _replacing(path) as draft:
+        with _atomic_write(path) as draft:
             draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return rows
 
     def log(self, row: dict[str, Any]) -> None:
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as opened:
             opened.write(json.dumps(row) + "\n")
+
+    def losses(self) -> list[tuple[int, float]]:
+        """(step, training loss in nats per token) as they were logged."""
+        rows = _log_rows(self.folder / "log.jsonl")
+        return [(row["step"], row["loss"]) for row in rows if row.get("loss") is not None]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -173,7 +187,7 @@ def fill(model: torch.nn.Module, weights: dict[str, Tensor], source: str) -> Non
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    with _replacing(path) as draft:
+    with _atomic_write(path) as draft:
         draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
@@ -195,10 +209,10 @@ def _log_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """`replacing`, with what goes wrong said as a user's error."""
+def _atomic_write(path: Path) -> Iterator[Path]:
+    """`atomic_write`, with what goes wrong said as a user's error."""
     try:
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             yield draft
     except (OSError, SafetensorError) as wrong:
         reason = getattr(wrong, "strerror", None) or str(wrong)

@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train.processes import Processes
 
 _WHERE = "where"
@@ -127,6 +127,51 @@ class Checkpoint:
         if not pieces:
             raise UserError(f"{self.folder.name} has no tensor '{name}'.")
         return torch.cat([piece for _, piece in sorted(pieces, key=lambda pair: pair[0])])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        for opened, where in zip(self._files, self._where, strict=True):
+            if name in where:
+                here = opened.get_slice(name).get_shape()
+                return (where[name][1], *here[1:]) if here else ()
+        raise UserError(f"{self.folder.name} has no tensor '{name}'.")
+
+    def keys_of(self, prefix: str, name: str) -> list[str]:
+        """KEY of every tensor `prefix/KEY/name`."""
+        return sorted(
+            found.removeprefix(f"{prefix}/").removesuffix(f"/{name}")
+            for found in self.names()
+            if found.startswith(f"{prefix}/") and found.partition("/")[2].partition("/")[2] == name
+        )
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether FSDP keeps a part of it in each process."""
+    return hasattr(tensor, "to_local")
+
+
+def piece_of(tensor: Tensor, among: Processes) -> Piece:
+    """What this process holds of a tensor."""
+    local = getattr(tensor, "to_local", None)
+    if local is None:
+        return Piece.whole(tensor)
+    return Piece(local(), _rows_here(tensor.shape[0], among).start, tensor.shape[0])
+
+
+def read_into(saved: Checkpoint, name: str, into: Tensor, among: Processes) -> None:
+    """Copy what this process holds of a tensor from a checkpoint."""
+    local = getattr(into, "to_local", None)
+    target = into if local is None else local()
+    rows = _rows_here(into.shape[0], among) if local is not None else range(into.shape[0] if into.dim() else 0)
+    if target.numel():
+        target.copy_(saved.rows(name, rows.start, rows.stop))
+
+
+def _rows_here(rows: int, among: Processes) -> range:
+    """The rows of a tensor that FSDP keeps in this process: equal shares, the last ones shorter."""
+    each = -(-rows // among.world)
+    start = min(rows, among.rank * each)
+    return range(start, min(rows, start + each))
 
 
 def newest(folder: Path) -> Checkpoint | None:

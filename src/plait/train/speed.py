@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.train.job import Job
 from plait.train.processes import Processes
 from plait.train.trainer import Trainer

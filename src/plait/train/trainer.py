@@ -2,7 +2,7 @@
 
 A step is a pure function of the state before it and its number: the batch, the learning rate and the dropout masks all
 come from the step's number, so a run that is stopped anywhere and resumed goes on as if it had not been. What has to be
-kept is little: weights, the optimizer's two moments, and Transformer-XL's memory.
+kept is little: weights, the optimizer's state, and Transformer-XL's memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.mixers.attn import Attention
 from plait.model import build
 from plait.model.block import Block
@@ -28,14 +28,15 @@ from plait.train.held_out import HeldOut
 from plait.train.job import Job
 from plait.train.objective import Objective
 from plait.train.optimizer import make_optimizer
+from plait.train.optimizer_state import plain_state, restore_state, state_pieces
 from plait.train.processes import Processes
 from plait.train.recipe import Recipe
 from plait.train.schedule import rate
-from plait.train.shards import Checkpoint, Piece
+from plait.train.shards import Checkpoint, Piece, is_sharded, piece_of, read_into
+from plait.train.start import load_start
 
 #: So many steps in a row may come out infinite or NaN and be skipped.
 MOST_SKIPPED = 20
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Trainer:
         model = build(job.arch, seed=job.seed, device=among.device)
         assert isinstance(model, (LanguageModel, Encoder))
         self.model = model
+        if job.start is not None:
+            load_start(model, job.start)
         model.backbone.recompute = recompute
         set_dropout(model, self.recipe)
         objective = Objective(model)
@@ -136,16 +139,20 @@ class Trainer:
     # ---- on disk
 
     def save(self, folder: Path, plain: dict[str, Any]) -> None:
-        pieces: dict[str, Piece] = {}
-        for name, parameter in self.model.named_parameters():
-            held = {"params": parameter, **{m: v for m, v in self.optimizer.state[parameter].items() if m in _MOMENTS}}
-            for kind, value in held.items():
-                piece = self._piece(value)
-                if self.among.sharded or self.among.first:
-                    pieces[f"{kind}/{name}"] = piece
+        named = dict(self.model.named_parameters())
+        pieces = {
+            f"params/{name}": piece_of(parameter, self.among)
+            for name, parameter in named.items()
+            if self.among.first or is_sharded(parameter)
+        }
+        pieces |= state_pieces(self.optimizer, named, self.among)
         for key, value in _memory_tensors(self.memory).items():
             pieces[f"memory/{key}"] = Piece(value, self.among.rank * len(value), self.among.world * len(value))
-        state = {"updates": self.updates, "skipped_in_a_row": self.skipped_in_a_row}
+        state = {
+            "updates": self.updates,
+            "skipped_in_a_row": self.skipped_in_a_row,
+            "optimizer": plain_state(self.optimizer, named),
+        }
         shards.save(folder, self.step, pieces, {**plain, "trainer": state}, self.among)
 
     def restore(self, saved: Checkpoint) -> None:
@@ -153,14 +160,11 @@ class Trainer:
         state = saved.plain["trainer"]
         self.step, self.updates = saved.step, int(state["updates"])
         self.skipped_in_a_row = int(state["skipped_in_a_row"])
+        named = dict(self.model.named_parameters())
         with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                self._read(saved, f"params/{name}", parameter)
-                if self.updates:
-                    moments = {kind: torch.zeros_like(parameter) for kind in _MOMENTS}
-                    for kind, moment in moments.items():
-                        self._read(saved, f"{kind}/{name}", moment)
-                    self.optimizer.state[parameter] = {"step": torch.tensor(float(self.updates)), **moments}
+            for name, parameter in named.items():
+                read_into(saved, f"params/{name}", parameter, self.among)
+            restore_state(self.optimizer, named, saved, state.get("optimizer"), self.updates, self.among)
         if self.recipe.memory and self.step:
             self._restore_memory(saved)
 
@@ -176,25 +180,6 @@ class Trainer:
             empty = self._language_model.init_memory(rows, self.recipe.memory)
             layers = tuple({key: kept(f"{n}/{key}") for key in layer} for n, layer in enumerate(empty.layers))
             self.memory.append(ModelState(layers, kept("pos")))
-
-    def _piece(self, value: Tensor) -> Piece:
-        local = getattr(value, "to_local", None)
-        if local is None:
-            return Piece.whole(value)
-        return Piece(local(), self._rows_here(value.shape[0]).start, value.shape[0])
-
-    def _read(self, saved: Checkpoint, name: str, into: Tensor) -> None:
-        local = getattr(into, "to_local", None)
-        target = into if local is None else local()
-        rows = self._rows_here(into.shape[0]) if local is not None else range(into.shape[0] if into.dim() else 0)
-        if target.numel():
-            target.copy_(saved.rows(name, rows.start, rows.stop))
-
-    def _rows_here(self, rows: int) -> range:
-        """The rows of a tensor that FSDP keeps in this process: equal shares, the last ones shorter."""
-        each = -(-rows // self.among.world)
-        start = min(rows, self.among.rank * each)
-        return range(start, min(rows, start + each))
 
     def weights(self) -> dict[str, Tensor]:
         """All weights, whole, on the CPU. Every process has to ask, for sharded ones are gathered; a tied matrix comes

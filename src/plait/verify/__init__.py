@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from plait.errors import UserError, did_you_mean
+from importlib import import_module
+
+from plait.core.errors import UserError, did_you_mean
 from plait.verify.fact import Fact, Result
 
 __all__ = ["Fact", "Result", "all_facts", "select"]
 
+#: The modules that hold facts; each has them in `facts`.
+PARTS = ("lts", "searching", "measuring", "reading", "analysis", "par_search", "par", "mad_tasks", "mad_probe", "mad",
+         "fox", "training", "workflow", "across", "errata")  # fmt: skip
+
 
 def all_facts() -> list[Fact]:
     """Every fact, paper by paper, in the order of its id; errata at the end."""
-    from plait.verify import across, analysis, fox, lts, mad, mad_tasks, par, training
-
-    facts = [
-        fact for paper in (lts, analysis, par, mad_tasks, mad, fox, training, across) for fact in paper.facts.facts
-    ]
+    facts = [fact for part in PARTS for fact in import_module(f"plait.verify.{part}").facts.facts]
     return sorted(facts, key=lambda fact: ("LPMFCE".index(fact.id[0]), float(fact.id[1:])))
 
 

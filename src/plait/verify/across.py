@@ -43,6 +43,3 @@ def every_fact() -> tuple[str, str, bool]:
     ids = [fact.id for fact in facts]
     open_ones = sum(fact.check is None for fact in facts)
     return "each id once", f"{len(ids)} facts, {len(ids) - open_ones} with a check", len(set(ids)) == len(ids)
-
-
-facts.not_yet(C04="search engines interchangeable on one objective API")

@@ -4,12 +4,14 @@ pass      ours agrees with the paper
 fail      it does not
 erratum   the paper contradicts itself here, and plait shows where
 not yet   plait has nothing that could answer
+not here  the check needs a package that is not installed
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from typing import Any
 
 Check = Callable[[], tuple[str, str, bool]]  # expected, ours, whether they agree
@@ -33,10 +35,13 @@ class Fact:
     what: str
     check: Check | None = None  # None: not yet
     erratum: bool = False
+    needs: str = ""  # "package of plait[extra]" without which it cannot be checked
 
     def result(self) -> Result:
         if self.check is None:
             return Result(self.id, self.what, "", "", "not yet")
+        if self.needs and find_spec(self.needs.split()[0]) is None:
+            return Result(self.id, self.what, "", f"needs {self.needs}", "not here")
         try:
             expected, ours, agrees = self.check()
         except Exception as wrong:  # a check that breaks has failed; the others still run
@@ -51,9 +56,9 @@ class FactTable:
     def __init__(self) -> None:
         self.facts: list[Fact] = []
 
-    def fact(self, id: str, what: str, *, erratum: bool = False) -> Callable[[Check], Check]:
+    def fact(self, id: str, what: str, *, erratum: bool = False, needs: str = "") -> Callable[[Check], Check]:
         def add(check: Check) -> Check:
-            self.facts.append(Fact(id, what, check, erratum))
+            self.facts.append(Fact(id, what, check, erratum, needs))
             return check
 
         return add

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import nan
 from typing import Any
 
-from plait.arch import architecture
+from plait.arch import Architecture, architecture
 from plait.model.conventions import par_block_flops
 from plait.model.cost import model_cost
-from plait.spec import parse
+from plait.spec import parse, presets
 from plait.verify.fact import FactTable, tally
 
 facts = FactTable()
@@ -31,121 +31,6 @@ PATTERNS = (
 
 def _letters(text: str) -> str:
     return "".join("s" if layer.name == "xl-attn" else "f" for layer in parse(text).layers)
-
-
-@facts.fact("P01", "search blocks: pre-norm residual attention, feed-forward, identity (eqs 1-4)")
-def blocks() -> tuple[str, str, bool]:
-    import torch
-
-    from plait.model import build
-
-    torch.manual_seed(0)
-    model: Any = build("d=32 vocab=11 norm=layer final_norm=false | xl-attn[heads=4] mlp identity")
-    x = torch.randn(2, 7, 32)
-    gaps = []
-    for block in model.backbone.blocks:
-        by_hand = x + block.mixer(block.norm(x)) if block.mixer.options.name != "identity" else x
-        gaps.append(float((block(x) - by_hand).abs().max().detach()))
-    return "F(X) = mixer(LN(X)) + X; identity: X", f"largest gap {max(gaps):.1g}", max(gaps) == 0
-
-
-def _supernet(layers: int = 3, kinds: int = 3) -> Any:
-    from plait.search.supernet.network import Supernet
-
-    header = "d=16 vocab=11 norm=layer final_norm=false"
-    options = [*architecture(f"{header} | xl-attn[heads=2] mlp[inner=32]").layers, None]
-    return Supernet(architecture(f"{header} | identity").header, [options[:kinds]] * layers)
-
-
-@facts.fact("P02", "supernet as convex mix (eqs 5, 6): Σ m = 1; a one-hot m equals the plain network bit for bit")
-def convex_mix() -> tuple[str, str, bool]:
-    import itertools
-
-    import torch
-
-    from plait.search.supernet.gumbel import mixture, noise
-
-    net, tokens = _supernet(), torch.arange(14).reshape(2, 7) % 11
-    sums = mixture(net.logits_LK, noise(0, 0, (3, 3)), 1.0, "soft").sum(dim=1).detach()
-    paths = [path for path in itertools.product(range(3), repeat=3) if set(path) != {2}]
-    equal = 0
-    for path in paths:
-        net.mix(torch.nn.functional.one_hot(torch.tensor(path), 3).float())
-        equal += torch.equal(net.model(tokens), net.extract(path)(tokens))
-    one = bool(torch.allclose(sums, torch.ones(3)))
-    return (
-        "Σ m = 1; 26 of 26 paths equal",
-        f"Σ m = 1: {one}; {equal} of {len(paths)} equal",
-        one and equal == len(paths),
-    )
-
-
-@facts.fact("P03", "Gumbel-softmax sampling of m; temperature → 0 gives the argmax")
-def cooling() -> tuple[str, str, bool]:
-    import torch
-
-    from plait.search.supernet.gumbel import mixture, noise
-
-    logits = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
-    drawn = noise(0, 0, (32, 3))
-    chosen = torch.nn.functional.one_hot((logits + drawn).argmax(dim=1), 3)
-    gaps = [float((mixture(logits, drawn, t, "soft") - chosen).abs().max()) for t in (1.0, 0.1, 1e-3)]
-    return "gap to the argmax → 0", " → ".join(f"{gap:.2g}" for gap in gaps), gaps[-1] < 1e-6 < gaps[0]
-
-
-@facts.fact("P04", "two-stage search loop (eq 7) and its preset")
-def search_preset() -> tuple[str, str, bool]:
-    from plait.search.supernet.settings import PAR, Turns
-    from plait.train.recipes import recipe
-
-    weights = recipe("par-search").recipe
-    total = Turns.of(PAR, epoch=5000).total
-    found = (weights.batch, PAR.lr, PAR.weight_decay, weights.lr, weights.weight_decay, round(PAR.frozen * PAR.steps),
-             PAR.share, PAR.steps)  # fmt: skip
-    expected = (128, 1e-2, 5e-4, 1e-2, 1e-4, 10_000, 0.2, 40_000)
-    return str(expected), f"{found}; {total}", found == expected and total["architecture"] == 6000
-
-
-@facts.fact("P05", "convergence: the architecture unchanged during 75 % of the architecture stage")
-def convergence() -> tuple[str, str, bool]:
-    import torch
-
-    from plait.search.supernet.settings import ARCHITECTURE, WEIGHTS, Settings
-    from plait.search.supernet.training import SupernetTraining
-    from plait.train.batches import Batch
-    from plait.train.recipe import Recipe
-
-    tokens = torch.arange(14).reshape(2, 7) % 11
-    batch = Batch(tokens, tokens)
-    settings = Settings(steps=80, frozen=0.5, cycle=2, share=0.5, lr=1e-9, hot=1.0, cold=1.0)
-    sources = {WEIGHTS: lambda n: batch, ARCHITECTURE: lambda n: batch}
-    net = _supernet()
-    with torch.no_grad():
-        net.scores_LK[:, 1] = 5.0  # settled from the start
-    made = SupernetTraining(net, sources, Recipe(lr=1e-3), settings)
-    while not made.finished:
-        made.advance()
-    stage = made.turns.before(made.step)[ARCHITECTURE] / made.turns.total[ARCHITECTURE]
-    return "stops after 75 % of the stage", f"after {100 * stage:.0f} %", made.converged and abs(stage - 0.75) < 0.05
-
-
-@facts.fact("P06", "3^32 = 1.85e15 points; supernet cost linear in the number of block kinds")
-def space_size() -> tuple[str, str, bool]:
-    from plait.search.spaces.table import load_space
-    from plait.search.supernet.places import layer_choices
-
-    places = layer_choices(load_space("par"))
-    points = 1
-    for choices in places:
-        points *= len(choices)
-    sizes = [sum(p.numel() for p in _supernet(kinds=k).model.backbone.blocks.parameters()) for k in (1, 2, 3)]
-    alone = sum(p.numel() for p in _supernet(kinds=2).mixtures[0].blocks["1"].parameters())
-    linear = sizes[1] - sizes[0] == 3 * alone and sizes[2] == sizes[1]
-    return (
-        "3^32 = 1.85e15; every kind adds its own",
-        f"{points:.3g}; adds its own: {linear}",
-        points == 3**32 and linear,
-    )
 
 
 @facts.fact("P11", "PAR rule, p = 5: 32 and 24 layers")
@@ -181,13 +66,36 @@ def sandwich() -> tuple[str, str, bool]:
     return tally(4, 4), tally(good, 4), good == 4
 
 
-@facts.fact("P14", "63 % fewer attention blocks; printed latency ratios")
+@facts.fact(
+    "P14", "63 % fewer attention blocks (base), and what that leaves of the blocks' FLOPs, of the published pairs"
+)
 def ratios() -> tuple[str, str, bool]:
-    fewer = 1 - _letters("par:(sfff)x6 (f)x8").count("s") / _letters("par:(sf)x16").count("s")
-    printed = [(9.9, 15.2, 0.651), (13.4, 18.9, 0.709), (8.4, 12.5, 0.672), (5.7, 8.6, 0.663)]
-    good = sum(round(par / base, 3) == ratio for par, base, ratio in printed)
-    ours = f"{fewer:.1%}; ratios {', '.join(f'{p / b:.3f}' for p, b, _ in printed)}"
-    return "62.5 % (printed 63 %); 0.651, 0.709, 0.672, 0.663", ours, fewer == 0.625 and good == 4
+    """Latency ratios 0.65, 0.71, 0.67 were measured on an A100; what a CPU can say exactly is how much is computed."""
+    fewer, left, by_hand = [], [], []
+    for par, base in (("par-base", "txl-base"), ("par-large", "txl-large"), ("par-24b-enwik8", "txl-24b-enwik8"),
+                      ("par-bert-base", "bert-base")):  # fmt: skip
+        counts = []
+        for name in (par, base):
+            mixers = [layer.name for layer in architecture(name).layers]
+            attention = sum(mixer in ("xl-attn", "attn") for mixer in mixers)
+            counts.append((attention, len(mixers) - attention))
+        fewer.append(f"{1 - counts[0][0] / counts[1][0]:.1%}")
+        if par != "par-bert-base":
+            left.append(f"{par_block_flops(par) / par_block_flops(base):.3f}")
+            costs = _block_multiply_adds(1024 if "large" in par else 512)
+            small, whole = (sum(n * cost for n, cost in zip(kinds, costs, strict=True)) for kinds in counts)
+            by_hand.append(f"{small / whole:.3f}")
+    told = f"fewer 62.5%, 61.1%, 58.3%, 58.3%; FLOPs left {', '.join(by_hand)}"
+    ours = f"fewer {', '.join(fewer)}; FLOPs left {', '.join(left)}"
+    return told, ours, ours == told
+
+
+def _block_multiply_adds(d: int, new: int = 64, memory: int = 640) -> tuple[int, int]:
+    """Of an attention block (queries, keys and values, distances, output; content and position scores, values) and of a
+    feed-forward block 4d wide, written out."""
+    seen = new + memory
+    attention = new * d * d + 2 * seen * d * d + seen * d * d + new * d * d + 3 * new * seen * d
+    return attention, 2 * new * d * 4 * d
 
 
 @facts.fact("P16", "Table A2 parameters: Transformer-XL, Sandwich, PAR base")
@@ -199,32 +107,50 @@ def parameters() -> tuple[str, str, bool]:
 
 @facts.fact("P17", "Table A2 GFLOP, 64 new tokens after 640: 27 / 27 / 17 with the adaptive softmax")
 def gflops() -> tuple[str, str, bool]:
-    blocks = [par_block_flops(name) / 1e9 for name in ("txl-base", "sandwich-base", "par-base")]
-    # The softmax scores its head cluster for every token and the tails for some: 1.64 to 2.20 GFLOP.
-    rounded = [{round(b + 1.64), round(b + 2.20)} for b in blocks]
-    attention, feed_forward = (
-        float(layer.total_flops) / 2e9 for layer in model_cost("txl-base", seq=64, memory=640).layers[:2]
-    )
+    names, printed = ("txl-base", "sandwich-base", "par-base"), (27, 27, 17)
+    blocks = [par_block_flops(name) / 1e9 for name in names]
+    costs = [model_cost(name, seq=64, memory=640) for name in names]
+    whole = [cost.flops / 1e9 for cost in costs]
+    off = max(abs(got / want - 1) for got, want in zip(whole, printed, strict=True))
+    attention, feed_forward = (float(layer.total_flops) / 2e9 for layer in costs[0].layers[:2])
     ours = (
-        f"blocks {', '.join(f'{b:.2f}' for b in blocks)}; with softmax {', '.join(str(max(r)) for r in rounded)}; "
+        f"{', '.join(f'{g:.1f}' for g in whole)}, at most {off:.1%} off; "
+        f"blocks {', '.join(f'{b:.2f}' for b in blocks)}; "
         f"attention {attention:.3f}, feed-forward {feed_forward:.3f} G multiply-adds"
     )
-    good = [f"{b:.2f}" for b in blocks] == ["25.30", "25.30", "14.86"]
-    good = good and all(want in got for want, got in zip((27, 27, 17), rounded, strict=True))
+    # The paper prints whole GFLOP and no shares of words: 5 %, which a softmax over the whole vocabulary exceeds.
+    good = off <= 0.05 and [f"{b:.2f}" for b in blocks] == ["25.30", "25.30", "14.86"]
     good = good and f"{attention:.3f}" == "0.656" and f"{feed_forward:.3f}" == "0.134"
-    return "blocks 25.30, 25.30, 14.86; 27, 27, 17; 0.656 and 0.134", ours, good
+    return "27, 27, 17 within 5 %; blocks 25.30, 25.30, 14.86; 0.656 and 0.134", ours, good
 
 
-@facts.fact("P18", "model sizes: base d 512, 8 × 64, inner 2048; Large d 1024, 16 × 64, inner 4096")
+@facts.fact(
+    "P18", "Table A1, Large and 24B: sizes, segments and memory of training, target / memory / clamp of evaluation"
+)
 def sizes() -> tuple[str, str, bool]:
-    found = []
-    for name in ("txl-base", "txl-large"):
-        arch = architecture(name)
-        attention, feed_forward = arch.layers[0], arch.layers[1]
-        d = arch.header.d
-        found.append((d, attention.heads, attention.head_width(d), feed_forward.inner_width(d), len(arch.layers)))  # type: ignore[attr-defined]
-    expected = [(512, 8, 64, 2048, 32), (1024, 16, 64, 4096, 36)]
-    return str(expected), str(found), found == expected
+    from plait.train.recipes import recipe
+
+    expected = {  # width, heads, head width, inner, blocks; target, memory and batch of training; evaluation
+        "txl-base": ((512, 8, 64, 2048, 32), "par-base", (192, 192, 256, 40_000), "64/640/400"),
+        "txl-large": ((1024, 16, 64, 4096, 36), "par-large", (384, 384, 128), "128/1600/1000"),
+        "txl-24b-enwik8": ((512, 8, 64, 2048, 24), "par-24b", (512, 512), "128/2052/820"),
+        "par-24b-text8": ((512, 8, 64, 2048, 24), "par-24b", (512, 512), "128/2052/820"),
+    }
+    found: dict[str, Any] = {}
+    for name, (_, named, printed, _) in expected.items():
+        arch, made = architecture(name), recipe(named)
+        attention, feed_forward, d = _first(arch, "xl-attn"), _first(arch, "mlp"), arch.header.d
+        shape = (d, attention.heads, attention.head_width(d), feed_forward.inner_width(d), len(arch.layers))
+        # Of 24B the paper has no batch, of Large no number of steps.
+        training = (made.recipe.length, made.recipe.memory, made.recipe.batch, made.steps)[: len(printed)]
+        evaluation = presets.describe(name).what.rpartition(" ")[2]
+        found[name] = (shape, named, training, evaluation)
+    told, ours = ("; ".join(f"{name} {row[2]} {row[3]}" for name, row in rows.items()) for rows in (expected, found))
+    return told, ours, found == expected
+
+
+def _first(arch: Architecture, name: str) -> Any:
+    return next(layer for layer in arch.layers if layer.name == name)
 
 
 @facts.fact("P19", "segments with memory give the full context's output inside the window")

@@ -9,8 +9,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from plait.core.errors import UserError
 from plait.data import SPLITS
-from plait.errors import UserError
 
 DOCUMENTS = [f"document {number}: {'grüße ' * (number % 7)}end" for number in range(200)]
 

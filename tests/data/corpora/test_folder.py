@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from plait.core.errors import UserError
 from plait.data import SPLITS
-from plait.errors import UserError
 
 
 def write(root: Path, **files: str) -> Path:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plait.core.errors import UserError
 from plait.data import SPLITS, load_tokenizer
 from plait.data.tokenizers.words import Words
-from plait.errors import UserError
 
 TOKENS = (np.arange(1000) % 7).astype(np.uint16)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 WIKI = {
     "train": " \n = Valkyria = \n \n the game the <unk> game \n",

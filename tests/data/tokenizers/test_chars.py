@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.core.errors import UserError
 from plait.data.tokenizers.chars import UNKNOWN, Characters, learn
-from plait.errors import UserError
 
 
 @given(known=st.text(), text=st.text())

@@ -9,10 +9,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
+from plait.core.errors import UserError
 from plait.data.tokenizers.bpe import END, learn
 from plait.data.tokenizers.huggingface import HuggingFace, open_file
 from plait.data.tokenizers.table import recipe
-from plait.errors import UserError
 
 
 def foreign() -> Library:

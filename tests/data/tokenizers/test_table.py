@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plait.core.errors import UserError
 from plait.data.tokenizers.table import TOKENIZERS, load_tokenizer, recipe
 from plait.data.tokenizers.tokenizer import OWN_FILE, Tokenizer
-from plait.errors import UserError
 
 TEXT = "the cat sat on the mat\nthe dog — ein großer Hund — did not\n\n  日本語 \U0001f600\n" * 4
 RECIPES = ["bytes", "chars", "words", "bpe:size=300", "ids:size=50"]

@@ -18,8 +18,8 @@ import pytest
 
 from plait.arch import architecture
 from plait.cli.search_supernet import adapted
+from plait.core.errors import UserError
 from plait.data import open_corpus
-from plait.errors import UserError
 from plait.measure.predictor import Predictor
 from plait.measure.setting import Setting
 from plait.records import open_store

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from plait.arch import MixerOptions, architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model import build
 from plait.search.supernet.gumbel import mixture, noise
 from plait.search.supernet.network import Supernet

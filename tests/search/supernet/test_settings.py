@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.supernet.settings import ARCHITECTURE, PAR, WEIGHTS, Settings, Turns
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from plait.arch import architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.supernet.network import Supernet
 from plait.search.supernet.penalty import cost_shares
 from plait.search.supernet.settings import ARCHITECTURE, WEIGHTS, Settings

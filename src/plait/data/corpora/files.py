@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
+from plait.core.errors import UserError, did_you_mean
 from plait.data.corpora.source import TextSource
 from plait.data.corpus import SPLITS
 from plait.data.documents import Document, bounds
 from plait.data.reading import cut_place, text_pieces
-from plait.errors import UserError, did_you_mean
 
 FIELD = "text"  # where JSONL and Parquet files keep a document, unless told otherwise
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
+from plait.core.errors import UserError
 from plait.data.corpora import memmap
 from plait.data.corpora.files import FIELD, record_documents
 from plait.data.corpora.source import TextSource, TokenSource
 from plait.data.corpus import SPLITS
 from plait.data.documents import Document, split_named
 from plait.data.reading import text_pieces
-from plait.errors import UserError
 
 RECORDS = (".jsonl", ".parquet")
 ASIDE = ("readme", "license")  # lie in many folders of data and are none

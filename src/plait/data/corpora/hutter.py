@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from plait.core.errors import UserError
 from plait.data.corpora.files import TextFile
-from plait.errors import UserError
 
 
 def enwik8(given: str) -> TextFile:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from plait.core.errors import UserError
 from plait.data.corpora.files import SplitFiles
-from plait.errors import UserError
 
 TRAINING = "training-monolingual.tokenized.shuffled"
 HELD_OUT = "heldout-monolingual.tokenized.shuffled"

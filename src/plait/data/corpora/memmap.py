@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from plait.core.errors import UserError
 from plait.data.corpora.source import TokenSource
 from plait.data.corpus import SPLITS
 from plait.data.documents import bounds, split_named
@@ -24,7 +25,6 @@ from plait.data.tokenizers.huggingface import FILE as HF_FILE
 from plait.data.tokenizers.ids import Ids
 from plait.data.tokenizers.table import load_tokenizer
 from plait.data.tokenizers.tokenizer import OWN_FILE, Tokenizer
-from plait.errors import UserError
 
 ENDINGS = (".bin", ".npy")
 DECODED = 1 << 20  # tokens decoded at a time to count their characters

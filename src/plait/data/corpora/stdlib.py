@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import final
 
+from plait.core.errors import UserError
 from plait.data.corpora.source import TextSource
 from plait.data.documents import Document
 from plait.data.reading import text_pieces
-from plait.errors import UserError
 
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "lib-dynload"}
 

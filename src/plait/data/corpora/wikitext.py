@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from plait.core.errors import UserError
 from plait.data.corpora.files import SplitFiles
-from plait.errors import UserError
 
 PARTS = {"train": "train", "validation": "valid", "test": "test"}
 #: Ending of the published files → default tokenizer. In .tokens rare words are <unk> already; .raw is plain text.

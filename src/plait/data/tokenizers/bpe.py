@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from plait.core.errors import UserError
 from plait.data.tokenizers.huggingface import HuggingFace, library
 from plait.data.tokenizers.tokenizer import utf8
-from plait.errors import UserError
 
 END = "<|endoftext|>"
 SMALLEST = 257  # every byte, and the end of a text

@@ -7,8 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
+from plait.core.errors import UserError
 from plait.data.tokenizers.tokenizer import OwnTokenizer, flag_field, string_field
-from plait.errors import UserError
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is decoded
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from plait.core.errors import UserError
 from plait.data.tokenizers.tokenizer import Tokenizer, utf8
-from plait.errors import UserError
 
 if TYPE_CHECKING:
     import tokenizers

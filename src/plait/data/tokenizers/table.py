@@ -6,35 +6,42 @@ import inspect
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Entry, Table, load_attribute
 from plait.data.tokenizers import huggingface
 from plait.data.tokenizers.tokenizer import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
-from plait.errors import UserError, did_you_mean
 
 
-class Entry(NamedTuple):
-    learn: str  # a function of texts; its keyword arguments are the options
-    load: str | None  # the class that reads our own file; None where the file is Hugging Face's
-    what: str
+@dataclass(frozen=True)
+class TokenizerEntry(Entry):
+    """`where` is a function of texts that learns one; its keyword arguments are the options."""
+
+    reads: str = ""  # the class that reads our own file; empty where the file is Hugging Face's
 
 
-TOKENIZERS: dict[str, Entry] = {
-    "bytes": Entry(
-        "plait.data.tokenizers.bytes:learn", "plait.data.tokenizers.bytes:Bytes", "one token a byte; 256 ids"
-    ),
-    "chars": Entry(
-        "plait.data.tokenizers.chars:learn", "plait.data.tokenizers.chars:Characters", "one token a character"
-    ),
-    "words": Entry(
-        "plait.data.tokenizers.words:learn", "plait.data.tokenizers.words:Words",
-        "one token a word, by frequency; <eos> at line ends, <unk> for rare words",
-    ),
-    "bpe": Entry("plait.data.tokenizers.bpe:learn", None, "byte-pair encoding on bytes; needs plait[hf]"),
-    "ids": Entry("plait.data.tokenizers.ids:learn", "plait.data.tokenizers.ids:Ids", "numbers that are token ids"),
-}  # fmt: skip
+TOKENIZERS: Table[Callable[..., Tokenizer]] = Table(
+    "tokenizer",
+    {
+        "bytes": TokenizerEntry(
+            "plait.data.tokenizers.bytes:learn", "one token a byte; 256 ids", "plait.data.tokenizers.bytes:Bytes"
+        ),
+        "chars": TokenizerEntry(
+            "plait.data.tokenizers.chars:learn", "one token a character", "plait.data.tokenizers.chars:Characters"
+        ),
+        "words": TokenizerEntry(
+            "plait.data.tokenizers.words:learn",
+            "one token a word, by frequency; <eos> at line ends, <unk> for rare words",
+            "plait.data.tokenizers.words:Words",
+        ),
+        "bpe": TokenizerEntry("plait.data.tokenizers.bpe:learn", "byte-pair encoding on bytes; needs plait[hf]", ""),
+        "ids": TokenizerEntry(
+            "plait.data.tokenizers.ids:learn", "numbers that are token ids", "plait.data.tokenizers.ids:Ids"
+        ),
+    },
+)
 
 FROM_FILE = "hf"  # hf:PATH opens what was learned elsewhere
 
@@ -49,8 +56,19 @@ class Recipe:
 
 def options_of(name: str) -> dict[str, int]:
     """The options of a tokenizer and their defaults."""
-    parameters = inspect.signature(_find(TOKENIZERS[name].learn)).parameters.values()
+    parameters = inspect.signature(TOKENIZERS.load(name)).parameters.values()
     return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+
+def listing() -> list[dict[str, Any]]:
+    """Every way to ask for a tokenizer, with its options and what it is."""
+    rows = [{"name": name, "options": options_of(name), "what": TOKENIZERS.what(name)} for name in TOKENIZERS]
+    foreign = "a tokenizer.json, or the folder that holds it; needs plait[hf]"
+    return [
+        *rows,
+        {"name": "hf:PATH", "options": {}, "what": foreign},
+        {"name": "FOLDER", "options": {}, "what": "a tokenizer that was saved, such as a run's"},
+    ]
 
 
 def recipe(given: str) -> Recipe:
@@ -62,7 +80,7 @@ def recipe(given: str) -> Recipe:
         return _fixed(huggingface.open_file(Path(rest).expanduser()))
     if name in TOKENIZERS:
         options = {**options_of(name), **_options(name, rest)}
-        learn = _find(TOKENIZERS[name].learn)
+        learn = TOKENIZERS.load(name)
         return Recipe({"tokenizer": name, **options}, lambda texts: learn(texts, **options))
     folder = Path(given).expanduser()
     if folder.is_dir():
@@ -87,12 +105,12 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     if not isinstance(fields, dict):
         raise UserError(f"{own} is damaged: it should hold one JSON object.")
     name, version = fields.get("tokenizer"), fields.get("version")
-    loadable = [known for known, entry in TOKENIZERS.items() if entry.load]
+    loadable = [known for known in TOKENIZERS if _reader(known)]
     if name not in loadable:
         raise UserError(f"{own}: unknown tokenizer {name!r}. Known: {', '.join(loadable)}.")
     if version != OWN_VERSION:
         raise UserError(f"{own} has version {version!r}; this plait reads version {OWN_VERSION}.")
-    found: type[OwnTokenizer] = _find(str(TOKENIZERS[name].load))
+    found: type[OwnTokenizer] = load_attribute(_reader(name))
     try:
         return found.from_content(fields)
     except UserError as wrong:
@@ -116,6 +134,7 @@ def _options(name: str, text: str) -> dict[str, int]:
     return found
 
 
-def _find(where: str) -> Any:
-    module, _, attribute = where.partition(":")
-    return getattr(import_module(module), attribute)
+def _reader(name: str) -> str:
+    entry = TOKENIZERS.entry(name)
+    assert isinstance(entry, TokenizerEntry)
+    return entry.reads

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 OWN_FILE = "plait-tokenizer.json"  # not "tokenizer.json": that is Hugging Face's, and has another format
 OWN_VERSION = 1

@@ -13,8 +13,8 @@ from typing import Any, final
 
 import numpy as np
 
+from plait.core.errors import UserError
 from plait.data.tokenizers.tokenizer import OwnTokenizer, strings_field
-from plait.errors import UserError
 
 END = "<eos>"
 UNKNOWN = "<unk>"

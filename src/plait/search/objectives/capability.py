@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from plait.analysis.intervals import Share, estimate, t_quantile
 from plait.arch import Architecture, architecture
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.cost import model_cost
 from plait.probe.cell import KIND
 from plait.probe.protocol import VERSION

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.search.objectives.objective import Objective
@@ -27,7 +27,7 @@ OBJECTIVES: dict[str, str] = {
     "capability": "plait.search.objectives.capability:Capability",
     # of a path through a trained supernet
     "loss": "plait.search.supernet.loss:SupernetLoss",
-    # computed on a built model: seconds a candidate
+    # computed on a built model and a text: tenths of a second per candidate
     "snip": "plait.search.objectives.proxy:ProxyObjective",
     "grad_norm": "plait.search.objectives.proxy:ProxyObjective",
     "fisher": "plait.search.objectives.proxy:ProxyObjective",
@@ -37,6 +37,8 @@ OBJECTIVES: dict[str, str] = {
     "synflow": "plait.search.objectives.proxy:ProxyObjective",
     "short_training": "plait.search.objectives.proxy:ProxyObjective",
 }
+#: Those that score a built model on text.
+PROXIES = tuple(name for name, where in OBJECTIVES.items() if where.endswith(":ProxyObjective"))
 
 
 def names() -> list[str]:

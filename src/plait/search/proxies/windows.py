@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 
 
 class Windows:

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Table
+from plait.core.user_files import class_from_file, split_path
 from plait.search.space import Space
 from plait.search.spacefile import read_space
-from plait.userfile import class_from_file, split_path
 
-SPACES: dict[str, str] = {
-    "lts-gpt2": "plait.search.spaces.lts_gpt2:LtsGpt2",
-    "lts-xl": "plait.search.spaces.lts_xl:LtsXl",
-    "lts-opt": "plait.search.spaces.lts_opt:LtsOpt",
-    "lts-proxy": "plait.search.spaces.lts_proxy:LtsProxy",
-    "par": "plait.search.spaces.par:Par",
-    "hybrid": "plait.search.spaces.hybrid:Hybrid",
-    "small-hybrid": "plait.search.spaces.small_hybrid:SmallHybrid",
-}
-
-
-def names() -> list[str]:
-    return list(SPACES)
+SPACES: Table[type[Space]] = Table(
+    "space",
+    {
+        "lts-gpt2": "plait.search.spaces.lts_gpt2:LtsGpt2",
+        "lts-xl": "plait.search.spaces.lts_xl:LtsXl",
+        "lts-opt": "plait.search.spaces.lts_opt:LtsOpt",
+        "lts-proxy": "plait.search.spaces.lts_proxy:LtsProxy",
+        "par": "plait.search.spaces.par:Par",
+        "hybrid": "plait.search.spaces.hybrid:Hybrid",
+        "small-hybrid": "plait.search.spaces.small_hybrid:SmallHybrid",
+    },
+    group="plait.spaces",
+)
+names = SPACES.names
 
 
 def load_space(given: str) -> Space:
     """A space of the table, a text file of `plait.search.spacefile`, or `my_space.py[:Class]`."""
     if given in SPACES:
-        module, _, attribute = SPACES[given].partition(":")
-        found: type[Space] = getattr(import_module(module), attribute)
-        return found()
+        return SPACES.load(given)()
     file = split_path(given)
     if file is not None:
         mine = class_from_file(file[0], Space, file[1])
@@ -44,5 +43,8 @@ def load_space(given: str) -> Space:
         except (OSError, UnicodeDecodeError):
             raise UserError(f"{path} cannot be read as text; a space is a short text file or a .py file.") from None
         return read_space(text, path.stem, path.parent)
+    SPACES.discover(given)
+    if given in SPACES:
+        return SPACES.load(given)()
     near = did_you_mean(given, SPACES)
     raise UserError(f"there is no space or file '{given}'.{near} Known: {', '.join(SPACES)}; or give a file.")

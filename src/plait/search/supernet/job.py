@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.errors import UserError
 from plait.search.supernet.settings import ARCHITECTURE, WEIGHTS, Settings
 from plait.train.recipe import PRECISIONS, Recipe
 

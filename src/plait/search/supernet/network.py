@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.arch import Architecture, MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model import build
 from plait.model.backbone import share_biases
 from plait.model.construct import KINDS, init_weights

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.predictor import Predictor
 from plait.search.supernet.network import Choices
 from plait.spec import Header

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.search.space import Space
 
 MOST_CHOICES = 64  # of a layer

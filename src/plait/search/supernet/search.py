@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from plait.arch import MixerOptions
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.measure.predictor import Predictor
 from plait.search.device import DevicePredictor
 from plait.search.front import Front

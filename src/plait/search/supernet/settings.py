@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 WEIGHTS, ARCHITECTURE = "weights", "architecture"
 #: soft: a little of every choice. straight-through: one choice, with the soft mixture's gradient.

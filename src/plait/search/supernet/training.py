@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from plait.errors import UserError
+from plait.core.errors import UserError
 from plait.model.heads import LanguageModel
 from plait.model.state import ModelState
 from plait.search.supernet.gumbel import mixture, noise

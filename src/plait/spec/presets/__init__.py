@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 from plait.spec.presets.preset import Catalog, Preset
 
 __all__ = ["Preset", "describe", "families", "lookup", "names", "suite"]
@@ -18,6 +18,7 @@ __all__ = ["Preset", "describe", "families", "lookup", "names", "suite"]
 # family -> (its modules, the paper, what it holds); the largest last, since a look-up goes through them in order
 _FAMILIES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "gpt2": (("gpt2",), "Radford et al. 2019", "GPT-2 in its four sizes"),
+    "opt": (("opt",), "Zhang et al. 2022, arXiv:2205.01068", "OPT from 125M to 175B, without 350M"),
     "par": (
         ("par",),
         "Mandava et al. 2020, arXiv:2009.04534",

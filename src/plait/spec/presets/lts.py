@@ -14,8 +14,15 @@ position and content biases of width d where heads of that width have 64h, so `p
 OPT's count includes the learned positions (2048d), against the paper's own definition of decoder parameters.
 
 From the paper: widths, heads, vocabularies, adaptive embeddings that get 4 times narrower band by band, as wide as the
-model in the first band (none in OPT). Not stated, so the usual choice: where the bands end (19997, 39997, 199997, as
-far as the vocabulary goes), 1024 positions in GPT-2, nonlinearities, tied tables, ε.
+model in the first band (none in OPT). Where the bands end is not in the paper. The authors' code (archai) ends them at
+59997, 99997 and 639997 for LM1B, as Transformer-XL's does, and the totals of their trained models are those:
+Transformer-XL has three bands, and GPT-2's vocabulary lies all in the first, which still has its projections,
+
+    Transformer-XL        d(59997 + 40000/4 + 167738/16) + 2d(d + d/4 + d/16) + 267735 + 2(d + 1)
+    GPT-2                 50264d + 2d² + 50264 + positions
+
+beside the decoder. They trained GPT-2 on LM1B with 32 positions; here it has 1024, so that it can be run on longer
+text. Not stated, so the usual choice: nonlinearities, tied tables, ε.
 """
 
 from __future__ import annotations
@@ -113,9 +120,9 @@ def _header(backbone: str, d: int, earlier: bool = False) -> str:
         return f"d={d} vocab=50272 pos=learned max_len=2048 tie=true norm=layer eps=1e-5"
     if backbone == "gpt2":
         vocab = 50257 if earlier else 50264
-        adaptive = "tie=true embed=adaptive cutoffs=19997/39997 div=4"
+        adaptive = "tie=true embed=adaptive div=4"  # its one band ends beyond the vocabulary
         return f"d={d} vocab={vocab} pos=learned max_len=1024 {adaptive} norm=layer eps=1e-5"
-    adaptive = "tie=true embed=adaptive cutoffs=19997/39997/199997 div=4"
+    adaptive = "tie=true embed=adaptive cutoffs=59997/99997 div=4"
     return f"d={d} vocab=267735 {adaptive} norm=layer eps=1e-5 final_norm=false"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.wholefile import replacing
+from plait.core.atomic_write import atomic_write
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def umask(mask: int) -> Iterator[None]:
 def test_the_mode_is_that_of_any_new_file(tmp_path: Path, mask: int, mode: int) -> None:
     path = tmp_path / "a.json"
     with umask(mask):
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             draft.write_text("new")
         assert os.umask(mask) == mask, "the process has another mask now"
     assert stat.S_IMODE(path.stat().st_mode) == mode
@@ -34,7 +34,7 @@ def test_the_mode_is_that_of_any_new_file(tmp_path: Path, mask: int, mode: int) 
 
 def test_a_writer_that_replaces_the_draft_itself_gets_the_same_mode(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    with umask(0o022), replacing(path) as draft:
+    with umask(0o022), atomic_write(path) as draft:
         draft.unlink()
         draft.write_text("new")
         draft.chmod(0o600)
@@ -44,7 +44,7 @@ def test_a_writer_that_replaces_the_draft_itself_gets_the_same_mode(tmp_path: Pa
 def test_until_the_end_the_old_file_is_there_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("a long old text")
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         assert draft.parent == tmp_path
         assert draft.name.startswith(".a.json.")
         draft.write_text("new")
@@ -59,7 +59,7 @@ def test_an_error_leaves_the_old_file_and_no_draft(tmp_path: Path, error: BaseEx
     path.write_text("old")
 
     def write_half() -> None:
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             draft.write_text("half of the n")
             raise error
 
@@ -78,7 +78,7 @@ def test_an_error_after_the_writing_leaves_no_draft_either(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, step, fails)
-    with pytest.raises(OSError, match="Input/output error"), replacing(tmp_path / "a.json") as draft:
+    with pytest.raises(OSError, match="Input/output error"), atomic_write(tmp_path / "a.json") as draft:
         draft.write_text("new")
     assert os.listdir(tmp_path) == []
 
@@ -91,7 +91,7 @@ def test_all_of_it_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkey
         real(handle)
 
     monkeypatch.setattr(os, "fsync", watched)
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text("new")
     assert synced == [(3, False)]
 
@@ -101,11 +101,11 @@ def test_a_file_system_without_modes_will_do(tmp_path: Path, monkeypatch: pytest
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(Path, "chmod", refused)
-    with replacing(tmp_path / "a.json") as draft:
+    with atomic_write(tmp_path / "a.json") as draft:
         draft.write_text("new")
     assert (tmp_path / "a.json").read_text() == "new"
 
 
 def test_a_folder_that_is_not_there_is_the_callers_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), replacing(tmp_path / "nowhere" / "a.json"):
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "nowhere" / "a.json"):
         pytest.fail("there is nothing to write to")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """An empty draft to write; it takes the place of `path` at the end of the block, and is removed on any error.
 
     The draft is `.{path.name}.…` in the same folder: only a process that is killed leaves one behind.

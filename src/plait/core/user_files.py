@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import hashlib
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from plait.errors import UserError, did_you_mean
+from plait.core.errors import UserError, did_you_mean
 
 Found = TypeVar("Found")
 
@@ -19,9 +19,10 @@ def split_path(given: str) -> tuple[Path, str] | None:
     return (Path(path), attribute) if path.endswith(".py") else None
 
 
-def class_from_file(path: Path, base: type[Found], attribute: str = "") -> type[Found]:
-    """Run the file and return the subclass of `base` that it defines: the only one, or the one called `attribute`."""
-    module = _run(path)
+def class_from_file(path: Path, base: type[Found], attribute: str = "", text: str | None = None) -> type[Found]:
+    """Run the file (or the `text` it had) and return the subclass of `base` that it defines: the only one, or the one
+    called `attribute`."""
+    module = _run(path, attribute, _read(path) if text is None else text)
     kind = base.__name__.lower()
     found = {
         name: value
@@ -40,21 +41,28 @@ def class_from_file(path: Path, base: type[Found], attribute: str = "") -> type[
     return next(iter(found.values()))
 
 
-def _run(path: Path) -> ModuleType:
+def _read(path: Path) -> str:
     if not path.is_file():
         raise UserError(f"there is no file {path}.")
-    # A module name of its own, so that what the file defines can be imported again by name.
-    name = f"plait_user_{path.stem}_{abs(hash(path.resolve())):x}"
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise UserError(f"{path} cannot be read: {wrong}.") from None
+
+
+def _run(path: Path, attribute: str, text: str) -> ModuleType:
+    # A module name of its own, so that what the file defines can be imported again by name: that of another text, or
+    # for another class, is another module, and models made before an edit stay what they are.
+    what = f"{path.resolve()}:{attribute}\n{text}"
+    name = f"plait_user_{path.stem}_{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
-    except UserError:
-        raise
+        exec(compile(text, str(path), "exec"), vars(module))
     except Exception as wrong:
         del sys.modules[name]
+        if isinstance(wrong, UserError):
+            raise
         raise UserError(f"{path} does not run: {type(wrong).__name__}: {wrong}") from wrong
     return module

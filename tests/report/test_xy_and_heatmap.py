@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from plait.report.plots import Curve, Panel, grid_chart, line_chart, matrices
+from plait.report.charts import Axis, Matrix, Series, heat_map, matrices, xy_chart
 from plait.report.svg import Scale, label, png, round_numbers, shade
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -26,14 +26,16 @@ def words(root: ElementTree.Element) -> list[str]:
     return [element.text or "" for element in root.iter(f"{SVG}text")]
 
 
-def chart(*curves: Curve, **options: object) -> ElementTree.Element:
-    given = {"title": "Loss <by> position & run", "x_label": "i", "y_label": "L(i)", **options}
-    return parsed(line_chart(curves, **given))  # type: ignore[arg-type]
+def chart(*curves: Series, **options: object) -> ElementTree.Element:
+    given = {"title": "Loss <by> position & run", "x": Axis("i"), "y": Axis("L(i)"), **options}
+    return parsed(xy_chart(curves, **given))  # type: ignore[arg-type]
 
 
 def test_a_chart_names_its_curves_and_axes() -> None:
     root = chart(
-        Curve("FoX <Pro>", [512, 1024, 2048], [3.0, 2.5, 2.2]), Curve("a & b", [512, 2048], [3.1, 9.0]), log_x=True
+        Series("FoX <Pro>", [512, 1024, 2048], [3.0, 2.5, 2.2]),
+        Series("a & b", [512, 2048], [3.1, 9.0]),
+        x=Axis("i", log=True),
     )
     said = words(root)
     assert {"Loss <by> position & run", "i", "L(i)", "FoX <Pro>", "a & b", "512", "1024", "2048"} <= set(said)
@@ -41,7 +43,7 @@ def test_a_chart_names_its_curves_and_axes() -> None:
 
 
 def test_points_lie_where_they_should() -> None:
-    root = chart(Curve("", [1, 2, 4], [0.0, 1.0, 2.0]), log_x=True)
+    root = chart(Series("", [1, 2, 4], [0.0, 1.0, 2.0]), x=Axis("i", log=True))
     (line,) = root.iter(f"{SVG}polyline")
     points = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
     across = np.diff([x for x, _ in points])
@@ -52,7 +54,7 @@ def test_points_lie_where_they_should() -> None:
 
 
 def test_everything_stays_in_the_frame() -> None:
-    many = [Curve(f"a run with a long name, number {k}", [1, 10], [k, 2 * k]) for k in range(12)]
+    many = [Series(f"a run with a long name, number {k}", [1, 10], [k, 2 * k]) for k in range(12)]
     root = chart(*many, marker=5, marker_label="trained length")
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
     for line in root.iter(f"{SVG}polyline"):
@@ -70,16 +72,16 @@ def test_everything_stays_in_the_frame() -> None:
     "curves",
     [
         [],
-        [Curve("one point", [3], [2.0])],
-        [Curve("flat", [1, 2, 3], [2.0, 2.0, 2.0])],
-        [Curve("holes", [1, 2, 3], [2.0, math.nan, math.inf])],
-        [Curve("nothing", [1], [math.nan])],
-        [Curve("flat and large", [1, 2], [1e304, 1e304])],
+        [Series("one point", [3], [2.0])],
+        [Series("flat", [1, 2, 3], [2.0, 2.0, 2.0])],
+        [Series("holes", [1, 2, 3], [2.0, math.nan, math.inf])],
+        [Series("nothing", [1], [math.nan])],
+        [Series("flat and large", [1, 2], [1e304, 1e304])],
     ],
 )
 @pytest.mark.parametrize("log_x", [False, True])
-def test_odd_curves_are_drawn(curves: list[Curve], log_x: bool) -> None:
-    picture = line_chart(curves, title="t", x_label="x", y_label="y", log_x=log_x)
+def test_odd_curves_are_drawn(curves: list[Series], log_x: bool) -> None:
+    picture = xy_chart(curves, title="t", x=Axis("x", log=log_x), y=Axis("y"))
     parsed(picture)
     assert "nan" not in picture
     assert "inf" not in picture
@@ -88,7 +90,7 @@ def test_odd_curves_are_drawn(curves: list[Curve], log_x: bool) -> None:
 def test_a_grid_writes_its_values() -> None:
     values = np.array([[0.0, 0.25], [1.0, math.nan]])
     ticks = {"x_ticks": ["10", "20"], "y_ticks": ["0%", "100%"], "marker": 1, "marker_label": "trained length"}
-    root = parsed(grid_chart(values, title="Needle", x_label="length", y_label="depth", **ticks))  # type: ignore[arg-type]
+    root = parsed(heat_map(values, title="Needle", x_label="length", y_label="depth", **ticks))  # type: ignore[arg-type]
     assert {"0", "0.25", "1", "–", "10", "20", "0%", "100%", "trained length"} <= set(words(root))
     cells = [rect for rect in root.iter(f"{SVG}rect") if rect.find(f"{SVG}title") is not None]
     assert len(cells) == 4
@@ -98,7 +100,7 @@ def test_a_grid_writes_its_values() -> None:
 
 def test_matrices_are_bitmaps_of_their_values() -> None:
     values = np.tril(np.ones((7, 5)))
-    panels = [Panel("F", values), Panel("A", values * 0.5)]
+    panels = [Matrix("F", values), Matrix("A", values * 0.5)]
     root = parsed(matrices(panels, title="t", x_label="key", y_label="query", columns=2))
     first, second, _ramp = root.iter(f"{SVG}image")
     pixels = decoded(first.attrib["href"])

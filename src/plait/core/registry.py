@@ -1,0 +1,118 @@
+"""One table for every kind of thing that has a name: mixers, tasks, spaces, objectives, corpora, optimizers …
+
+SPACES: Table[type[Space]] = Table("space", {"par": "plait.search.spaces.par:Par"})
+SPACES.load("par")  # imports plait.search.spaces.par now, not before
+
+A table is written out, so that a name can be found by searching the source, and lazy: a line is the place
+"module:attribute" of the thing, which is imported when it is asked for. Where a listing needs more without importing
+it, the line is an `Entry` with one sentence on the thing, or a subclass of it with further fields. Users' things are
+added with `register`, those of installed packages by entry points of the table's group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from plait.core.errors import UserError, did_you_mean
+
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True)
+class Entry:
+    where: str  # "module:attribute"
+    what: str = ""  # one sentence; empty: the first line of the thing's docstring
+
+
+def load_attribute(where: str) -> Any:
+    """What "module:attribute" stands for."""
+    module, _, attribute = where.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@dataclass(eq=False)
+class Table(Generic[Thing]):
+    """Iterates over its names: its own in the order they are written, then registered ones.
+
+    kind   what one of its things is called in messages: "mixer"
+    lines  name → where it is defined
+    group  entry points of this group are installed packages' additions; "" where there is no such group
+    hint   ends the message about an unknown name: what else may be given
+    """
+
+    kind: str
+    lines: Mapping[str, str | Entry]
+    group: str = ""
+    hint: str = ""
+    _registered: dict[str, Thing] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.lines
+        yield from (name for name in self._registered if name not in self.lines)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.lines or name in self._registered
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def names(self) -> list[str]:
+        return list(self)
+
+    def entry(self, name: str) -> Entry:
+        """The line of one of the table's own things."""
+        line = self.lines[name]
+        return line if isinstance(line, Entry) else Entry(line)
+
+    def load(self, name: str) -> Thing:
+        """The thing called `name`; a `UserError` with the nearest name where there is none."""
+        if name not in self:
+            self.discover(name)
+        self.require(name)
+        if name in self._registered:
+            return self._registered[name]
+        thing: Thing = load_attribute(self.entry(name).where)
+        return thing
+
+    def require(self, name: str) -> None:
+        """Refuse a name that is not in the table."""
+        if name not in self:
+            raise self.unknown(name)
+
+    def unknown(self, name: str) -> UserError:
+        known = ", ".join(self)
+        return UserError(f"unknown {self.kind} '{name}'.{did_you_mean(name, self)} Known: {known}{self.hint}.")
+
+    def what(self, name: str) -> str:
+        """One line on a thing: the table's, the thing's own `what`, or the first of its docstring."""
+        if name in self.lines and (stated := self.entry(name).what):
+            return stated
+        thing = self.load(name)
+        return str(getattr(thing, "what", "") or (thing.__doc__ or "").strip().partition("\n")[0])
+
+    def register(self, name: str, thing: Thing) -> None:
+        """Make a user's thing known by name; registered again, the name means the new one."""
+        if name in self.lines:
+            raise UserError(f"the name '{name}' is taken by a built-in {self.kind}; choose another.")
+        self._registered[name] = thing
+
+    def registered(self, name: str) -> Thing | None:
+        return self._registered.get(name)
+
+    def discover(self, name: str = "") -> None:
+        """Register what installed packages declare in the table's group: the thing of that name, or all."""
+        if not self.group:
+            return
+        from importlib.metadata import entry_points  # only an unknown name needs what takes this long to import
+
+        for point in entry_points(group=self.group):
+            if (not name or point.name == name) and point.name not in self:
+                try:
+                    self._registered[point.name] = point.load()
+                except Exception as wrong:
+                    raise UserError(
+                        f"the {self.kind} '{point.name}' ({point.value}) does not load: {type(wrong).__name__}: {wrong}"
+                    ) from wrong

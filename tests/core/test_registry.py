@@ -1,0 +1,99 @@
+"""Tables of named things: lazy, in order, with the nearest name, and open to users' and packages' things."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from plait.core.errors import UserError
+from plait.core.registry import Entry, Table
+
+LINES: dict[str, str | Entry] = {
+    "largest": "builtins:max",
+    "smallest": Entry("builtins:min", "the least of several"),
+    "nowhere": Entry("no_such_module:Thing", "a thing that would fail to import"),
+}
+
+
+@pytest.fixture
+def table() -> Table[Callable[..., object]]:
+    return Table("function", LINES, group="plait.test_functions", hint=", or a .py file")
+
+
+def test_names_come_in_the_order_they_are_written_and_users_after_them(table: Table[Callable[..., object]]) -> None:
+    table.register("first", sorted)
+    assert list(table) == table.names() == ["largest", "smallest", "nowhere", "first"]
+    assert len(table) == 4
+    assert "first" in table
+    assert "second" not in table
+
+
+def test_only_what_is_asked_for_is_imported(table: Table[Callable[..., object]]) -> None:
+    assert table.load("largest") is max
+    assert table.what("nowhere") == "a thing that would fail to import"
+    with pytest.raises(ModuleNotFoundError):
+        table.load("nowhere")
+
+
+def test_a_line_says_what_a_thing_is_or_else_its_docstring(table: Table[Callable[..., object]]) -> None:
+    assert table.what("smallest") == "the least of several"
+    assert table.what("largest") == (max.__doc__ or "").splitlines()[0]
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(table: Table[Callable[..., object]]) -> None:
+    with pytest.raises(UserError) as raised:
+        table.load("smalest")
+    assert str(raised.value) == (
+        "unknown function 'smalest'. Did you mean 'smallest'? Known: largest, smallest, nowhere, or a .py file."
+    )
+
+
+def test_a_registered_name_may_change_its_meaning_but_not_take_a_tables_own(
+    table: Table[Callable[..., object]],
+) -> None:
+    table.register("mine", min)
+    table.register("mine", max)
+    assert table.load("mine") is table.registered("mine") is max
+    with pytest.raises(UserError, match="'largest' is taken by a built-in function"):
+        table.register("largest", min)
+    assert table.load("largest") is max
+
+
+def install(folder: Path, points: str) -> None:
+    """A package as installers leave it: a folder of metadata with entry points."""
+    metadata = folder / "their_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[plait.test_functions]\n{points}\n")
+
+
+def test_installed_packages_add_theirs(
+    table: Table[Callable[..., object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "theirs = builtins:sum\nlargest = builtins:min\nbroken = no_such_module:thing")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert table.load("theirs") is sum
+    assert table.load("largest") is max  # a table's own name stays its own
+    with pytest.raises(UserError, match=r"'broken' \(no_such_module:thing\) does not load: ModuleNotFoundError"):
+        table.load("broken")
+
+
+def test_a_table_without_a_group_asks_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "theirs = builtins:sum")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match="unknown function 'theirs'"):
+        Table("function", LINES).load("theirs")
+
+
+def test_known_names_cost_no_search_through_packages() -> None:
+    program = (
+        "import sys; from plait.core.registry import Table\n"
+        "Table('function', {'a': 'builtins:max'}, group='plait.x').load('a'); "
+        "print('importlib.metadata' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"
