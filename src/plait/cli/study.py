@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,6 +91,7 @@ def _draw(path: Path, found: Findings) -> None:
     from plait.report.svg import save
 
     study = found.study
-    proxies = [ProxyCost(one.proxy, one.src, one.low, one.high, one.cost) for one in found.rankings]
+    unknown = (math.nan, math.nan)  # drawn without a whisker
+    proxies = [ProxyCost(one.proxy, one.src, *(one.interval or unknown), one.cost) for one in found.rankings]
     below = f"{len(found.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
     save(proxy_cost_figure(proxies, title="How well proxies rank, by what they cost", below=below), path)

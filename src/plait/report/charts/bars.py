@@ -44,8 +44,9 @@ def bars(rows: Sequence[Bar], *, title: str) -> Element:
         ends = " ({:.2f} to {:.2f})".format(*row.interval) if row.interval else ""
         hint = row.hint or f"{row.name}: {row.value:.2f}{ends}"
         drawing.rect(left, y + 3, max(1.0, x_of(row.value) - left), row_height - 10, colour(row.series), hint=hint)
-        drawing.line(x_of(row.low), middle, x_of(row.high), middle, PAGE.ink, width=1.5)
-        for end in (row.low, row.high):
+        if row.interval:
+            drawing.line(x_of(row.interval[0]), middle, x_of(row.interval[1]), middle, PAGE.ink, width=1.5)
+        for end in row.interval or ():
             drawing.line(x_of(end), middle - 4, x_of(end), middle + 4, PAGE.ink, width=1.5)
         drawing.text(right + 8, middle + 4, f"{row.value:.2f}", bold=row.chosen, colour=PAGE.ink)
     return drawing.inline("chart")
