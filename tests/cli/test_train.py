@@ -60,3 +60,35 @@ def test_mistakes_are_one_message_and_code_2(arguments, message, tmp_path, monke
     assert left.value.code == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/train-*"))
+
+
+def test_from_on_the_command_line(plait, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = ["--steps", "2", "--batch", "4", "--length", "24", "--json"]
+    first = plait("train", "d=16 | attn[heads=2] mlp[inner=24]", "--data", "builtin:language", *small)
+    assert first.returncode == 0, first.stderr
+    name = json.loads(first.stdout)["run"]
+    done = plait("train", "--from", name, "--lr", "1e-3", *small)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["run"] != name
+    assert found["spec"] == json.loads(first.stdout)["spec"]
+    other = plait("train", "--from", name, "--data", "builtin:stdlib", *small)
+    assert other.returncode == 2
+    assert "other tokens" in other.stderr
+    assert plait("train", *small).returncode == 2
+
+
+def test_scaling_recipe_on_the_command_line(plait, tmp_path, monkeypatch):
+    """Table C.2's 8M row: its rate, and the batch of small models (262k tokens) unless another is asked for."""
+    monkeypatch.chdir(tmp_path)
+    spec = ["d=16 | attn[heads=2] mlp[inner=24]", "--data", "builtin:language", "--recipe", "mad-scaling"]
+    small = ["--length", "32", "--batch", "4", "--json"]
+    done = plait("train", *spec, *small, "--flops", "1e8")
+    assert done.returncode == 0, done.stderr
+    (about,) = tmp_path.glob("runs/train-*/run.json")
+    recipe = json.loads(about.read_text())["config"]["recipe"]
+    assert (recipe["lr"], recipe["batch"], recipe["floor"]) == (9.77e-4, 4, 0.1)
+    refused = plait("train", *spec, *small, "--steps", "2")
+    assert refused.returncode == 2
+    assert "--flops" in refused.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,17 @@ def test_stopped_gone_on_with_and_found_again(bench: Bench, monkeypatch: pytest.
     assert not again["train"]["trained_now"]
     assert again["advice"] == found["advice"]
     assert (tmp_path / "again.html").exists()
+
+
+def test_a_mixer_of_the_spaces_own_files_is_probed(bench: Bench, tmp_path: Path) -> None:
+    """The probe's workers are other processes: they know only the mixers that they are told of."""
+    (tmp_path / "mine.py").write_text(files("plait").joinpath("check/mixer_template.txt").read_text())
+    text = SPACE.replace("gla[heads=2]", "my-mixer").replace("attn[heads=2], ", "") + "files: [mine.py]\n"
+    (tmp_path / "own.txt").write_text(text)
+    bench.predictor = Bench(tmp_path / "own.txt").predictor
+    found = json.loads(run("--space", "own.txt").stdout)
+    assert {row["mix"] for row in found["candidates"]} <= {"my-mixer", "my-mixer×2"}
+    assert found["probe"]["trained_now"] > 0
 
 
 def test_no_model_measures_within_the_limits(bench: Bench) -> None:

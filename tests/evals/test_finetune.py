@@ -162,6 +162,14 @@ def test_seeds_repeat_exactly_and_differ(counts: Path) -> None:
     assert one["spread"]["pearson"] == pytest.approx(abs(first["pearson"] - second["pearson"]) / np.sqrt(2))
 
 
+def test_the_median_of_seeds_is_told(counts: Path) -> None:
+    """PAR's Table 3 reports medians of five runs."""
+    plan = Plan(epochs=1, lr=1e-3, batch=16, max_len=32)
+    found = finetune(build(MODELS["attention"], seed=1), TOKENS, "stsb", counts, plan, seeds=3)
+    scores = sorted(row["pearson"] for row in found["seeds"])
+    assert found["median"]["pearson"] == scores[1] != found["metrics"]["pearson"]
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_row_is_scored_alike_in_any_company(name: str) -> None:
     """Padding is never seen: alone, or beside longer rows."""

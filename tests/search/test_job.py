@@ -11,14 +11,18 @@ import pytest
 from made_up import profile_of
 
 from plait.core.errors import UserError
+from plait.data import open_corpus
 from plait.measure.predictor import Predictor
 from plait.measure.setting import Setting
-from plait.records import open_store
+from plait.records import Record, open_store
+from plait.search.confirm import Confirmed, document
 from plait.search.declaration import Declaration
 from plait.search.device import DevicePredictor
 from plait.search.front import Front
-from plait.search.job import GUMBEL, METHODS, Interrupted, Request, search_front, usual_objectives
+from plait.search.job import GUMBEL, Interrupted, Request, search_front, usual_objectives
 from plait.search.limits import Limits
+from plait.search.methods import METHODS
+from plait.search.proxies.table import PROXIES
 from plait.search.search import Search
 from plait.search.space import Space
 from plait.search.spaces.table import load_space, names
@@ -84,6 +88,48 @@ def test_a_limit_makes_its_quantity_an_objective(small: Space) -> None:
     assert max(front.column("state")) <= 1e5
 
 
+@pytest.mark.parametrize("name", PROXIES)
+def test_every_proxy_is_an_objective_where_there_is_text(name: str, small: Space, tmp_path: Path) -> None:
+    corpus = open_corpus("builtin:language")
+    space = Space(small.declared.with_vocabulary(corpus.vocab))
+    request = Request(space, SETTING, [name, "flops"], method="random", iterations=1, population=3, corpus=corpus)
+    with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
+        record = search_front(request, None, store, tmp_path)
+    assert record.result["evaluated"] == 3
+    assert [one["objective"] for one in record.result["objectives"]] == [name, "flops"]
+    assert all(isinstance(row[name], float) for row in record.result["front"])
+
+
+def test_text_that_nothing_looks_at_is_refused(small: Space) -> None:
+    with pytest.raises(UserError, match="--data is for --method gumbel and for proxies as objectives: snip"):
+        Request(small, SETTING, ["flops"], corpus=open_corpus("builtin:language"))
+
+
+def test_one_schema_whoever_stored_the_search(small: Space, tmp_path: Path) -> None:
+    """A Python call's record has what the command's has, and a limit may be what its rule said already."""
+    request = Request(small, SETTING, ["decoder_params", "flops"], Limits(state=2e4), iterations=3, population=20)
+    with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
+        search = request.search(None)
+        search.run()
+        stored = search.store(store, started=0.0)
+        assert stored.result["limits"] == {}
+        found = search_front(request, None, store, tmp_path, lambda search: pytest.fail("searched again"))
+        assert found.key == stored.key
+        assert found.result["limits"] == {"state": 2e4}
+        assert set(found.result) == set(stored.result)
+        assert found.result["front"] == stored.result["front"]
+        assert document(found, Confirmed())["cost"]["search_seconds"] >= 0
+        assert store.get(stored.key) == found
+        # A record of an earlier layout says neither limits nor setting.
+        old = {
+            name: stored.result[name] for name in ("space", "method", "objectives", "front", "evaluated", "proposed")
+        }
+        store.delete([stored.key])
+        store.put(Record.of("search", stored.config, {**old, "cost": {"seconds": 2.5}}, stored.about))
+        again = search_front(request, None, store, tmp_path)
+        assert document(again, Confirmed())["cost"]["search_seconds"] == 2.5
+
+
 def test_capability_is_learnt_from_the_store(small: Space, tmp_path: Path) -> None:
     request = Request(small, SETTING, ["max:capability", "flops"])
     assert request.names() == ["capability", "flops"]
@@ -113,9 +159,9 @@ def test_interrupted_it_goes_on_to_the_same_front(small: Space, device: DevicePr
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"method": "nsga"}, "method 'nsga' given. Did you mean 'nsga[23]'"),
+        ({"method": "nsga"}, "unknown method 'nsga'. Did you mean 'nsga[23]'"),
         ({"objectives": ["latensy"]}, "unknown objective 'latensy'. Did you mean 'latency'"),
-        ({"objectives": ["snip"]}, "snip takes seconds a candidate"),
+        ({"objectives": ["snip"]}, "snip is a score of a built model on text: give --data, as builtin:stdlib"),
         ({"objectives": ["max:latency"]}, "of latency there is only min:latency"),
     ],
 )

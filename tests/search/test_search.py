@@ -153,7 +153,7 @@ def test_a_front_is_plain_data(small: Space, tmp_path: Path) -> None:
         assert record.key == search.key
         kept = store.get(search.key)
         assert kept is not None
-        assert Front.from_dict(kept.result) == front
+        assert Front.from_dict(kept.result).rows == front.rows
     assert METHODS["lts"](small, exact(THREE), seed=1).key != search.key
     assert METHODS["lts"](small, exact(THREE), rules=["d <= 64"]).key != search.key
 

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from plait.core.errors import UserError
+from plait.spec.presets.mad_scaling import TABLE_C2
 from plait.train.recipe import Recipe
 from plait.train.recipes import RECIPES, mad_recipe, recipe
 from plait.train.schedule import rate, warmup_steps
@@ -42,6 +43,20 @@ def test_fox_tables_4_and_5():
     one = recipe("fox-125m").recipe
     assert one.batch * one.length * recipe("fox-125m").steps == 2_684_354_560  # Table 4's tokens
     assert one.warmup * one.batch * one.length == 256 * 2**20  # warm-up of 256Mi tokens
+
+
+def test_fox_at_2k_reads_15_billion_tokens():
+    """Table 7: a context of 2048, 15B tokens."""
+    p = recipe("fox-340m-2k")
+    assert p.recipe.length == 2048
+    assert p.recipe.batch * 2048 * p.steps == pytest.approx(15e9, rel=1e-3)
+
+
+def test_mad_rates_are_those_printed_at_every_row():
+    for row in TABLE_C2:
+        assert mad_recipe(1e6 * row.params_m, 4e18).lr == pytest.approx(row.lr, rel=1e-12)
+    assert mad_recipe(1e6, 4e18).lr == TABLE_C2[0].lr
+    assert 6e-4 < mad_recipe(330e6, 4e18).lr < 6.25e-4
 
 
 def test_bert_phases_and_mad_rules():

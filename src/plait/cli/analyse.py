@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from plait.cli import analyse_fronts, analyse_layers, analyse_ranks, analyse_records
+from plait.cli import analyse_fronts, analyse_layers, analyse_missing, analyse_ranks, analyse_records
 
 group = typer.Typer(
     help="Fronts, rankings, twins and savings in any table of results; rules in found layers.", no_args_is_help=True
@@ -12,7 +12,7 @@ group = typer.Typer(
 for command in (
     *(analyse_ranks.src, analyse_ranks.heatmap, analyse_fronts.front, analyse_fronts.dominated),
     *(analyse_fronts.hypervolume, analyse_fronts.davg, analyse_fronts.twins, analyse_fronts.savings),
-    *(analyse_ranks.aspect, analyse_ranks.lr, analyse_layers.layers),
+    *(analyse_ranks.aspect, analyse_ranks.lr, analyse_layers.layers, analyse_missing.infer),
     *(analyse_records.difficulty, analyse_records.accuracy),
 ):
     group.command()(command)

@@ -19,7 +19,7 @@ def command(
     lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 3e-5,
     batch: Annotated[int, typer.Option(min=1, help="Examples a step.")] = 32,
     max_len: Annotated[int | None, typer.Option(help="Tokens of a row. \\[default: 128, squad 384]", min=8)] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1.", metavar="N")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1; the median, too.", metavar="N")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder for the predictions, as they are submitted.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
@@ -80,8 +80,11 @@ def _print(found: dict[str, Any], written: list[str] | None) -> None:
         made.add_row(str(row["seed"]), *(f"{row[name]:.4g}" for name in found["metrics"]))
     if len(found["seeds"]) > 1:
         spread = found["spread"]
+        made.add_row("median", *(f"{value:.4g}" for value in found["median"].values()))
         made.add_row("mean", *(f"{value:.4g} ± {spread[name]:.2g}" for name, value in found["metrics"].items()))
     out.print(made)
+    if len(found["seeds"]) > 1:
+        out.print("± is the standard deviation from seed to seed, not an interval", style="dim")
     if written == []:
         out.print("no test file in the folder: nothing to submit")
     for path in written or []:

@@ -1,4 +1,4 @@
-"""`plait front show | pick | table`: what a search found, and the one model to go on with."""
+"""`plait front show | pick | table | candidates`: what a search found, and the one model to go on with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli import front_candidates
 from plait.cli.front_display import cell, digits, print_front, shapes
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, table
@@ -35,6 +36,9 @@ def show(
     key: Key = LATEST,
     front: Count = SHOWN,
     svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
+    cube: Annotated[
+        Path | None, typer.Option("--3d", help="Draw the first three objectives in three dimensions into this file.")
+    ] = None,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -49,6 +53,11 @@ def show(
         from plait.report.svg import save
 
         save(front_picture(found), svg)
+    if cube is not None:
+        from plait.report.front3d import search_cube
+        from plait.report.svg import save
+
+        save(search_cube(found), cube)
     print_json(found) if as_json else print_front(found)
 
 
@@ -114,6 +123,9 @@ def as_table(
     for entry in entries:
         made.add_row(*(_cell(name, entry[name], entry["measured"]) for name in shown))
     console().print(made)
+
+
+group.command()(front_candidates.candidates)
 
 
 @contextmanager

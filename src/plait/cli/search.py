@@ -27,7 +27,10 @@ def command(
         str, typer.Option(help="lts-gpt2, lts-xl, lts-opt, lts-proxy, par, hybrid, small-hybrid, or a file.")
     ],
     objectives: Annotated[
-        str, typer.Option(help="By commas; min: or max: in front. \\[default: decoder_params,latency,memory]")
+        str,
+        typer.Option(
+            help="By commas; min: or max: in front; proxies need --data. \\[default: decoder_params,latency,memory]"
+        ),
     ] = "",
     latency: Annotated[str | None, typer.Option(help="At most, such as 40ms.")] = None,
     memory: Annotated[str | None, typer.Option(help="At most, such as 300MB: weights, state, activations.")] = None,
@@ -41,8 +44,10 @@ def command(
     population: Annotated[int | None, typer.Option(min=2, help="\\[default: the method's, 100 for lts]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
     fix: Annotated[list[str] | None, typer.Option(help="Narrow the space: d=256, layers=6..12.")] = None,
-    data: Annotated[str | None, typer.Option(help="gumbel: what to train on; `plait data list`.")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="gumbel: bytes, chars, words, bpe:SIZE …")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="What gumbel trains on, and proxies look at; `plait data list`.")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Of the data: bytes, chars, words, bpe:SIZE …")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="gumbel: of each supernet. \\[default: 2000]")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="gumbel: supernets to train. \\[default: 1]")] = None,
     recipe: Annotated[str, typer.Option(help="gumbel: how weights are trained; `plait list recipes`.")] = "",
@@ -71,10 +76,11 @@ def command(
     """Search a space for the best architectures under limits, and measure those it returns."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+    from plait.cli.devices import usable
     from plait.cli.front_display import print_front
-    from plait.cli.key_values import pairs
     from plait.cli.output import print_json
-    from plait.cli.search_supernet import Asked, adapted, retrained
+    from plait.cli.search_supernet import GUMBEL, Asked, adapted, retrained
+    from plait.core.settings import pairs
     from plait.records import open_store
     from plait.search.confirm import document
     from plait.search.job import Interrupted, Request
@@ -86,11 +92,27 @@ def command(
     common = {"mode": mode, "seq": seq or whole.seq, "batch": batch}
     read, setting = _given_profile(profile, anywhere, common, device, threads)
     # Another machine's device is predicted for, not trained on.
-    job = asked.job(device or ("cpu" if anywhere else setting.device))
-    chosen = adapted(whole, pairs(fix or [], "--fix"), job)
+    where = device or ("cpu" if anywhere else setting.device)
+    if method == GUMBEL:
+        usable(where)  # before a long text is read
+    corpus = asked.corpus()
+    job = asked.job(corpus, where, method)
+    chosen = adapted(whole, pairs(fix or [], "--fix"), corpus)
     limits = Limits.read(latency, memory, state)
     names = [name.strip() for name in objectives.split(",") if name.strip()]
-    request = Request(chosen, setting, names, limits, rule or [], method, iterations, population, seed, job)
+    request = Request(
+        chosen,
+        setting,
+        names,
+        limits,
+        rule or [],
+        method,
+        iterations,
+        population,
+        seed,
+        job,
+        corpus if job is None else None,
+    )
     columns = (TextColumn("{task.description:<32}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with open_store(store) as opened:
         try:

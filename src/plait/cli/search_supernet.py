@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.cli.devices import precision_on, usable
-from plait.cli.key_values import key_value
+from plait.cli.devices import precision_on
 from plait.core.errors import UserError
+from plait.core.settings import read_pairs
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from plait.data import Corpus
     from plait.records import Store
     from plait.search.space import Space
     from plait.search.supernet.job import SupernetJob
 
+GUMBEL = "gumbel"
 BATCH, LENGTH = 8, 128  # where no recipe is named: a search on a processor, not a training
 
 
@@ -33,42 +35,45 @@ class Asked:
     settings: list[str]
     retrain: int | None
 
-    def job(self, device: str) -> SupernetJob | None:
-        """None where the method trains nothing."""
+    def corpus(self) -> Corpus | None:
         from plait.data import open_corpus
+
+        return open_corpus(self.data, self.tokenizer) if self.data is not None else None
+
+    def job(self, corpus: Corpus | None, device: str, method: str) -> SupernetJob | None:
+        """None where the method trains nothing."""
         from plait.search.supernet.job import SupernetJob
         from plait.search.supernet.settings import PAR, Settings
         from plait.train.recipe import Recipe
         from plait.train.recipes import recipe
 
-        if self.data is None:
-            given = {"--tokenizer": self.tokenizer, "--steps": self.steps, "--seeds": self.seeds,
-                     "--recipe": self.recipe, "--set": self.recipe_keys, "--supernet": self.settings,
-                     "--retrain": self.retrain}  # fmt: skip
+        if corpus is None or method != GUMBEL:
+            given = {"--steps": self.steps, "--seeds": self.seeds, "--recipe": self.recipe, "--set": self.recipe_keys,
+                     "--supernet": self.settings, "--retrain": self.retrain,
+                     "--tokenizer": self.tokenizer if corpus is None else None}  # fmt: skip
             if named := [name for name, value in given.items() if value]:
-                raise UserError(f"{', '.join(named)}: for --method gumbel, which needs --data as well.")
+                raise UserError(f"{', '.join(named)}: for --method {GUMBEL}, which needs --data as well.")
             return None
-        usable(device)  # before a long text is read
         base = recipe(self.recipe).recipe if self.recipe else Recipe(batch=BATCH, length=LENGTH)
         settings = PAR if self.recipe == "par-search" else Settings()
         if self.steps is not None:
             settings = settings.with_values({"steps": self.steps})
         return SupernetJob(
-            open_corpus(self.data, self.tokenizer),
-            base.with_values(dict(key_value(text, "--set", Recipe) for text in self.recipe_keys)),
-            settings.with_values(dict(key_value(text, "--supernet", Settings) for text in self.settings)),
+            corpus,
+            base.with_values(read_pairs(self.recipe_keys, "--set", Recipe)),
+            settings.with_values(read_pairs(self.settings, "--supernet", Settings)),
             seeds=self.seeds or 1,
             device=device,
             precision=precision_on(device),
         )
 
 
-def adapted(space: Space, fix: dict[str, str], job: SupernetJob | None) -> Space:
+def adapted(space: Space, fix: dict[str, str], corpus: Corpus | None) -> Space:
     """The space as far as it was left open, over the data's vocabulary where there are data."""
     declared = space.declared.narrowed(fix)
-    if job is not None:
+    if corpus is not None:
         masked = any(header is not None and header.kind == "encoder" for header in space.headers.all)
-        declared = declared.with_vocabulary(job.corpus.vocab + masked)
+        declared = declared.with_vocabulary(corpus.vocab + masked)
     return space if declared == space.declared else type(space)(declared)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli import study_placement
+from plait.cli import study_lr, study_placement, study_shapes
 from plait.cli.devices import precision_on, usable
 from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json, table
@@ -61,7 +62,8 @@ def command(
         _draw(svg, found)
 
 
-group.command()(study_placement.placement)
+for each in (study_placement.placement, study_lr.lr, study_shapes.shapes):
+    group.command()(each)
 
 
 def _print(found: Findings) -> None:
@@ -77,8 +79,9 @@ def _print(found: Findings) -> None:
     made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top}%": "right" for top in TOPS}, cost="right")
     for one in found.rankings:
         free = "free" if not one.cost else f"{100 * one.cost:.2g} %"
+        interval = "{:.2f} … {:.2f}".format(*one.interval) if one.interval else ""
         ratios = [f"{one.common[top]:.2f}" for top in TOPS]
-        made.add_row(one.proxy, f"{one.src:.2f}", f"{one.low:.2f} … {one.high:.2f}", *ratios, free)
+        made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
     out.print(made)
     out.print(best(found.rankings))
 
@@ -88,6 +91,7 @@ def _draw(path: Path, found: Findings) -> None:
     from plait.report.svg import save
 
     study = found.study
-    proxies = [ProxyCost(one.proxy, one.src, one.low, one.high, one.cost) for one in found.rankings]
+    unknown = (math.nan, math.nan)  # drawn without a whisker
+    proxies = [ProxyCost(one.proxy, one.src, *(one.interval or unknown), one.cost) for one in found.rankings]
     below = f"{len(found.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
     save(proxy_cost_figure(proxies, title="How well proxies rank, by what they cost", below=below), path)

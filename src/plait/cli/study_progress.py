@@ -34,3 +34,6 @@ def progress(models: int, quiet: bool) -> Iterator[Callable[[float, int, str], N
     except Interrupted as stopped:
         console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command goes on.")
         raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        console(stderr=True).print("interrupted; what is done is stored. The same command goes on.")
+        raise typer.Exit(130) from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.devices import precision_on
-from plait.cli.options import AsJson, Mixers, StoreUrl, Text
+from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
 from plait.report.numbers import short
 
@@ -17,11 +17,22 @@ if TYPE_CHECKING:
     from plait.train.fit import Interrupted
     from plait.train.job import Job
     from plait.train.processes import Processes
+    from plait.train.run import Run
+
+#: The recipe whose learning rate follows the size and whose batch the budget.
+SCALING = "mad-scaling"
 
 
 def command(
-    spec: Annotated[str, typer.Argument(help="Spec, preset or spec file; its vocabulary is the data's unless given.")],
-    data: Text,
+    spec: Annotated[
+        str | None, typer.Argument(help="Spec, preset or spec file; its vocabulary is the data's unless given.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="Corpus, folder or file; `plait data list` shows them.")
+    ] = None,
+    from_: Annotated[
+        str, typer.Option("--from", help="Begin with a finished run's weights; its spec and data unless given.")
+    ] = "",
     tokenizer: Annotated[
         str | None, typer.Option(help="bytes, chars, words, bpe:SIZE … \\[default: the corpus's]")
     ] = None,
@@ -50,24 +61,32 @@ def command(
 ) -> None:
     """Train a model. Interrupted by anything, the same command goes on where it was."""
     started = time.perf_counter()
-    from plait.cli.durations import parse_duration
     from plait.cli.train_display import Display
     from plait.core.errors import UserError
-    from plait.data import open_corpus
+    from plait.core.units import parse_duration
     from plait.records import open_store
     from plait.train.fit import Interrupted, Options, fit
-    from plait.train.job import Budget, Job, fitted
+    from plait.train.job import Budget, Job
     from plait.train.processes import processes
+    from plait.train.run import open_run
+    from plait.train.start import require_same_tokens, start_of
 
     seconds = parse_duration(budget) if budget else None
-    chosen, published = _recipe(recipe, {"batch": batch, "length": length, "lr": lr}, set_ or [])
+    given = {"batch": batch, "length": length, "lr": lr}
+    chosen, published = _recipe(recipe, given, set_ or [])
     if steps is None and published is not None and tokens is None and seconds is None and flops is None:
         steps = published
     length_of_run = Budget(steps, tokens, seconds, flops)
     with processes(device, sharding) as among:
-        corpus = _opened(lambda: open_corpus(data, tokenizer), among)
-        job = Job(fitted(spec, corpus), corpus, chosen, length_of_run, seed,
-                  precision or precision_on(device))  # fmt: skip
+        source = open_run(from_, runs) if from_ else None
+        start = start_of(source) if source else None
+        corpus = _opened(lambda: _corpus(data, tokenizer, source), among)
+        if source is not None:
+            require_same_tokens(source, corpus)
+        arch = _architecture(spec, corpus, source)
+        if recipe == SCALING:
+            chosen = _scaled(arch, flops, given, set_ or [])
+        job = Job(arch, corpus, chosen, length_of_run, seed, precision or precision_on(device), start=start)
         options = Options(runs, recompute, compiled, parse_duration(save_every), save_steps, tensorboard)
         try:
             with open_store(store) as opened, Display(job, quiet=as_json or not among.first) as display:
@@ -87,13 +106,51 @@ def command(
 
 def _recipe(name: str, given: dict[str, Any], pairs: list[str]) -> tuple[Any, int | None]:
     """The recipe with what was asked for, and the published number of steps."""
-    from plait.cli.key_values import key_value
+    from plait.core.settings import read_pairs
     from plait.train.recipe import Recipe
     from plait.train.recipes import recipe
 
     base, steps = (recipe(name).recipe, recipe(name).steps) if name else (Recipe(), None)
     values = {key: value for key, value in given.items() if value is not None}
-    return base.with_values({**values, **dict(key_value(text, "--set", Recipe) for text in pairs)}), steps
+    return base.with_values({**values, **read_pairs(pairs, "--set", Recipe)}), steps
+
+
+def _scaled(arch: Any, flops: float | None, given: dict[str, Any], pairs: list[str]) -> Any:
+    """MAD's recipe at this size and budget; what was asked for goes before it."""
+    from plait.core.errors import UserError
+    from plait.core.settings import read_pairs
+    from plait.model import model_cost
+    from plait.train.recipe import Recipe
+    from plait.train.recipes import mad_recipe
+
+    if flops is None:
+        raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")
+    values = {key: value for key, value in given.items() if value is not None}
+    values |= read_pairs(pairs, "--set", Recipe)
+    length = values.get("length", 8192)
+    return mad_recipe(model_cost(arch, seq=length).total_params, flops, length).with_values(values)
+
+
+def _corpus(data: str | None, tokenizer: str | None, source: Run | None) -> Any:
+    from plait.core.errors import UserError
+    from plait.data import open_corpus
+
+    if data is None:
+        if source is None:
+            raise UserError("give the data by --data; `plait data list` shows what there is.")
+        return source.corpus()
+    return open_corpus(data, tokenizer or (source.about.get("tokenizer") if source else None))
+
+
+def _architecture(spec: str | None, corpus: Any, source: Run | None) -> Any:
+    from plait.core.errors import UserError
+    from plait.train.job import fitted
+
+    if spec is not None:
+        return fitted(spec, corpus)
+    if source is None:
+        raise UserError("give a spec, a preset or a spec file; or --from a run, to train its model further.")
+    return source.arch
 
 
 def _opened(make: Any, among: Processes) -> Any:

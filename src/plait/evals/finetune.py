@@ -172,6 +172,7 @@ def finetune(
         "spread": {
             name: statistics.stdev([run.metrics[name] for run in runs]) if seeds > 1 else None for name in best.metrics
         },
+        "median": {name: statistics.median(run.metrics[name] for run in runs) for name in best.metrics},
         "seeds": [{"seed": run.seed, **run.metrics} for run in runs],
         "best_seed": best.seed,
         "plan": {key: value for key, value in dataclasses.asdict(plan).items() if key != "seed"},

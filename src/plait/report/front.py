@@ -23,14 +23,14 @@ def front_picture(found: dict[str, Any]) -> str:
     """`found` is the document of `plait search --json`."""
     y_name, x_name = _axes(found)
     shown = [*found["front"], *found["over_limit"]]
-    scales = {name: _scale(name, [_value(row, name) for row in shown]) for name in (y_name, x_name)}
+    scales = {name: axis_scale(name, [value_of(row, name) for row in shown]) for name in (y_name, x_name)}
     (x_unit, x_suffix), (y_unit, y_suffix) = scales[x_name], scales[y_name]
     marks = [
         Mark(
-            x=_value(row, x_name) / x_unit,
-            y=_value(row, y_name) / y_unit,
+            x=value_of(row, x_name) / x_unit,
+            y=value_of(row, y_name) / y_unit,
             series=FLAGGED if row["within"] is False else HOLDS,
-            hint=_hint(row, found),
+            hint=hint_of(row, found),
             measured=row["measurement"] is not None or x_name not in MEASURED,
             span=_span(row, x_name),
         )
@@ -50,8 +50,8 @@ def front_picture(found: dict[str, Any]) -> str:
         y_label=f"{y_name.replace('_', ' ')},{y_suffix}" if y_suffix else y_name.replace("_", " "),
         limit=limit,
         limit_label=f"limit {limit:g}{x_suffix}" if limit is not None else "",
-        x_from=_start([*ends, *([] if limit is None else [limit])]),
-        y_from=_start([mark.y for mark in marks]),
+        x_from=axis_start([*ends, *([] if limit is None else [limit])]),
+        y_from=axis_start([mark.y for mark in marks]),
     )
     drawing.place(chart, 10, TOP, WIDTH - 20, HEIGHT - TOP - FOOT)
     _legend(drawing, marks)
@@ -66,7 +66,7 @@ def _axes(found: dict[str, Any]) -> tuple[str, str]:
     return names[0], "latency" if "latency" in names[1:] else names[1]
 
 
-def _value(row: dict[str, Any], name: str) -> float:
+def value_of(row: dict[str, Any], name: str) -> float:
     """Of latency and memory what was measured, else what was predicted."""
     if name not in MEASURED:
         return float(row[name])
@@ -83,7 +83,7 @@ def _span(row: dict[str, Any], name: str) -> tuple[float, float] | None:
     return (interval[0], interval[1]) if interval else None
 
 
-def _scale(name: str, values: list[float]) -> tuple[float, str]:
+def axis_scale(name: str, values: list[float]) -> tuple[float, str]:
     """By what to divide so that an axis has short numbers, and the unit then."""
     if name in MEASURED:
         return 1.0, f" {MEASURED[name][1]}"
@@ -91,17 +91,17 @@ def _scale(name: str, values: list[float]) -> tuple[float, str]:
     return next(((size, f" {prefix}") for size, prefix in PREFIXES if largest >= size), (1.0, ""))
 
 
-def _start(values: list[float]) -> float:
+def axis_start(values: list[float]) -> float:
     """Where an axis begins: at 0, unless all values are far from it and near each other, as losses are."""
     least, most = min(values), max(values)
     return 0.0 if least < most / 2 or least == most else max(0.0, least - 0.25 * (most - least))
 
 
-def _hint(row: dict[str, Any], found: dict[str, Any]) -> str:
+def hint_of(row: dict[str, Any], found: dict[str, Any]) -> str:
     lines = [row["spec"]]
     for name in (objective.rpartition(":")[2] for objective in found["objectives"]):
         if name not in MEASURED:
-            step, suffix = _scale(name, [row[name]])
+            step, suffix = axis_scale(name, [row[name]])
             lines.append(f"{name.replace('_', ' ')}: {row[name] / step:.3g}{suffix}")
     for name, (column, unit) in MEASURED.items():
         entry, said = row[column], []

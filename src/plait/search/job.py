@@ -12,40 +12,39 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
 from plait.core.interruption import stop_signals
+from plait.data import Corpus
 from plait.measure.setting import Setting
-from plait.records import Record, Store, about
+from plait.records import Record, Store
 from plait.search.allowed import layer_fits
 from plait.search.device import DevicePredictor
 from plait.search.limits import Limits
-from plait.search.lts import LtsSearch
-from plait.search.nsga import Nsga2, Nsga3
+from plait.search.methods import METHODS
 from plait.search.objectives.exact import Exact
 from plait.search.objectives.objective import Objective
 from plait.search.objectives.predicted import Predicted
-from plait.search.objectives.table import exact, load
+from plait.search.objectives.proxy import ProxyObjective
+from plait.search.objectives.table import PROXIES, exact, load
 from plait.search.random_search import RandomSearch
 from plait.search.search import Search
+from plait.search.search_record import NO_LIMITS, as_asked, search_record
 from plait.search.space import Space
 from plait.search.supernet.job import SupernetJob
 from plait.search.supernet.loss import SupernetLoss
 from plait.search.supernet.places import layer_choices
 
-NO_LIMITS = Limits()
 ON_DEVICE = ("latency", "memory")
 CAPABILITY = "capability"
 GUMBEL, LOSS = "gumbel", "loss"
-METHODS = ("lts", "nsga2", "nsga3", "random", GUMBEL)
-LTS_SHARES = {"parents": 5, "mutants": 2.5, "crossovers": 2.5}  # of a population, one in so many: 100 → 20, 40, 40
-SAMPLES = (25, 100)  # random: rounds and candidates in each; as many as lts evaluates
+PROXY_TOKENS = 64  # of each sequence that a proxy looks at
 
 
 @dataclass(frozen=True)
 class Request:
     """`objectives` empty: the usual ones. `iterations`, `population`: None for what the method has published.
 
-    `supernet` says what gumbel trains on; its steps and seeds are there.
+    `supernet` says what gumbel trains on; its steps and seeds are there. `corpus` is what zero-cost proxies look at.
     """
 
     space: Space
@@ -58,13 +57,14 @@ class Request:
     population: int | None = None
     seed: int = 0
     supernet: SupernetJob | None = None
+    corpus: Corpus | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            near = did_you_mean(self.method, METHODS)
-            raise UserError(f"method '{self.method}' given.{near} Allowed: {', '.join(METHODS)}.")
+        METHODS.load(self.method)
         if (self.method == GUMBEL) != (self.supernet is not None):
             raise UserError("gumbel trains a supernet and needs --data; the other methods train nothing.")
+        if self.corpus is not None and not set(self.names()) & set(PROXIES):
+            raise UserError(f"--data is for --method gumbel and for proxies as objectives: {', '.join(PROXIES)}.")
         if self.method == GUMBEL and (self.iterations or self.population):
             raise UserError("gumbel has neither iterations nor a population: give --steps and --seeds.")
         if self.supernet is not None:
@@ -86,11 +86,9 @@ class Request:
                 continue
             if name == LOSS and self.method != GUMBEL:
                 raise UserError("loss is that of a supernet, which only --method gumbel trains.")
-            if not issubclass(kind, Predicted) and name not in (CAPABILITY, LOSS):
-                raise UserError(
-                    f"{name} takes seconds a candidate; this search takes what is exact or predicted. "
-                    "Score the front with it afterwards."
-                )
+            if name in PROXIES and (self.corpus is None or self.method == GUMBEL):
+                where = "with another method than gumbel" if self.method == GUMBEL else "as builtin:stdlib"
+                raise UserError(f"{name} is a score of a built model on text: give --data, {where}.")
             usual = "max" if kind.maximise else "min"
             if direction not in ("", usual):
                 raise UserError(f"objective '{text}' given; of {name} there is only {usual}:{name}.")
@@ -115,7 +113,7 @@ class Request:
 
     def search(self, predictor: DevicePredictor | None, store: Store | None = None) -> Search:
         """What runs. The store is asked for the probe's records where capability is an objective."""
-        objectives = [_objective(name, predictor, store) for name in self.names()]
+        objectives = [self._objective(name, predictor, store) for name in self.names()]
         common: dict[str, Any] = {
             "seed": self.seed,
             "rules": [*self.rules, *self.limits.rules()],
@@ -124,18 +122,22 @@ class Request:
         if self.supernet is not None:
             layers = predictor.predictor if predictor is not None else None
             return self.supernet.search(self.space, objectives, layers, **common)
-        numbers = {"iterations": self.iterations, "population": self.population}
-        given = {name: number for name, number in numbers.items() if number is not None}
-        if self.method == "random":
-            rounds, each = self.iterations or SAMPLES[0], self.population or SAMPLES[1]
-            return RandomSearch(self.space, objectives, samples=rounds * each, **common)
-        if self.method == "lts":
-            population = given.pop("population", None)
-            if population is not None:
-                given |= {"start": population, **{k: max(1, int(population / n)) for k, n in LTS_SHARES.items()}}
-            return LtsSearch(self.space, objectives, **given, **common)
-        kind = Nsga2 if self.method == "nsga2" else Nsga3
-        return kind(self.space, objectives, **given, **common)
+        kind = METHODS.load(self.method)
+        return kind(self.space, objectives, **{**common, **kind.sizes(self.iterations, self.population)})
+
+    def _objective(self, name: str, predictor: DevicePredictor | None, store: Store | None) -> Objective:
+        if name == CAPABILITY:
+            from plait.search.objectives.capability import Capability
+
+            return Capability.from_store(store) if store is not None else Capability()
+        if name == LOSS:
+            return SupernetLoss()
+        if name in PROXIES:
+            assert self.corpus is not None
+            tokens = min(PROXY_TOKENS, self.space.headers.positions)
+            return ProxyObjective(name, self.corpus.tokens("train"), seq=int(tokens), seed=self.seed)
+        kind = load(name.rpartition(":")[2])
+        return kind(predictor) if issubclass(kind, Predicted) else exact([name])[0]
 
 
 class Interrupted(Exception):
@@ -166,7 +168,7 @@ def search_front(
     search = request.search(predictor, store)
     stored = store.get(search.key)
     if stored is not None:
-        return stored
+        return as_asked(stored, search, store, request.limits, request.setting, predictor)
     path, started = folder / f"search-{search.key[:16]}.npz", time.time()
     with stop_signals() as asked:
 
@@ -177,32 +179,8 @@ def search_front(
                 search.save(path)
                 raise Interrupted(search)
 
-        front = search.run(path=path, on_step=between_steps)
-    profile = predictor.predictor.profile if predictor is not None else None
-    result = {
-        **front.as_dict(),
-        **search.report(),
-        "limits": request.limits.as_dict(),
-        "setting": request.setting.as_dict(),
-        "profile": profile.describe() if profile is not None else None,
-        "mixers": [source.as_dict() for source in request.space.mixer_sources.values()],
-        "cost": {
-            "search_seconds": round(search.seconds, 3),
-            "profile_seconds": round(profile.seconds, 3) if profile is not None else 0.0,
-        },
-    }
-    record = Record.of("search", search.config(), result, about(started, search.seconds))
+        search.run(path=path, on_step=between_steps)
+    record = search_record(search, started, limits=request.limits, setting=request.setting, predictor=predictor)
     store.put(record)
     path.unlink(missing_ok=True)
     return record
-
-
-def _objective(name: str, predictor: DevicePredictor | None, store: Store | None) -> Objective:
-    if name == CAPABILITY:
-        from plait.search.objectives.capability import Capability
-
-        return Capability.from_store(store) if store is not None else Capability()
-    if name == LOSS:
-        return SupernetLoss()
-    kind = load(name.rpartition(":")[2])
-    return kind(predictor) if issubclass(kind, Predicted) else exact([name])[0]

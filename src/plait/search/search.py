@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
-from plait.records import Record, Store, about, record_key
+from plait.records import Record, Store, record_key
 from plait.search import checkpoint
+from plait.search.candidates import CandidateLog
 from plait.search.evaluate import Evaluated, Evaluator
 from plait.search.front import Front
 from plait.search.objectives.objective import Objective
 from plait.search.rules import Rule
+from plait.search.search_record import KIND, search_record
 from plait.search.seen import Seen
 from plait.search.space import Genes, Space
 
@@ -59,9 +61,16 @@ class Search(ABC):
         self.iteration, self.proposed, self.evaluated, self.seconds = 0, 0, 0, 0.0
         self.seen = Seen()
         self.archive = self.evaluator.nothing()
+        self.log = CandidateLog([objective.name for objective in self.evaluator.objectives])
         self.exhausted = False  # no candidate is left that was not met before
 
     # ---- what a method is
+
+    @classmethod
+    def sizes(cls, iterations: int | None, population: int | None) -> dict[str, int]:
+        """The arguments that stand for these two; None: what the method has published."""
+        numbers = {"iterations": iterations, "population": population}
+        return {name: number for name, number in numbers.items() if number is not None}
 
     @abstractmethod
     def step(self, rng: np.random.Generator) -> None:
@@ -154,6 +163,7 @@ class Search(ABC):
             fine_N[last + 1 :] = False
             found = found + self.evaluator.whole(genes_NG, everything)[fine_N]
         self.evaluated += len(found)
+        self.log.add(found)
         return found
 
     def first(self, rng: np.random.Generator, want: int) -> Evaluated:
@@ -195,11 +205,11 @@ class Search(ABC):
 
     @property
     def key(self) -> str:
-        return record_key("search", self.config())
+        return record_key(KIND, self.config())
 
     def store(self, store: Store, started: float) -> Record:
-        """The front as a record; `started` is when, in seconds since 1970."""
-        record = Record.of("search", self.config(), self.front().as_dict(), about(started, self.seconds))
+        """The front and every candidate as a record; `started` is when, in seconds since 1970."""
+        record = search_record(self, started)
         store.put(record)
         return record
 
@@ -210,6 +220,7 @@ class Search(ABC):
             "archive_genes": self.archive.genes_NG,
             "archive_costs": self.archive.costs_NM,
             **{f"column_{name}": column for name, column in self.archive.columns.items()},
+            **{f"log_{name}": array for name, array in self.log.arrays().items()},
             **{f"own_{name}": array for name, array in self.arrays().items()},
         }
         progress = {**counts, "seconds": self.seconds, "exhausted": self.exhausted}
@@ -229,5 +240,6 @@ class Search(ABC):
         self.seen = Seen(arrays["seen"])
         columns = {name: arrays[f"column_{name}"] for name in self.archive.columns}
         self.archive = Evaluated(arrays["archive_genes"], columns, arrays["archive_costs"])
+        self.log.restore({name[4:]: array for name, array in arrays.items() if name.startswith("log_")})
         self.restore({name[4:]: array for name, array in arrays.items() if name.startswith("own_")})
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from plait.arch import Architecture, architecture
@@ -12,7 +13,7 @@ from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model import model_cost
 from plait.records import record_key
-from plait.train.optimizers import OPTIMIZERS
+from plait.train.optimizers import revision_of
 from plait.train.recipe import PRECISIONS, Recipe
 
 KIND = "train"
@@ -41,6 +42,15 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Start:
+    """The finished run whose weights a training begins with; optimizer and schedule begin anew."""
+
+    folder: Path
+    key: str
+    steps: int | None
+
+
+@dataclass(frozen=True)
 class Job:
     arch: Architecture
     corpus: Corpus
@@ -49,6 +59,7 @@ class Job:
     seed: int = 0
     precision: str = "fp32"
     held_out_tokens: int = HELD_OUT_TOKENS
+    start: Start | None = None
 
     def __post_init__(self) -> None:
         kind, vocab = self.arch.header.kind, self.corpus.vocab
@@ -62,6 +73,12 @@ class Job:
             raise UserError(
                 f"the model has vocab={self.arch.header.vocab}, but {self.corpus.name} has {vocab} tokens{mask}; "
                 f"write vocab={needed} or leave it out."
+            )
+        header, length = self.arch.header, self.recipe.length
+        if header.pos == "learned" and length > header.max_len and not self.recipe.memory:
+            raise UserError(
+                f"sequences of {length} tokens, but the model has max_len={header.max_len} learned positions; write "
+                f"max_len={length} in the spec or --length {header.max_len}."
             )
 
     @property
@@ -87,7 +104,7 @@ class Job:
 
     def config(self) -> dict[str, Any]:
         """All that decides the result, but for the machine's speed under a time budget."""
-        revision = OPTIMIZERS[self.recipe.optimizer].revision
+        revision = revision_of(self.recipe.optimizer)
         return {
             "protocol": PROTOCOL,
             **self.arch.identity(),
@@ -97,6 +114,7 @@ class Job:
             "seed": self.seed,
             "precision": self.precision,
             "held_out_tokens": self.held_out_tokens,
+            **({"from": {"key": self.start.key, "steps": self.start.steps}} if self.start else {}),
             **({"optimizer_revision": revision} if revision > 1 else {}),
         }
 

@@ -11,7 +11,8 @@
   names NVLAMB, `nvlamb`.
 * `mad-…`: Mechanistic Architecture Design, §C.1–C.3. The learning rate follows the size (Table C.2), the batch the FLOP
   budget (Table C.1): see `mad_recipe`. `mad-synthetic` is Table B.1, for a task instead of text.
-* `fox-…`: Forgetting Transformer, Tables 4 and 5.
+* `fox-…`: Forgetting Transformer, Tables 4 and 5. `fox-340m-2k` is Table 7's: sequences of 2048 tokens, 15B tokens of
+  SlimPajama. The page gives no more of it: tokens per step, learning rate and warm-up are `fox-360m`'s.
 * `bert-phase1`, `bert-phase2`: PAR's §3.2, two phases of NVLAMB, the second from the first's weights (`--from`).
   Learning rates and warm-up, which the paper does not give, are those of the public recipe for LAMB's two-phase BERT.
 """
@@ -78,6 +79,7 @@ RECIPES: dict[str, Published] = {
     "bert-phase2": Published(
         _BERT.with_values({"batch": 32768, "length": 512, "lr": 4e-3, "warmup": 0.128}), 1563, "PAR 3.2"
     ),
+    "fox-340m-2k": Published(_FOX.with_values({"batch": 256, "length": 2048}), 28_610, "FoX Table 7 (340M, 15B, 2k)"),
     **{
         f"fox-{size}": Published(_FOX.with_values({"lr": row.lr}), row.steps, "FoX Table 4")
         for size, row in fox.SIZES.items()
@@ -98,8 +100,12 @@ def recipe(name: str) -> Published:
 
 
 def mad_recipe(params: float, flops: float, length: int = 8192) -> Recipe:
-    """MAD's recipe at a size and a FLOP budget: the learning rate of Table C.2 (between its rows, along the logarithm
-    of the size), the batch of Table C.1 (262k tokens below 54M parameters)."""
+    """MAD's recipe at a size and a FLOP budget, as `plait train SPEC --recipe mad-scaling --flops 4e18` resolves it.
+
+    The learning rate is Table C.2's: at a row's size what is printed there, between rows along the logarithm of the
+    size, beyond the first and the last row theirs. (The text calls the rates linear in the size; as printed they are
+    linear in the row's index between the anchors.) The batch is Table C.1's for the largest budget listed that is not
+    above `flops`, 524k tokens below the smallest, and 262k for models below 54M parameters."""
     sizes = np.array([1e6 * row.params_m for row in mad_scaling.TABLE_C2], dtype=float)
     rates = np.array([row.lr for row in mad_scaling.TABLE_C2], dtype=float)
     lr = float(np.interp(np.log(params), np.log(sizes), rates))

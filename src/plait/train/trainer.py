@@ -7,7 +7,6 @@ kept is little: weights, the optimizer's state, and Transformer-XL's memory.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.core.random_streams import seed_of
 from plait.mixers.attn import Attention
 from plait.model import build
 from plait.model.block import Block
@@ -33,6 +33,7 @@ from plait.train.processes import Processes
 from plait.train.recipe import Recipe
 from plait.train.schedule import rate
 from plait.train.shards import Checkpoint, Piece, is_sharded, piece_of, read_into
+from plait.train.start import load_start
 
 #: So many steps in a row may come out infinite or NaN and be skipped.
 MOST_SKIPPED = 20
@@ -59,6 +60,8 @@ class Trainer:
         model = build(job.arch, seed=job.seed, device=among.device)
         assert isinstance(model, (LanguageModel, Encoder))
         self.model = model
+        if job.start is not None:
+            load_start(model, job.start)
         model.backbone.recompute = recompute
         set_dropout(model, self.recipe)
         objective = Objective(model)
@@ -198,8 +201,7 @@ def set_dropout(model: LanguageModel | Encoder, recipe: Recipe) -> None:
 
 
 def seed_dropout(seed: int, step: int, rank: int) -> None:
-    digest = hashlib.sha256(f"dropout/{seed}/{step}/{rank}".encode()).digest()
-    torch.manual_seed(int.from_bytes(digest[:7], "little"))
+    torch.manual_seed(seed_of(f"dropout/{seed}/{step}/{rank}", size=7))
 
 
 def detached(memory: ModelState) -> ModelState:

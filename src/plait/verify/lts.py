@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from plait.analysis.table import Table
 from plait.arch import Architecture, architecture
 from plait.model.cost import model_cost
+from plait.search.missing_field import MissingField
 from plait.spec import presets
 from plait.spec.presets.lts import LtsRow, rows
 from plait.verify.fact import FactTable, tally
 
 facts = FactTable()
 
+#: A row of the earlier version's Table 3 without its width, which was lost.
+XL_ROW = "d={d_model} norm=layer final_norm=false | xl-attn[heads={n_head},head_dim=64] mlp[inner={d_inner},act=relu]"
+#: Its count has two biases as wide as the model where heads of 64 have their own: the most they differ on the grid.
+BIASES = 16 * 2 * (960 - 2 * 64)
 #: Decoder parameters are printed in millions with one digit.
 HALF_A_DIGIT = 0.05 + 1e-9
 
@@ -99,18 +105,13 @@ def opt_positions() -> tuple[str, str, bool]:
 @facts.fact("L06", "a lost d_model column (earlier Table 3) is recovered from the printed count")
 def recovery() -> tuple[str, str, bool]:
     chosen = [row for row in rows() if row.earlier and row.table == 3]
-    good = 0
-    for row in chosen:
-        fitting = [
-            d
-            for d in range(128, 961, 64)
-            if abs(
-                sum(5 * d * 64 * h + 7 * d + 2 * d * f + f for h, f in zip(row.heads, row.inner, strict=True)) / 1e6
-                - row.decoder_params_m
-            )
-            <= HALF_A_DIGIT
-        ]
-        good += fitting == [row.d]
+    table = Table.of(
+        "Table 3",
+        [{"n_head": list(row.heads), "d_inner": list(row.inner), "printed": row.decoder_params_m} for row in chosen],
+    )
+    question = MissingField(table, XL_ROW, "d_model", range(128, 961, 64), "printed", allowance=BIASES)
+    found = question.infer()
+    good = sum(one.values == (row.d,) for one, row in zip(found, chosen, strict=True))
     return "a unique d in 68 of 74 rows or more", tally(good, len(chosen)), good >= 68 and len(chosen) == 74
 
 

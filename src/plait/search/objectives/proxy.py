@@ -1,4 +1,5 @@
-"""A zero-cost proxy as an objective: every candidate is built and scored. Seconds each, so for few of them."""
+"""A zero-cost proxy as an objective: every candidate is built and scored. Tenths of a second each, so not for
+millions."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 from plait.core.errors import UserError
 from plait.search.objectives.objective import Batch, Objective
+
+BEYOND = 1e300
 
 
 class ProxyObjective(Objective):
@@ -29,7 +32,8 @@ class ProxyObjective(Objective):
 
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
         scores = [self._score(batch.space.spec(row_G)) for row_G in batch.genes_NG]
-        return {self.name: np.array(scores, dtype=np.float64)}
+        # JSON has no infinities: such a score is beyond any other. What is not a number stays an error.
+        return {self.name: np.clip(np.array(scores, dtype=np.float64), -BEYOND, BEYOND)}
 
     def as_dict(self) -> dict[str, Any]:
         import hashlib
