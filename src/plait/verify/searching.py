@@ -18,7 +18,8 @@ from plait.records import Store, open_store
 from plait.search.candidates import Candidates
 from plait.search.declaration import Declaration
 from plait.search.front import Front
-from plait.search.job import METHODS, Request, search_front
+from plait.search.job import Request, search_front
+from plait.search.methods import METHODS
 from plait.search.search import Search
 from plait.search.space import Space
 from plait.search.spaces.table import load_space
