@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from plait.cli.durations import duration, parse_duration
 from plait.core.errors import UserError
+from plait.core.units import duration, parse_duration
 
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")
 MIXERS = Path(__file__).parent.parent / "probe"

@@ -34,7 +34,7 @@ def command(
     """Design a model for this machine: profile it, search under limits, probe the best few, train the pick, report."""
     started = time.perf_counter()
     from plait.cli.design_display import Display
-    from plait.cli.durations import parse_duration
+    from plait.core.units import parse_duration
     from plait.records import open_store
     from plait.report.page import check_writable, write
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.durations import duration, parse_duration
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
+from plait.core.units import duration, parse_duration
 
 if TYPE_CHECKING:
     from plait.probe.candidates import Candidate

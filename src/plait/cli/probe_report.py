@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from plait.cli.durations import duration
 from plait.cli.output import console, plain, table
+from plait.core.units import duration
 
 if TYPE_CHECKING:
     from rich.table import Table

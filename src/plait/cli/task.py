@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.key_values import pairs
 from plait.cli.options import AsJson
 from plait.cli.output import console, count, print_json, table
+from plait.core.settings import pairs
 
 if TYPE_CHECKING:
     from plait.tasks import Task, TaskData

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.settings import read_values
 
 IGNORE = -100  # a target that is not scored
 VARIANTS = ("paper", "mad-lab")
@@ -156,17 +157,7 @@ class Task(ABC):
     def with_settings(self: Self, given: Mapping[str, str]) -> Self:
         """The task with variables changed, given as text (`--set length=256`)."""
         kinds = {name: type(value) for name, value in self.settings().items()}
-        change: dict[str, Any] = {}
-        for name, text in given.items():
-            if name not in kinds:
-                known = ", ".join(kinds)
-                raise UserError(f"{self.name} has no variable '{name}'.{did_you_mean(name, kinds)} Known: {known}.")
-            try:
-                change[name] = kinds[name](text)
-            except ValueError:
-                wanted = {int: "a whole number", float: "a number"}[kinds[name]]
-                raise UserError(f"{self.name}: {name}={text} given, but it is {wanted}.") from None
-        return replace(self, **change)
+        return replace(self, **read_values(given, kinds, self.name, "variable"))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything that decides which sequences are drawn, but for the seed: plain data."""
