@@ -34,7 +34,8 @@ BELOW: dict[str, tuple[str, ...]] = {
     "train": ("core", "spec", "records", "data", "arch", "ops", "nn", "mixers", "usermixers", "model"),
     "check": ("core", "spec", "arch", "ops", "nn", "mixers", "model"),
     "probe": (
-        *("core", "spec", "arch", "tasks", "records", "ops", "nn", "mixers", "usermixers", "model", "check", "train"),
+        *("core", "spec", "arch", "tasks", "records", "analysis", "ops", "nn", "mixers", "usermixers", "model"),
+        *("check", "train"),
     ),
     "export": ("core", "data", "spec", "arch", "ops", "nn", "mixers", "usermixers", "model", "generate"),
     "evals": (

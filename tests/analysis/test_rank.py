@@ -84,26 +84,6 @@ def test_bins() -> None:
     assert (alone.models, alone.src) == (2, 1)
 
 
-def test_bootstrap_intervals_hold_the_truth_as_often_as_they_say_and_narrow() -> None:
-    stream = np.random.default_rng(0)
-    truth_of_all = 6 / np.pi * np.arcsin(np.sqrt(0.5) / 2)  # Spearman's of normal values whose Pearson's is √½
-    widths = {}
-    for models in (40, 160):
-        intervals = []
-        for _ in range(60):
-            truth = stream.normal(size=models)
-            proxy = truth + stream.normal(size=models)
-            intervals.append(rank.bootstrap(rank.spearman, proxy, truth, level=0.8, draws=100))
-        low, high = np.array(intervals).T
-        assert 0.65 < np.mean((low < truth_of_all) & (truth_of_all < high)) < 0.95
-        widths[models] = np.mean(high - low)
-    assert 1.6 < widths[40] / widths[160] < 2.5  # four times the models: half the width
-
-
-def test_bootstrap_of_what_has_no_ranking() -> None:
-    assert np.isnan(rank.bootstrap(rank.spearman, [1, 1], [1, 2], draws=5)).all()
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -10,7 +10,9 @@ import pytest
 
 from plait import arch
 from plait.arch.table import MIXERS
+from plait.cli.list_things import TABLES
 from plait.spec import Header, presets
+from plait.train.optimizers import OPTIMIZERS
 
 
 def listed(plait: Any, *arguments: str) -> list[dict[str, Any]]:
@@ -63,3 +65,16 @@ def test_the_table_has_a_row_for_every_entry(plait: Any, kind: str) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
     starts = [line.split()[0] for line in ran.stdout.splitlines() if line and not line[0].isspace()]
     assert [row["name"] for row in listed(plait, kind) if row["name"] not in starts] == []
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_table_is_listed_as_it_stands(plait: Any, kind: str) -> None:
+    rows, table = listed(plait, kind), TABLES.load(kind)
+    assert [row["name"] for row in rows] == table.names()
+    assert all(row["what"] for row in rows)
+
+
+def test_names_alone_for_scripts(plait: Any) -> None:
+    ran = plait("list", "optimizers", "--names")
+    assert ran.stdout.split() == OPTIMIZERS.names()
+    assert listed(plait, "mixers", "--names") == list(MIXERS)

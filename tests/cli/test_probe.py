@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from plait.cli.durations import duration, parse_duration
 from plait.core.errors import UserError
+from plait.core.units import duration, parse_duration
 
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")
 MIXERS = Path(__file__).parent.parent / "probe"
@@ -102,7 +102,8 @@ def test_a_short_probe_and_its_document(probed):
     assert {row["name"] for row in shown["architectures"]} == {"attn", "hyena"}
     for row in shown["architectures"]:
         task = row["tasks"]["memorization"]
-        low, high = task["interval"]
+        low, high = task["interval"] or (task["accuracy"],) * 2
+        assert (task["interval"] is None) == (task["seeds"] == 1)
         assert 0 <= low <= task["accuracy"] <= high <= 1
         assert task["loss"] > 0
         assert row["mean"]["accuracy"] == task["accuracy"]

@@ -266,7 +266,7 @@ def test_another_machine_is_refused_unless_asked_for(bench: Bench, here: Path) -
         (("--space", "hybrid"), "the profile has no measurement of"),
         (("--profile", "none.json"), r"none\.json cannot be read.*plait profile -o none\.json"),
         (("--threads", "2"), "--threads 2 given, but mine.json is a profile of threads 1"),
-        (("--method", "annealing"), "Allowed: lts, nsga2, nsga3, random"),
+        (("--method", "annealing"), "Known: lts, nsga2, nsga3, random"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], message: str) -> None:

@@ -23,7 +23,7 @@ def test_json_holds_the_data(plait: Any) -> None:
 
 
 @pytest.mark.parametrize("name", list(names()))
-@pytest.mark.parametrize("variant", ["seed", "mad-lab"])
+@pytest.mark.parametrize("variant", ["paper", "mad-lab"])
 def test_text_shows_what_is_read_above_what_is_asked(plait: Any, name: str, variant: str) -> None:
     ran = plait("task", "show", name, "--variant", variant, "--count", "1", "--set", "train_size=300")
     assert (ran.returncode, ran.stderr) == (0, "")

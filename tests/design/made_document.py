@@ -56,9 +56,9 @@ def document(
         ahead = {"value": gap, "interval": [gap - 2 * half, gap + 2 * half], "sign": sign}
         tasks = {task: score(accuracy[mix][task], half) for task in TASKS}
         mean = score(means[mix], half, 1 + ranked.index(mix))
-        probed.append(
-            {"name": mix, "tasks": tasks, "mean": mean, "spec": SPECS[mix], "note": "", "pick_ahead_by": ahead}
-        )
+        better = [task for task in TASKS if accuracy[mix][task] - accuracy[pick][task] > 2 * half]
+        described = {"spec": SPECS[mix], "note": "", "pick_ahead_by": ahead, "better_than_pick_on": better}
+        probed.append({"name": mix, "tasks": tasks, "mean": mean, **described})
     rows = {mix: row(mix, number, ms, 30.0) for mix, number in params.items()}
     known = {} if entropy is None else {"entropy": entropy, "above_entropy": 2.0 / entropy - 1}
     return {

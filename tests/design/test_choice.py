@@ -10,8 +10,13 @@ from plait.design.choice import choose
 from plait.probe.verdict import Comparison, Score
 
 
-def compared(**accuracy: float) -> Comparison:
-    scores = [Score(name, "t", "s", 0, value, 1.0, 400) for name, value in accuracy.items()]
+def compared(seeds: int = 3, **accuracy: float) -> Comparison:
+    """Seeds differ by a hundredth either way, not alike for all."""
+    scores = [
+        Score(name, "t", "s", seed, value + ((seed + at) % 3 - 1) / 100, 1.0, 400)
+        for at, (name, value) in enumerate(accuracy.items())
+        for seed in range(seeds)
+    ]
     return Comparison(list(accuracy), ["t"], scores)
 
 
@@ -38,3 +43,8 @@ def test_the_rule(accuracy: dict[str, float], sizes: dict[str, Any], pick: str, 
     assert found.pick == pick
     assert found.best == "a"
     assert set(found.equals) == equals
+
+
+def test_one_seed_tells_nothing_apart() -> None:
+    found = choose(rows(a=(1, 1.0), b=(5, 1.0)), compared(seeds=1, a=0.9, b=0.5), "params")
+    assert (found.pick, found.best, set(found.equals)) == ("b", "a", {"a", "b"})

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from plait.arch import architecture
 from plait.cli import measure, predict, profile
-from plait.cli.durations import parse_duration
 from plait.core.errors import UserError
+from plait.core.units import parse_duration
 from plait.measure import memory, profiling
 from plait.measure.profile import Profile
 from plait.measure.setting import Setting

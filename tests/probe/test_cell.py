@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from plait.probe.cell import Cell, best, result
 from plait.probe.plan import with_seeds
 from plait.records.record import json_text
+from plait.tasks import macro_accuracy, token_accuracy
 
 from .conftest import tiny_candidates
 
@@ -52,6 +54,30 @@ def test_a_cell_trains_a_run_for_every_seed_and_grid_point(cell):
         assert chosen.validation[-1][1] == max(r.validation[-1][1] for r in rivals)
         assert (one["accuracy"], one["loss"]) == chosen.test
     assert found["accuracy"] == pytest.approx(np.mean([one["accuracy"] for one in found["seeds"]]))
+
+
+def test_the_mad_lab_variant_is_selected_and_scored_by_its_macro_accuracy(protocol):
+    """What a fleet records of its members is what `macro_accuracy` says of their predictions, split by split."""
+    setting = protocol.settings[1]
+    lab = replace(setting, task=setting.task.with_settings({"variant": "mad-lab"}))
+    cell = Cell.of(tiny_candidates(protocol)[0], lab, (0, 1))
+    fleet = cell.fleet()
+    fleet.run(until=20)
+    for split, row in (("validation", cell.data[1].validation), ("test", cell.data[1].test)):
+        predicted = _predictions(fleet, place=2, inputs=row.inputs_NT)
+        assert fleet.members[2].data == 1
+        accuracy = fleet.score(split)[0][2].item()
+        assert accuracy == pytest.approx(macro_accuracy(predicted, row.targets_NT), abs=1e-6)
+        assert accuracy != pytest.approx(token_accuracy(predicted, row.targets_NT), abs=1e-6)
+    last = fleet.records[2].validation[-1][1]
+    assert last == pytest.approx(fleet.score("validation")[0][2].item(), abs=1e-6)
+
+
+def _predictions(fleet, place, inputs):
+    params = {name.removeprefix("model."): stack[place] for name, stack in fleet.params.items()}
+    with torch.no_grad():
+        scores = torch.func.functional_call(fleet.template.model, params, (torch.from_numpy(inputs).long(),))
+    return scores.argmax(-1).numpy()
 
 
 def test_a_seed_gives_the_same_alone_and_beside_others(cell):

@@ -54,7 +54,8 @@ def test_series_differ_in_shape_and_colour() -> None:
 
 def test_bars_show_value_and_interval() -> None:
     chart = bars(
-        [Bar("attn", 0.5, 0.4, 0.7, 0), Bar("a very long name of a mix of many mixers", 1.0, 0.9, 1.0, 1)], title="t"
+        [Bar("attn", 0.5, (0.4, 0.7), 0), Bar("a very long name of a mix of many mixers", 1.0, (0.9, 1.0), 1)],
+        title="t",
     )
     said = words(chart)
     assert "0.50" in said

@@ -19,8 +19,9 @@ from plait.search.confirm import Confirmed, document
 from plait.search.declaration import Declaration
 from plait.search.device import DevicePredictor
 from plait.search.front import Front
-from plait.search.job import GUMBEL, METHODS, Interrupted, Request, search_front, usual_objectives
+from plait.search.job import GUMBEL, Interrupted, Request, search_front, usual_objectives
 from plait.search.limits import Limits
+from plait.search.methods import METHODS
 from plait.search.proxies.table import PROXIES
 from plait.search.search import Search
 from plait.search.space import Space
@@ -158,7 +159,7 @@ def test_interrupted_it_goes_on_to_the_same_front(small: Space, device: DevicePr
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"method": "nsga"}, "method 'nsga' given. Did you mean 'nsga[23]'"),
+        ({"method": "nsga"}, "unknown method 'nsga'. Did you mean 'nsga[23]'"),
         ({"objectives": ["latensy"]}, "unknown objective 'latensy'. Did you mean 'latency'"),
         ({"objectives": ["snip"]}, "snip is a score of a built model on text: give --data, as builtin:stdlib"),
         ({"objectives": ["max:latency"]}, "of latency there is only min:latency"),

@@ -7,24 +7,24 @@ import oracles
 import pytest
 
 from plait.core.errors import UserError
+from plait.core.random_streams import stream
 from plait.tasks import IGNORE, baseline, make_data, names
 from plait.tasks.draws import first_seen, motifs
-from plait.tasks.streams import stream
 
 # What a model reads, by task and variant: ids of each kind, tokens read, positions scored in evaluation and training.
 RECALL, NOISY = {"key": (0, 7), "value": (8, 15)}, {"key": (0, 7), "value": (8, 15), "noise": (16, 31)}
 TABLE = {
-    ("in-context-recall", "seed"): (RECALL, 128, 56, 127),
+    ("in-context-recall", "paper"): (RECALL, 128, 56, 127),
     ("in-context-recall", "mad-lab"): (RECALL, 127, 56, 127),
-    ("noisy-in-context-recall", "seed"): (NOISY, 128, 43, 127),
+    ("noisy-in-context-recall", "paper"): (NOISY, 128, 43, 127),
     ("noisy-in-context-recall", "mad-lab"): (NOISY, 127, 43.5, 127),
-    ("fuzzy-in-context-recall", "seed"): ({"key": (0, 7), "value": (8, 15), "pad": (16, 16)}, 128, 2.35, 127),
+    ("fuzzy-in-context-recall", "paper"): ({"key": (0, 7), "value": (8, 15), "pad": (16, 16)}, 128, 2.35, 127),
     ("fuzzy-in-context-recall", "mad-lab"): ({"key": (0, 6), "value": (7, 14), "pad": (15, 15)}, 128, 4.5, 128),
-    ("selective-copying", "seed"): ({"token": (0, 15), "blank": (16, 16), "insert": (17, 17)}, 256, 16, 16),
+    ("selective-copying", "paper"): ({"token": (0, 15), "blank": (16, 16), "insert": (17, 17)}, 256, 16, 16),
     ("selective-copying", "mad-lab"): ({"token": (0, 13), "blank": (14, 14), "copy": (15, 15)}, 256, 16, 16),
-    ("compression", "seed"): ({"token": (0, 15), "compress": (16, 16)}, 32, 31, 31),
+    ("compression", "paper"): ({"token": (0, 15), "compress": (16, 16)}, 32, 31, 31),
     ("compression", "mad-lab"): ({"token": (0, 14), "compress": (15, 15)}, 32, 32, 32),
-    ("memorization", "seed"): ({"key": (0, 127), "value": (128, 255), "insert": (256, 256)}, 32, 16, 16),
+    ("memorization", "paper"): ({"key": (0, 127), "value": (128, 255), "insert": (256, 256)}, 32, 16, 16),
     ("memorization", "mad-lab"): ({"key": (0, 126), "value": (127, 254), "insert": (255, 255)}, 32, 16, 16),
 }  # fmt: skip
 CASES = pytest.mark.parametrize(("name", "variant"), TABLE, ids=lambda part: str(part))
@@ -92,7 +92,7 @@ def test_a_slow_solver_agrees_on_every_scored_position(name, variant, size):
     for inputs, targets in drawn(task, "solve", 400):
         assert any(target != IGNORE for target in targets)
         expected = solved(task, inputs)
-        if targets[-1] == IGNORE and variant == "seed":
+        if targets[-1] == IGNORE and variant == "paper":
             expected[-1] = IGNORE  # nothing follows the last token
         assert expected == targets
         assert task.valid(inputs, targets)
@@ -112,16 +112,16 @@ def test_a_sequence_spoilt_anywhere_is_not_valid(name, variant):
 
 
 @pytest.mark.parametrize("name", ["in-context-recall", "noisy-in-context-recall", "fuzzy-in-context-recall"])
-@pytest.mark.parametrize("variant", ["seed", "mad-lab"])
+@pytest.mark.parametrize("variant", ["paper", "mad-lab"])
 def test_recall_trains_on_every_next_token(name, variant):
     sample = setting(name, variant).generate(stream("next"), 100, training=True)
     assert (sample.targets_NT[:, :-1] == sample.inputs_NT[:, 1:]).all()
-    assert ((sample.targets_NT[:, -1] == IGNORE) == (variant == "seed")).all()
+    assert ((sample.targets_NT[:, -1] == IGNORE) == (variant == "paper")).all()
 
 
 def test_noise_is_a_fixed_share_between_pairs_or_whole_places():
     for noise in (0.2, 0.4, 0.6, 0.8):
-        task = setting("noisy-in-context-recall", "seed", noise=noise)
+        task = setting("noisy-in-context-recall", "paper", noise=noise)
         is_noise = task.generate(stream("noise"), 300, training=False).inputs_NT >= 16
         assert set(is_noise.sum(axis=1)) == {task.noise_tokens}
         assert abs(task.noise_tokens / 128 - noise) < 0.008
@@ -143,12 +143,12 @@ def test_fuzzy_lengths():
         runs = np.flatnonzero(np.diff(is_key.ravel()) == -1) - np.flatnonzero(np.diff(is_key.ravel()) == 1)
         return set(runs.tolist())
 
-    assert key_lengths("seed", True) == key_lengths("seed", False) == key_lengths("mad-lab", True) == {1, 2, 3}
+    assert key_lengths("paper", True) == key_lengths("paper", False) == key_lengths("mad-lab", True) == {1, 2, 3}
     assert key_lengths("mad-lab", False) == {3}
 
 
 def test_copying_places():
-    task = setting("selective-copying", "seed", length=32, to_copy=4)
+    task = setting("selective-copying", "paper", length=32, to_copy=4)
     inputs = task.generate(stream("places"), 4000, training=False).inputs_NT
     assert ((inputs < 16).sum(axis=1) == 4).all()
     used = (inputs != task.ids("blank")[0]).mean(axis=0)
@@ -160,7 +160,7 @@ def test_copying_places():
 
 
 def test_memorizations_facts_belong_to_the_seed_and_each_key_has_a_value_of_its_own():
-    for variant in ("seed", "mad-lab"):
+    for variant in ("paper", "mad-lab"):
         one, other = (setting("memorization", variant).seeded(seed) for seed in (1, 2))
         assert len(set(one.values_K.tolist())) == len(one.ids("key"))
         assert set(one.values_K.tolist()) <= set(one.ids("value"))
@@ -178,7 +178,7 @@ def test_memorizations_ceiling():
     seen = sum(key in taught for key in asked) / len(asked)
     assert data.ceiling == pytest.approx(seen + (1 - seen) / (4096 - len(taught)))
     # A single unseen fact is no guess: its value is the one that is left.
-    tiny = setting("memorization", "seed", vocab=6, train_size=1, length=4)
+    tiny = setting("memorization", "paper", vocab=6, train_size=1, length=4)
     train = tiny.generate(stream("few"), 50, training=True)
     two = np.flatnonzero(np.ptp(train.inputs_NT[:, 0::2], axis=1) > 0)[:1]
     assert tiny.ceiling(type(train)(train.inputs_NT[two], train.targets_NT[two]), train) == 1.0
@@ -206,6 +206,7 @@ def test_first_seen_and_motifs():
         ("in-context-recall", {"lenght": 4}, "Did you mean 'length'"),
         ("in-context-recall", {"length": "long"}, "is a whole number"),
         ("in-context-recall", {"variant": "madlab"}, "Did you mean 'mad-lab'"),
+        ("in-context-recall", {"variant": "seed"}, "Did you mean 'paper'"),
         ("noisy-in-context-recall", {"noise": 1.0}, "less than 1"),
         ("noisy-in-context-recall", {"noise": "much"}, "is a number"),
         ("noisy-in-context-recall", {"noise": 0.99}, "leave two pairs"),
@@ -224,7 +225,7 @@ def test_impossible_settings_are_refused(name, change, message):
 
 
 @pytest.mark.parametrize("name", list(names()))
-@pytest.mark.parametrize("variant", ["seed", "mad-lab"])
+@pytest.mark.parametrize("variant", ["paper", "mad-lab"])
 def test_the_smallest_settings_work(name, variant):
     least = {
         "in-context-recall": {"vocab": 4, "length": 4},

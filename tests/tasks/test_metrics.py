@@ -37,7 +37,7 @@ def test_both_agree_where_all_is_right():
 
 
 def test_a_variant_has_its_metric():
-    assert metric("seed") is token_accuracy
+    assert metric("paper") is token_accuracy
     assert metric("mad-lab") is macro_accuracy
 
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from plait.analysis.intervals import Share, mean_interval
 from plait.analysis.pareto import Floats, Mask
 from plait.analysis.placement_rule import Fit, chance, fit_rules
-from plait.analysis.student import mean_interval
 from plait.core.errors import UserError
 
 NOTHING = ("none", "identity")
@@ -161,7 +161,7 @@ def placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Place
     counts = tuple(int(count) for count in counts_S)
     if not kinds:
         return Placement(layers, letters, patterns, counts, thirds)
-    least, most = _within(mean_interval(counts_S), layers)
+    least, most = _count_interval(counts_S, layers)
     return Placement(
         layers,
         letters,
@@ -209,7 +209,7 @@ def _thirds(kind: str, there_SL: Mask) -> list[Third]:
     for name, start, end in zip(THIRDS, ends[:-1], ends[1:], strict=True):
         counts_S = there_SL[:, start:end].sum(axis=1)
         std = float(counts_S.std(ddof=1)) if len(counts_S) > 1 else None
-        low, high = _within(mean_interval(counts_S), end - start)
+        low, high = _count_interval(counts_S, end - start)
         made.append(Third(kind, name, end - start, float(counts_S.mean()), std, low, high))
     return made
 
@@ -222,7 +222,8 @@ def _early_share(attention_SL: Mask) -> EarlyShare:
         likely = np.convolve(likely, _ways(attention_SL.shape[1], early, count))
     share = float(there_S.sum() / all_S.sum())
     # A ratio of sums: its error is that of the mean of what each architecture has above the ratio (linearised).
-    low, high = _within(mean_interval(share + (there_S - share * all_S) / all_S.mean()), 1.0)
+    above_S = share + (there_S - share * all_S) / all_S.mean()
+    low, high = _within(mean_interval(above_S, [Share(share, float(all_S.sum()))]), 1.0)
     return EarlyShare(
         share,
         low,
@@ -236,6 +237,12 @@ def _ways(layers: int, early: int, count: int) -> Floats:
     """The probability that 0, 1, … of `count` blocks stand in the first `early` layers (hypergeometric)."""
     ways = [comb(early, there) * comb(layers - early, count - there) for there in range(count + 1)]
     return np.array([way / comb(layers, count) for way in ways])
+
+
+def _count_interval(counts_S: np.ndarray, of: int) -> tuple[float | None, float | None]:
+    """Of the mean of counts, each of `of` layers."""
+    share = Share(float(counts_S.mean()) / of, float(of * len(counts_S)), weight=float(of))
+    return _within(mean_interval(counts_S, [share]), of)
 
 
 def _within(interval: tuple[float, float] | None, most: float) -> tuple[float | None, float | None]:

@@ -9,7 +9,7 @@ Everywhere more is better: negate a perplexity or a loss. A ranking in which all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 from plait.analysis.pareto import Floats, Mask
 from plait.core.errors import UserError
 
-Statistic = Callable[[Floats, Floats], float]
 PAIRS = 1 << 22  # compared at once by kendall
 
 
@@ -109,21 +108,6 @@ def spearman_by_size(proxy: ArrayLike, truth: ArrayLike, size: ArrayLike, bins: 
         src = spearman(proxy_N[within_N], truth_N[within_N])
         found.append(Bin(low, high, int(within_N.sum()), src))
     return found
-
-
-def bootstrap(
-    statistic: Statistic, proxy: ArrayLike, truth: ArrayLike, level: float = 0.95, draws: int = 1000, seed: int = 0
-) -> tuple[float, float]:
-    """The interval of a statistic over models drawn with replacement (percentiles; Efron 1979)."""
-    proxy_N, truth_N = _pair(proxy, truth)
-    stream = np.random.default_rng(seed)
-    drawn = stream.integers(0, max(1, len(proxy_N)), (draws, len(proxy_N)))
-    values = np.array([statistic(proxy_N[chosen], truth_N[chosen]) for chosen in drawn])
-    values = values[~np.isnan(values)]
-    if len(values) == 0:
-        return float("nan"), float("nan")
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def _sign(one: Floats, other: Floats) -> np.ndarray:

@@ -42,14 +42,15 @@ def src(
 ) -> None:
     """Tell how well a proxy ranks: Spearman and Kendall, top k %, by size."""
     from plait.analysis import rank
+    from plait.analysis.rank_interval import spearman_interval
 
     table, missing = read(file, where, [proxy, truth, *([bin_by] if bin_by else [])])
     guess, found = (goodness(table, name, lower, higher) for name in (proxy, truth))
-    low, high = rank.bootstrap(rank.spearman, guess, found)
+    interval = spearman_interval(guess, found)
     document: dict[str, Any] = {
         "models": len(table),
         "src": rank.spearman(guess, found),
-        "interval": [low, high],
+        "interval": list(interval) if interval else None,
         "kendall": rank.kendall(guess, found),
         "top": [
             {
@@ -67,7 +68,8 @@ def src(
         sizes = table.numbers(bin_by or proxy)
         document["bins"] = [vars(each) for each in rank.spearman_by_size(guess, found, sizes, edges)]
     whole, tau = document["src"], document["kendall"]
-    overall = f"SRC {whole:.3f} [{low:.3f}, {high:.3f}], Kendall {tau:.3f}, {len(table)} models"
+    ends = " [{:.3f}, {:.3f}]".format(*interval) if interval else ""
+    overall = f"SRC {whole:.3f}{ends}, Kendall {tau:.3f}, {len(table)} models"
     ways = "; ".join(direction(name, lower, higher) for name in (proxy, truth))
     show(document, as_json, "top", "bins", notes=[overall, ways, left_out(missing)])
 

@@ -34,7 +34,7 @@ def command(
     """Design a model for this machine: profile it, search under limits, probe the best few, train the pick, report."""
     started = time.perf_counter()
     from plait.cli.design_display import Display
-    from plait.cli.durations import parse_duration
+    from plait.core.units import parse_duration
     from plait.records import open_store
     from plait.report.page import check_writable, write
 
@@ -80,7 +80,8 @@ def _print(document: dict[str, Any]) -> None:
     order = sorted(document["candidates"], key=lambda row: scores[row["mix"]]["mean"]["rank"])
     for row in order:
         found, chosen = scores[row["mix"]], row["mix"] == document["pick"]["mix"]
-        ahead, (low, high) = found["pick_ahead_by"], found["mean"]["interval"]
+        ahead, interval = found["pick_ahead_by"], found["mean"]["interval"]
+        ends = " ({:.2f}–{:.2f})".format(*interval) if interval else ""
         clear = {1: "", 0: " (unclear)", -1: ""}[ahead["sign"]]
         made.add_row(
             "→" if chosen else "",
@@ -88,7 +89,7 @@ def _print(document: dict[str, Any]) -> None:
             short(row[document["size"]]),
             f"{row['latency_ms']['measured']:.3g}",
             f"{row['memory_mb']['measured']:.3g}",
-            f"{found['mean']['accuracy']:.2f} ({low:.2f}–{high:.2f})",
+            f"{found['mean']['accuracy']:.2f}{ends}",
             "" if chosen else f"{ahead['value']:+.2f}{clear}",
             style="bold" if chosen else "",
         )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.devices import usable
-from plait.cli.key_values import pairs
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, plain, print_json, table
+from plait.core.settings import pairs
 from plait.evals import table as evaluations
 
 if TYPE_CHECKING:

@@ -83,6 +83,8 @@ def _print(found: dict[str, Any], written: list[str] | None) -> None:
         made.add_row("median", *(f"{value:.4g}" for value in found["median"].values()))
         made.add_row("mean", *(f"{value:.4g} ± {spread[name]:.2g}" for name, value in found["metrics"].items()))
     out.print(made)
+    if len(found["seeds"]) > 1:
+        out.print("± is the standard deviation from seed to seed, not an interval", style="dim")
     if written == []:
         out.print("no test file in the folder: nothing to submit")
     for path in written or []:

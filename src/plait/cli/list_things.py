@@ -9,33 +9,74 @@ import typer
 from plait.cli.options import Mixers
 from plait.cli.output import console, plain, print_json, table
 from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Entry, Table
+
+#: Kinds whose rows say a name and what it is, each from its table.
+TABLES: Table[Table[Any]] = Table(
+    "kind",
+    {
+        "optimizers": Entry("plait.train.optimizers:OPTIMIZERS", "update rules, for a recipe's optimizer"),
+        "spaces": Entry("plait.search.spaces.table:SPACES", "spaces of architectures, for --space"),
+        "objectives": Entry("plait.search.objectives.table:OBJECTIVES", "what a search may optimise"),
+        "methods": Entry("plait.search.methods:METHODS", "search algorithms, for --method"),
+        "proxies": Entry("plait.search.proxies.table:PROXIES", "scores of an untrained model"),
+        "evaluations": Entry("plait.evals.table:EVALUATIONS", "what a trained model is asked, for eval --on"),
+    },
+)
+KINDS = ("mixers", "presets", "header", "tasks", "recipes", "corpora", "tokenizers", *TABLES)
 
 
 def command(
-    kind: Annotated[str | None, typer.Argument(help="mixers, presets, header, tasks, recipes, or one mixer.")] = None,
+    kind: Annotated[str | None, typer.Argument(help=f"{', '.join(KINDS)}, or one mixer.")] = None,
     match: Annotated[str, typer.Option(help="Only names that contain this text.")] = "",
+    names: Annotated[bool, typer.Option("--names", help="Print names only, one per line.")] = False,
     own: Mixers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """List mixers, presets, header keys, tasks, training recipes, or one mixer's options."""
+    """List what there is of a kind, or one mixer's options."""
     from plait import arch
 
     arch.load_packaged()
-    listings = {"mixers": mixers, "presets": presets, "header": header_keys, "tasks": tasks, "recipes": recipes}
     if kind is None:
-        rows: list[dict[str, Any]] = [{"name": name, "entries": len(make())} for name, make in listings.items()]
-    elif kind in listings:
-        rows = listings[kind]()
+        rows: list[dict[str, Any]] = [{"name": name, "entries": _count(name)} for name in KINDS]
+    elif kind in TABLES:
+        table = TABLES.load(kind)
+        table.discover()
+        rows = [{"name": name} if names else {"name": name, "what": table.what(name)} for name in table]
+    elif kind in KINDS:
+        rows = _rows(kind)
     elif kind in arch.names():
         rows = [{"name": row["option"], **row} for row in arch.load(kind).describe()]
     else:
-        known = [*listings, *arch.names()]
+        known = [*KINDS, *arch.names()]
         raise UserError(f"nothing called '{kind}' to list.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
     rows = [row for row in rows if match.lower() in row["name"].lower()]
     if as_json:
-        print_json(rows)
+        print_json([row["name"] for row in rows] if names else rows)
+    elif names:
+        print("\n".join(row["name"] for row in rows))
     else:
         _print(rows)
+
+
+def _rows(kind: str) -> list[dict[str, Any]]:
+    from plait.data.corpora import table as corpora
+    from plait.data.tokenizers import table as tokenizers
+
+    listings = {
+        "mixers": mixers,
+        "presets": presets,
+        "header": header_keys,
+        "tasks": tasks,
+        "recipes": recipes,
+        "corpora": corpora.listing,
+        "tokenizers": tokenizers.listing,
+    }
+    return listings[kind]()
+
+
+def _count(kind: str) -> int:
+    return len(TABLES.load(kind)) if kind in TABLES else len(_rows(kind))
 
 
 def mixers() -> list[dict[str, Any]]:

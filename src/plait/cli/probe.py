@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.durations import duration, parse_duration
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
+from plait.core.units import duration, parse_duration
 
 if TYPE_CHECKING:
     from plait.probe.candidates import Candidate
@@ -36,7 +36,9 @@ def command(
         int | None, typer.Option(min=1, help="Seeds. \\[default: with --time as many as fit, else 1]")
     ] = None,
     tasks: Annotated[str, typer.Option(help="Only these, separated by commas; or your files.")] = "",
-    variant: Annotated[str, typer.Option(help="the tasks as in the paper: seed; or its code: mad-lab.")] = "seed",
+    variant: Annotated[
+        str, typer.Option(help="The tasks as the paper (paper) or its code (mad-lab) has them.")
+    ] = "paper",
     baselines: Annotated[bool, typer.Option(help="Run attn, gla, mamba and hyena beside a single candidate.")] = True,
     match: Annotated[bool, typer.Option(help="Give all the same state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -69,7 +71,8 @@ def command(
             _plan(found, protocol, machine, opened, None if full else seconds, seeds or 1, as_json)
             return
         outcome = _run(found, protocol, machine, opened, None if full else seconds, seeds, started, as_json)
-    _report(outcome, machine, time.perf_counter() - started, as_json, suite)
+    asked = {"seeds": seeds, "seconds": None if full else seconds}
+    _report(outcome, machine, time.perf_counter() - started, as_json, suite, asked)
 
 
 def _device(name: str) -> str:
@@ -165,10 +168,12 @@ def _plan(
         out.print(f"A budget of {duration(budget)} runs as many seeds of it as fit.", style="dim")
 
 
-def _report(outcome: Outcome, machine: Machine, seconds: float, as_json: bool, suite: str) -> None:
+def _report(
+    outcome: Outcome, machine: Machine, seconds: float, as_json: bool, suite: str, asked: dict[str, Any]
+) -> None:
     from plait.cli.probe_report import document, print_report
 
-    shown = document(outcome, machine, seconds, suite)
+    shown = document(outcome, machine, seconds, suite, asked)
     if as_json:
         print_json(shown)
     else:

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from plait.cli.durations import duration
 from plait.cli.output import console, plain, table
 from plait.cli.probe_report import _SHORT
+from plait.core.units import duration
 
 if TYPE_CHECKING:
     from plait.probe.candidates import Candidate

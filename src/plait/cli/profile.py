@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.durations import parse_duration
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, plain, print_json, table
 from plait.core.errors import UserError
+from plait.core.units import parse_duration
 
 if TYPE_CHECKING:
     from plait.measure.profile import Point, Profile

@@ -78,9 +78,9 @@ def command(
 
     from plait.cli.devices import usable
     from plait.cli.front_display import print_front
-    from plait.cli.key_values import pairs
     from plait.cli.output import print_json
     from plait.cli.search_supernet import GUMBEL, Asked, adapted, retrained
+    from plait.core.settings import pairs
     from plait.records import open_store
     from plait.search.confirm import document
     from plait.search.job import Interrupted, Request

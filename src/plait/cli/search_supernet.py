@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.cli.devices import precision_on
-from plait.cli.key_values import key_value
 from plait.core.errors import UserError
+from plait.core.settings import read_pairs
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -60,8 +60,8 @@ class Asked:
             settings = settings.with_values({"steps": self.steps})
         return SupernetJob(
             corpus,
-            base.with_values(dict(key_value(text, "--set", Recipe) for text in self.recipe_keys)),
-            settings.with_values(dict(key_value(text, "--supernet", Settings) for text in self.settings)),
+            base.with_values(read_pairs(self.recipe_keys, "--set", Recipe)),
+            settings.with_values(read_pairs(self.settings, "--supernet", Settings)),
             seeds=self.seeds or 1,
             device=device,
             precision=precision_on(device),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,8 +79,9 @@ def _print(found: Findings) -> None:
     made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top}%": "right" for top in TOPS}, cost="right")
     for one in found.rankings:
         free = "free" if not one.cost else f"{100 * one.cost:.2g} %"
+        interval = "{:.2f} … {:.2f}".format(*one.interval) if one.interval else ""
         ratios = [f"{one.common[top]:.2f}" for top in TOPS]
-        made.add_row(one.proxy, f"{one.src:.2f}", f"{one.low:.2f} … {one.high:.2f}", *ratios, free)
+        made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
     out.print(made)
     out.print(best(found.rankings))
 
@@ -89,6 +91,7 @@ def _draw(path: Path, found: Findings) -> None:
     from plait.report.svg import save
 
     study = found.study
-    proxies = [ProxyCost(one.proxy, one.src, one.low, one.high, one.cost) for one in found.rankings]
+    unknown = (math.nan, math.nan)  # drawn without a whisker
+    proxies = [ProxyCost(one.proxy, one.src, *(one.interval or unknown), one.cost) for one in found.rankings]
     below = f"{len(found.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
     save(proxy_cost_figure(proxies, title="How well proxies rank, by what they cost", below=below), path)

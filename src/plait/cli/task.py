@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.key_values import pairs
 from plait.cli.options import AsJson
 from plait.cli.output import console, count, print_json, table
+from plait.core.settings import pairs
 
 if TYPE_CHECKING:
     from plait.tasks import Task, TaskData
@@ -31,7 +31,7 @@ def show(
     ] = None,
     examples: Annotated[int, typer.Option("--count", help="Sequences to print.", min=0, max=100)] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the data.", min=0)] = 0,
-    variant: Annotated[str, typer.Option(help="seed (as the paper describes it) or mad-lab (as its code does).")] = "",
+    variant: Annotated[str, typer.Option(help="paper (as its text has it) or mad-lab (as its code does).")] = "",
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     tokens: Annotated[int, typer.Option(help="Most tokens of a sequence to print.", min=1)] = 256,
     as_json: AsJson = False,

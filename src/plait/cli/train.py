@@ -61,9 +61,9 @@ def command(
 ) -> None:
     """Train a model. Interrupted by anything, the same command goes on where it was."""
     started = time.perf_counter()
-    from plait.cli.durations import parse_duration
     from plait.cli.train_display import Display
     from plait.core.errors import UserError
+    from plait.core.units import parse_duration
     from plait.records import open_store
     from plait.train.fit import Interrupted, Options, fit
     from plait.train.job import Budget, Job
@@ -106,19 +106,19 @@ def command(
 
 def _recipe(name: str, given: dict[str, Any], pairs: list[str]) -> tuple[Any, int | None]:
     """The recipe with what was asked for, and the published number of steps."""
-    from plait.cli.key_values import key_value
+    from plait.core.settings import read_pairs
     from plait.train.recipe import Recipe
     from plait.train.recipes import recipe
 
     base, steps = (recipe(name).recipe, recipe(name).steps) if name else (Recipe(), None)
     values = {key: value for key, value in given.items() if value is not None}
-    return base.with_values({**values, **dict(key_value(text, "--set", Recipe) for text in pairs)}), steps
+    return base.with_values({**values, **read_pairs(pairs, "--set", Recipe)}), steps
 
 
 def _scaled(arch: Any, flops: float | None, given: dict[str, Any], pairs: list[str]) -> Any:
     """MAD's recipe at this size and budget; what was asked for goes before it."""
-    from plait.cli.key_values import key_value
     from plait.core.errors import UserError
+    from plait.core.settings import read_pairs
     from plait.model import model_cost
     from plait.train.recipe import Recipe
     from plait.train.recipes import mad_recipe
@@ -126,7 +126,7 @@ def _scaled(arch: Any, flops: float | None, given: dict[str, Any], pairs: list[s
     if flops is None:
         raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")
     values = {key: value for key, value in given.items() if value is not None}
-    values |= dict(key_value(text, "--set", Recipe) for text in pairs)
+    values |= read_pairs(pairs, "--set", Recipe)
     length = values.get("length", 8192)
     return mad_recipe(model_cost(arch, seq=length).total_params, flops, length).with_values(values)
 

@@ -65,7 +65,7 @@ def _beaten(d: dict[str, Any]) -> str:
     worse = sorted((name for name in ahead if ahead[name]["sign"] > 0), key=lambda name: ahead[name]["value"])
     if not worse:
         return "It beats none of the others beyond doubt." if ahead else ""
-    parts = [f"{name} by {ahead[name]['value']:.2f} ({_range(ahead[name]['interval'])})" for name in worse]
+    parts = [f"{name} by {ahead[name]['value']:.2f}{_range(ahead[name]['interval'])}" for name in worse]
     return f"It beats {_listed(parts)}."
 
 
@@ -84,7 +84,7 @@ def _plain(d: dict[str, Any]) -> str:
     faster = pick["latency_ms"]["measured"] / plain["latency_ms"]["measured"] - 1
     time = "the same time" if abs(faster) < ALIKE else f"{abs(faster):.0%} {'more' if faster > 0 else 'less'} time"
     ahead = _probed(d)[d["plain"]]["pick_ahead_by"]
-    gap = f"{ahead['value']:+.2f} ({_range(ahead['interval'], '+.2f')})"
+    gap = f"{ahead['value']:+.2f}{_range(ahead['interval'], '+.2f')}"
     told = {1: f"{gap} in the probe", 0: f"no clear difference in the probe, {gap}", -1: f"{gap} in the probe"}
     return (
         f"Against the largest plain Transformer within the same limits ({d['plain']}, {short(plain[d['size']])}) "
@@ -99,7 +99,7 @@ def _change(d: dict[str, Any]) -> str:
     for task in d["probe"]["tasks"]:
         best = max(rows.values(), key=lambda row: row["tasks"][task]["accuracy"])
         mine, theirs = rows[pick]["tasks"][task], best["tasks"][task]
-        if theirs["interval"][0] > mine["interval"][1]:
+        if task in best["better_than_pick_on"]:
             scores = f"{theirs['accuracy']:.2f} against {mine['accuracy']:.2f}"
             reasons.append(f"if {task} is what matters, take {best['name']} ({scores})")
     ties = [name for name in d["not_distinguishable"] if name != pick]
@@ -156,11 +156,12 @@ def _probed(d: dict[str, Any]) -> dict[str, Any]:
 
 
 def _score(found: dict[str, Any]) -> str:
-    return f"{found['accuracy']:.2f} ({_range(found['interval'])})"
+    return f"{found['accuracy']:.2f}{_range(found['interval'])}"
 
 
-def _range(interval: Sequence[float], how: str = ".2f") -> str:
-    return f"{interval[0]:{how}} to {interval[1]:{how}}"
+def _range(interval: Sequence[float] | None, how: str = ".2f") -> str:
+    """In brackets; nothing where one seed leaves no interval."""
+    return f" ({interval[0]:{how}} to {interval[1]:{how}})" if interval else ""
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
 """Which model to take, by a rule that is stated and applied, not felt.
 
 1. It was measured within every limit.
-2. In the probe, no other mix is better beyond doubt: the 95 % interval of its paired difference from the best mean
-   accuracy holds 0.
+2. In the probe, no other mix is better beyond doubt: its paired difference from the best mean accuracy may be chance,
+   all pairs considered (Holm's correction). One seed leaves no doubt out.
 3. Of those it has the most parameters at work in its layers, which predict the loss of models of one kind best
    (LiteTransformerSearch, arXiv:2203.02094); of those within 2 % of the most, it is the fastest.
 """
@@ -33,7 +33,8 @@ class Choice:
 
 def choose(rows: Mapping[str, Mapping[str, Any]], comparison: Comparison, size: str) -> Choice:
     best = min(comparison.names, key=comparison.rank)
-    equals = tuple(name for name in comparison.names if name == best or comparison.difference(best, name).sign <= 0)
+    ahead = comparison.signs(best, chosen=True).overall
+    equals = tuple(name for name in comparison.names if name == best or ahead[name] <= 0)
     most = max(rows[name][size] for name in equals)
     large = [name for name in equals if rows[name][size] >= (1 - ALIKE) * most]
     pick = min(large, key=lambda name: (rows[name]["latency_ms"]["measured"], -rows[name][size]))

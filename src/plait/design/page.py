@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -50,14 +51,14 @@ def _advice(d: dict[str, Any]) -> Element:
 def _figures(d: dict[str, Any]) -> Element:
     pick, limits, trained = d["pick"], d["brief"]["limits"], d["train"]
     mean = next(row["mean"] for row in d["probe"]["architectures"] if row["name"] == pick["mix"])
-    low, high = mean["interval"]
+    spread = "95 % interval {:.2f} to {:.2f}".format(*mean["interval"]) if mean["interval"] else "one seed"
     bits = trained.get("bits_per_character")
     return tiles(
         [
             ("latency", f"{pick['latency_ms']['measured']:.3g} ms", f"measured, {1e3 * limits['latency']:g} allowed"),
             ("memory", f"{pick['memory_mb']['measured']:.3g} MB", f"measured, {limits['memory'] / 1e6:g} allowed"),
             ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in all"),
-            ("probe, mean accuracy", f"{mean['accuracy']:.2f}", f"95 % interval {low:.2f} to {high:.2f}"),
+            ("probe, mean accuracy", f"{mean['accuracy']:.2f}", spread),
             (
                 "held-out loss",
                 f"{trained['loss']:.3g} nats",
@@ -196,13 +197,11 @@ def _probe(d: dict[str, Any]) -> Element:
         rows = []
         for row in found["architectures"]:
             score = row["tasks"][task] if task else row["mean"]
-            low, high = score["interval"]
             rows.append(
                 charts.Bar(
                     row["name"],
                     score["accuracy"],
-                    low,
-                    high,
+                    tuple(score["interval"]) if score["interval"] else None,
                     names[row["name"]],
                     hint=f"{row['name']}\n{title}: {_score(score)}\n{row['spec']}",
                     chosen=row["name"] == d["pick"]["mix"],
@@ -215,10 +214,9 @@ def _probe(d: dict[str, Any]) -> Element:
     words = (
         f"Each mix at the probe's size, with the same number of parameters a layer, trained on {len(found['tasks'])} "
         f"synthetic tasks with {seeds} seed{'s' * (many > 1)} each: {found['runs']} trainings, {found['steps']:,} "
-        "steps. Whiskers are 95 % intervals of test accuracy."
+        "steps."
     )
-    if many == 1:
-        words += " With one seed they leave out what another start would give."
+    words += " Whiskers are 95 % intervals of test accuracy." if many > 1 else " One seed: no intervals, no verdict."
     if found["scale"] < 1:
         words += f" To fit the time they were cut to {found['scale']:.0%} of their steps: a longer --time tells more."
     notes = [note(f"{row['name']}: {row['note']}.") for row in found["architectures"] if row["note"]]
@@ -232,7 +230,7 @@ def _differences(d: dict[str, Any]) -> Element:
         [
             code(row["spec"], row["name"]),
             f"{row['pick_ahead_by']['value']:+.3f}",
-            "{:+.3f} to {:+.3f}".format(*row["pick_ahead_by"]["interval"]),
+            _ends(row["pick_ahead_by"]["interval"]),
             words[row["pick_ahead_by"]["sign"]],
         ]
         for row in d["probe"]["architectures"]
@@ -310,6 +308,10 @@ def _order(d: dict[str, Any]) -> dict[str, int]:
     return {row["name"]: number for number, row in enumerate(d["probe"]["architectures"])}
 
 
+def _ends(interval: Sequence[float] | None) -> str:
+    return "{:+.3f} to {:+.3f}".format(*interval) if interval else ""
+
+
 def _score(found: dict[str, Any]) -> str:
-    low, high = found["interval"]
-    return f"{found['accuracy']:.2f} ({low:.2f}–{high:.2f})"
+    ends = " ({:.2f}–{:.2f})".format(*found["interval"]) if found["interval"] else ""
+    return f"{found['accuracy']:.2f}{ends}"

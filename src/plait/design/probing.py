@@ -31,11 +31,18 @@ def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> dict[
     """Every mix with its tasks, the best first, and its paired difference from the pick."""
     work = outcome.work
     by_name = {one.name: one for one in work.candidates}
-    rows = []
+    rows, signs = [], comparison.signs(pick, chosen=True)
     for row in scores(comparison):
-        one, from_pick = by_name[row["name"]], comparison.difference(pick, row["name"])
-        behind = {"value": from_pick.value, "interval": [from_pick.low, from_pick.high], "sign": from_pick.sign}
-        rows.append({**row, "spec": one.arch.text, "params": one.params, "note": one.note, "pick_ahead_by": behind})
+        one, name = by_name[row["name"]], row["name"]
+        from_pick = comparison.difference(pick, name)
+        behind = {
+            "value": from_pick.value,
+            "interval": None if from_pick.interval is None else list(from_pick.interval),
+            "sign": signs.overall.get(name, 0),
+        }
+        better = [task for task in comparison.tasks if signs.by_task[task].get(name, 0) < 0]
+        described = {"spec": one.arch.text, "params": one.params, "note": one.note}
+        rows.append({**row, **described, "pick_ahead_by": behind, "better_than_pick_on": better})
     return {
         "protocol": work.protocol.name,
         "tasks": work.protocol.task_names,

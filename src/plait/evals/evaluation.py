@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
+from plait.core.settings import read_values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,17 +87,7 @@ class Evaluation(ABC):
     def with_settings(self: Self, given: Mapping[str, Any]) -> Self:
         """The evaluation with settings changed; text (`--set documents=32`) is read as the setting's type."""
         kinds = {name: type(value) for name, value in self.settings().items()}
-        change: dict[str, Any] = {}
-        for name, value in given.items():
-            if name not in kinds:
-                near, known = did_you_mean(name, kinds), ", ".join(kinds)
-                raise UserError(f"{self.name} has no setting '{name}'.{near} Known: {known}.")
-            try:
-                change[name] = kinds[name](value)
-            except ValueError:
-                wanted = {int: "a whole number", float: "a number"}[kinds[name]]
-                raise UserError(f"{self.name}: {name}={value} given, but it is {wanted}.") from None
-        return replace(self, **change)
+        return replace(self, **read_values(given, kinds, self.name))
 
     def require(self, holds: bool, setting: str, allowed: str) -> None:
         """Refuse the settings unless `holds`; `allowed` says what `setting` may be."""

@@ -3,12 +3,12 @@
 Sequences are longer than those of training. The positions are grouped by octave, (l/2, l] for l = the trained length,
 twice that, and so on; the slope is that of an octave's mean loss L(i) against log2 l, by least squares, from the last
 octave inside the trained length on. It is measured on L(i) and not on the P(l) that is shown beside it: P(l) is a
-running mean, which still falls when the loss itself no longer does. The interval is a bootstrap over sequences.
+running mean, which still falls when the loss itself no longer does. The interval is Student's t over sequences.
 
 Figure 2 of Lin et al. 2025, arXiv:2503.02130, shows the two outcomes: FoX keeps falling, a Transformer with rotary
 positions rises at once.
 
-Letters: N sequences, T positions, K octaves, R replicates.
+Letters: N sequences, T positions, K octaves.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from plait.analysis.intervals import mean_interval
 from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.per_token import (
@@ -31,8 +32,6 @@ from plait.evals.per_token import (
     sequences,
 )
 
-REPLICATES = 4000
-CONFIDENCE = 0.95
 #: Nats a doubling of the length within which a slope is of no consequence: one per cent of perplexity.
 FLAT = 0.01
 
@@ -58,7 +57,7 @@ class Trend:
         return "not distinguishable from flat"
 
 
-def trend(loss_NT: np.ndarray, trained_length: int, *, seed: int = 0) -> Trend:
+def trend(loss_NT: np.ndarray, trained_length: int) -> Trend:
     """The trend beyond `trained_length` of the losses of N ≥ 2 sequences of at least twice that length."""
     N, T = loss_NT.shape
     if N < 2:
@@ -75,10 +74,9 @@ def trend(loss_NT: np.ndarray, trained_length: int, *, seed: int = 0) -> Trend:
     # the slope of the mean is the mean of the slopes.
     place_K = np.arange(len(ends)) - (len(ends) - 1) / 2
     slope_N = octaves_NK @ (place_K / (place_K**2).sum())
-    drawn_RN = np.random.default_rng(seed).integers(N, size=(REPLICATES, N))
-    low, high = np.quantile(slope_N[drawn_RN].mean(axis=1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    losses = tuple(octaves_NK.mean(axis=0).tolist())
-    return Trend(float(slope_N.mean()), float(low), float(high), tuple(ends), losses)
+    interval = mean_interval(slope_N)
+    assert interval is not None
+    return Trend(float(slope_N.mean()), *interval, tuple(ends), tuple(octaves_NK.mean(axis=0).tolist()))
 
 
 @dataclass(frozen=True)

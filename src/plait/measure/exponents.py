@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from plait.analysis.student import NORMAL
+from plait.analysis.intervals import NORMAL, t_quantile
 from plait.arch import MIXING, MixerOptions
 
 
 @dataclass(frozen=True)
 class Exponent:
-    """`low` to `high` are two standard errors to either side: the timings' own, or how far they lie from a line where
-    that is more. Where three points make the line, as of five lengths, that says little."""
+    """`low` to `high` hold 95 %, from the timings' own errors, or by Student's t from how far they lie from a line
+    where that is more. Where three points make the line, as of five lengths, the latter is wide."""
 
     value: float
     low: float
@@ -54,7 +54,11 @@ def fit_exponent(lengths: Sequence[int], values: Sequence[float], errors: Sequen
     left = y - y.mean() - slope * (x - x.mean())
     scattered = float(left @ left) / (len(x) - 2) if len(x) > 2 else 0.0
     measured = np.zeros(len(x)) if errors is None else np.asarray(errors[fitted], dtype=float) ** 2
-    reach = NORMAL * float(np.sqrt(weights**2 @ np.maximum(measured, scattered)))
+    variance, spread = float(weights**2 @ measured), scattered * float(weights @ weights)
+    if spread > variance:
+        reach = t_quantile(len(x) - 2) * float(np.sqrt(spread))
+    else:
+        reach = NORMAL * float(np.sqrt(variance))
     return Exponent(slope, slope - reach, slope + reach)
 
 

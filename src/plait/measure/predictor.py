@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.analysis.student import NORMAL
+from plait.analysis.intervals import NORMAL, t_quantile
 from plait.arch import Architecture, MixerOptions, architecture
 from plait.arch.options import OptionError
 from plait.arch.table import options_of
@@ -231,7 +231,7 @@ class Predictor:
             return 1.0, 2 * LEAST_ERROR
         ratio = np.log([point.seconds / parts for point, parts, _ in self._checks])
         middle = float(np.median(ratio))
-        return float(np.exp(middle)), max(LEAST_ERROR, float(np.sqrt(np.mean((ratio - middle) ** 2))))
+        return float(np.exp(middle)), _error(ratio - middle)
 
     @cached_property
     def _kept(self) -> tuple[float, float]:
@@ -241,11 +241,20 @@ class Predictor:
         surplus = np.array([point.memory - parts for point, _, parts in self._checks])
         whole = np.array([point.memory for point, _, _ in self._checks])
         middle = float(np.median(surplus))
-        return middle, max(LEAST_ERROR, float(np.sqrt(np.mean(((surplus - middle) / whole) ** 2))))
+        return middle, _error((surplus - middle) / whole)
 
     def _held_before(self, state_N: Floats) -> Floats:
         """A step keeps the state before it until the one after it is whole."""
         return state_N if self.setting.mode == "decode" else np.zeros_like(state_N)
+
+
+def _error(off_N: Floats) -> float:
+    """A standard error from how far a few models are off their median, larger where they are few: Student's t."""
+    if len(off_N) < 2:
+        return 2 * LEAST_ERROR
+    freedom = len(off_N) - 1
+    root = float(np.sqrt((off_N**2).sum() / freedom))
+    return max(LEAST_ERROR, root * t_quantile(freedom) / NORMAL)
 
 
 def _around(mean_N: Floats, reach_N: Floats) -> Prediction:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from plait.analysis.student import NORMAL
+from plait.analysis.intervals import NORMAL
 from plait.arch import Architecture, MixerOptions
 from plait.core.errors import UserError
 from plait.measure.allocator import keep_freed_memory

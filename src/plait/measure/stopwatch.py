@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from plait.analysis.intervals import median_interval
 from plait.measure.setting import Setting
 
 Floats = NDArray[np.float64]
@@ -36,14 +37,13 @@ SPREAD = 0.10  # interquartile range over median, beyond which a result is calle
 ROUNDS = 2
 LIMIT = 6  # rounds in all, disturbed ones included
 ENOUGH = 0.3  # of all repeats must be calm
-RESAMPLES = 400
 
 
 @dataclass(frozen=True)
 class Timing:
     """What one measurement found, and how far it can be trusted.
 
-    low, high   95 % bootstrap interval of the estimate
+    low, high   95 % interval of the estimate, from order statistics
     spread      interquartile range of the repeats used, over their median
     calm        share of the repeats that no other process interrupted (of all, where only the wall's clock is there)
     drift       how much slower than its best the calibration kernel was at worst, in the rounds used
@@ -145,19 +145,19 @@ class Stopwatch:
         wall, own = (np.concatenate([getattr(one, name) for one in used]) for name in ("wall", "own"))
         values = wall[calm] if self._has_own_clock and calm.mean() >= ENOUGH else np.minimum(wall, own)
         middle = float(np.median(values))
-        draws = np.random.default_rng(0).choice(values, (RESAMPLES, len(values)))
-        low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
+        interval = median_interval(values)
+        low, high = interval or (middle, middle)
         spread = float(np.subtract(*np.quantile(values, (0.75, 0.25))) / middle)
         return Timing(
             seconds=middle,
-            low=float(low),
-            high=float(high),
+            low=low,
+            high=high,
             spread=spread,
             repeats=len(values),
             calm=float(calm.mean()),
             drift=max(one.kernel for one in used) / self._best - 1,
             load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
-            noisy=not steady or spread > SPREAD,
+            noisy=not steady or spread > SPREAD or interval is None,
         )
 
 

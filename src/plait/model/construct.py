@@ -8,13 +8,13 @@ name, so that a value depends neither on what was drawn before it nor on the dev
 
 from __future__ import annotations
 
-import hashlib
 import math
 
 import torch
 from torch import nn
 
 from plait.arch import Architecture, architecture
+from plait.core.random_streams import seed_of
 from plait.mixers.mixer import Draw, Mixer
 from plait.model.heads import AutoEncoder, Encoder, LanguageModel
 from plait.spec import Spec
@@ -76,7 +76,6 @@ def _drawer(seed: int, names: dict[int, str]) -> Draw:
 
 
 def _draw(parameter: torch.Tensor, std: float, seed: int, names: dict[int, str]) -> None:
-    digest = hashlib.sha256(f"{seed}/{names[id(parameter)]}".encode()).digest()
     # Drawn on the CPU in fp32 and copied, so that every device starts from the same numbers.
-    stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    stream = torch.Generator().manual_seed(seed_of(f"{seed}/{names[id(parameter)]}"))
     parameter.copy_(torch.randn(parameter.shape, generator=stream) * std)

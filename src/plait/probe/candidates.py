@@ -1,8 +1,9 @@
 """What is probed: from what a user types to architectures that are fair to compare.
 
 A bare mixer (`gla`, `gla[heads=8]`, `my_mixer.py`) stands for two blocks of it with SwiGLU at the protocol's width, or
-four layers of Mamba, as the paper builds them (App. B.3). A spec is taken as it is; only its vocabulary and kind are
-the task's. Presets of the paper's probe are scaled to the protocol's width.
+four layers of Mamba, as the paper builds them (App. B.3), matched in state and parameters. A spec or a preset is taken
+as it is; only its vocabulary and kind are the task's. Presets of the paper's probe (`mad21`) are scaled to the
+protocol's width where that is another: their states stay equal, for all grow alike.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Candidate:
     arch: Architecture
     note: str = ""  # what was, or could not be, matched
     baseline: bool = False
+    preset: bool = False
 
     @property
     def source(self) -> str:
@@ -77,8 +79,9 @@ def candidate(given: str, protocol: Protocol) -> Candidate:
         return Candidate(options.name, _around(options.to_layer(), protocol))
     if presets.lookup(given) is not None:
         arch = architecture(given)
-        paper = given.lower() in presets.suite("mad21")
-        return Candidate(given, _at_width(arch, protocol) if paper else arch)
+        narrowed = given.lower() in presets.suite("mad21") and arch.header.d != protocol.d
+        note = f"the preset at width {protocol.d}" if narrowed else "the preset as written"
+        return Candidate(given, _at_width(arch, protocol) if narrowed else arch, note, preset=True)
     if "|" not in given:
         layers = parse(given).layers
         if len(layers) == 1 and options_of(layers[0]).kind == "sequence":
@@ -130,7 +133,9 @@ def _scaled(options: MixerOptions, d: int, protocol: Protocol, keep: Mapping[str
 
 def _matched(one: Candidate, protocol: Protocol) -> Candidate:
     """The same state as the paper's recurrent architectures, the same parameters as its Transformer; where that cannot
-    be, the note says so. A spec written out is left alone: its sizes are the user's."""
+    be, the note says so. A spec written out and a preset are left alone: their sizes are the user's or the paper's."""
+    if one.preset:
+        return one
     if "|" in one.name:
         return replace(one, note="taken as given")
     notes, arch = [], one.arch

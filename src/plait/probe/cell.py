@@ -22,7 +22,7 @@ from plait.arch import Architecture, architecture
 from plait.probe.candidates import Candidate
 from plait.probe.protocol import VERSION, Setting, Training
 from plait.records import record_key
-from plait.tasks import Task, TaskData, load_task, make_data
+from plait.tasks import Task, TaskData, load_task, macro_accuracy, make_data, metric
 
 if TYPE_CHECKING:
     from plait.train.fleet import Fleet, MemberRecord, Split
@@ -87,7 +87,12 @@ class Cell:
         never = 2.0  # no accuracy reaches it
         plan = Plan(t.steps, t.batch, t.eval_every, solved=never if t.solved is None else t.solved)
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
-        return Fleet(architecture(self.spec), members, plan, *splits, device=self.device)
+        accuracy = metric(self.task.variant)
+        # The fleet counts right tokens itself, where it computes.
+        return Fleet(
+            architecture(self.spec), members, plan, *splits, device=self.device,
+            metric=accuracy if accuracy is macro_accuracy else None,
+        )  # fmt: skip
 
     @cached_property
     def data(self) -> list[TaskData]:

@@ -1,24 +1,30 @@
 """From results to a verdict: accuracies with intervals, ranks, paired differences, and what they say in words.
 
-Intervals are a two-level bootstrap: seeds are drawn with replacement, and each seed's accuracy is drawn from what its
-finite number of test sequences leaves open (Jeffreys' interval for a share; a sequence counts as one observation
-however many of its tokens are scored, since they stand or fall together). With one seed only the second level is
-left, and the interval says nothing about other seeds. Differences are paired: both architectures keep the same seeds.
+An architecture's accuracy on a task with one seed is its mean over the task's settings; on all tasks, the mean over
+tasks. Intervals are Student's t over these values, differences paired by seed (both architectures learn from the same
+data), so that they hold whatever the seeds' spread comes from. Seeds that not all tasks have count in the mean, but not
+in its interval. With one seed there is no interval and no verdict.
 
-Letters: A architectures, T tasks, R replicates.
+A verdict compares one architecture with all others, overall and on every task. Holm's correction, over all others at
+once, keeps the probability of any false statement at 5 %: half of it is for those overall, half for those by task.
+Where the architecture was chosen by these very results, as the best of many is, all pairs are counted.
+
+Letters: A architectures, T tasks, S seeds.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-REPLICATES = 4000
-CONFIDENCE = 0.95
+from plait.analysis.intervals import CONFIDENCE, Estimate, Share, estimate, holm
+
 MOST_NAMES = 6  # in one list
+Asked = tuple[str, str, "str | None"]  # an architecture, another, and a task (None: overall)
 
 
 @dataclass(frozen=True)
@@ -35,15 +41,11 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    value: float
-    low: float
-    high: float
+class Signs:
+    """Where one architecture is better (1) or worse (−1) than others beyond doubt; 0 where that cannot be told."""
 
-    @property
-    def sign(self) -> int:
-        """1 or −1 where the interval leaves no doubt, else 0."""
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+    overall: dict[str, int]
+    by_task: dict[str, dict[str, int]]  # task → other → sign
 
 
 class Comparison:
@@ -57,32 +59,33 @@ class Comparison:
             for name in names
             for task in tasks
         }
-        values, draws = zip(*(self._task(task, scores) for task in tasks), strict=True)
-        self._values_AT, self._draws_RAT = np.stack(values, axis=-1), np.stack(draws, axis=-1)
+        self._accuracy_AS: dict[str, np.ndarray] = {}  # by task
+        self._sequences: dict[str, int] = {}  # of a task with all its settings and seeds
+        for task in tasks:
+            self._add(task, scores)
+        shared = set.intersection(*(set(seeds) for seeds in self.seeds.values()))
+        self.shared_seeds = sorted(shared)  # those that every task has
 
-    def _task(self, task: str, scores: Sequence[Score]) -> tuple[np.ndarray, np.ndarray]:
-        """(A,) accuracies on a task and (R, A) replicates of them: the mean over settings of the mean over seeds."""
+    def _add(self, task: str, scores: Sequence[Score]) -> None:
         settings = list(dict.fromkeys(s.setting for s in scores if s.task == task))
         seeds = self.seeds[task]
-        shape = (len(self.names), len(settings), len(seeds))
-        right, sequences = np.full(shape, np.nan), np.ones(shape)
+        right = np.full((len(self.names), len(settings), len(seeds)), np.nan)
         for s in scores:
             if s.task == task:
-                at = (self.names.index(s.architecture), settings.index(s.setting), seeds.index(s.seed))
-                right[at], sequences[at] = s.accuracy, s.sequences
+                right[self.names.index(s.architecture), settings.index(s.setting), seeds.index(s.seed)] = s.accuracy
         assert not np.isnan(right).any(), f"{task}: an architecture lacks a setting or a seed"
-        stream = np.random.default_rng(len(seeds))
-        drawn = stream.beta(right * sequences + 0.5, (1 - right) * sequences + 0.5, size=(REPLICATES, *shape))
-        picked = stream.integers(len(seeds), size=(REPLICATES, 1, 1, len(seeds)))
-        resampled = np.take_along_axis(drawn, np.broadcast_to(picked, drawn.shape), axis=-1)
-        return right.mean(axis=(1, 2)), resampled.mean(axis=(2, 3))
+        self._accuracy_AS[task] = right.mean(axis=1)
+        # A sequence counts as one observation however many of its tokens are scored: they stand or fall together.
+        self._sequences[task] = sum(s.sequences for s in scores if s.task == task and s.architecture == self.names[0])
 
     # ---- what can be asked
 
     def accuracy(self, name: str, task: str | None = None) -> Estimate:
         """On one task, or the mean over tasks."""
-        a = self.names.index(name)
-        return self._estimate(self._of(self._values_AT[a], task), self._of(self._draws_RAT[:, a], task))
+        found = self.contrast([name], [], task)
+        if found.low is None or found.high is None:
+            return found
+        return replace(found, low=max(0.0, found.low), high=min(1.0, found.high))
 
     def loss(self, name: str, task: str | None = None) -> float | None:
         """Cross-entropy on the test split; None where a model diverged."""
@@ -92,11 +95,55 @@ class Comparison:
         return self.contrast([name], [other], task)
 
     def contrast(self, names: Sequence[str], others: Sequence[str], task: str | None = None) -> Estimate:
-        """The mean of some architectures minus the mean of others, seeds paired."""
-        plus, minus = ([self.names.index(n) for n in group] for group in (names, others))
-        values = self._values_AT[plus].mean(0) - self._values_AT[minus].mean(0)
-        draws = self._draws_RAT[:, plus].mean(1) - self._draws_RAT[:, minus].mean(1)
-        return self._estimate(self._of(values, task), self._of(draws, task))
+        """The mean of some architectures minus the mean of others (of none: 0), seeds paired."""
+        weight_A = np.zeros(len(self.names))
+        for group, sign in ((names, 1.0), (others, -1.0)):
+            for name in group:
+                weight_A[self.names.index(name)] += sign / len(group)
+        tasks = [task] if task else self.tasks
+        value = float(np.mean([weight_A @ self._accuracy_AS[t].mean(axis=1) for t in tasks]))
+        values_S = weight_A @ np.mean([self._at_shared_seeds(t, tasks) for t in tasks], axis=0)
+        shares = [
+            Share(float(self._accuracy_AS[t][a].mean()), self._sequences[t], float(weight_A[a]) / len(tasks))
+            for t in tasks
+            for a in np.flatnonzero(weight_A)
+        ]
+        return estimate(values_S, shares, value)
+
+    def _at_shared_seeds(self, task: str, tasks: Sequence[str]) -> np.ndarray:
+        """(A, S) accuracies on a task with the seeds that all of `tasks` have."""
+        seeds = self.seeds[task] if len(tasks) == 1 else self.shared_seeds
+        return self._accuracy_AS[task][:, [self.seeds[task].index(seed) for seed in seeds]]
+
+    def deviation(self, name: str, task: str | None = None) -> float | None:
+        """The standard deviation from seed to seed; None from one seed."""
+        tasks = [task] if task else self.tasks
+        values_S = np.mean([self._at_shared_seeds(t, tasks)[self.names.index(name)] for t in tasks], axis=0)
+        return float(values_S.std(ddof=1)) if len(values_S) > 1 else None
+
+    def noise(self, task: str | None = None) -> float | None:
+        """The same of all architectures together: the root of their mean variance."""
+        found = [self.deviation(name, task) for name in self.names]
+        known = [one for one in found if one is not None]
+        return float(np.sqrt(np.mean(np.square(known)))) if known else None
+
+    def signs(self, name: str, *, chosen: bool = False) -> Signs:
+        """Whom `name` differs from beyond doubt. `chosen`: it was picked by these results, so that all pairs count."""
+        others = [other for other in self.names if other != name]
+        pairs = list(itertools.combinations(self.names, 2)) if chosen else [(name, other) for other in others]
+        level = (1 - CONFIDENCE) / (2 if len(self.tasks) > 1 else 1)
+        told = self._told([(*pair, None) for pair in pairs], level)
+        told |= self._told([(*pair, task) for task in self.tasks for pair in pairs], level)
+        return Signs(
+            {other: _between(told, name, other, None) for other in others},
+            {task: {other: _between(told, name, other, task) for other in others} for task in self.tasks},
+        )
+
+    def _told(self, asked: Sequence[Asked], level: float) -> dict[Asked, int]:
+        """The sign of each (name, other, task) that Holm's correction over all of them leaves."""
+        found = [self.difference(*one) for one in asked]
+        told = holm([one.p for one in found], level)
+        return {one: int(np.sign(f.value)) if sure else 0 for one, f, sure in zip(asked, found, told, strict=True)}
 
     def rank(self, name: str, task: str | None = None) -> int:
         """1 is best; equal accuracy is decided by loss."""
@@ -107,49 +154,57 @@ class Comparison:
 
         return 1 + sum(place(other) < place(name) for other in self.names)
 
+    def loss_rank(self, name: str, task: str | None = None) -> int:
+        """1 has the lowest loss; who diverged is last (the paper's other ranking, Fig. B.1)."""
+        losses = {n: self.loss(n, task) for n in self.names}
+        places = {n: np.inf if loss is None else loss for n, loss in losses.items()}
+        return 1 + sum(places[other] < places[name] for other in self.names)
+
     def accuracy_value(self, name: str, task: str | None = None) -> float:
-        return float(self._of(self._values_AT[self.names.index(name)], task))
-
-    def _of(self, array: np.ndarray, task: str | None) -> np.ndarray:
-        """One task of an array whose last axis is tasks, or the mean over tasks."""
-        found: np.ndarray = array.mean(axis=-1) if task is None else array[..., self.tasks.index(task)]
-        return found
-
-    @staticmethod
-    def _estimate(value: np.ndarray, draws_R: np.ndarray) -> Estimate:
-        low, high = np.quantile(draws_R, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        # At the edges Jeffreys' draws lie inside [0, 1]: the interval reaches to the value itself at least.
-        return Estimate(float(value), float(min(low, value)), float(max(high, value)))
+        a = self.names.index(name)
+        return float(np.mean([self._accuracy_AS[t][a].mean() for t in ([task] if task else self.tasks)]))
 
 
-def verdict(comparison: Comparison, subjects: Sequence[str]) -> str:
-    """In words: for each subject, whom it beats, overall and by task, and what decided it."""
-    return " ".join(_about(comparison, name) for name in subjects)
+def _between(told: Mapping[Asked, int], name: str, other: str, task: str | None) -> int:
+    return told[name, other, task] if (name, other, task) in told else -told[other, name, task]
 
 
-def _about(c: Comparison, name: str) -> str:
+def verdict(comparison: Comparison, subjects: Sequence[str], *, chosen: bool = False) -> str:
+    """In words: for each subject, whom it beats, overall and by task, and what decided it. `chosen`: subjects were
+    picked by these results."""
+    return " ".join(_about(comparison, name, chosen) for name in subjects)
+
+
+def _about(c: Comparison, name: str, chosen: bool) -> str:
     others = [other for other in c.names if other != name]
     own = c.accuracy(name)
     place = f"rank {c.rank(name)} of {len(c.names)}"
-    said = [f"{name}: mean accuracy {own.value:.2f} ({own.low:.2f} to {own.high:.2f}), {place}."]
-    if not others:
-        return said[0]
-    overall = {other: c.difference(name, other) for other in others}
-    clauses = _grouped({other: found.sign for other, found in overall.items()}, " overall")
+    spread = "" if own.interval is None else " ({:.2f} to {:.2f})".format(*own.interval)
+    said = [f"{name}: mean accuracy {own.value:.2f}{spread}, {place}."]
+    once = [task for task in c.tasks if len(c.seeds[task]) < 2]
+    if len(once) == len(c.tasks):
+        said.append("One seed: no verdict. It cannot tell differences from luck; give 3 seeds or more.")
+    if not others or len(once) == len(c.tasks):
+        return " ".join(said)
+    found = c.signs(name, chosen=chosen)
+    known = len(c.shared_seeds) > 1
+    clauses = _grouped(found.overall, " overall") if known else []
     for task in c.tasks:
-        by_task = {other: c.difference(name, other, task).sign for other in others}
         # Only what overall does not say already.
-        new = {other: sign for other, sign in by_task.items() if sign and sign != overall[other].sign}
+        new = {o: sign for o, sign in found.by_task[task].items() if sign and not (known and sign == found.overall[o])}
         clauses += _grouped(new, f" on {task}")
-    said.append(f"It is {'; '.join(clauses)}.")
-    clear = [other for other in others if overall[other].sign]
-    if clear:
+    if clauses:
+        said.append(f"It is {'; '.join(clauses)}.")
+    clear = [other for other in others if found.overall[other]]
+    if not known:
+        said.append(f"One seed on {_listed(once)}: no verdict overall.")
+    elif clear:
         gains = {task: c.contrast([name], clear, task).value for task in c.tasks}
         total = c.contrast([name], clear).value
         decisive = max(gains, key=lambda task: gains[task] * np.sign(total))
         said.append(f"What decided it: {decisive} ({gains[decisive]:+.2f} against {_listed(clear)}).")
     else:
-        said.append("No difference in the mean is larger than its interval: more seeds may tell.")
+        said.append("No difference in the mean is certain, all comparisons considered: more seeds may tell.")
     return " ".join(said)
 
 
@@ -190,7 +245,9 @@ def _plain(c: Comparison, name: str, task: str | None) -> dict[str, Any]:
     found = c.accuracy(name, task)
     return {
         "accuracy": found.value,
-        "interval": [found.low, found.high],
+        "interval": None if found.interval is None else list(found.interval),
+        "std": c.deviation(name, task),
         "loss": c.loss(name, task),
         "rank": c.rank(name, task),
+        "loss_rank": c.loss_rank(name, task),
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
 from plait.core.interruption import stop_signals
 from plait.data import Corpus
 from plait.measure.setting import Setting
@@ -20,8 +20,7 @@ from plait.records import Record, Store
 from plait.search.allowed import layer_fits
 from plait.search.device import DevicePredictor
 from plait.search.limits import Limits
-from plait.search.lts import LtsSearch
-from plait.search.nsga import Nsga2, Nsga3
+from plait.search.methods import METHODS
 from plait.search.objectives.exact import Exact
 from plait.search.objectives.objective import Objective
 from plait.search.objectives.predicted import Predicted
@@ -39,9 +38,6 @@ ON_DEVICE = ("latency", "memory")
 CAPABILITY = "capability"
 GUMBEL, LOSS = "gumbel", "loss"
 PROXY_TOKENS = 64  # of each sequence that a proxy looks at
-METHODS = ("lts", "nsga2", "nsga3", "random", GUMBEL)
-LTS_SHARES = {"parents": 5, "mutants": 2.5, "crossovers": 2.5}  # of a population, one in so many: 100 → 20, 40, 40
-SAMPLES = (25, 100)  # random: rounds and candidates in each; as many as lts evaluates
 
 
 @dataclass(frozen=True)
@@ -64,9 +60,7 @@ class Request:
     corpus: Corpus | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            near = did_you_mean(self.method, METHODS)
-            raise UserError(f"method '{self.method}' given.{near} Allowed: {', '.join(METHODS)}.")
+        METHODS.load(self.method)
         if (self.method == GUMBEL) != (self.supernet is not None):
             raise UserError("gumbel trains a supernet and needs --data; the other methods train nothing.")
         if self.corpus is not None and not set(self.names()) & set(PROXIES):
@@ -128,18 +122,8 @@ class Request:
         if self.supernet is not None:
             layers = predictor.predictor if predictor is not None else None
             return self.supernet.search(self.space, objectives, layers, **common)
-        numbers = {"iterations": self.iterations, "population": self.population}
-        given = {name: number for name, number in numbers.items() if number is not None}
-        if self.method == "random":
-            rounds, each = self.iterations or SAMPLES[0], self.population or SAMPLES[1]
-            return RandomSearch(self.space, objectives, samples=rounds * each, **common)
-        if self.method == "lts":
-            population = given.pop("population", None)
-            if population is not None:
-                given |= {"start": population, **{k: max(1, int(population / n)) for k, n in LTS_SHARES.items()}}
-            return LtsSearch(self.space, objectives, **given, **common)
-        kind = Nsga2 if self.method == "nsga2" else Nsga3
-        return kind(self.space, objectives, **given, **common)
+        kind = METHODS.load(self.method)
+        return kind(self.space, objectives, **{**common, **kind.sizes(self.iterations, self.population)})
 
     def _objective(self, name: str, predictor: DevicePredictor | None, store: Store | None) -> Objective:
         if name == CAPABILITY:

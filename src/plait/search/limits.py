@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from plait.core.errors import UserError
-from plait.search.rules import UNITS
-
-SECONDS = ("us", "ms", "s")
-BYTES = ("B", "KB", "MB", "GB", "KiB", "MiB", "GiB")
+from plait.core.units import megabytes, milliseconds, parse
 
 
 @dataclass(frozen=True)
@@ -24,9 +19,8 @@ class Limits:
 
     @classmethod
     def read(cls, latency: str | None = None, memory: str | None = None, state: str | None = None) -> Limits:
-        return cls(
-            _quantity("latency", latency, SECONDS), _quantity("memory", memory, BYTES), _quantity("state", state, BYTES)
-        )
+        given = {"latency": (latency, "seconds"), "memory": (memory, "bytes"), "state": (state, "bytes")}
+        return cls(**{name: parse(text, unit, name) for name, (text, unit) in given.items() if text is not None})
 
     @property
     def on_device(self) -> dict[str, float]:
@@ -51,15 +45,5 @@ class Limits:
         return {name: limit for name, limit in vars(self).items() if limit is not None}
 
 
-def _quantity(name: str, text: str | None, units: tuple[str, ...]) -> float | None:
-    if text is None:
-        return None
-    read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
-    if read is None or read[2] not in units or not float(read[1]):
-        example = "40ms" if units is SECONDS else "300MB"
-        raise UserError(f"{name} '{text}' given; write a number above 0 and a unit ({', '.join(units)}), as {example}.")
-    return float(read[1]) * UNITS[read[2]]
-
-
 def _text(name: str, value: float, digits: int = 6) -> str:
-    return f"{1e3 * value:.{digits}g}ms" if name == "latency" else f"{value / 1e6:.{digits}g}MB"
+    return milliseconds(value, digits) if name == "latency" else megabytes(value, digits)

@@ -17,11 +17,20 @@ from plait.search.objectives.objective import Objective
 from plait.search.search import Search
 from plait.search.space import Genes, Space
 
+SHARES = {"parents": 5, "mutants": 2.5, "crossovers": 2.5}  # of a population, one in so many: 100 → 20, 40, 40
+
 
 class LtsSearch(Search):
     """Iteration 0 is the random start, so `iterations` of the published 30 are 31 steps."""
 
     method: ClassVar[str] = "lts"
+
+    @classmethod
+    def sizes(cls, iterations: int | None, population: int | None) -> dict[str, int]:
+        numbers = super().sizes(iterations, None)
+        if population is not None:
+            numbers |= {"start": population, **{k: max(1, int(population / n)) for k, n in SHARES.items()}}
+        return numbers
 
     def __init__(
         self,

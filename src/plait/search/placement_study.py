@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from plait.analysis.intervals import mean_interval
 from plait.analysis.placement import letters_of
-from plait.analysis.student import mean_interval
 from plait.arch import Architecture
 from plait.core.errors import UserError
 from plait.data import Corpus

@@ -11,9 +11,15 @@ from plait.search.objectives.objective import Objective
 from plait.search.search import MOST_AT_ONCE, Search
 from plait.search.space import Space
 
+ROUNDS, SAMPLES_PER_ROUND = 25, 100  # as many as lts evaluates
+
 
 class RandomSearch(Search):
     method: ClassVar[str] = "random"
+
+    @classmethod
+    def sizes(cls, iterations: int | None, population: int | None) -> dict[str, int]:
+        return {"samples": (iterations or ROUNDS) * (population or SAMPLES_PER_ROUND)}
 
     def __init__(
         self,

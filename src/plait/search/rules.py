@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ast
 import operator
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,18 +24,14 @@ from numpy.typing import NDArray
 
 from plait.arch import names as mixers
 from plait.core.errors import UserError, did_you_mean
+from plait.core.units import replace_units
 
 Mask = NDArray[np.bool_]
 #: A rule in Python: the candidates' columns (one entry a candidate) to whether each may stay.
 Check = Callable[[Mapping[str, Any]], Mask]
 
-_SIZES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-UNITS = _SIZES | _BYTES | _SECONDS
 ALIASES = {"d_model": "d", "d_inner": "inner", "n_layer": "layers", "n_head": "heads"}
 
-_WITH_UNIT = re.compile(rf"(?<![\w.])(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*({'|'.join(sorted(UNITS, key=len)[::-1])})(?!\w)")
 _ARITHMETIC: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -115,7 +110,7 @@ def _tidy(text: str) -> str:
 
 
 def _read(text: str) -> ast.Compare:
-    plain = _WITH_UNIT.sub(lambda found: repr(float(found[1]) * UNITS[found[2]]), text.strip())
+    plain = replace_units(text.strip())
     try:
         tree = ast.parse(plain, mode="eval").body
     except SyntaxError:

@@ -66,6 +66,12 @@ class Search(ABC):
 
     # ---- what a method is
 
+    @classmethod
+    def sizes(cls, iterations: int | None, population: int | None) -> dict[str, int]:
+        """The arguments that stand for these two; None: what the method has published."""
+        numbers = {"iterations": iterations, "population": population}
+        return {name: number for name, number in numbers.items() if number is not None}
+
     @abstractmethod
     def step(self, rng: np.random.Generator) -> None:
         """One iteration."""

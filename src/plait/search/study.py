@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from plait.analysis.rank import bootstrap, common_ratio, spearman
+from plait.analysis.rank import common_ratio, spearman
+from plait.analysis.rank_interval import spearman_interval
 from plait.arch import architecture
 from plait.core.errors import UserError
 from plait.data import Corpus
@@ -132,8 +133,7 @@ class Ranking:
 
     proxy: str
     src: float
-    low: float
-    high: float
+    interval: tuple[float, float] | None
     common: dict[int, float]
     cost: float  # FLOPs as a share of those of training
 
@@ -142,7 +142,7 @@ class Ranking:
         return {
             "proxy": self.proxy,
             "src": self.src if known else None,
-            "interval": [self.low, self.high] if known else None,
+            "interval": list(self.interval) if self.interval else None,
             **{f"cr_{top}": ratio for top, ratio in self.common.items()},
             "cost": self.cost,
         }
@@ -171,9 +171,8 @@ class Findings:
         guess = np.array([row[name] for row in self.rows], dtype=np.float64)
         truth = -np.array([row["loss"] for row in self.rows])
         flops, train = (sum(row.get(key, 0) for row in self.rows) for key in (f"{name}_flops", "train_flops"))
-        low, high = bootstrap(spearman, guess, truth)
         common = {top: common_ratio(guess, truth, top) for top in TOPS}
-        return Ranking(name, spearman(guess, truth), low, high, common, flops / train)
+        return Ranking(name, spearman(guess, truth), spearman_interval(guess, truth), common, flops / train)
 
     def as_dict(self) -> dict[str, Any]:
         study = self.study

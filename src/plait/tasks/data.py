@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.tasks.streams import stream
+from plait.core.random_streams import stream
 from plait.tasks.task import Examples, Task
 
 EVALUATION = 1280  # sequences of the validation and of the test split (Table B.1)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from plait.tasks.streams import stream as named_stream
+from plait.core.random_streams import stream as named_stream
 from plait.tasks.task import IGNORE, Examples, Task
 
 

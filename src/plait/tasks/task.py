@@ -3,7 +3,7 @@
 A task is a frozen dataclass. Its fields are the difficulty variables, its defaults the baseline, and `steps` the
 values each variable takes when it alone is made harder (Poli et al. 2024, arXiv:2403.17844, App. B.1 and B.2).
 
-Two variants of each task exist: "seed" follows the paper's text, "mad-lab" the code its authors published, so that
+Two variants of each task exist: "paper" follows the paper's text, "mad-lab" the code its authors published, so that
 scores can be compared with either. Where they differ, the task's own file says how.
 
     N  sequences      T  tokens of a sequence
@@ -22,9 +22,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.settings import read_values
 
 IGNORE = -100  # a target that is not scored
-VARIANTS = ("seed", "mad-lab")
+VARIANTS = ("paper", "mad-lab")
+RENAMED_VARIANTS = {"seed": "paper"}  # words of earlier releases
 
 Self = TypeVar("Self", bound="Task")
 
@@ -58,7 +60,7 @@ class Task(ABC):
     vocab: int = 16
     length: int = 128
     train_size: int = 12_800
-    variant: str = "seed"
+    variant: str = "paper"
 
     # -- what a subclass defines
 
@@ -95,7 +97,8 @@ class Task(ABC):
             if isinstance(f.default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
                 raise UserError(f"{self.name}: {f.name}={value} given, but it is a whole number, 0 or more.")
         if self.variant not in VARIANTS:
-            near = did_you_mean(str(self.variant), VARIANTS)
+            renamed = RENAMED_VARIANTS.get(str(self.variant))
+            near = f" Did you mean '{renamed}'?" if renamed else did_you_mean(str(self.variant), VARIANTS)
             raise UserError(f"unknown variant '{self.variant}'.{near} Known: {', '.join(VARIANTS)}.")
         self.require(self.train_size >= 1, "train_size", "at least 1")
         self.check()
@@ -154,17 +157,7 @@ class Task(ABC):
     def with_settings(self: Self, given: Mapping[str, str]) -> Self:
         """The task with variables changed, given as text (`--set length=256`)."""
         kinds = {name: type(value) for name, value in self.settings().items()}
-        change: dict[str, Any] = {}
-        for name, text in given.items():
-            if name not in kinds:
-                known = ", ".join(kinds)
-                raise UserError(f"{self.name} has no variable '{name}'.{did_you_mean(name, kinds)} Known: {known}.")
-            try:
-                change[name] = kinds[name](text)
-            except ValueError:
-                wanted = {int: "a whole number", float: "a number"}[kinds[name]]
-                raise UserError(f"{self.name}: {name}={text} given, but it is {wanted}.") from None
-        return replace(self, **change)
+        return replace(self, **read_values(given, kinds, self.name, "variable"))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything that decides which sequences are drawn, but for the seed: plain data."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,6 +58,10 @@ class Plan:
     optimizer: AdamW = field(default_factory=AdamW)
 
 
+#: Accuracy of (N, T) predictions given (N, T) targets; a position whose target is `IGNORE` is not scored.
+Metric = Callable[[np.ndarray, np.ndarray], float]
+
+
 @dataclass(frozen=True)
 class Split:
     """Examples of several data sets of one shape: (D, N, T) token ids, and targets with `IGNORE` where unscored."""
@@ -95,7 +100,10 @@ class Fleet:
         test: Split,
         *,
         device: torch.device | str = "cpu",
+        metric: Metric | None = None,
     ) -> None:
+        """`metric` is what counts as accuracy; None: the share of scored positions that are right."""
+        self.metric = metric
         self.arch, self.plan, self.device = arch, plan, torch.device(device)
         self.records = [MemberRecord(member) for member in members]
         self.alive = list(range(len(members)))
@@ -209,6 +217,7 @@ class Fleet:
         data = self.splits[split]
         which_M = torch.tensor([member.data for member in self.members], device=self.device)
         right = scored = total = torch.zeros(len(self.alive), device=self.device)
+        predicted: list[Tensor] = []
         for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self.plan.batch):
             tokens, targets = data.inputs_DNT[which_M][:, rows], data.targets_DNT[which_M][:, rows]
             with precision(self.device):
@@ -216,10 +225,17 @@ class Fleet:
             counted = targets != IGNORE
             wanted = targets.long().clamp(min=0)
             nll = -scores_MBTV.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
-            right = right + ((scores_MBTV.argmax(-1) == wanted) & counted).sum(dim=(1, 2))
+            predicted_MBT = scores_MBTV.argmax(-1)
+            if self.metric is not None:
+                predicted.append(predicted_MBT.cpu())
+            right = right + ((predicted_MBT == wanted) & counted).sum(dim=(1, 2))
             total = total + (nll * counted).sum(dim=(1, 2))
             scored = scored + counted.sum(dim=(1, 2))
-        return right / scored, total / scored
+        if self.metric is None:
+            return right / scored, total / scored
+        found_MNT, targets_DNT = torch.cat(predicted, dim=1).numpy(), data.targets_DNT.cpu().numpy()
+        accuracies = [self.metric(found_MNT[m], targets_DNT[member.data]) for m, member in enumerate(self.members)]
+        return torch.tensor(accuracies, device=self.device), total / scored
 
     def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
         # The template's parameters carry the prefix of the module that adds the loss.

@@ -13,7 +13,7 @@ from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model import model_cost
 from plait.records import record_key
-from plait.train.optimizers import OPTIMIZERS
+from plait.train.optimizers import revision_of
 from plait.train.recipe import PRECISIONS, Recipe
 
 KIND = "train"
@@ -104,7 +104,7 @@ class Job:
 
     def config(self) -> dict[str, Any]:
         """All that decides the result, but for the machine's speed under a time budget."""
-        revision = OPTIMIZERS[self.recipe.optimizer].revision
+        revision = revision_of(self.recipe.optimizer)
         return {
             "protocol": PROTOCOL,
             **self.arch.identity(),

@@ -23,7 +23,7 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         {"params": [p for name, p in named.items() if name in decayed], "weight_decay": recipe.weight_decay},
         {"params": [p for name, p in named.items() if name not in decayed], "weight_decay": 0.0},
     ]
-    return OPTIMIZERS[recipe.optimizer].load()([group for group in groups if group["params"]], recipe)
+    return OPTIMIZERS.load(recipe.optimizer)([group for group in groups if group["params"]], recipe)
 
 
 def adamw(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:

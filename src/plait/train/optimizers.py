@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from plait.core.registry import Entry, Table
 
 if TYPE_CHECKING:
     import torch
@@ -20,26 +21,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class OptimizerEntry(Entry):
     """Where the builder is, and a number raised when the same recipe comes to mean another update."""
 
-    place: str  # module:function
-    about: str
     revision: int = 1
 
-    def load(self) -> Builder:
-        module, _, name = self.place.partition(":")
-        builder: Builder = getattr(import_module(module), name)
-        return builder
+
+OPTIMIZERS: Table[Builder] = Table(
+    "optimizer",
+    {
+        "adamw": OptimizerEntry("plait.train.optimizer:adamw", "Adam with decoupled weight decay"),
+        "adam": OptimizerEntry("plait.train.optimizer:adam", "Adam; weight decay is added to the gradient"),
+        "lamb": OptimizerEntry("plait.train.lamb:lamb", "LAMB, Algorithm 2 of its paper", revision=2),
+        "lamb-xl": OptimizerEntry("plait.train.lamb:lamb_xl", "LAMB as in the public Transformer-XL training code"),
+        "nvlamb": OptimizerEntry("plait.train.lamb:nvlamb", "NVLAMB: LAMB after clipping the whole gradient to norm 1"),
+        "sgd": OptimizerEntry("plait.train.optimizer:sgd", "gradient descent with momentum beta1"),
+        "rmsprop": OptimizerEntry("plait.train.optimizer:rmsprop", "RMSprop, squared gradients decay by beta2"),
+        "adagrad": OptimizerEntry("plait.train.optimizer:adagrad", "Adagrad"),
+    },
+)
 
 
-OPTIMIZERS: dict[str, Entry] = {
-    "adamw": Entry("plait.train.optimizer:adamw", "Adam with decoupled weight decay"),
-    "adam": Entry("plait.train.optimizer:adam", "Adam; weight decay is added to the gradient"),
-    "lamb": Entry("plait.train.lamb:lamb", "LAMB, Algorithm 2 of its paper", revision=2),
-    "lamb-xl": Entry("plait.train.lamb:lamb_xl", "LAMB as in the public Transformer-XL training code"),
-    "nvlamb": Entry("plait.train.lamb:nvlamb", "NVLAMB: LAMB after clipping the whole gradient to norm 1"),
-    "sgd": Entry("plait.train.optimizer:sgd", "gradient descent with momentum beta1"),
-    "rmsprop": Entry("plait.train.optimizer:rmsprop", "RMSprop, squared gradients decay by beta2"),
-    "adagrad": Entry("plait.train.optimizer:adagrad", "Adagrad"),
-}
+def revision_of(name: str) -> int:
+    entry = OPTIMIZERS.entry(name)
+    assert isinstance(entry, OptimizerEntry)
+    return entry.revision

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.settings import kinds_of, require_known
 from plait.train.optimizers import OPTIMIZERS
 
 SCHEDULES = ("cosine", "linear", "constant")
@@ -65,10 +66,8 @@ class Recipe:
 
     def with_values(self, values: Mapping[str, Any]) -> Recipe:
         """This recipe with some keys set; unknown ones are refused."""
-        known = [spec.name for spec in fields(self)]
         for name in values:
-            if name not in known:
-                raise UserError(f"a recipe has no '{name}'.{did_you_mean(name, known) or f' Known: {known}.'}")
+            require_known(name, kinds_of(self), "a recipe", "key")
         return replace(self, **values)
 
     def as_dict(self) -> dict[str, Any]:

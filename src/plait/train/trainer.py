@@ -7,7 +7,6 @@ kept is little: weights, the optimizer's state, and Transformer-XL's memory.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.core.random_streams import seed_of
 from plait.mixers.attn import Attention
 from plait.model import build
 from plait.model.block import Block
@@ -201,8 +201,7 @@ def set_dropout(model: LanguageModel | Encoder, recipe: Recipe) -> None:
 
 
 def seed_dropout(seed: int, step: int, rank: int) -> None:
-    digest = hashlib.sha256(f"dropout/{seed}/{step}/{rank}".encode()).digest()
-    torch.manual_seed(int.from_bytes(digest[:7], "little"))
+    torch.manual_seed(seed_of(f"dropout/{seed}/{step}/{rank}", size=7))
 
 
 def detached(memory: ModelState) -> ModelState:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from plait import tasks
+from plait.core.random_streams import stream
 from plait.tasks.data import draw
 from plait.tasks.memorization import Memorization
-from plait.tasks.streams import stream
 from plait.verify.fact import FactTable, tally
 
 facts = FactTable()

@@ -29,7 +29,7 @@ def pipelines() -> tuple[str, str, bool]:
             (Path(folder) / f"wiki.{part}.tokens").write_text(LINES * 3, encoding="utf-8")
         given, cache = f"wikitext-103:{folder}", Path(folder) / "cache"
         words, bpe = open_corpus(given, cache=cache), open_corpus(given, "bpe:size=280", cache=cache)
-        rare = open_corpus(given, "words:min_count=10", cache=cache)
+        rare = open_corpus(given, "words:min_count=9", cache=cache)
         ids = words.tokens("validation")
         # <eos>, <unk>, then by frequency: the (12 times), . and cat … (6 of each of three lines), alphabetically.
         first = words.tokenizer.decode(np.arange(2, 5))
@@ -39,11 +39,11 @@ def pipelines() -> tuple[str, str, bool]:
                     ("lts-xl-arm-M1", "lts-gpt2-arm-M1", "lts1-gpt2-arm-M1", "lts-opt-baseline")]  # fmt: skip
     lengths = [RECIPES[name].recipe.length for name in ("lts-xl-wt103", "lts-gpt2-wt103", "lts-xl-lm1b")]
     ours = (
-        f"{words.vocab} words, most frequent {first!r}, {rare.vocab - 2} of them 10 times; "
+        f"{words.vocab} words, most frequent {first!r}, {rare.vocab - 2} of them 9 times or more; "
         f"BPE {bpe.vocab}, round trip {round_trip}; {vocabularies}; {lengths}"
     )
     told = (
-        "11 words, most frequent 'the . cat', 1 of them 10 times; BPE 280, round trip True; "
+        "11 words, most frequent 'the . cat', 2 of them 9 times or more; BPE 280, round trip True; "
         "[267735, 50264, 50257, 50272]; [192, 192, 32]"
     )
     return told, ours, ours == told and by_word
@@ -94,7 +94,10 @@ def needle() -> tuple[str, str, bool]:
         for reader in (_Reader(), _Reader(deaf=True)):
             grid = needle_grid(reader, Bytes(), filler, lengths=[400, 1000], depths=places[::5], mode=mode)
             scores[mode, reader.deaf] = grid.score, round(float(grid.log_likelihood_RC.max()), 3)
-    words = [judged(text, "inside the teapot") for text in ("inside the teapot.", "inside the teapots", "the teapot")]
+    words = [
+        judged(text, "inside the teapot")
+        for text in ("inside the teapot.", "inside the teapots", "hidden inside the teapot")
+    ]
     ours = f"{lengths[0]}, {lengths[1]} … {lengths[-1]} × {len(places)}; {list(scores.values())}; {words}"
     told = "1000, 4100 … 32000 × 11; [(1.0, 0.0), (0.0, -30.0), (1.0, 0.0), (0.0, -30.0)]; [True, False, False]"
     deep = found_at == sorted(found_at) and found_at[0] < 0.03 and 0.9 < found_at[-1] < 1

@@ -72,7 +72,7 @@ def _optimizer_gap(name: str, decay: float) -> float:
     p, grads = stream.normal(size=(4, 3)), stream.normal(size=(7, 4, 3))
     parameter = torch.nn.Parameter(torch.tensor(p))
     recipe = Recipe(optimizer=name, lr=0.02, beta1=0.9, beta2=0.99, eps=1e-6)
-    optimizer = OPTIMIZERS[name].load()([{"params": [parameter], "weight_decay": decay}], recipe)
+    optimizer = OPTIMIZERS.load(name)([{"params": [parameter], "weight_decay": decay}], recipe)
     mean, square = np.zeros_like(p), np.zeros_like(p)
     for t, g in enumerate(grads, start=1):
         parameter.grad = torch.tensor(g)

@@ -11,6 +11,7 @@ from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Entry, Table, load_attribute
+from plait.core.settings import require_known
 from plait.data.tokenizers import huggingface
 from plait.data.tokenizers.tokenizer import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
 
@@ -122,14 +123,12 @@ def _fixed(tokenizer: Tokenizer) -> Recipe:
 
 
 def _options(name: str, text: str) -> dict[str, int]:
-    known, found = options_of(name), {}
+    owner, known, found = f"tokenizer '{name}'", options_of(name), {}
     for part in filter(None, text.split(",")):
         option, _, value = part.partition("=")
-        if option not in known:
-            allowed = f"Known: {', '.join(known)}." if known else "It has none."
-            raise UserError(f"tokenizer '{name}' has no option '{option}'.{did_you_mean(option, known)} {allowed}")
+        require_known(option, known, owner, "option")
         if not (value.isascii() and value.isdigit() and len(value) < 19):
-            raise UserError(f"tokenizer '{name}': {option} should be a whole number; found '{value}'.")
+            raise UserError(f"{owner}: {option} should be a whole number; found '{value}'.")
         found[option] = int(value)
     return found
 

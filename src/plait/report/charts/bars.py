@@ -16,12 +16,11 @@ WIDE_CHARACTER = 8.2  # pixels of a bold letter at 12; names are mostly wide one
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of 1 with its interval."""
+    """A share of 1 with its interval, if it has one."""
 
     name: str
     value: float
-    low: float
-    high: float
+    interval: tuple[float, float] | None
     series: int | None = None
     hint: str = ""
     chosen: bool = False
@@ -42,10 +41,12 @@ def bars(rows: Sequence[Bar], *, title: str) -> Element:
         middle = y + row_height / 2 - 2
         drawing.text(left - 8, middle + 4, cut(row.name, most), anchor="end", bold=row.chosen, colour=PAGE.ink)
         drawing.rect(left, y + 3, right - left, row_height - 10, TRACK)
-        hint = row.hint or f"{row.name}: {row.value:.2f} ({row.low:.2f} to {row.high:.2f})"
+        ends = " ({:.2f} to {:.2f})".format(*row.interval) if row.interval else ""
+        hint = row.hint or f"{row.name}: {row.value:.2f}{ends}"
         drawing.rect(left, y + 3, max(1.0, x_of(row.value) - left), row_height - 10, colour(row.series), hint=hint)
-        drawing.line(x_of(row.low), middle, x_of(row.high), middle, PAGE.ink, width=1.5)
-        for end in (row.low, row.high):
+        if row.interval:
+            drawing.line(x_of(row.interval[0]), middle, x_of(row.interval[1]), middle, PAGE.ink, width=1.5)
+        for end in row.interval or ():
             drawing.line(x_of(end), middle - 4, x_of(end), middle + 4, PAGE.ink, width=1.5)
         drawing.text(right + 8, middle + 4, f"{row.value:.2f}", bold=row.chosen, colour=PAGE.ink)
     return drawing.inline("chart")

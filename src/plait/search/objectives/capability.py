@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.analysis.student import NORMAL
+from plait.analysis.intervals import Share, estimate, t_quantile
 from plait.arch import Architecture, architecture
 from plait.core.errors import UserError
 from plait.model.cost import model_cost
@@ -39,11 +39,13 @@ NUMBER_BYTES = 4  # of a column of the space
 
 @dataclass(frozen=True)
 class Probed:
-    """One architecture that the probe has seen: on every task its accuracy and the variance of that."""
+    """One architecture that the probe has seen: its accuracy on every task, and by seed the mean over tasks, of the
+    seeds that all tasks have."""
 
     arch: Architecture
     accuracy_T: Floats
-    variance_T: Floats
+    by_seed: dict[int, float]
+    sequences: int  # tested with one seed
 
     @property
     def pattern(self) -> Pattern:
@@ -86,7 +88,7 @@ class Capability(Objective):
     def __str__(self) -> str:
         return (
             f"capability: mean accuracy on {', '.join(self.tasks)}; from {self.records} probe records of "
-            f"{len(self.probed)} architectures; patterns not probed are predicted to ± {NORMAL * self.error:.3f}"
+            f"{len(self.probed)} architectures; patterns not probed are predicted to ± {self._ridge.reach:.3f}"
         )
 
     @property
@@ -99,25 +101,30 @@ class Capability(Objective):
         mean_N, reach_N = self._ridge.predict(mixes.features(self.kinds, kinds_NL, state_N))
         for pattern, (measured, reach) in self._measured().items():
             same_N = mixes.repeats(kinds_NL, [self.kinds.index(name) for name in pattern])
-            mean_N[same_N], reach_N[same_N] = measured, reach
+            mean_N[same_N] = measured
+            if reach is not None:
+                reach_N[same_N] = reach
         ends = {"low": np.clip(mean_N - reach_N, 0, 1), "high": np.clip(mean_N + reach_N, 0, 1)}
         return {self.name: np.clip(mean_N, 0, 1), **{f"{self.name}_{end}": value for end, value in ends.items()}}
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "tasks": list(self.tasks), "records": self.records, "hash": self._hash}
 
-    def _measured(self) -> dict[Pattern, tuple[float, float]]:
-        """Mean and half-width of the interval of every pattern that was probed."""
-        found: dict[Pattern, list[Probed]] = defaultdict(list)
+    def _measured(self) -> dict[Pattern, tuple[float, float | None]]:
+        """Mean and half-width of the interval of every pattern that was probed. From one seed the spread is not known:
+        None, for which the prediction's stands, since what it misses holds the seeds' spread, too."""
+        patterns: dict[Pattern, list[Probed]] = defaultdict(list)
         for one in self.probed:
-            found[one.pattern].append(one)
-        return {
-            pattern: (
-                float(np.mean([one.accuracy_T.mean() for one in same])),
-                NORMAL * float(np.sqrt(sum(one.variance_T.sum() for one in same))) / (len(same) * len(self.tasks)),
-            )
-            for pattern, same in found.items()
-        }
+            patterns[one.pattern].append(one)
+        found: dict[Pattern, tuple[float, float | None]] = {}
+        for pattern, same in patterns.items():
+            mean = float(np.mean([one.accuracy_T.mean() for one in same]))
+            seeds = sorted(set.intersection(*(set(one.by_seed) for one in same)))
+            values = [float(np.mean([one.by_seed[seed] for one in same])) for seed in seeds]
+            items = [Share(float(one.accuracy_T.mean()), one.sequences * len(seeds), 1 / len(same)) for one in same]
+            interval = estimate(values, items, mean).interval if len(seeds) > 1 else None
+            found[pattern] = mean, None if interval is None else (interval[1] - interval[0]) / 2
+        return found
 
     def _mixes(self, batch: Batch) -> tuple[Ints, Floats]:
         """Which kind of mixer every layer is, layers that are nothing left out, and the state as in `Probed`."""
@@ -168,18 +175,16 @@ def _by_architecture(records: Sequence[Record]) -> dict[Architecture, list[Recor
     return found
 
 
-def _accuracies(by_task: Sequence[Sequence[Record]]) -> tuple[Floats, Floats]:
-    """On every task the mean accuracy over seeds, and the variance of that mean."""
-    means, variances = [], []
-    for records in by_task:
-        seeds = {one["seed"]: float(one["accuracy"]) for record in records for one in record.result["seeds"]}
-        values, mean = list(seeds.values()), float(np.mean(list(seeds.values())))
-        # One seed says nothing about others; what its finite test split leaves open is the least there is.
-        sequences = records[0].config["training"]["evaluation"]
-        single = mean * (1 - mean) / sequences
-        variances.append(float(np.var(values, ddof=1)) / len(values) if len(values) > 1 else single)
-        means.append(mean)
-    return np.array(means), np.array(variances)
+def _accuracies(by_task: Sequence[Sequence[Record]]) -> tuple[Floats, dict[int, float], int]:
+    """On every task the mean accuracy over seeds; by seed the mean over tasks; test sequences of a seed."""
+    tasks = [
+        {int(one["seed"]): float(one["accuracy"]) for record in records for one in record.result["seeds"]}
+        for records in by_task
+    ]
+    shared = set.intersection(*(set(seeds) for seeds in tasks)) if tasks else set()
+    by_seed = {seed: float(np.mean([seeds[seed] for seeds in tasks])) for seed in sorted(shared)}
+    sequences = sum(int(records[0].config["training"]["evaluation"]) for records in by_task)
+    return np.array([float(np.mean(list(seeds.values()))) for seeds in tasks]), by_seed, sequences
 
 
 class Ridge:
@@ -190,6 +195,7 @@ class Ridge:
         self.centre_F, scale_F = features_NF.mean(axis=0), features_NF.std(axis=0)
         self.scale_F = np.where(scale_F > 0, scale_F, 1.0)
         z_NF = self._scaled(features_NF)
+        self._architectures = len(z_NF)
         self.error, self.penalty = min((self._left_out(z_NF, accuracy_NT, penalty), penalty) for penalty in PENALTIES)
         self._inverse_FF = _inverse(z_NF, self.penalty)
         self._weights_FT = self._inverse_FF @ z_NF.T @ accuracy_NT
@@ -200,7 +206,12 @@ class Ridge:
         unlike what was probed."""
         z_NF = self._scaled(features_NF)
         wider_N = np.sqrt((1 + self._leverage(z_NF)) / (1 + self._seen))
-        return (z_NF @ self._weights_FT).mean(axis=1), NORMAL * self.error * wider_N
+        return (z_NF @ self._weights_FT).mean(axis=1), self.reach * wider_N
+
+    @property
+    def reach(self) -> float:
+        """Of a 95 % interval to either side, for a mix like those that were probed."""
+        return t_quantile(self._architectures - 1) * self.error
 
     def _scaled(self, features_NF: Floats) -> Floats:
         """With a column of ones in front, for a."""

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from plait.core.registry import Table
+from plait.core.registry import Entry, Table
 from plait.search.proxies.proxy import Proxy
 
 PROXIES: Table[type[Proxy]] = Table(
     "proxy",
     {
-        "snip": "plait.search.proxies.snip:Snip",
-        "grad_norm": "plait.search.proxies.grad_norm:GradNorm",
-        "fisher": "plait.search.proxies.fisher:Fisher",
-        "grasp": "plait.search.proxies.grasp:Grasp",
-        "jacob_cov": "plait.search.proxies.jacob_cov:JacobCov",
-        "relu_log_det": "plait.search.proxies.relu_log_det:ReluLogDet",
-        "synflow": "plait.search.proxies.synflow:Synflow",
-        "short_training": "plait.search.proxies.short_training:ShortTraining",
+        "snip": Entry("plait.search.proxies.snip:Snip", "how much removing each weight would change the loss"),
+        "grad_norm": Entry(
+            "plait.search.proxies.grad_norm:GradNorm", "norm of the loss's gradient over the weight matrices"
+        ),
+        "fisher": Entry("plait.search.proxies.fisher:Fisher", "how much the loss would change without each channel"),
+        "grasp": Entry(
+            "plait.search.proxies.grasp:Grasp", "how much removing weights would weaken the flow of gradients"
+        ),
+        "jacob_cov": Entry(
+            "plait.search.proxies.jacob_cov:JacobCov", "how differently a model responds to different inputs"
+        ),
+        "relu_log_det": Entry(
+            "plait.search.proxies.relu_log_det:ReluLogDet",
+            "in how many ways a batch switches the model's nonlinearities",
+        ),
+        "synflow": Entry(
+            "plait.search.proxies.synflow:Synflow", "flow through the paths of a model with weights |w|; needs no data"
+        ),
+        "short_training": Entry(
+            "plait.search.proxies.short_training:ShortTraining",
+            "minus the loss after a few steps of training; the dearest, the most direct",
+        ),
     },
     group="plait.proxies",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.registry import Table
+from plait.core.registry import Entry, Table
 from plait.core.user_files import class_from_file, split_path
 from plait.search.space import Space
 from plait.search.spacefile import read_space
@@ -13,13 +13,24 @@ from plait.search.spacefile import read_space
 SPACES: Table[type[Space]] = Table(
     "space",
     {
-        "lts-gpt2": "plait.search.spaces.lts_gpt2:LtsGpt2",
-        "lts-xl": "plait.search.spaces.lts_xl:LtsXl",
-        "lts-opt": "plait.search.spaces.lts_opt:LtsOpt",
-        "lts-proxy": "plait.search.spaces.lts_proxy:LtsProxy",
-        "par": "plait.search.spaces.par:Par",
-        "hybrid": "plait.search.spaces.hybrid:Hybrid",
-        "small-hybrid": "plait.search.spaces.small_hybrid:SmallHybrid",
+        "lts-gpt2": Entry("plait.search.spaces.lts_gpt2:LtsGpt2", "GPT-2 models of LiteTransformerSearch"),
+        "lts-xl": Entry("plait.search.spaces.lts_xl:LtsXl", "Transformer-XL models of LiteTransformerSearch"),
+        "lts-opt": Entry("plait.search.spaces.lts_opt:LtsOpt", "LiteTransformerSearch around OPT-350M, 152,064 models"),
+        "lts-proxy": Entry(
+            "plait.search.spaces.lts_proxy:LtsProxy",
+            "Transformer-XL models with varying embeddings, where proxies are compared",
+        ),
+        "par": Entry(
+            "plait.search.spaces.par:Par", "PAR Transformer: 32 blocks, each attention, feed-forward or nothing"
+        ),
+        "hybrid": Entry(
+            "plait.search.spaces.hybrid:Hybrid",
+            "every layer chooses its sequence mixer, that mixer's options, its channel mixer or none",
+        ),
+        "small-hybrid": Entry(
+            "plait.search.spaces.small_hybrid:SmallHybrid",
+            "hybrids over bytes that train in minutes on a processor; the default of `plait design`",
+        ),
     },
     group="plait.spaces",
 )

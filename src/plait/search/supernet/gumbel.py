@@ -10,16 +10,15 @@ Letters: L layers, K choices of a layer.
 
 from __future__ import annotations
 
-import hashlib
-
 import torch
 from torch import Tensor
+
+from plait.core.random_streams import seed_of
 
 
 def noise(seed: int, step: int, shape: tuple[int, ...]) -> Tensor:
     """Gumbel noise of one step: the same whenever and wherever it is asked for."""
-    digest = hashlib.sha256(f"gumbel/{seed}/{step}".encode()).digest()
-    stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    stream = torch.Generator().manual_seed(seed_of(f"gumbel/{seed}/{step}"))
     exponential = torch.empty(shape, dtype=torch.float64).exponential_(generator=stream)
     return -exponential.log().float()
 

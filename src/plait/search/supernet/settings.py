@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.settings import kinds_of, require_known
 
 WEIGHTS, ARCHITECTURE = "weights", "architecture"
 #: soft: a little of every choice. straight-through: one choice, with the soft mixture's gradient.
@@ -80,10 +81,8 @@ class Settings:
 
     def with_values(self, values: Mapping[str, Any]) -> Settings:
         """These settings with some changed; unknown ones are refused."""
-        known = [spec.name for spec in fields(self)]
         for name in values:
-            if name not in known:
-                raise UserError(f"a supernet has no setting '{name}'.{did_you_mean(name, known)} Known: {known}.")
+            require_known(name, kinds_of(self), "a supernet")
         return replace(self, **values)
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""Quantities as people write them: 90s, 1h30m, 40ms, 300MB, 1.5GiB, 2GHz, 40W, 10M, 1e9.
+
+`UNITS` holds every unit's size by its dimension, in seconds, bytes, hertz, watts, joules and plain counts; `parse`
+reads a number with a unit of one dimension, `parse_duration` and `duration` read and print lengths of time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from plait.core.errors import UserError
+
+COUNTS = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+HERTZ = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
+WATTS = {"mW": 1e-3, "W": 1.0}
+JOULES = {"uJ": 1e-6, "mJ": 1e-3, "J": 1.0}
+
+#: Dimension → its units and their sizes.
+UNITS: dict[str, dict[str, float]] = {
+    "count": COUNTS,
+    "bytes": BYTES,
+    "seconds": SECONDS,
+    "hertz": HERTZ,
+    "watts": WATTS,
+    "joules": JOULES,
+}
+_EXAMPLES = {"count": "10M", "bytes": "300MB", "seconds": "40ms", "hertz": "2GHz", "watts": "40W", "joules": "5mJ"}
+_NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+
+
+def parse(text: str, dimension: str, name: str) -> float:
+    """`40ms` as 0.04, with a unit of this dimension (counts need none). `name` is the quantity's, for the message."""
+    units = UNITS[dimension]
+    read = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z]*)", text.strip())
+    known = {**units, "": 1.0} if dimension == "count" else units
+    if read is not None and read[2] in known:
+        value = float(read[1]) * known[read[2]]
+        if 0 < value < math.inf:
+            return value
+    raise UserError(
+        f"{name} '{text}' given; write a number above 0 and a unit ({', '.join(units)}), as {_EXAMPLES[dimension]}."
+    )
+
+
+def replace_units(text: str) -> str:
+    """A text in which every count, size in bytes and time with a unit is a plain number: `latency <= 40ms`."""
+    return _WITH_UNIT.sub(lambda found: repr(float(found[1]) * _IN_TEXTS[found[2]]), text)
+
+
+_IN_TEXTS = COUNTS | BYTES | SECONDS
+_WITH_UNIT = re.compile(
+    rf"(?<![\w.])(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*({'|'.join(sorted(_IN_TEXTS, key=len, reverse=True))})(?!\w)"
+)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of 90s, 10m, 1h30m or a plain number of seconds."""
+    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip().lower())
+    total = sum(float(n) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True) if n) if parts else 0.0
+    if not 0 < total < math.inf:
+        raise UserError(f"'{text}' is not a duration; write it as 90s, 10m or 1h30m.")
+    return total
+
+
+def duration(seconds: float) -> str:
+    """Two units at most: 45 s, 9 m 58 s, 3 h 20 m, 12 d 4 h."""
+    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if seconds >= size:
+            return f"{int(seconds // size):,} {unit} {int(seconds % size // part)} {smaller}"
+    return f"{seconds:.0f} s"
+
+
+def milliseconds(seconds: float, digits: int = 6) -> str:
+    return f"{1e3 * seconds:.{digits}g}ms"
+
+
+def megabytes(count: float, digits: int = 6) -> str:
+    return f"{count / 1e6:.{digits}g}MB"

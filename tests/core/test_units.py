@@ -1,0 +1,60 @@
+"""Quantities with units: read, refused with an example, printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.core.errors import UserError
+from plait.core.units import UNITS, duration, megabytes, milliseconds, parse, parse_duration, replace_units
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "value"),
+    [
+        ("40ms", "seconds", 0.04),
+        ("1.5 s", "seconds", 1.5),
+        ("300MB", "bytes", 3e8),
+        ("2GiB", "bytes", 2.0 * 2**30),
+        ("10M", "count", 1e7),
+        ("1e9", "count", 1e9),
+        ("2.5GHz", "hertz", 2.5e9),
+        ("250mJ", "joules", 0.25),
+        ("40W", "watts", 40.0),
+    ],
+)
+def test_a_number_and_a_unit(text: str, dimension: str, value: float) -> None:
+    assert parse(text, dimension, "it") == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["", "40", "40 apples", "40MB", "-1ms", "0ms", "ms", "1e999s", "nan"])
+def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(
+        UserError, match=r"latency '.*' given; write a number above 0 and a unit \(us, ms, s\), as 40ms"
+    ):
+        parse(text, "seconds", "latency")
+
+
+@pytest.mark.parametrize("dimension", UNITS)
+def test_every_dimensions_example_is_one(dimension: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse("?", dimension, "it")
+    assert parse(str(refused.value).rpartition(" as ")[2].rstrip("."), dimension, "it") > 0
+
+
+def test_units_inside_a_constraint() -> None:
+    assert replace_units("latency <= 40ms and memory < 1.5GB") == "latency <= 0.04 and memory < 1500000000.0"
+    assert replace_units("d_s <= 4 and layers2M > x3K") == "d_s <= 4 and layers2M > x3K"  # parts of names are no units
+
+
+def test_durations_are_read_and_printed() -> None:
+    assert [parse_duration(text) for text in ("90s", "10m", "1h30m", "45")] == [90, 600, 5400, 45]
+    assert [duration(seconds) for seconds in (45, 598, 12000, 1051200)] == ["45 s", "9 m 58 s", "3 h 20 m", "12 d 4 h"]
+    for wrong in ("", "0s", "1y", "-5m", "1e3s"):
+        with pytest.raises(UserError, match="is not a duration; write it as 90s, 10m or 1h30m"):
+            parse_duration(wrong)
+
+
+def test_sizes_are_printed_as_they_are_given() -> None:
+    assert milliseconds(0.04) == "40ms"
+    assert megabytes(3e8) == "300MB"
+    assert megabytes(123456789, digits=5) == "123.46MB"
