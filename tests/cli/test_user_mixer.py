@@ -1,0 +1,193 @@
+"""A mixer in a user's file is a mixer in every command, and what is made with it is keyed by the file's text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import plait
+from plait.arch import architecture, table
+from plait.cli.main import app
+from plait.core.errors import UserError
+from plait.train import fit as fitting
+from plait.train.run import open_run
+from plait.usermixers import restore
+
+TEMPLATE = files("plait").joinpath("check/mixer_template.txt").read_text()
+SPEC = "d=16 | (my-mixer swiglu)x2"
+TRAIN = ("train", SPEC, "--data", "builtin:stdlib", "--tokenizer", "bytes", "--steps", "4", "--batch", "2")
+TRAIN = (*TRAIN, "--length", "16", "--mixers", "my_mixer.py")
+SPACE = "layers: 1..2\nd: 16|32\nheader: vocab=64\nmixers: [my-mixer[memory=*], gla]\nchannel: [swiglu]\n"
+
+Json = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Json:
+    """A command's JSON, as if in a process of its own: no mixer is known that it was not told."""
+    monkeypatch.chdir(tmp_path)
+    Path("my_mixer.py").write_text(TEMPLATE)
+
+    def invoke(*arguments: str) -> Any:
+        table._registered.clear()
+        table._versions.clear()
+        found = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    return invoke
+
+
+def edit() -> None:
+    """Another mixer under the same name: its gate is tanh."""
+    Path("my_mixer.py").write_text(TEMPLATE.replace("F.silu(gate)", "torch.tanh(gate)"))
+
+
+def test_without_the_file_the_name_is_unknown_and_the_option_is_named(run: Json) -> None:
+    with pytest.raises(UserError, match=r"unknown mixer 'my-mixer'.*--mixers my_mixer\.py"):
+        run("show", SPEC)
+    with pytest.raises(UserError, match=r"--mixers gla: give a Python file"):
+        run("show", SPEC, "--mixers", "gla")
+
+
+def test_shown_and_listed(run: Json) -> None:
+    shown = run("show", SPEC, "--mixers", "my_mixer.py")
+    assert [layer["mixer"] for layer in shown["mixers"]] == ["my-mixer", "swiglu"] * 2
+    assert shown["state"]["fixed"] == 2 * 16
+    assert "my-mixer" in [row["name"] for row in run("list", "mixers", "--mixers", "my_mixer.py")]
+    assert [row["name"] for row in run("list", "my-mixer", "--mixers", "my_mixer.py")] == ["memory"]
+
+
+def test_a_run_is_opened_with_the_mixer_it_was_trained_with(run: Json) -> None:
+    trained = run(*TRAIN)
+    before = run("eval", trained["run"], "--set", "tokens=512")["evaluations"][0]
+    said = run("generate", trained["run"], "def", "--tokens", "4", "--greedy")["completions"]
+    edit()
+    again = run("eval", trained["run"], "--set", "tokens=512")["evaluations"][0]
+    assert (again["key"], again["stored"]) == (before["key"], True)
+    assert run("generate", trained["run"], "def", "--tokens", "4", "--greedy")["completions"] == said
+    # Even where the name means the edited file, the run is what it was.
+    plait.load_mixer("my_mixer.py")
+    opened = open_run(trained["run"])
+    assert opened.arch.mixer_sources["my-mixer"].text == TEMPLATE
+    assert architecture(SPEC).mixer_sources["my-mixer"].text != TEMPLATE
+    Path(trained["folder"], "mixers", "my_mixer.py").write_text("pass")
+    table._versions.clear()
+    with pytest.raises(UserError, match="was changed since the weights"):
+        open_run(trained["run"]).arch  # noqa: B018
+
+
+def test_an_edited_file_is_trained_anew(run: Json) -> None:
+    first = run(*TRAIN)
+    assert not run(*TRAIN)["trained_now"]
+    edit()
+    second = run(*TRAIN)
+    assert second["trained_now"]
+    assert second["run"] != first["run"]
+    assert second["loss"] != first["loss"]
+    Path("my_mixer.py").write_text(TEMPLATE)
+    back = run(*TRAIN)
+    assert (back["trained_now"], back["loss"]) == (False, first["loss"])
+
+
+def test_a_training_interrupted_before_an_edit_is_not_gone_on_with(run: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, said = fitting._Fit._evaluate, []
+
+    def stop(self: Any, *_: Any) -> float:
+        self._save(self.trainer_now, must=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting._Fit, "_evaluate", stop)
+    monkeypatch.setattr(fitting._Fit, "_say", lambda self, note: said.append(note))
+    train = fitting._Fit._train
+
+    def noting(self: Any, trainer: Any, *rest: Any) -> None:
+        self.trainer_now = trainer
+        train(self, trainer, *rest)
+
+    monkeypatch.setattr(fitting._Fit, "_train", noting)
+    table._registered.clear()
+    CliRunner().invoke(app, [*TRAIN])
+    (begun,) = Path("runs").glob("train-*")
+    assert list(begun.glob("step-*"))
+    monkeypatch.setattr(fitting._Fit, "_evaluate", whole)
+    edit()
+    trained = run(*TRAIN)
+    assert trained["run"] != begun.name
+    assert [note for note in said if note] == [
+        f"my-mixer has changed since {begun.name} was begun with it, so this is another training and starts from step 0"
+    ]
+
+
+def test_an_export_carries_the_mixer_and_runs_it_only_where_it_is_trusted(run: Json) -> None:
+    trained = run(*TRAIN)
+    edit()
+    assert run("export", trained["run"], "--to", "hf", "-o", "out")["largest_difference"] < 1e-5
+    assert Path("out/my_mixer.py").read_text() == TEMPLATE
+    program = (
+        "import sys\nfrom transformers import AutoModelForCausalLM\nimport plait.export.hf_model\n"
+        "try:\n    AutoModelForCausalLM.from_pretrained('out')\n"
+        "except Exception as wrong:\n    print('trust_remote_code=True' in str(wrong))\n"
+        "model = AutoModelForCausalLM.from_pretrained('out', trust_remote_code=True)\n"
+        "model.save_pretrained('again')\n"
+        "import torch\nprint(model(torch.tensor([[1, 2, 3]])).logits.double().sum().item())\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    refused, total = found.stdout.split()
+    assert refused == "True"
+    model = open_run(trained["run"]).model()
+    with torch.no_grad():
+        assert float(total) == pytest.approx(model(torch.tensor([[1, 2, 3]])).double().sum().item(), abs=1e-4)
+    assert Path("again/my_mixer.py").read_text() == TEMPLATE
+
+
+def test_a_search_after_an_edit_is_another_and_its_record_carries_the_mixer(run: Json) -> None:
+    Path("mine.space").write_text(SPACE)
+    asked = ("search", "--space", "mine.space", "--objectives", "max:decoder_params,min:flops", "--method", "random")
+    asked = (*asked, "--iterations", "2", "--population", "8", "--no-confirm", "--mixers", "my_mixer.py")
+    first = run(*asked)
+    assert run(*asked)["key"] == first["key"]
+    edit()
+    second = run(*asked)
+    assert second["key"] != first["key"]
+    assert run("front", "show", first["key"])["front"]
+    with pytest.raises(UserError, match="made with another text of my-mixer"):
+        run("front", "show", first["key"], "--mixers", "my_mixer.py")
+
+
+def test_measured_and_probed_results_are_keyed_by_the_text(run: Json) -> None:
+    measure = ("measure", SPEC, "--seq", "8", "--mixers", "my_mixer.py")
+    first = run(*measure)["models"][0]
+    edit()
+    assert run(*measure)["models"][0]["key"] != first["key"]
+    probe = ("probe", SPEC.replace("d=16", "d=16 vocab=16"), "--plan", "--mixers", "my_mixer.py", "--no-baselines")
+    assert run(*probe)
+
+
+def test_a_record_of_an_old_layout_names_a_path(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TEMPLATE)
+    restore([str(tmp_path / "mine.py")], "the search")
+    assert table.registered("my-mixer") is not None
+
+
+def test_two_files_of_one_name_are_refused_and_an_edited_one_is_not(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text(TEMPLATE)
+    other.write_text(TEMPLATE + "# other\n")
+    before = plait.load_mixer(one)
+    with pytest.raises(UserError, match="is taken by"):
+        plait.load_mixer(other)
+    one.write_text(TEMPLATE + "# edited\n")
+    after = plait.load_mixer(one)
+    assert type(after) is not type(before)
+    assert type(before).module != type(after).module
