@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from xml.etree import ElementTree
+
 import numpy as np
 
 from plait.analysis.fronts import front_distance
@@ -10,6 +13,7 @@ from plait.analysis.pareto import pareto_front
 from plait.analysis.rank import common_ratio, spearman, top_spearman
 from plait.analysis.table import Table
 from plait.analysis.twins import find_twins
+from plait.report.front3d import Model, cube_picture
 from plait.verify.fact import FactTable
 
 facts = FactTable()
@@ -48,18 +52,23 @@ def ranking() -> tuple[str, str, bool]:
     return told, ours, np.allclose(found, expected, rtol=0, atol=1e-12)
 
 
-@facts.fact("L21", "twins: equal on two axes, far apart on the third")
+@facts.fact("L21", "3-D view and matched pairs (Fig. 15): equal on two axes, far apart on the third")
 def twins() -> tuple[str, str, bool]:
-    """Fig. 15's two pairs, planted among five models: 2× in latency, 30 MB in memory."""
+    """Fig. 15's two pairs, planted among five models: 2× in latency, 30 MB in memory; drawn over all three axes."""
     params = np.array([10.0, 10.05, 20.0, 20.1, 30.0])
     latency = np.array([50.0, 100.0, 70.0, 70.5, 90.0])
     memory = np.array([200.0, 201.0, 310.0, 340.0, 400.0])
     red = find_twins(np.column_stack([params, memory]), latency)
     green = find_twins(np.column_stack([params, latency]), memory)
     found = [(each.low, each.high, each.ratio, each.difference) for each in (*red, *green)]
-    ours = "; ".join(f"models {low} and {high}: {ratio:.3g}×, {gap:g}" for low, high, ratio, gap in found)
-    expected = [(0, 1, 2.0, 50.0), (2, 3, 340 / 310, 30.0)]
-    return "models 0 and 1: 2×, 50; models 2 and 3: 1.1×, 30", ours, found == expected
+    pairs = "; ".join(f"models {low} and {high}: {ratio:.3g}×, {gap:g}" for low, high, ratio, gap in found)
+    models = [Model(values, f"model {at}") for at, values in enumerate(zip(params, latency, memory, strict=True))]
+    picture = ElementTree.fromstring(cube_picture(models, ["parameters", "latency", "memory"], "Fig. 15"))
+    hints = Counter(mark.findtext("{*}title") for mark in picture.iter() if "cx" in mark.attrib)
+    drawn = [hints[model.hint] for model in models]
+    # Each model is in the cube and in the three pairs of axes.
+    good = found == [(0, 1, 2.0, 50.0), (2, 3, 340 / 310, 30.0)] and drawn == [4] * 5
+    return "models 0 and 1: 2×, 50; models 2 and 3: 1.1×, 30; drawn 4 × 5", f"{pairs}; drawn {drawn}", good
 
 
 @facts.fact("L34", "analysis of an external benchmark's table")

@@ -125,9 +125,6 @@ def adaptive() -> tuple[str, str, bool]:
     return tally(len(chosen), len(chosen)), tally(good, len(chosen)), good == len(chosen)
 
 
-facts.not_yet(L10="every sampled architecture is stored")
-
-
 @facts.fact("L24", "models of each device: Transformer-XL 39, 35, 40; GPT-2 45, 38, 39; M1, M2 … by decoder parameters")
 def per_device() -> tuple[str, str, bool]:
     """The presets by name: so many of each, numbered without a gap, and none has fewer parameters than the last."""
