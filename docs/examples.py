@@ -71,7 +71,7 @@ def plait(*arguments: str) -> str:
 
     # A program that was started as `python -m something` would be called that in usage lines.
     started = patch.object(sys.modules["__main__"], "__package__", None)
-    with started, patch.object(sys, "argv", ["plait", *arguments]), patch.dict(table._registered):
+    with started, patch.object(sys, "argv", ["plait", *arguments]), patch.dict(table.MIXERS._registered):
         return captured(main)
 
 
@@ -106,7 +106,7 @@ def scratch_folder() -> Iterator[None]:
     from plait.arch import table
 
     here = os.getcwd()
-    with tempfile.TemporaryDirectory() as folder, patch.dict(table._registered):
+    with tempfile.TemporaryDirectory() as folder, patch.dict(table.MIXERS._registered):
         os.chdir(folder)
         try:
             yield

@@ -63,10 +63,10 @@ def _poison_uninitialised_memory() -> Iterator[None]:
 
 
 def _forget_mixers_registered_since() -> Iterator[None]:
-    before = dict(table._registered)
+    before = dict(table.MIXERS._registered)
     yield
-    table._registered.clear()
-    table._registered.update(before)
+    table.MIXERS._registered.clear()
+    table.MIXERS._registered.update(before)
 
 
 # A file of tests may register a mixer once for all its tests, and a single test one for itself.

@@ -133,7 +133,7 @@ def options_from(source: MixerSource) -> type[MixerOptions]:
     for wanted, value in (("name", options.name), ("kind", options.kind)):
         if not value:
             raise UserError(f"{path}: {mixer.__name__}.Options has no `{wanted}`; add it as a class attribute.")
-    if options.name in table.MIXERS:
+    if options.name in table.MIXERS.lines:
         raise UserError(f"{path}: the name '{options.name}' is taken by a built-in mixer; choose another.")
     options.source = source
     table.remember(options)

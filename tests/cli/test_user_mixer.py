@@ -38,7 +38,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Json:
     Path("my_mixer.py").write_text(TEMPLATE)
 
     def invoke(*arguments: str) -> Any:
-        table._registered.clear()
+        table.MIXERS._registered.clear()
         table._versions.clear()
         found = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
         assert found.exit_code == 0, found.output
@@ -115,7 +115,7 @@ def test_a_training_interrupted_before_an_edit_is_not_gone_on_with(run: Json, mo
         train(self, trainer, *rest)
 
     monkeypatch.setattr(fitting._Fit, "_train", noting)
-    table._registered.clear()
+    table.MIXERS._registered.clear()
     CliRunner().invoke(app, [*TRAIN])
     (begun,) = Path("runs").glob("train-*")
     assert list(begun.glob("step-*"))

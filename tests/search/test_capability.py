@@ -76,10 +76,10 @@ def test_a_probed_pattern_is_measured_at_any_size(space: Space) -> None:
     found = scored(capability, space, *texts)
     wanted = [truth(names).mean() for names in (("attn", "gla"), ("attn", "gla"), ("hyena", "hyena"))]
     assert found["capability"] == pytest.approx(np.array(wanted), abs=1e-9)
-    # Two seeds 0.02 apart on each of three tasks.
-    half = 1.959964 * np.sqrt(3 * 0.0002 / 2) / 3
-    assert found["capability_high"] - found["capability"] == pytest.approx(half)
-    assert found["capability"] - found["capability_low"] == pytest.approx(half)
+    # Two seeds whose means over tasks are 0.02 apart: Student's t with one degree of freedom.
+    half = 12.706205 * 0.02 / np.sqrt(2) / np.sqrt(2)
+    assert found["capability_high"] - found["capability"] == pytest.approx(half, rel=1e-5)
+    assert found["capability"] - found["capability_low"] == pytest.approx(half, rel=1e-5)
 
 
 def test_what_was_not_probed_is_predicted_within_its_error_bar(space: Space) -> None:

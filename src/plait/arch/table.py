@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,45 +9,49 @@ from typing import TYPE_CHECKING
 from plait.arch.options import MixerOptions, OptionError
 from plait.arch.source import MixerSource
 from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Table
 from plait.spec import Layer
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-MIXERS: dict[str, str] = {
-    # sequence mixers
-    "attn": "plait.arch.attn:AttnOptions",
-    "fox": "plait.arch.attn:FoxOptions",
-    "xl-attn": "plait.arch.xl_attn:XlAttnOptions",
-    "mamba": "plait.arch.mamba:MambaOptions",
-    "hyena": "plait.arch.hyena:HyenaOptions",
-    "mh-hyena": "plait.arch.hyena:MhHyenaOptions",
-    "hyena-experts": "plait.arch.hyena:HyenaExpertsOptions",
-    "linear": "plait.arch.linear:LinearOptions",
-    "gla": "plait.arch.gla:GlaOptions",
-    "hgrn2": "plait.arch.hgrn2:Hgrn2Options",
-    "rwkv6": "plait.arch.rwkv6:Rwkv6Options",
-    "deltanet": "plait.arch.deltanet:DeltaNetOptions",
-    "gated-deltanet": "plait.arch.gated_deltanet:GatedDeltaNetOptions",
-    "mamba2": "plait.arch.mamba2:Mamba2Options",
-    # channel mixers
-    "mlp": "plait.arch.mlp:MlpOptions",
-    "swiglu": "plait.arch.mlp:SwigluOptions",
-    "moe": "plait.arch.moe:MoeOptions",
-    "identity": "plait.arch.mlp:IdentityOptions",
-}
+MIXERS: Table[type[MixerOptions]] = Table(
+    "mixer",
+    {
+        # sequence mixers
+        "attn": "plait.arch.attn:AttnOptions",
+        "fox": "plait.arch.attn:FoxOptions",
+        "xl-attn": "plait.arch.xl_attn:XlAttnOptions",
+        "mamba": "plait.arch.mamba:MambaOptions",
+        "hyena": "plait.arch.hyena:HyenaOptions",
+        "mh-hyena": "plait.arch.hyena:MhHyenaOptions",
+        "hyena-experts": "plait.arch.hyena:HyenaExpertsOptions",
+        "linear": "plait.arch.linear:LinearOptions",
+        "gla": "plait.arch.gla:GlaOptions",
+        "hgrn2": "plait.arch.hgrn2:Hgrn2Options",
+        "rwkv6": "plait.arch.rwkv6:Rwkv6Options",
+        "deltanet": "plait.arch.deltanet:DeltaNetOptions",
+        "gated-deltanet": "plait.arch.gated_deltanet:GatedDeltaNetOptions",
+        "mamba2": "plait.arch.mamba2:Mamba2Options",
+        # channel mixers
+        "mlp": "plait.arch.mlp:MlpOptions",
+        "swiglu": "plait.arch.mlp:SwigluOptions",
+        "moe": "plait.arch.moe:MoeOptions",
+        "identity": "plait.arch.mlp:IdentityOptions",
+    },
+    # Packages make mixers of theirs known by entry points of this group: name = "package.module:Mixer".
+    group="plait.mixers",
+    accept=lambda point: _packaged(point),
+)
+names, load, registered = MIXERS.names, MIXERS.load, MIXERS.registered
 
-#: Packages make mixers of theirs known by entry points of this group: name = "package.module:Mixer".
-GROUP = "plait.mixers"
-
-# Mixers that are not in the table: what a name means now, and every version that was run, by the hash of its text.
-_registered: dict[str, type[MixerOptions]] = {}
+# Every version of a mixer that is not in the table and was run, by the hash of its text.
 _versions: dict[str, type[MixerOptions]] = {}
 
 
 def register(options: type[MixerOptions]) -> None:
     """Make a mixer known under its name, beside the table's own."""
-    _registered[options.name] = options
+    MIXERS.register(options.name, options)
     remember(options)
 
 
@@ -63,31 +66,9 @@ def version(source_hash: str) -> type[MixerOptions] | None:
     return _versions.get(source_hash)
 
 
-def registered(name: str) -> type[MixerOptions] | None:
-    """What is known under a name that is not the table's own."""
-    return _registered.get(name)
-
-
-def names() -> list[str]:
-    return [*MIXERS, *(name for name in _registered if name not in MIXERS)]
-
-
-def load(name: str) -> type[MixerOptions]:
-    """The options class of a mixer the table knows."""
-    if name in _registered:
-        return _registered[name]
-    module, _, attribute = MIXERS[name].partition(":")
-    found: type[MixerOptions] = getattr(import_module(module), attribute)
-    return found
-
-
 def load_packaged(name: str = "") -> None:
     """Make installed packages' mixers known: the one of that name, or all. The table's own names stay plait's."""
-    from importlib.metadata import entry_points  # only an unknown name needs what takes this long to import
-
-    for point in entry_points(group=GROUP):
-        if (not name or point.name == name) and point.name not in (*MIXERS, *_registered):
-            register(_packaged(point))
+    MIXERS.discover(name)
 
 
 def _packaged(point: EntryPoint) -> type[MixerOptions]:
@@ -110,18 +91,19 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
         raise UserError(f"{where}: Options.module is '{options.module}', which is no module with a source file.")
     found: type[MixerOptions] = options
     found.source = MixerSource.read(Path(file.origin), package=package)
+    remember(found)
     return found
 
 
 def options_of(layer: Layer) -> MixerOptions:
     """The typed options of a parsed layer."""
-    if layer.name not in names():
-        load_packaged(layer.name)
-    known = names()
-    if layer.name not in known:
+    if layer.name not in MIXERS:
+        MIXERS.discover(layer.name)
+    if layer.name not in MIXERS:
+        known = MIXERS.names()
         from plait.spec import presets  # only a mistake needs the presets' names
 
         near = did_you_mean(layer.name, [*known, *presets.names()])
         own = "" if near else " One of your own: --mixers my_mixer.py, or plait.load_mixer in Python."
         raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.{own}")
-    return load(layer.name).from_layer(layer)
+    return MIXERS.load(layer.name).from_layer(layer)

@@ -8,7 +8,7 @@ import typer
 
 from plait.cli.analyse_table import floats
 from plait.cli.devices import usable
-from plait.cli.options import AsJson, StoreUrl, Text
+from plait.cli.options import AsJson, Mixers, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 
@@ -28,6 +28,7 @@ def lr(
     length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

@@ -11,12 +11,15 @@ added with `register`, those of installed packages by entry points of the table'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from plait.core.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Thing = TypeVar("Thing")
 
@@ -41,12 +44,14 @@ class Table(Generic[Thing]):
     lines  name → where it is defined
     group  entry points of this group are installed packages' additions; "" where there is no such group
     hint   ends the message about an unknown name: what else may be given
+    accept what an entry point stands for, where that is more than what it loads
     """
 
     kind: str
     lines: Mapping[str, str | Entry]
     group: str = ""
     hint: str = ""
+    accept: Callable[[EntryPoint], Thing] | None = None
     _registered: dict[str, Thing] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[str]:
@@ -110,6 +115,9 @@ class Table(Generic[Thing]):
 
         for point in entry_points(group=self.group):
             if (not name or point.name == name) and point.name not in self:
+                if self.accept is not None:
+                    self._registered[point.name] = self.accept(point)
+                    continue
                 try:
                     self._registered[point.name] = point.load()
                 except Exception as wrong:

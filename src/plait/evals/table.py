@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from plait.core.registry import Table
-from plait.evals.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from plait.evals.evaluation import Evaluation
 
 EVALUATIONS: Table[type[Evaluation]] = Table(
     "evaluation",

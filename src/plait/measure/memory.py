@@ -105,7 +105,7 @@ def _read(process: subprocess.Popen[str]) -> dict[str, Any] | None:
 def _sources(arch: Architecture) -> list[dict[str, str]]:
     """Of the mixers that are not plait's own."""
     for options in arch.layers:
-        if options.name not in MIXERS and options.source is None:
+        if options.name not in MIXERS.lines and options.source is None:
             raise UserError(
                 f"memory is measured in a process of its own, which cannot know '{options.name}': put the mixer into a "
                 "file and load it with `plait.load_mixer`."

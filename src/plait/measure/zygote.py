@@ -24,7 +24,7 @@ from plait.usermixers import adopt
 
 #: Every mixer, and tokens enough for the paths that only long sequences take: some import more of torch when first
 #: used, which no model should be charged with.
-EVERYTHING = f"d=128 vocab=64 embed=adaptive cutoffs=32 div=2 | {' '.join(table.MIXERS)}"
+EVERYTHING = f"d=128 vocab=64 embed=adaptive cutoffs=32 div=2 | {' '.join(table.MIXERS.lines)}"
 MANY_TOKENS = 520
 
 

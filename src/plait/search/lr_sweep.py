@@ -87,7 +87,7 @@ class RateSweep:
     def _config(self, arch: Architecture, rate: float, seed: int) -> dict[str, Any]:
         return {
             "protocol": PROTOCOL,
-            "spec": arch.text,
+            **arch.identity(),
             "data": self.corpus.fingerprint,
             "lr": rate,
             "seed": seed,

@@ -139,7 +139,7 @@ class ShapeStudy:
             found = fit_alone(job, store, runs, told=told)
             row |= {"loss": found["loss"], "perplexity": found["perplexity"]}
             keys["training"] = job.key
-        config = {"protocol": PROTOCOL, "spec": arch.text, **keys}
+        config = {"protocol": PROTOCOL, **arch.identity(), **keys}
         store.put(Record.of(KIND, config, row, about(started, time.perf_counter() - clock)))
         return row
 

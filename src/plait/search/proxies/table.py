@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from plait.core.registry import Entry, Table
-from plait.search.proxies.proxy import Proxy
+
+if TYPE_CHECKING:
+    from plait.search.proxies.proxy import Proxy
 
 PROXIES: Table[type[Proxy]] = Table(
     "proxy",
