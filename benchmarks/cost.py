@@ -31,10 +31,10 @@ from rich.console import Console
 from rich.table import Table
 
 from plait import __version__
-from plait.arch import Architecture, architecture
-from plait.arch.attn import AttnOptions
-from plait.arch.mlp import MlpOptions
-from plait.arch.xl_attn import XlAttnOptions
+from plait.mixers.attn import AttnOptions
+from plait.mixers.mlp import MlpOptions
+from plait.mixers.xl_attn import XlAttnOptions
+from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_costs, model_cost
 
 SEQ, DEEPEST = 192, 16

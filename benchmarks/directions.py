@@ -25,10 +25,10 @@ import plait
 from plait.data import open_corpus
 from plait.model import model_cost
 from plait.model.heads import LanguageModel
-from plait.train.job import Budget, Job, fitted
-from plait.train.processes import Processes
-from plait.train.recipe import Recipe
-from plait.train.trainer import Trainer
+from plait.training.distributed import Processes
+from plait.training.job import Budget, Job, fitted
+from plait.training.recipe import Recipe
+from plait.training.trainer import Trainer
 
 FOX_MLP = "swiglu[inner={inner}]"
 FOX = {

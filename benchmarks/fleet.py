@@ -22,10 +22,10 @@ import torch
 from together import Turn, together
 
 from plait import __version__
-from plait.arch import architecture
 from plait.model import build
-from plait.train.fleet import Fleet, Member, Plan, Split, data_order
-from plait.train.stacked_adamw import decayed_parameters
+from plait.model.architecture import architecture
+from plait.training.ensemble import Fleet, Member, Plan, Split, data_order
+from plait.training.ensemble_step import decayed_parameters
 
 BODIES = {
     "attn": "(attn[heads=16] swiglu[inner=512])x2",

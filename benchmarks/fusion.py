@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from plait import __version__
 from plait.model import build
-from plait.train.fusion import fuse
+from plait.training.fusion import fuse
 
 ROWS = {
     "attn 3, 5 layers": ["(attn[heads=4] mlp)x3", "(attn[heads=4] mlp)x5"],

@@ -40,28 +40,24 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from plait import __version__
-from plait.analysis.hypervolume import hypervolume
-from plait.arch import architecture
-from plait.measure.allocator import keep_freed_memory
-from plait.measure.kit import Kit
-from plait.measure.memory import MemoryMeter
-from plait.measure.predictor import Predictor
-from plait.measure.profile import Profile
-from plait.measure.profiling import extend_profile
-from plait.measure.setting import Setting
-from plait.measure.stopwatch import Stopwatch
-from plait.measure.workload import Workload, threads
+from plait.algorithms.evolution import LtsSearch
+from plait.algorithms.front import Front
+from plait.algorithms.objectives import Batch, Latency, Memory, exact
+from plait.algorithms.objectives import Predictor as GivesBoth
+from plait.algorithms.predicted import DevicePredictor
+from plait.analysis.fronts import hypervolume
+from plait.device.components import Kit
+from plait.device.latency import Stopwatch, keep_freed_memory
+from plait.device.memory import MemoryMeter
+from plait.device.predictor import Predictor
+from plait.device.profile import Profile
+from plait.device.profiling import extend_profile
+from plait.device.setting import Setting
+from plait.device.workload import Workload, threads
+from plait.model.architecture import architecture
+from plait.papers.lts.spaces import LtsGpt2
 from plait.records import about
-from plait.search.device import DevicePredictor
-from plait.search.front import Front
-from plait.search.lts import LtsSearch
-from plait.search.objectives.latency import Latency
-from plait.search.objectives.memory import Memory
-from plait.search.objectives.objective import Batch
-from plait.search.objectives.predicted import Predictor as GivesBoth
-from plait.search.objectives.table import exact
-from plait.search.space import Space
-from plait.search.spaces.lts_gpt2 import LtsGpt2
+from plait.space.space import Space
 
 Floats = NDArray[np.float64]
 

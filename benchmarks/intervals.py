@@ -26,14 +26,14 @@ from scipy.stats import spearmanr
 from plait.analysis.intervals import median_interval
 from plait.analysis.placement import placement
 from plait.analysis.rank_interval import spearman_interval
-from plait.arch import architecture
+from plait.device.features import Features
+from plait.device.lengths import fit_exponent
+from plait.device.regression import Surface
 from plait.evals.extrapolation import trend
-from plait.measure.exponents import fit_exponent
-from plait.measure.features import Features
-from plait.measure.regression import Surface
-from plait.probe.verdict import Comparison, Score
-from plait.search.objectives.capability import Ridge
-from plait.search.placement_study import Pattern, Row
+from plait.model.architecture import architecture
+from plait.probing.verdict import Comparison, Score
+from plait.searching.capability import Ridge
+from plait.studies.placement import Pattern, Row
 
 Interval = tuple[float, float] | None
 Held = Callable[[np.random.Generator], "bool | np.floating | float"]

@@ -30,11 +30,11 @@ from rich.progress import track
 from rich.table import Table
 
 from plait import __version__
-from plait.check.clauses import Subject, forward_equals_steps
 from plait.model import build
 from plait.model.block import make_mixer
 from plait.model.construct import seed_mixer
-from plait.usermixers import load_mixer
+from plait.model.contract import Subject, forward_equals_steps
+from plait.model.user_mixers import load_mixer
 
 # Optimizer steps per core-second of mad-lab (facts measured with its public code, fp32).
 MAD_LAB = {

@@ -177,7 +177,7 @@ def notices(fault: Fault | None, facts: list[str], copy: Path) -> dict[str, tupl
             import plait
 
             assert Path(plait.__file__).is_relative_to(copy)
-            from plait.verify import all_facts
+            from plait.papers.verify import all_facts
 
             results = [fact.result() for fact in all_facts() if fact.id in facts]
             answer = {result.id: (result.status, result.ours) for result in results}

@@ -32,11 +32,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.measure.allocator import keep_freed_memory
+from plait.device.latency import keep_freed_memory
 from plait.model import build, model_cost
 from plait.model.heads import Encoder, LanguageModel
+from plait.papers.par.presets import ROWS, SIZES
 from plait.records import about
-from plait.spec.presets.par import ROWS, SIZES
 
 Call = Callable[[], Any]
 

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from plait import __version__
-from plait.analysis.hypervolume import hypervolume
+from plait.analysis.fronts import hypervolume
 from plait.analysis.pareto import front_ranks, pareto_front
 
 TARGET_S = 5.0

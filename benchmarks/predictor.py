@@ -22,18 +22,17 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from plait.arch import Architecture, architecture
-from plait.measure.allocator import keep_freed_memory
-from plait.measure.kit import Kit
-from plait.measure.memory import MemoryMeter
-from plait.measure.predictor import Predictor
-from plait.measure.profile import Point, Profile
-from plait.measure.profiling import extend_profile
-from plait.measure.setting import Setting
-from plait.measure.stopwatch import Stopwatch
-from plait.measure.workload import Workload, threads
+from plait.device.components import Kit
+from plait.device.latency import Stopwatch, keep_freed_memory
+from plait.device.memory import MemoryMeter
+from plait.device.predictor import Predictor
+from plait.device.profile import Point, Profile
+from plait.device.profiling import extend_profile
+from plait.device.setting import Setting
+from plait.device.workload import Workload, threads
+from plait.model.architecture import Architecture, architecture
 from plait.records import about
-from plait.search.spaces.table import load_space
+from plait.space.table import load_space
 
 SPACES = ("lts-gpt2", "hybrid")
 REFERENCE = "d=384 vocab=50257 tie=true | (attn swiglu[inner=1024])x3"

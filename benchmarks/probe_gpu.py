@@ -23,9 +23,9 @@ import torch
 from together import Turn, together
 
 from plait import __version__
-from plait.arch import Architecture, architecture
+from plait.model.architecture import Architecture, architecture
 from plait.tasks import baseline, make_data, names
-from plait.train.fleet import Fleet, Member, Plan, Split
+from plait.training.ensemble import Fleet, Member, Plan, Split
 
 PRESETS = {"attn": "mad-attn-swiglu", "hyena": "mad-hyena-swiglu", "gla": "mad-gla-swiglu", "mamba": "mad-mamba"}
 GRID = [Member(lr, decay, seed=0) for lr in (1e-4, 5e-4, 1e-3) for decay in (0.0, 0.1)]

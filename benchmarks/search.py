@@ -32,23 +32,20 @@ from rich.console import Console
 from rich.table import Table
 
 from plait import __version__
-from plait.analysis.hypervolume import hypervolume
-from plait.measure.predictor import Predictor
-from plait.measure.profile import Profile
-from plait.measure.setting import Setting
+from plait.algorithms.evolution import LtsSearch
+from plait.algorithms.nsga import Nsga2, Nsga3
+from plait.algorithms.objectives import Batch, Latency, Memory, exact
+from plait.algorithms.predicted import DevicePredictor
+from plait.algorithms.random_search import RandomSearch
+from plait.algorithms.search import Search
+from plait.analysis.fronts import hypervolume
+from plait.device.predictor import Predictor
+from plait.device.profile import Profile
+from plait.device.setting import Setting
 from plait.model.cost import model_cost
-from plait.search.device import DevicePredictor
-from plait.search.limits import Limits
-from plait.search.lts import LtsSearch
-from plait.search.nsga import Nsga2, Nsga3
-from plait.search.objectives.latency import Latency
-from plait.search.objectives.memory import Memory
-from plait.search.objectives.objective import Batch
-from plait.search.objectives.table import exact
-from plait.search.random_search import RandomSearch
-from plait.search.search import Search
-from plait.search.space import Space
-from plait.search.spaces.table import load_space
+from plait.space.limits import Limits
+from plait.space.space import Space
+from plait.space.table import load_space
 
 OBJECTIVES = ("decoder_params", "flops", "dynamic_state")
 LIMIT_S = 60.0

@@ -22,15 +22,15 @@ from rich.table import Table
 
 from plait import __version__
 from plait.data import open_corpus
-from plait.search.supernet.job import SupernetJob
-from plait.search.supernet.network import Supernet
-from plait.search.supernet.settings import Settings
-from plait.search.supernet.training import SupernetTraining
-from plait.train.batches import Batches
-from plait.train.job import Budget, Job, fitted
-from plait.train.processes import Processes
-from plait.train.recipe import Recipe
-from plait.train.trainer import Trainer
+from plait.supernet.job import SupernetJob
+from plait.supernet.network import Supernet
+from plait.supernet.settings import Settings
+from plait.supernet.training import SupernetTraining
+from plait.training.batches import Batches
+from plait.training.distributed import Processes
+from plait.training.job import Budget, Job, fitted
+from plait.training.recipe import Recipe
+from plait.training.trainer import Trainer
 
 #: How the weights mix, how the logits do.
 WAYS = (("path", "swap"), ("path", "soft"), ("path", "path"), ("soft", "soft"))

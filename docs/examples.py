@@ -66,8 +66,8 @@ def _run_commands(body: str) -> Iterator[str]:
 
 def plait(*arguments: str) -> str:
     """What the command line prints, errors included. Mixers that it loads from a file are forgotten afterwards."""
-    from plait.arch import table
     from plait.cli.main import main
+    from plait.mixers import table
 
     # A program that was started as `python -m something` would be called that in usage lines.
     started = patch.object(sys.modules["__main__"], "__package__", None)
@@ -103,7 +103,7 @@ def captured(call: Callable[[], object]) -> str:
 @contextmanager
 def scratch_folder() -> Iterator[None]:
     """A folder of its own; mixers that an example loads from a file are forgotten afterwards."""
-    from plait.arch import table
+    from plait.mixers import table
 
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as folder, patch.dict(table.MIXERS._registered):

@@ -117,7 +117,7 @@ def limits() -> str:
 
 
 def recipe_keys() -> str:
-    from plait.train.recipe import Recipe
+    from plait.training.recipe import Recipe
 
     return rows(
         "key | default | allowed | what",
@@ -134,7 +134,7 @@ WIDTH, TOKENS = 128, 1024
 
 
 def mixer_overview() -> str:
-    from plait import arch
+    from plait.mixers import table as arch
 
     body = []
     for name in arch.names():
@@ -149,7 +149,7 @@ def mixer_overview() -> str:
 
 
 def mixer_pages() -> str:
-    from plait import arch
+    from plait.mixers import table as arch
 
     shown: set[str] = set()
     text = []
@@ -174,7 +174,7 @@ def _paragraphs(docstring: str) -> str:
 
 def _options_table(options: Any) -> str:
     """Every option; of a mixer that is another with other defaults, only what differs."""
-    from plait import arch
+    from plait.mixers import table as arch
 
     base = options.__mro__[1]
     known = base.describe() if getattr(base, "name", None) in arch.names() else []
@@ -257,7 +257,7 @@ def preset_names() -> str:
 
 
 def facts() -> str:
-    from plait.verify import all_facts
+    from plait.papers.verify import all_facts
 
     status = {True: "not yet", False: "checked"}
     return rows(
@@ -267,7 +267,7 @@ def facts() -> str:
 
 
 def clauses() -> str:
-    from plait.check import CLAUSES
+    from plait.model.contract import CLAUSES
 
     return rows("clause | what must hold", *((name, _paragraphs(test.__doc__ or "")) for name, test in CLAUSES.items()))
 

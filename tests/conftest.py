@@ -13,7 +13,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from plait.arch import table
+from plait.mixers import table
 
 # Before torch is imported anywhere: two test processes share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from plait.analysis.aspect import aspect_study
+from plait.analysis.comparisons import aspect_study
 from plait.core.errors import UserError
 
 

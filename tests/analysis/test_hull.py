@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait.analysis.hull import lower_hull
+from plait.analysis.fronts import lower_hull
 from plait.core.errors import UserError
 
 WHOLE = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=14)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from plait.analysis.hypervolume import hypervolume
+from plait.analysis.fronts import hypervolume
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
 

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from plait.analysis.intervals import (
-    Share,
-    estimate,
-    holm,
-    mean_interval,
-    median_interval,
-    share_interval,
-    t_quantile,
-)
+from plait.analysis.intervals import Share, estimate, holm, mean_interval, median_interval, share_interval, t_quantile
 from plait.analysis.rank_interval import spearman_interval
 
 

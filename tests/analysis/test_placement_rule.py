@@ -10,7 +10,7 @@ import pytest
 from plait.analysis.pareto import Mask
 from plait.analysis.placement_rule import Fit, chance, fit_rules, par_candidates
 from plait.spec import parse
-from plait.spec.rules import par_pattern, sandwich_pattern
+from plait.spec.patterns import par_pattern, sandwich_pattern
 
 
 def mask(*patterns: str) -> Mask:

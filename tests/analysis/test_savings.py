@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.analysis.savings import gains_at_equal_cost, savings_at_equal_quality
+from plait.analysis.comparisons import gains_at_equal_cost, savings_at_equal_quality
 from plait.core.errors import UserError
 
 # The found front falls from perplexity 60 at 10 ms to 40 at 20 ms and 30 at 40 ms; (30 ms, 50) is dominated.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from plait.analysis.twins import find_twins
+from plait.analysis.comparisons import find_twins
 from plait.core.errors import UserError
 
 

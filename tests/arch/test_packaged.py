@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from plait.arch import architecture, table
 from plait.core.errors import UserError
+from plait.mixers import table
+from plait.model.architecture import architecture
 
-TEMPLATE = files("plait").joinpath("check/mixer_template.txt").read_text().replace("my-mixer", "their-mixer")
+TEMPLATE = files("plait").joinpath("model/mixer_template.txt").read_text().replace("my-mixer", "their-mixer")
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_a_record_document_and_bare_layers_do(layers: Any) -> None:
 
 
 def test_a_mixer_of_ones_own_is_known_from_the_record(layers: Any) -> None:
-    template = files("plait").joinpath("check/mixer_template.txt").read_text()
+    template = files("plait").joinpath("model/mixer_template.txt").read_text()
     Path("mine.py").write_text(template.replace('= "sequence"', '= "channel"'))
     result = {"seeds": [{"layers": ["attn", "my-mixer", "my-mixer"]}], "mixers": [str(Path("mine.py").resolve())]}
     with open_store() as store:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from plait.cli import design
-from plait.cli.design_display import WORDS, Display
-from plait.design.brief import STAGES
+from plait.cli.design import WORDS, Display
+from plait.designing.config import STAGES
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "design"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "designing"))
 from made_document import document
 
 

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from plait.cli import export, import_weights
 from plait.core.errors import UserError
-from plait.data.tokenizers import bpe
+from plait.data.tokenizers import huggingface as bpe
 from plait.data.tokenizers.bytes import Bytes
 from plait.model import build
-from plait.train.run import Run, open_run
+from plait.training.run import Run, open_run
 
 transformers = pytest.importorskip("transformers")
 

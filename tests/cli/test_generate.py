@@ -15,7 +15,7 @@ from plait.core.errors import UserError
 from plait.data.tokenizers.bytes import Bytes
 from plait.data.tokenizers.words import Words
 from plait.model import build
-from plait.train.run import Run
+from plait.training.run import Run
 
 app = typer.Typer()
 app.command()(generate.command)

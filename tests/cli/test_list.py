@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from plait import arch
-from plait.arch.table import MIXERS
 from plait.cli.list_things import TABLES
+from plait.mixers import table as arch
+from plait.mixers.table import MIXERS
 from plait.spec import Header, presets
-from plait.train.optimizers import OPTIMIZERS
+from plait.training.optimizers import OPTIMIZERS
 
 
 def listed(plait: Any, *arguments: str) -> list[dict[str, Any]]:

@@ -9,14 +9,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from plait.measure.setting import Setting
+from plait.device.setting import Setting
 from plait.records import open_store
-from plait.search.spaces.table import load_space
+from plait.space.table import load_space
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "searching"))
 from made_up import profile_of
 
-TEMPLATE = files("plait").joinpath("check/mixer_template.txt").read_text()
+TEMPLATE = files("plait").joinpath("model/mixer_template.txt").read_text()
 #: Ends the command that measures it, once.
 DEADLY = TEMPLATE.replace(
     "    def _project(self, x):\n",

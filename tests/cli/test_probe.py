@@ -20,7 +20,7 @@ from plait.core.errors import UserError
 from plait.core.units import duration, parse_duration
 
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")
-MIXERS = Path(__file__).parent.parent / "probe"
+MIXERS = Path(__file__).parent.parent / "probing"
 LEAKY, EXPLODING = MIXERS / "leaky_mixer.py", MIXERS / "exploding_mixer.py"
 ENOUGH = ("--time", "10m", "--seeds", "1")  # on a busy machine, too; it takes a few seconds
 SHORT = ("attn", "hyena", "--tasks", "memorization", *ENOUGH, "--json")

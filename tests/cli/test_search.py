@@ -14,21 +14,21 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from plait.arch import Architecture, architecture
+from plait.algorithms.evolution import LtsSearch
+from plait.algorithms.search import Search
 from plait.cli import front, search
 from plait.core.errors import UserError
-from plait.measure import latency, memory
-from plait.measure.memory import Memory
-from plait.measure.predictor import Predictor
-from plait.measure.profile import Profile
-from plait.measure.setting import Setting
-from plait.measure.stopwatch import Timing
+from plait.device import latency, memory
+from plait.device.latency import Timing
+from plait.device.memory import Memory
+from plait.device.predictor import Predictor
+from plait.device.profile import Profile
+from plait.device.setting import Setting
+from plait.model.architecture import Architecture, architecture
 from plait.records import Record, open_store
-from plait.search.lts import LtsSearch
-from plait.search.search import Search
-from plait.search.spaces.table import load_space
+from plait.space.table import load_space
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "searching"))
 from made_up import profile_of
 
 TEXT = """

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from plait.arch import architecture
-from plait.model.conventions import fox_flops_per_token, mad_flops
+from plait.model.architecture import architecture
 from plait.model.cost import model_cost
+from plait.papers.conventions import fox_flops_per_token, mad_flops
 from plait.spec import parse, to_yaml
 
 HYBRID = "d=128 vocab=1000 | (attn[heads=4] swiglu gla[heads=2] moe[experts=4,inner=32])x2"

@@ -15,14 +15,15 @@ import torch
 from typer.testing import CliRunner
 
 import plait
-from plait.arch import architecture, table
 from plait.cli.main import app
 from plait.core.errors import UserError
-from plait.train import fit as fitting
-from plait.train.run import open_run
-from plait.usermixers import restore
+from plait.mixers import table
+from plait.model.architecture import architecture
+from plait.model.user_mixers import restore
+from plait.training import fit as fitting
+from plait.training.run import open_run
 
-TEMPLATE = files("plait").joinpath("check/mixer_template.txt").read_text()
+TEMPLATE = files("plait").joinpath("model/mixer_template.txt").read_text()
 SPEC = "d=16 | (my-mixer swiglu)x2"
 TRAIN = ("train", SPEC, "--data", "builtin:stdlib", "--tokenizer", "bytes", "--steps", "4", "--batch", "2")
 TRAIN = (*TRAIN, "--length", "16", "--mixers", "my_mixer.py")
@@ -134,7 +135,7 @@ def test_an_export_carries_the_mixer_and_runs_it_only_where_it_is_trusted(run: J
     assert run("export", trained["run"], "--to", "hf", "-o", "out")["largest_difference"] < 1e-5
     assert Path("out/my_mixer.py").read_text() == TEMPLATE
     program = (
-        "import sys\nfrom transformers import AutoModelForCausalLM\nimport plait.export.hf_model\n"
+        "import sys\nfrom transformers import AutoModelForCausalLM\nimport plait.interop.hf_model\n"
         "try:\n    AutoModelForCausalLM.from_pretrained('out')\n"
         "except Exception as wrong:\n    print('trust_remote_code=True' in str(wrong))\n"
         "model = AutoModelForCausalLM.from_pretrained('out', trust_remote_code=True)\n"

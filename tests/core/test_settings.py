@@ -6,7 +6,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.core.settings import pairs, read_pairs, read_values
-from plait.train.recipe import Recipe
+from plait.training.recipe import Recipe
 
 
 def test_values_have_the_kind_of_their_key() -> None:

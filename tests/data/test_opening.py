@@ -211,7 +211,7 @@ def test_progress_is_told_and_reaches_the_end(text: Path, opened) -> None:
 def test_what_was_hashed_is_remembered_until_it_changes(
     text: Path, opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plait.data import digests
+    from plait.data import cache as digests
 
     monkeypatch.setattr(digests, "REMEMBERED", 1)
     first = opened(text)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.core.errors import UserError
-from plait.data.hashing import permuted
-from plait.data.stream import IGNORE, Segments, Windows, mask_tokens
+from plait.data.stream import IGNORE, Segments, Windows, mask_tokens, permuted
 
 
 @given(

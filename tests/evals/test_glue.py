@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from plait.core.errors import UserError
-from plait.evals.glue import TASKS, read_glue, read_tsv
-from plait.evals.glue_metrics import accuracy, f1, matthews, pearson, ranks, spearman
+from plait.evals.glue import TASKS, accuracy, f1, matthews, pearson, ranks, read_glue, read_tsv, spearman
 
 #: First line of each published file (train and dev; test where it differs), and one row to go with it.
 PUBLISHED = {

@@ -375,11 +375,11 @@ def test_the_exported_model_gives_the_same_numbers(tasks: Path, tmp_path: Path, 
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
-    import plait.export.hf_model  # noqa: F401  (registers the model type)
-    from plait.data.tokenizers import bpe
+    import plait.interop.hf_model  # noqa: F401  (registers the model type)
+    from plait.data.tokenizers import huggingface as bpe
     from plait.evals import harness
     from plait.evals.local_tasks import task_configs
-    from plait.export.hf import export_hf
+    from plait.interop.hf import export_hf
 
     words = " ".join(" ".join(map(str, item.values())) for item in (*CHOICES, *TEXTS, *LAST))
     tokenizer = bpe.learn([words] * 3, size=300)

@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 
 from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
-from plait.evals.perplexity import (
-    PerplexityEvaluation,
-    clamped,
-    perplexity,
-    perplexity_with_memory,
-    spans,
-)
+from plait.evals.perplexity import PerplexityEvaluation, clamped, perplexity, perplexity_with_memory, spans
 from plait.model.heads import LanguageModel
 
 from .conftest import Letters, language_model, text_of

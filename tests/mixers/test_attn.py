@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.arch import architecture
 from plait.core.errors import UserError
 from plait.model import build
+from plait.model.architecture import architecture
 
 
 @pytest.mark.parametrize("norm", ["shared", "per-head"])

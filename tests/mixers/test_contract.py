@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from plait.arch import names
-from plait.check import CLAUSES, run_clauses
-from plait.usermixers import load_mixer
+from plait.mixers.table import names
+from plait.model.contract import CLAUSES, run_clauses
+from plait.model.user_mixers import load_mixer
 
 # Beside every mixer's defaults: options that take another way through its code.
 VARIANTS = [

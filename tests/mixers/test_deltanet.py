@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plait.arch.deltanet import DeltaNetOptions
 from plait.core.errors import UserError
-from plait.mixers.deltanet import DeltaNet, unit_length
+from plait.mixers.deltanet import DeltaNetOptions
+from plait.mixers.deltanet_module import DeltaNet, unit_length
 from plait.model.cost import model_cost
 
 

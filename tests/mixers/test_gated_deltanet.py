@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plait.arch.gated_deltanet import GatedDeltaNetOptions
 from plait.core.errors import UserError
-from plait.mixers.gated_deltanet import GatedDeltaNet
+from plait.mixers.gated_deltanet import GatedDeltaNetOptions
+from plait.mixers.gated_deltanet_module import GatedDeltaNet
 
 
 def test_forward_is_the_gated_delta_rule() -> None:

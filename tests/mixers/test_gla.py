@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plait.arch.gla import GlaOptions
 from plait.core.errors import UserError
-from plait.mixers.gla import GatedLinearAttention
+from plait.mixers.gla import GlaOptions
+from plait.mixers.gla_module import GatedLinearAttention
 
 
 def test_forward_is_the_recurrence_of_the_paper() -> None:

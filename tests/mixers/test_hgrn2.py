@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plait.arch.hgrn2 import Hgrn2Options
 from plait.core.errors import UserError
-from plait.mixers.hgrn2 import Hgrn2
+from plait.mixers.hgrn2 import Hgrn2Options
+from plait.mixers.hgrn2_module import Hgrn2
 from plait.model.cost import model_cost
 
 

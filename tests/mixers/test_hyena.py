@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.arch import architecture
-from plait.arch.hyena import HyenaOptions, MhHyenaOptions
 from plait.core.errors import UserError
-from plait.mixers.hyena import Hyena, HyenaBase
-from plait.mixers.mh_hyena import MultiHeadHyena
+from plait.mixers.hyena import HyenaOptions, MhHyenaOptions
+from plait.mixers.hyena_module import Hyena, HyenaBase, MultiHeadHyena
 from plait.model import build
+from plait.model.architecture import architecture
 
 D, T = 12, 19
 

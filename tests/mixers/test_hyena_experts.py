@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.arch import architecture
-from plait.arch.hyena import HyenaExpertsOptions
 from plait.core.errors import UserError
-from plait.mixers.hyena_experts import HyenaExperts
+from plait.mixers.hyena import HyenaExpertsOptions
+from plait.mixers.hyena_module import HyenaExperts
+from plait.model.architecture import architecture
 from plait.ops.longconv import modal_conv
 
 D = 24

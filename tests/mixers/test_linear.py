@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plait.arch.linear import LinearOptions
 from plait.core.errors import UserError
-from plait.mixers.linear import LinearAttention
+from plait.mixers.linear import LinearOptions
+from plait.mixers.linear_module import LinearAttention
 from plait.ops.linear import FEATURE_MAPS
 
 

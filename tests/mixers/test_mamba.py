@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plait.arch import architecture
-from plait.arch.mamba import MambaOptions
 from plait.core.errors import UserError
-from plait.mixers.mamba import Mamba
+from plait.mixers.mamba import MambaOptions
+from plait.mixers.mamba_module import Mamba
 from plait.model import build
+from plait.model.architecture import architecture
 
 
 def test_equals_hugging_face() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from plait.arch.mamba2 import Mamba2Options
 from plait.core.errors import UserError
+from plait.mixers.mamba2 import Mamba2Options
 from plait.model import build
 from plait.model.cost import model_cost
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plait.arch.rwkv6 import Rwkv6Options
 from plait.core.errors import UserError
-from plait.mixers.rwkv6 import Rwkv6
+from plait.mixers.rwkv6 import Rwkv6Options
+from plait.mixers.rwkv6_module import Rwkv6
 from plait.model import build
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.core.errors import UserError
-from plait.model.conventions import fox_flops_per_token, mad_flops, mad_terms, par_block_flops
+from plait.papers.conventions import fox_flops_per_token, mad_flops, mad_terms, par_block_flops
 
 # D = 4, L = 8 (log2 L = 3), V = 10; H heads, S state, E expansion or experts as in the layer.
 MAD_BY_HAND = {

@@ -13,13 +13,13 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from plait import arch
-from plait.arch import Architecture, architecture
-from plait.arch.attn import AttnOptions
-from plait.arch.mlp import MlpOptions
-from plait.arch.xl_attn import XlAttnOptions
-from plait.mixers import attn as attn_module
+from plait.mixers import attn_module
+from plait.mixers import table as arch
+from plait.mixers.attn import AttnOptions
+from plait.mixers.mlp import MlpOptions
+from plait.mixers.xl_attn import XlAttnOptions
 from plait.model import build, model_cost
+from plait.model.architecture import Architecture, architecture
 from plait.model.cost import decoder_costs
 from plait.model.vocabulary import norm_params, shares
 from plait.ops.attention import attention, attention_path, attention_reference

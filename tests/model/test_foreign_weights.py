@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.export.import_hf import copy_weights, spec_text
+from plait.interop.import_hf import copy_weights, spec_text
 from plait.model import build
 
 transformers = pytest.importorskip("transformers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.nn.rotary import Rotary
+from plait.mixers.rotary import Rotary
 from plait.ops.rotary import rotary_angles
 from plait.ops.rotary import rotate as turn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as some
 
-from plait.records.fields import flat, matches
+from plait.records.record import flat, matches
 
 
 def test_flat() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.spec import Header, Layer, Spec, SpecError, format_spec, parse, spec_hash
-from plait.spec.repeats import Repeat, compress, expand
+from plait.spec.canonical import Repeat, compress, expand
 
 
 def body(text: str) -> str:

@@ -13,12 +13,16 @@ from time import perf_counter
 
 import pytest
 
-from plait import arch
-from plait.arch import Architecture
 from plait.core.errors import UserError
+from plait.mixers import table as arch
+from plait.model.architecture import Architecture
 from plait.model.cost import ModelCost, model_cost
+from plait.papers.fox import presets as fox
+from plait.papers.lts import presets as lts
+from plait.papers.mad import presets as mad
+from plait.papers.mad import scaling_presets as mad_scaling
+from plait.papers.par import presets as par
 from plait.spec import Spec, parse, presets
-from plait.spec.presets import fox, lts, mad, mad_scaling, par
 
 NAMES = presets.names()
 ROWS = lts.rows()

@@ -189,7 +189,7 @@ READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
 
 def _read_store(url: str) -> Table:
     from plait.records import open_store
-    from plait.records.fields import flat
+    from plait.records.record import flat
 
     with open_store(url) as store:
         table = Table.of(store.name, (flat(record.document()) for record in store.find()))
@@ -199,7 +199,7 @@ def _read_store(url: str) -> Table:
 
 
 def _objects(rows: list[Any], path: Path) -> list[dict[str, Any]]:
-    from plait.records.fields import flat
+    from plait.records.record import flat
 
     if wrong := [row for row in rows if not isinstance(row, dict)]:
         raise UserError(f"{path} should hold objects, one a row; it has {str(wrong[0])[:40]!r}.")

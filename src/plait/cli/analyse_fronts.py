@@ -49,7 +49,7 @@ def front(
     """Find the rows that no other row dominates."""
     import numpy as np
 
-    from plait.analysis.hull import lower_hull
+    from plait.analysis.fronts import lower_hull
     from plait.analysis.pareto import as_costs, pareto_front
 
     table, columns, points, turned, missing = _objectives(file, where, minimise, maximise)
@@ -77,7 +77,7 @@ def hypervolume(
     as_json: AsJson = False,
 ) -> None:
     """Give the volume that a front dominates."""
-    from plait.analysis.hypervolume import hypervolume as volume
+    from plait.analysis.fronts import hypervolume as volume
     from plait.analysis.pareto import as_costs
 
     _, columns, points, turned, missing = _objectives(file, where, minimise, maximise)
@@ -169,7 +169,7 @@ def twins(
     """Find pairs that agree on some columns and are far apart on another."""
     import numpy as np
 
-    from plait.analysis.twins import find_twins
+    from plait.analysis.comparisons import find_twins
 
     columns = names(equal)
     if not columns:
@@ -207,7 +207,7 @@ def savings(
     as_json: AsJson = False,
 ) -> None:
     """Tell what a found front saves against a baseline at equal quality."""
-    from plait.analysis.savings import gains_at_equal_cost, savings_at_equal_quality
+    from plait.analysis.comparisons import gains_at_equal_cost, savings_at_equal_quality
 
     columns = names(cost)
     found, missing = read(file, where, [*columns, quality])
@@ -230,8 +230,8 @@ def savings(
             }
         )
     if svg is not None:
-        from plait.report.studies import Models, front_figure
-        from plait.report.svg import save
+        from plait.reporting.studies import Models, front_figure
+        from plait.reporting.svg import save
 
         drawn = [
             Models(

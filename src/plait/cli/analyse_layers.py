@@ -14,7 +14,7 @@ from plait.cli.analyse_table import show
 from plait.cli.options import AsJson, StoreUrl
 from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError, did_you_mean
-from plait.usermixers import restore
+from plait.model.user_mixers import restore
 
 if TYPE_CHECKING:
     from plait.analysis.placement import Placement
@@ -116,8 +116,8 @@ def _seeds(found: Mapping[str, Any], called: str) -> list[dict[str, Any]]:
 
 def _channel_mixers(seeds: Sequence[Mapping[str, Any]], called: str) -> set[str]:
     """By name; a layer that is no mixer's is refused, for else it would count as attention."""
-    from plait import arch
     from plait.analysis.placement import NOTHING
+    from plait.mixers import table as arch
 
     known = [*arch.names(), *NOTHING]
     unknown = [name for seed in seeds for name in seed["layers"] if name not in known]
@@ -148,8 +148,8 @@ def _spec(rule: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[str
 def _draw(
     path: Path, found: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], told: Placement, called: str
 ) -> None:
-    from plait.report.mixture import Panel, mixture_chart
-    from plait.report.svg import save
+    from plait.reporting.mixture import Panel, mixture_chart
+    from plait.reporting.svg import save
 
     choices: Any = found.get("choices")
     if not _lists_of(str, choices) or not all(_lists_of((int, float), seed.get("probabilities")) for seed in seeds):

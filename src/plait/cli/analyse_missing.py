@@ -25,8 +25,8 @@ def infer(
     as_json: AsJson = False,
 ) -> None:
     """Recover a lost column from a printed parameter count: unique, ambiguous or none, row by row."""
-    from plait.search.choices import numbers_of
-    from plait.search.missing_field import AMBIGUOUS, NONE, UNIQUE, MissingField
+    from plait.searching.missing_field import AMBIGUOUS, NONE, UNIQUE, MissingField
+    from plait.space.choices import numbers_of
 
     table, missing = read(file, where, [printed])
     question = MissingField(table, spec, field, numbers_of(values), printed, unit, count, allowance)

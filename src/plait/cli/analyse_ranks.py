@@ -101,8 +101,8 @@ def heatmap(
                 row[truth] = value
             rows.append(row)
     if svg is not None:
-        from plait.report.studies import src_figure
-        from plait.report.svg import save
+        from plait.reporting.studies import src_figure
+        from plait.reporting.svg import save
 
         save(src_figure(cells, subsets or ""), svg)
     ways = "; ".join(direction(name, lower, higher) for name in (*names(proxies), *names(truths)))
@@ -121,7 +121,7 @@ def aspect(
     as_json: AsJson = False,
 ) -> None:
     """Tell how far models of equal size are apart when their shape differs."""
-    from plait.analysis.aspect import aspect_study
+    from plait.analysis.comparisons import aspect_study
 
     chosen = names(metrics)
     table, missing = read(file, where, [width, depth, size, *chosen])
@@ -129,8 +129,8 @@ def aspect(
     wide, deep, large = (table.numbers(name) for name in (width, depth, size))
     study = aspect_study(wide, deep, large, given, tolerance)
     if svg is not None:
-        from plait.report.studies import aspect_figure
-        from plait.report.svg import save
+        from plait.reporting.studies import aspect_figure
+        from plait.reporting.svg import save
 
         values = {name: metric.tolist() for name, metric in given.items()}
         same_size = [group.models.tolist() for group in study.groups]

@@ -35,8 +35,8 @@ def difficulty(
     if not curves:
         raise UserError("no task was probed at more than one setting: `plait probe ARCHITECTURE --full` does it.")
     if svg is not None:
-        from plait.report.studies import difficulty_figure
-        from plait.report.svg import save
+        from plait.reporting.studies import difficulty_figure
+        from plait.reporting.svg import save
 
         for task in dict.fromkeys(curve.task for curve in curves):
             save(difficulty_figure(task, [curve for curve in curves if curve.task == task]), svg / f"{task}.svg")
@@ -77,8 +77,8 @@ def accuracy(
         for model in models
     ]
     if svg is not None:
-        from plait.report.studies import accuracy_figure
-        from plait.report.svg import save
+        from plait.reporting.studies import accuracy_figure
+        from plait.reporting.svg import save
 
         columns = [*tasks, *(["average"] if any(row["average"] is not None for row in rows) else [])]
         values = {name: [float("nan") if row[name] is None else row[name] for row in rows] for name in columns}
@@ -100,7 +100,7 @@ def _records(store: str | None, kind: str, command: str) -> list[Record]:
 def _called(suite: str) -> dict[str, str]:
     """The suite's names by the text of their architectures."""
     from plait.analysis.difficulty import architecture_text
-    from plait.arch import architecture
+    from plait.model.architecture import architecture
     from plait.spec import presets
 
     return {architecture_text(architecture(name).text): name for name in presets.suite(suite)}

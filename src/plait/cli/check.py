@@ -23,9 +23,8 @@ def command(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from plait import __version__
-    from plait.check import CLAUSES, run_clauses
-    from plait.check.clauses import speed
-    from plait.usermixers import load_mixer
+    from plait.model.contract import CLAUSES, run_clauses, speed
+    from plait.model.user_mixers import load_mixer
 
     options = load_mixer(mixer)
     out = console()

@@ -1,4 +1,7 @@
-"""`plait design`: the main job in one command, from limits to a trained pick, a paragraph of advice and a page."""
+"""The stages of a design as they run: one bar each in a terminal, one line each in a log.
+
+`plait design`: the main job in one command, from limits to a trained pick, a paragraph of advice and a page.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,65 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, print_json, table
-from plait.report.numbers import short
+from plait.cli.output import console, plain, print_json, table
+from plait.reporting.numbers import short
 
 if TYPE_CHECKING:
-    from plait.design.brief import Brief
+    from plait.designing.config import Brief
+
+
+WORDS = {
+    "text": "text to train on",
+    "profile": "profile this machine",
+    "search": "search the space",
+    "measure": "measure the best few",
+    "probe": "probe what they can do",
+    "train": "train the pick",
+}
+WIDE = 56  # characters of what is going on
+
+
+class Display:
+    def __init__(self, *, quiet: bool) -> None:
+        self._out = console(stderr=True)
+        self._quiet = quiet
+        self._bar = Progress(
+            TextColumn("{task.description:<24}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[now]}", style="dim"),
+            console=self._out,
+            disable=quiet or not self._out.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._done: set[str] = set()
+
+    def update(self, stage: str, share: float | None, now: str) -> None:
+        """`share` of a stage is done, None where nobody knows."""
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bar.add_task(WORDS[stage], total=None, now="")
+        words = plain(" ".join(now.split()))
+        shown = words if len(words) <= WIDE else f"{words[: WIDE - 1]}…"
+        self._bar.update(self._tasks[stage], total=None if share is None else 1.0, completed=share or 0.0, now=shown)
+        if share == 1.0 and stage not in self._done:
+            self._done.add(stage)
+            self._bar.stop_task(self._tasks[stage])
+            if not self._quiet and not self._out.is_terminal:
+                self._out.print(f"{WORDS[stage]}: {words}", style="dim")
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+    def __enter__(self) -> Display:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 def command(
@@ -33,10 +88,9 @@ def command(
 ) -> None:
     """Design a model for this machine: profile it, search under limits, probe the best few, train the pick, report."""
     started = time.perf_counter()
-    from plait.cli.design_display import Display
     from plait.core.units import parse_duration
     from plait.records import open_store
-    from plait.report.page import check_writable, write
+    from plait.reporting.page import check_writable, write
 
     seconds = parse_duration(budget)
     check_writable(out)
@@ -46,7 +100,7 @@ def command(
         display.update("text", 1.0, f"{data}: a vocabulary of {brief.space.headers.base.vocab}")
         with open_store(store) as opened:
             document = _designed(brief, opened, display, started)
-    from plait.design.page import report_page
+    from plait.designing.page import report_page
 
     write(out, report_page(document))
     document = {**document, "report": str(out)}
@@ -54,16 +108,16 @@ def command(
 
 
 def _brief(space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, runs: Path) -> Brief:
-    from plait.design.workflow import make_brief
+    from plait.designing.workflow import make_brief
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return make_brief(space, latency, memory, data, seq, seconds, seed, runs=runs, workers=cores)
 
 
 def _designed(brief: Brief, store: Any, display: Any, started: float) -> dict[str, Any]:
-    from plait.design.workflow import design
-    from plait.search.job import Interrupted as SearchStopped
-    from plait.train.fit import Interrupted as TrainingStopped
+    from plait.designing.workflow import design
+    from plait.searching.job import Interrupted as SearchStopped
+    from plait.training.fit import Interrupted as TrainingStopped
 
     try:
         return design(brief, store, display.update, started)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plait.data import Corpus
     from plait.evals.evaluation import Evaluation, Progress, Subject
     from plait.records import Record, Store
-    from plait.train.run import Run
+    from plait.training.run import Run
 
 
 def command(
@@ -41,7 +41,7 @@ def command(
 ) -> None:
     """Evaluate trained models: tables, pictures, and records, so that nothing is measured twice."""
     from plait.records import open_store
-    from plait.train.run import open_run
+    from plait.training.run import open_run
 
     opened = [open_run(given) for given in runs]
     # Every name and setting is checked before anything is measured.

@@ -11,7 +11,7 @@ from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, print_json
 
 if TYPE_CHECKING:
-    from plait.train.run import Run
+    from plait.training.run import Run
 
 FORMATS = ("hf", "onnx")
 
@@ -31,8 +31,8 @@ def command(
 ) -> None:
     """Write a trained model in another program's format, read it again and compare."""
     from plait.core.errors import UserError, did_you_mean
-    from plait.export.target import check_free
-    from plait.train.run import open_run
+    from plait.interop.target import check_free
+    from plait.training.run import open_run
 
     if to not in FORMATS:
         raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
@@ -52,11 +52,11 @@ def command(
         out.print(f"[green]checked[/]: {found['text_tokens_compared']} tokens of a sample text, all equal")
         auto = "AutoModelForCausalLM" if opened.arch.header.kind == "lm" else "AutoModelForMaskedLM"
         trust = ", trust_remote_code=True" if opened.arch.mixer_sources else ""  # it runs the mixers' copies
-        out.print(f'import plait.export.hf_model, then {auto}.from_pretrained("{target}"{trust})')
+        out.print(f'import plait.interop.hf_model, then {auto}.from_pretrained("{target}"{trust})')
 
 
 def _hf(run: Run, target: Path, force: bool) -> dict[str, Any]:
-    from plait.export.hf import check_hf, export_hf
+    from plait.interop.hf import check_hf, export_hf
 
     model, tokenizer = run.model(), run.tokenizer()
     export_hf(model, tokenizer, target, force=force)
@@ -68,7 +68,7 @@ def _hf(run: Run, target: Path, force: bool) -> dict[str, Any]:
 
 
 def _onnx(run: Run, target: Path, length: int | None, force: bool) -> dict[str, Any]:
-    from plait.export.onnx import check_onnx, export_onnx
+    from plait.interop.onnx import check_onnx, export_onnx
 
     model = run.model()
     longest = length or int(run.config.get("recipe", {}).get("length", 0)) or run.arch.header.max_len or 512

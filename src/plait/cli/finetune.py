@@ -30,7 +30,7 @@ def command(
     from rich.progress import Progress
 
     from plait.evals.finetune import run_for_cli
-    from plait.train.run import open_run
+    from plait.training.run import open_run
 
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=as_json or not errors.is_terminal) as bar:

@@ -15,14 +15,14 @@ from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, table
 from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError
-from plait.report.numbers import MEASURED, short
-from plait.usermixers import restore
+from plait.model.user_mixers import restore
+from plait.reporting.numbers import MEASURED, short
 
 if TYPE_CHECKING:
-    from plait.measure.measurements import Measurements
+    from plait.device.measurements import Measurements
     from plait.records import Record
-    from plait.search.confirm import Confirmed
-    from plait.search.limits import Limits
+    from plait.searching.confirm import Confirmed
+    from plait.space.limits import Limits
 
 group = typer.Typer(help="Show a search's front, pick a model from it, print it as a table.", no_args_is_help=True)
 
@@ -44,18 +44,18 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the front of a search, predicted beside measured."""
-    from plait.search.confirm import document
+    from plait.searching.confirm import document
 
     with _opened(key, store) as (record, known):
         found = document(record, _looked_up(record, known, front))
     if svg is not None:
-        from plait.report.front import front_picture
-        from plait.report.svg import save
+        from plait.reporting.front import front_picture
+        from plait.reporting.svg import save
 
         save(front_picture(found), svg)
     if cube is not None:
-        from plait.report.front3d import search_cube
-        from plait.report.svg import save
+        from plait.reporting.front3d import search_cube
+        from plait.reporting.svg import save
 
         save(search_cube(found), cube)
     print_json(found) if as_json else print_front(found)
@@ -73,8 +73,8 @@ def pick(
     as_json: AsJson = False,
 ) -> None:
     """Print the spec of one model: the best that holds the limits. Made for plait train "$(plait front pick)"."""
-    from plait.search.confirm import describe
-    from plait.search.limits import Limits
+    from plait.searching.confirm import describe
+    from plait.space.limits import Limits
 
     with _opened(key, store) as (record, known):
         given = Limits.read(latency, memory, state).as_dict()
@@ -131,8 +131,8 @@ group.command()(front_candidates.candidates)
 @contextmanager
 def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]]:
     """The record of a search, and what has been measured in its setting."""
-    from plait.measure.measurements import Measurements
-    from plait.measure.setting import Setting
+    from plait.device.measurements import Measurements
+    from plait.device.setting import Setting
     from plait.records import open_store
 
     with open_store(store) as opened:
@@ -145,9 +145,9 @@ def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]
 
 def _looked_up(record: Record, known: Measurements, count: int) -> Confirmed:
     """As `plait search` chose and measured, from what is stored."""
-    from plait.search.confirm import confirm
-    from plait.search.front import Front
-    from plait.search.limits import Limits
+    from plait.algorithms.front import Front
+    from plait.searching.confirm import confirm
+    from plait.space.limits import Limits
 
     limits = Limits(**record.result["limits"])
     return confirm(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))

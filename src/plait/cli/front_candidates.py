@@ -14,10 +14,10 @@ from plait.cli.options import Mixers, StoreUrl
 from plait.cli.output import console
 from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError
-from plait.usermixers import restore
+from plait.model.user_mixers import restore
 
 if TYPE_CHECKING:
-    from plait.search.candidates import Candidates
+    from plait.algorithms.candidates import Candidates
 
 ENDINGS = (".csv", ".jsonl")
 
@@ -36,7 +36,7 @@ def candidates(
     with open_store(store) as opened:
         record = stored_search(opened, key)
     restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
-    from plait.search.candidates import Candidates
+    from plait.algorithms.candidates import Candidates
 
     found = Candidates.of(record.config, record.result)
     rows = list(found.rows([row["spec"] for row in record.result["front"]]))
@@ -44,7 +44,7 @@ def candidates(
     if out is None:
         print(text, end="")
     else:
-        from plait.report.svg import save
+        from plait.reporting.svg import save
 
         save(text, out)
     console(stderr=True).print(_told(found, record.key, out), style="dim", markup=False)

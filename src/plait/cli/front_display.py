@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plait.cli.output import console, count, plain, table
-from plait.report.numbers import MEASURED, short
+from plait.reporting.numbers import MEASURED, short
 
 LONG = ("n-head", "d-inner", "layers")
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
@@ -55,8 +55,8 @@ def _units(found: dict[str, Any]) -> str:
 
 def _print_seeds(found: dict[str, Any]) -> None:
     """What every supernet of a differentiable search came to."""
-    from plait import arch
     from plait.analysis.placement import letters_of
+    from plait.mixers import table as arch
 
     channel = {name for name in arch.names() if arch.load(name).kind == "channel"}
     letters = letters_of([seed["layers"] for seed in found["seeds"]], channel)
@@ -99,7 +99,7 @@ def _shapes_of(found: dict[str, Any]) -> list[dict[str, str]]:
 
 def shapes(specs: list[str]) -> list[dict[str, Any]]:
     """Models in the terms of LiteTransformerSearch's tables; where one has other layers, all by their layers' text."""
-    from plait.arch import architecture
+    from plait.model.architecture import architecture
 
     models = [architecture(spec) for spec in specs]
     lists = [_heads_and_inner(model.layers) for model in models]

@@ -15,7 +15,7 @@ from plait.cli.output import count, print_json
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer
-    from plait.generate import Generation
+    from plait.model.generation import Generation
 
 #: Asked for when no number is given, unless the model's learned positions end before.
 USUAL_TOKENS = 200
@@ -42,9 +42,10 @@ def command(
 ) -> None:
     """Continue texts with a trained model."""
     from plait.core.errors import UserError
-    from plait.generate import GREEDY, Generation, Sampling
+    from plait.model.generation import Generation
     from plait.model.heads import LanguageModel
-    from plait.train.run import open_run
+    from plait.model.sampling import GREEDY, Sampling
+    from plait.training.run import open_run
 
     opened = open_run(run)
     tokenizer = opened.tokenizer()
@@ -91,7 +92,7 @@ def command(
 
 def _stream(generation: Generation, prompt: str, tokenizer: Tokenizer) -> None:
     """One text as it comes. Written plainly: what a model says is no markup."""
-    from plait.generate import TextStream
+    from plait.model.generation import TextStream
 
     stream = TextStream(lambda ids: _text(ids, tokenizer))
     _write(prompt)

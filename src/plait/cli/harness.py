@@ -37,7 +37,7 @@ def command(
     from rich.progress import Progress
 
     from plait.evals.harness import run_for_cli
-    from plait.train.run import open_run
+    from plait.training.run import open_run
 
     # Bound to the terminal as it is now: what the harness prints is caught while it runs.
     errors = Console(file=sys.stderr)

@@ -18,11 +18,11 @@ def command(
 ) -> None:
     """Make a run of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
     from plait.core.errors import UserError
-    from plait.export.hf import weights_of
-    from plait.export.import_hf import import_hf, read_config, trained_length
-    from plait.export.target import check_free, filled_folder
+    from plait.interop.hf import weights_of
+    from plait.interop.import_hf import import_hf, read_config, trained_length
+    from plait.interop.target import check_free, filled_folder
     from plait.records import record_key
-    from plait.train.run import Run
+    from plait.training.run import Run
 
     check_free(output, force=False)  # before anything long
     model, tokenizer = import_hf(folder)

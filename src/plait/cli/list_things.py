@@ -15,11 +15,11 @@ from plait.core.registry import Entry, Table
 TABLES: Table[Table[Any]] = Table(
     "kind",
     {
-        "optimizers": Entry("plait.train.optimizers:OPTIMIZERS", "update rules, for a recipe's optimizer"),
-        "spaces": Entry("plait.search.spaces.table:SPACES", "spaces of architectures, for --space"),
-        "objectives": Entry("plait.search.objectives.table:OBJECTIVES", "what a search may optimise"),
-        "methods": Entry("plait.search.methods:METHODS", "search algorithms, for --method"),
-        "proxies": Entry("plait.search.proxies.table:PROXIES", "scores of an untrained model"),
+        "optimizers": Entry("plait.training.optimizers:OPTIMIZERS", "update rules, for a recipe's optimizer"),
+        "spaces": Entry("plait.space.table:SPACES", "spaces of architectures, for --space"),
+        "objectives": Entry("plait.space.objective_table:OBJECTIVES", "what a search may optimise"),
+        "methods": Entry("plait.searching.methods:METHODS", "search algorithms, for --method"),
+        "proxies": Entry("plait.algorithms.proxies:PROXIES", "scores of an untrained model"),
         "evaluations": Entry("plait.evals.table:EVALUATIONS", "what a trained model is asked, for eval --on"),
     },
 )
@@ -34,7 +34,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
     """List what there is of a kind, or one mixer's options."""
-    from plait import arch
+    from plait.mixers import table as arch
 
     arch.load_packaged()
     if kind is None:
@@ -80,7 +80,7 @@ def _count(kind: str) -> int:
 
 
 def mixers() -> list[dict[str, Any]]:
-    from plait import arch
+    from plait.mixers import table as arch
 
     found = []
     for name in arch.names():
@@ -104,7 +104,7 @@ def presets() -> list[dict[str, Any]]:
 
 
 def recipes() -> list[dict[str, Any]]:
-    from plait.train.recipes import RECIPES
+    from plait.papers.recipes import RECIPES
 
     return [
         {

@@ -14,7 +14,7 @@ from plait.cli.output import console, plain, print_json, table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plait.measure.setting import Setting
+    from plait.device.setting import Setting
     from plait.records import Record, Store
 
 
@@ -40,9 +40,9 @@ def command(
 ) -> None:
     """Measure latency and peak memory of models on this machine."""
     from plait.core.errors import UserError
-    from plait.measure.setting import Setting
+    from plait.device.setting import Setting
+    from plait.model.user_mixers import read_architectures
     from plait.records import open_store
-    from plait.usermixers import read_architectures
 
     setting = Setting(mode=mode, seq=seq, batch=batch, device=device, dtype=dtype, threads=threads)
     archs = read_architectures(specs)  # all of them are checked before the first is measured
@@ -73,7 +73,7 @@ def _measured(
 ) -> Iterator[Record]:
     from rich.progress import track
 
-    from plait.measure.measurements import Measurements
+    from plait.device.measurements import Measurements
 
     out = console(stderr=True)
     with Measurements(store, setting, archai=archai) as known:

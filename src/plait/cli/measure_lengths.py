@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from plait.arch import Architecture
-    from plait.measure.scaling import BlockScaling
-    from plait.measure.setting import Setting
+    from plait.device.lengths import BlockScaling
+    from plait.device.setting import Setting
+    from plait.model.architecture import Architecture
 
 
 def measure_lengths(
@@ -21,8 +21,8 @@ def measure_lengths(
     """Measure every distinct block of the architectures; print, and draw where asked."""
     from rich.progress import Progress
 
-    from plait.measure.scaling import distinct_blocks, measure_scaling, read_lengths
-    from plait.report.svg import save
+    from plait.device.lengths import distinct_blocks, measure_scaling, read_lengths
+    from plait.reporting.svg import save
 
     lengths, blocks, errors = read_lengths(given), distinct_blocks(archs), console(stderr=True)
     with Progress(console=errors, transient=True, disable=as_json or not errors.is_terminal) as bar:
@@ -64,7 +64,7 @@ def _exponents(one: BlockScaling) -> str:
 
 
 def _print(found: Sequence[BlockScaling], lengths: Sequence[int], setting: Setting) -> None:
-    from plait.measure.exponents import upper_half
+    from plait.device.lengths import upper_half
 
     out = console()
     out.print(f"{_subtitle(setting)}; milliseconds of one block (norm, mixer, residual)", style="dim")
@@ -90,7 +90,7 @@ def _print(found: Sequence[BlockScaling], lengths: Sequence[int], setting: Setti
 
 
 def _figure(found: Sequence[BlockScaling], lengths: Sequence[int], setting: Setting) -> str:
-    from plait.report.lengths import BlockLine, length_chart
+    from plait.reporting.lengths import BlockLine, length_chart
 
     lines = [BlockLine(_name(one, found), *one.seconds_low_high(), words=_exponents(one)) for one in found]
     return length_chart(lines, lengths, title="Block latency over sequence length", below=_subtitle(setting))

@@ -12,7 +12,7 @@ from plait.core.errors import UserError, did_you_mean
 
 #: Kind → its template, and the command to look at what was made.
 TEMPLATES = {
-    "mixer": ("check/mixer_template.txt", "plait check"),
+    "mixer": ("model/mixer_template.txt", "plait check"),
     "task": ("tasks/task_template.txt", "plait task show"),
 }
 

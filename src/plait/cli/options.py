@@ -9,7 +9,7 @@ import typer
 
 from plait.core.errors import UserError
 from plait.core.user_files import split_path
-from plait.usermixers import load_mixer
+from plait.model.user_mixers import load_mixer
 
 
 def _load_mixers(files: list[str] | None) -> list[str]:

@@ -11,7 +11,7 @@ from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, plain, print_json, table
 
 if TYPE_CHECKING:
-    from plait.measure.predictor import Prediction
+    from plait.device.predictor import Prediction
 
 
 def command(
@@ -27,10 +27,10 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
-    from plait.measure.predictor import Predictor
-    from plait.measure.profile import Profile
-    from plait.measure.setting import Setting
-    from plait.usermixers import read_architectures
+    from plait.device.predictor import Predictor
+    from plait.device.profile import Profile
+    from plait.device.setting import Setting
+    from plait.model.user_mixers import read_architectures
 
     archs = read_architectures(specs)
     read = Profile.load(profile, anywhere=anywhere)

@@ -13,9 +13,9 @@ from plait.cli.output import console, count, plain, print_json, table
 from plait.core.units import duration, parse_duration
 
 if TYPE_CHECKING:
-    from plait.probe.candidates import Candidate
-    from plait.probe.protocol import Protocol
-    from plait.probe.run import Machine, Outcome
+    from plait.probing.candidates import Candidate
+    from plait.probing.protocol import Protocol
+    from plait.probing.run import Machine, Outcome
     from plait.records import Store
 
 DEFAULT_BUDGET = "10m"
@@ -50,9 +50,9 @@ def command(
     """Probe what architectures can do, on synthetic tasks, with intervals and a verdict."""
     started = time.perf_counter()
     from plait.core.errors import UserError
-    from plait.probe import protocol as protocols
-    from plait.probe.candidates import candidates
-    from plait.probe.run import Machine
+    from plait.probing import protocol as protocols
+    from plait.probing.candidates import candidates
+    from plait.probing.run import Machine
     from plait.records import open_store
     from plait.spec import presets
 
@@ -103,8 +103,8 @@ def _run(
     as_json: bool,
 ) -> Outcome:
     from plait.cli.probe_display import Display
-    from plait.probe.plan import with_seeds
-    from plait.probe.run import refuse_leaks, run_all, run_budget
+    from plait.probing.plan import with_seeds
+    from plait.probing.run import refuse_leaks, run_all, run_budget
 
     refuse_leaks(found)
     with Display(found, protocol, quiet=as_json) as display:
@@ -131,7 +131,7 @@ def _plan(
     as_json: bool,
 ) -> None:
     from plait.cli.probe_display import Display
-    from plait.probe.run import expected
+    from plait.probing.run import expected
 
     with Display(found, protocol, quiet=as_json) as display:
         core_seconds = expected(found, protocol, store, machine, display.update, seeds)

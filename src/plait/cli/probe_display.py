@@ -12,9 +12,9 @@ from plait.cli.probe_report import _SHORT
 from plait.core.units import duration
 
 if TYPE_CHECKING:
-    from plait.probe.candidates import Candidate
-    from plait.probe.protocol import Protocol
-    from plait.probe.run import Progress
+    from plait.probing.candidates import Candidate
+    from plait.probing.protocol import Protocol
+    from plait.probing.run import Progress
 
 REFRESH_SECONDS = 0.5
 

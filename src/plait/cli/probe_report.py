@@ -11,18 +11,17 @@ from plait.core.units import duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from plait.probe.course import Correction
-    from plait.probe.run import Machine, Outcome
+    from plait.probing.replan import Correction
+    from plait.probing.run import Machine, Outcome
 
 
 def document(
     outcome: Outcome, machine: Machine, seconds: float, suite: str = "", asked: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Everything `plait probe` knows, as plain data. `asked`: the seeds and the seconds asked for, if any."""
-    from plait.probe.findings import by_task, findings
-    from plait.probe.run import compare
-    from plait.probe.verdict import document as scores
-    from plait.probe.verdict import verdict
+    from plait.probing.run import compare
+    from plait.probing.verdict import by_task, findings, verdict
+    from plait.probing.verdict import document as scores
 
     work, comparison = outcome.work, compare(outcome)
     seeds: dict[tuple[str, str], list[dict[str, Any]]] = {}

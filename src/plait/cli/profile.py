@@ -14,7 +14,7 @@ from plait.core.errors import UserError
 from plait.core.units import parse_duration
 
 if TYPE_CHECKING:
-    from plait.measure.profile import Point, Profile
+    from plait.device.profile import Point, Profile
 
 group = typer.Typer(help="Characterise this machine; compare machines.")
 
@@ -40,9 +40,9 @@ def command(
     """Measure layers of every kind on this machine, choosing those that predictions are least sure of."""
     if context.invoked_subcommand is not None:
         return
-    from plait.measure.kit import Kit
-    from plait.measure.setting import Setting
-    from plait.search.spaces.table import load_space
+    from plait.device.components import Kit
+    from plait.device.setting import Setting
+    from plait.space.table import load_space
 
     seconds = parse_duration(time)
     settings = [
@@ -66,7 +66,7 @@ def show(
     path: Annotated[Path, typer.Argument(help="A file that `plait profile` wrote.")], as_json: AsJson = False
 ) -> None:
     """Show what a profile holds."""
-    from plait.measure.profile import Profile
+    from plait.device.profile import Profile
 
     profile = Profile.load(path, anywhere=True)
     print_json(profile.describe()) if as_json else _print(profile, path)
@@ -79,8 +79,8 @@ def compare_profiles(
     as_json: AsJson = False,
 ) -> None:
     """Compare two machines: how long each kind of layer takes on the second, over the first."""
-    from plait.measure.compare import compare
-    from plait.measure.profile import Profile
+    from plait.device.compare import compare
+    from plait.device.profile import Profile
 
     one, other = (Profile.load(path, anywhere=True) for path in (first, second))
     found = compare(one, other)
@@ -102,7 +102,7 @@ def compare_profiles(
 
 def _begun(path: Path, setting: Any) -> Profile:
     """The profile at `path`, to be added to, or an empty one."""
-    from plait.measure.profile import Profile
+    from plait.device.profile import Profile
 
     fresh = Profile.here(setting)
     if not path.exists():
@@ -119,7 +119,7 @@ def _begun(path: Path, setting: Any) -> Profile:
 def _extend(profile: Profile, kits: Any, settings: Any, seconds: float, path: Path, *, quiet: bool) -> None:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    from plait.measure.profiling import extend_profile
+    from plait.device.profiling import extend_profile
 
     columns = (TextColumn("{task.description:<40}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as bar:

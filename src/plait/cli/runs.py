@@ -54,7 +54,7 @@ def show(
 ) -> None:
     """Show all of one record."""
     from plait.records import open_store
-    from plait.records.fields import flat
+    from plait.records.record import flat
 
     with open_store(store) as opened:
         (record,) = _all_of(opened, [key])
@@ -74,7 +74,7 @@ def curves(
     as_json: AsJson = False,
 ) -> None:
     """Set the loss curves of trainings side by side."""
-    from plait.train.run import open_run
+    from plait.training.run import open_run
 
     opened = [open_run(one) for one in given]
     called = [run.name for run in opened]
@@ -93,8 +93,8 @@ def curves(
             made.add_row(*map(plain, (run.name, _text(run.arch.text, 72), f"{step:,}", f"{first:.4f}", f"{last:.4f}")))
         console().print(made)
     if svg is not None:
-        from plait.report.studies import loss_figure
-        from plait.report.svg import save
+        from plait.reporting.studies import loss_figure
+        from plait.reporting.svg import save
 
         drawn = {f"{run.name}  {_text(run.arch.text, 40)}": losses[run.name] for run in opened}
         save(loss_figure(drawn, title="Training loss"), svg)
@@ -157,7 +157,7 @@ def _all_of(store: Store, starts: list[str]) -> list[Record]:
 
 def _print_table(found: list[Record]) -> None:
     """One row a record, with those of its config's fields that are not the same in all."""
-    from plait.records.fields import flat
+    from plait.records.record import flat
 
     if not found:
         return

@@ -13,11 +13,11 @@ from plait.cli.output import console
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from plait.measure.profile import Profile
-    from plait.measure.setting import Setting
+    from plait.device.profile import Profile
+    from plait.device.setting import Setting
     from plait.records import Record, Store
-    from plait.search.confirm import Confirmed
-    from plait.search.job import Request
+    from plait.searching.confirm import Confirmed
+    from plait.searching.job import Request
 
 FRONT = 16  # models returned, each measured
 
@@ -82,10 +82,10 @@ def command(
     from plait.cli.search_supernet import GUMBEL, Asked, adapted, retrained
     from plait.core.settings import pairs
     from plait.records import open_store
-    from plait.search.confirm import document
-    from plait.search.job import Interrupted, Request
-    from plait.search.limits import Limits
-    from plait.search.spaces.table import load_space
+    from plait.searching.confirm import document
+    from plait.searching.job import Interrupted, Request
+    from plait.space.limits import Limits
+    from plait.space.table import load_space
 
     asked = Asked(data, tokenizer, steps, seeds, recipe, set_ or [], supernet or [], retrain)
     whole = load_space(space)
@@ -133,8 +133,8 @@ def _given_profile(
     path: Path | None, anywhere: bool, common: dict[str, Any], device: str | None, threads: int | None
 ) -> tuple[Profile | None, Setting]:
     from plait.core.errors import UserError
-    from plait.measure.profile import Profile
-    from plait.measure.setting import Setting
+    from plait.device.profile import Profile
+    from plait.device.setting import Setting
 
     asked: dict[str, Any] = {
         name: value for name, value in (("device", device), ("threads", threads)) if value is not None
@@ -151,10 +151,10 @@ def _given_profile(
 
 
 def _searched(request: Request, profile: Profile | None, store: Store, runs: Path, bar: Progress) -> Record:
-    from plait.measure.predictor import Predictor
-    from plait.search.device import DevicePredictor
-    from plait.search.job import search_front
-    from plait.search.local_profile import local_profile
+    from plait.algorithms.predicted import DevicePredictor
+    from plait.device.predictor import Predictor
+    from plait.searching.job import search_front
+    from plait.searching.local_profile import local_profile
 
     predictor = None
     if request.supernet is not None or (request.asks_device and profile is None):
@@ -185,9 +185,9 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
 def _confirmed(
     record: Record, request: Request, count: int, store: Store, bar: Progress, *, measure: bool
 ) -> Confirmed:
-    from plait.measure.measurements import Measurements
-    from plait.search.confirm import confirm
-    from plait.search.front import Front
+    from plait.algorithms.front import Front
+    from plait.device.measurements import Measurements
+    from plait.searching.confirm import confirm
 
     front = Front.from_dict(record.result)
     if not (measure and request.asks_device):

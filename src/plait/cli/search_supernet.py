@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from plait.data import Corpus
     from plait.records import Store
-    from plait.search.space import Space
-    from plait.search.supernet.job import SupernetJob
+    from plait.space.space import Space
+    from plait.supernet.job import SupernetJob
 
 GUMBEL = "gumbel"
 BATCH, LENGTH = 8, 128  # where no recipe is named: a search on a processor, not a training
@@ -42,10 +42,10 @@ class Asked:
 
     def job(self, corpus: Corpus | None, device: str, method: str) -> SupernetJob | None:
         """None where the method trains nothing."""
-        from plait.search.supernet.job import SupernetJob
-        from plait.search.supernet.settings import PAR, Settings
-        from plait.train.recipe import Recipe
-        from plait.train.recipes import recipe
+        from plait.papers.recipes import recipe
+        from plait.supernet.job import SupernetJob
+        from plait.supernet.settings import PAR, Settings
+        from plait.training.recipe import Recipe
 
         if corpus is None or method != GUMBEL:
             given = {"--steps": self.steps, "--seeds": self.seeds, "--recipe": self.recipe, "--set": self.recipe_keys,
@@ -79,8 +79,8 @@ def adapted(space: Space, fix: dict[str, str], corpus: Corpus | None) -> Space:
 
 def retrained(found: dict[str, Any], job: SupernetJob, steps: int, store: Store, runs: Path, bar: Progress) -> None:
     """Train the front's models and those of every seed from scratch; their losses join the document."""
-    from plait.search.retrain import retrain
-    from plait.train.fit import Interrupted
+    from plait.studies.retrain import retrain
+    from plait.training.fit import Interrupted
 
     rows = [*found["front"], *(seed for seed in found["seeds"] if seed["spec"])]
     specs = list(dict.fromkeys(row["spec"] for row in rows))

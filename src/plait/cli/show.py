@@ -10,7 +10,7 @@ import typer
 
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, count, plain, print_json, table
-from plait.report.numbers import short
+from plait.reporting.numbers import short
 
 
 def command(
@@ -25,7 +25,7 @@ def command(
     """Show an architecture: mixers, parameters, FLOPs, state, and a drawing."""
     from dataclasses import replace
 
-    from plait.arch import Architecture, architecture
+    from plait.model.architecture import Architecture, architecture
     from plait.model.cost import model_cost
 
     arch = architecture(spec)
@@ -34,8 +34,8 @@ def command(
     cost = model_cost(arch, seq=seq, memory=memory)
     document = describe(cost) | printed_counts(spec, cost)
     if svg is not None:
-        from plait.report.diagram import diagram
-        from plait.report.svg import save
+        from plait.reporting.diagram import diagram
+        from plait.reporting.svg import save
 
         save(diagram(cost, title=spec), svg)
     if as_json:
@@ -114,7 +114,7 @@ def printed_counts(spec: str, cost: Any) -> dict[str, Any]:
 def conventions(cost: Any) -> dict[str, float]:
     """The same model's FLOPs as the papers would count them, where their formulas cover its mixers."""
     from plait.core.errors import UserError
-    from plait.model.conventions import fox_flops_per_token, mad_flops
+    from plait.papers.conventions import fox_flops_per_token, mad_flops
 
     found = {}
     with suppress(UserError):

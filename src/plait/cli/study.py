@@ -13,10 +13,10 @@ from plait.cli.devices import precision_on, usable
 from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json, table
 from plait.cli.study_progress import progress
-from plait.report.numbers import short
+from plait.reporting.numbers import short
 
 if TYPE_CHECKING:
-    from plait.search.study import Findings
+    from plait.studies.proxies import Findings
 
 group = typer.Typer(help="Studies that train many small models.", no_args_is_help=True)
 
@@ -45,10 +45,10 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train models of a space and tell how well every proxy ranks them. Interrupted, the same command goes on."""
+    from plait.algorithms.proxies import PROXIES
     from plait.data import open_corpus
     from plait.records import open_store
-    from plait.search.proxies.table import PROXIES
-    from plait.search.study import RECIPE, Study, study_space
+    from plait.studies.proxies import RECIPE, Study, study_space
 
     named = tuple(name.strip() for name in proxies.split(",") if name.strip())
     chosen = () if named == ("none",) else named or tuple(PROXIES)
@@ -67,7 +67,7 @@ for each in (study_placement.placement, study_lr.lr, study_shapes.shapes):
 
 
 def _print(found: Findings) -> None:
-    from plait.search.study import TOPS, best
+    from plait.studies.proxies import TOPS, best
 
     study, out = found.study, console()
     low, high = found.spread
@@ -87,8 +87,8 @@ def _print(found: Findings) -> None:
 
 
 def _draw(path: Path, found: Findings) -> None:
-    from plait.report.studies import ProxyCost, proxy_cost_figure
-    from plait.report.svg import save
+    from plait.reporting.studies import ProxyCost, proxy_cost_figure
+    from plait.reporting.svg import save
 
     study = found.study
     unknown = (math.nan, math.nan)  # drawn without a whisker

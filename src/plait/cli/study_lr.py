@@ -13,7 +13,7 @@ from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 
 if TYPE_CHECKING:
-    from plait.search.lr_sweep import SweepFindings
+    from plait.studies.lr_sweep import SweepFindings
 
 
 def lr(
@@ -33,12 +33,12 @@ def lr(
     as_json: AsJson = False,
 ) -> None:
     """Train architectures with several learning rates each. Interrupted, the same command goes on."""
-    from plait.arch import architecture
     from plait.data import open_corpus
+    from plait.model.architecture import architecture
     from plait.records import open_store
-    from plait.search.lr_sweep import RateSweep
-    from plait.search.study import drawn, study_space
-    from plait.train.job import fitted
+    from plait.studies.lr_sweep import RateSweep
+    from plait.studies.proxies import drawn, study_space
+    from plait.training.job import fitted
 
     usable(device)
     corpus = open_corpus(data)

@@ -12,10 +12,10 @@ from plait.cli.devices import precision_on, usable
 from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
-from plait.report.numbers import short
+from plait.reporting.numbers import short
 
 if TYPE_CHECKING:
-    from plait.search.placement_study import PlacementFindings
+    from plait.studies.placement import PlacementFindings
 
 
 def placement(
@@ -42,7 +42,7 @@ def placement(
     """Train patterns with more and less attention and compare them. Interrupted, the same command goes on."""
     from plait.data import open_corpus
     from plait.records import open_store
-    from plait.search.placement_study import RECIPE, PlacementStudy, Shape, patterns_of
+    from plait.studies.placement import RECIPE, PlacementStudy, Shape, patterns_of
 
     usable(device)  # before a long text is read
     corpus = open_corpus(data)
@@ -73,8 +73,9 @@ def _print(found: PlacementFindings) -> None:
 
 
 def _draw(path: Path, found: PlacementFindings) -> None:
-    from plait.report.charts import Axis, Series, xy_chart
-    from plait.report.svg import save
+    from plait.reporting.charts.axes import Axis
+    from plait.reporting.charts.xy import Series, xy_chart
+    from plait.reporting.svg import save
 
     # The rule's patterns are one curve over p; every other pattern is a point of its own.
     families: dict[str, list[tuple[int, float]]] = {}

@@ -15,7 +15,7 @@ def progress(models: int, quiet: bool) -> Iterator[Callable[[float, int, str], N
     """Yields what a study calls with the models behind it, how many there are, and what it is doing."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from plait.train.fit import Interrupted
+    from plait.training.fit import Interrupted
 
     bar = Progress(
         TextColumn("{task.description}"),

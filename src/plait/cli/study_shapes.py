@@ -13,7 +13,7 @@ from plait.cli.study_progress import progress
 from plait.core.errors import UserError
 
 if TYPE_CHECKING:
-    from plait.search.shape_study import ShapeFindings
+    from plait.studies.shapes import ShapeFindings
 
 
 def shapes(
@@ -38,10 +38,10 @@ def shapes(
 ) -> None:
     """Measure, and train, architectures of one size and many shapes. Interrupted, the same command goes on."""
     from plait.data import open_corpus
-    from plait.measure.setting import Setting
+    from plait.device.setting import Setting
     from plait.records import open_store
-    from plait.search.shape_study import ShapeStudy, Training
-    from plait.search.study import RECIPE, study_space
+    from plait.studies.proxies import RECIPE, study_space
+    from plait.studies.shapes import ShapeStudy, Training
 
     chosen, training = study_space(space), None
     if steps:

@@ -1,23 +1,65 @@
-"""`plait train SPEC --data …`: train a model; interrupted, the same command goes on."""
+"""One live line while a model trains: loss, speed, share of the machine's peak, time left.
+
+`plait train SPEC --data …`: train a model; interrupted, the same command goes on.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from plait.cli.devices import precision_on
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
-from plait.report.numbers import short
+from plait.reporting.numbers import short
 
 if TYPE_CHECKING:
-    from plait.train.fit import Interrupted
-    from plait.train.job import Job
-    from plait.train.processes import Processes
-    from plait.train.run import Run
+    from plait.training.distributed import Processes
+    from plait.training.fit import Interrupted
+    from plait.training.fit import Progress as Now
+    from plait.training.job import Job
+    from plait.training.run import Run
+
+
+class Display:
+    def __init__(self, job: Job, quiet: bool) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[now]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console(stderr=True),
+            disable=quiet,
+        )
+        self._task = self._bar.add_task(f"measuring {job.corpus.name}", total=None, now="")
+        self._said = ""
+
+    def __enter__(self) -> Display:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._bar.stop()
+
+    def update(self, now: Now) -> None:
+        if now.note and now.note != self._said:
+            self._bar.console.print(now.note, style="yellow")
+            self._said = now.note
+        held_out = "" if math.isnan(now.held_out) else f"  held out {now.held_out:.3f}"
+        words = (
+            f"loss {now.loss:.3f}{held_out}  {short(now.tokens_per_second)} tokens/s  "
+            f"{100 * now.utilisation:.0f} % of peak"
+        )
+        self._bar.update(self._task, description=now.run.name, total=now.steps, completed=now.step, now=words)
+
 
 #: The recipe whose learning rate follows the size and whose batch the budget.
 SCALING = "mad-scaling"
@@ -61,15 +103,14 @@ def command(
 ) -> None:
     """Train a model. Interrupted by anything, the same command goes on where it was."""
     started = time.perf_counter()
-    from plait.cli.train_display import Display
     from plait.core.errors import UserError
     from plait.core.units import parse_duration
     from plait.records import open_store
-    from plait.train.fit import Interrupted, Options, fit
-    from plait.train.job import Budget, Job
-    from plait.train.processes import processes
-    from plait.train.run import open_run
-    from plait.train.start import require_same_tokens, start_of
+    from plait.training.distributed import processes
+    from plait.training.fit import Interrupted, Options, fit
+    from plait.training.job import Budget, Job
+    from plait.training.run import open_run
+    from plait.training.start import require_same_tokens, start_of
 
     seconds = parse_duration(budget) if budget else None
     given = {"batch": batch, "length": length, "lr": lr}
@@ -107,8 +148,8 @@ def command(
 def _recipe(name: str, given: dict[str, Any], pairs: list[str]) -> tuple[Any, int | None]:
     """The recipe with what was asked for, and the published number of steps."""
     from plait.core.settings import read_pairs
-    from plait.train.recipe import Recipe
-    from plait.train.recipes import recipe
+    from plait.papers.recipes import recipe
+    from plait.training.recipe import Recipe
 
     base, steps = (recipe(name).recipe, recipe(name).steps) if name else (Recipe(), None)
     values = {key: value for key, value in given.items() if value is not None}
@@ -120,8 +161,8 @@ def _scaled(arch: Any, flops: float | None, given: dict[str, Any], pairs: list[s
     from plait.core.errors import UserError
     from plait.core.settings import read_pairs
     from plait.model import model_cost
-    from plait.train.recipe import Recipe
-    from plait.train.recipes import mad_recipe
+    from plait.papers.recipes import mad_recipe
+    from plait.training.recipe import Recipe
 
     if flops is None:
         raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")
@@ -144,7 +185,7 @@ def _corpus(data: str | None, tokenizer: str | None, source: Run | None) -> Any:
 
 def _architecture(spec: str | None, corpus: Any, source: Run | None) -> Any:
     from plait.core.errors import UserError
-    from plait.train.job import fitted
+    from plait.training.job import fitted
 
     if spec is not None:
         return fitted(spec, corpus)

@@ -17,7 +17,7 @@ def command(
     """Check the papers' own numbers; exit code 1 if any fails."""
     from rich.progress import track
 
-    from plait.verify import select
+    from plait.papers.verify import select
 
     chosen = select(ids or [])
     out = console()

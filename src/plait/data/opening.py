@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.data.cache import cache_folder, cached
+from plait.data.cache import cache_folder, cached, file_digests
 from plait.data.corpora.source import TextSource, TokenSource
 from plait.data.corpora.table import open_source
 from plait.data.corpus import Corpus, Progress
-from plait.data.digests import file_digests
 from plait.data.documents import Document, divided
 from plait.data.tokenfiles import is_whole, read_meta, read_tokens, write_tokens
 from plait.data.tokenizers.table import Recipe, load_tokenizer, recipe

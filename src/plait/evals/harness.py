@@ -29,7 +29,7 @@ from plait.model.heads import Encoder, LanguageModel
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer
-    from plait.train.run import Run
+    from plait.training.run import Run
 
 #: The harness's own seed for drawing few-shot examples: the same examples as every other model sees.
 FEWSHOT_SEED = 1234

@@ -19,8 +19,8 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from plait.core.errors import UserError
-from plait.evals.boundary import boundary_token, require_same_vocabulary
-from plait.generate import Generation
+from plait.evals.losses import boundary_token, require_same_vocabulary
+from plait.model.generation import Generation
 from plait.model.heads import Encoder, LanguageModel
 
 if TYPE_CHECKING:

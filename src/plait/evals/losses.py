@@ -5,18 +5,27 @@ one forward pass. Scores over the vocabulary are formed for a bounded number of 
 fp64 on the CPU: whatever is summed from them is summed exactly enough.
 
 Letters: B batch, T time, D width, N scored tokens.
+
+The token that stands between texts: before the first, between two, after the last.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.model.embedding import AdaptiveSoftmax
 from plait.model.heads import IGNORE, Encoder, LanguageModel
 from plait.model.state import ModelState
-from plait.nn.embedding import AdaptiveSoftmax
+
+if TYPE_CHECKING:
+    from plait.data import Tokenizer
+    from plait.model.architecture import Architecture
+
 
 #: Scores (tokens × vocabulary) that may exist at once: a quarter of a gigabyte in fp32.
 SCORES_AT_ONCE = 1 << 26
@@ -82,3 +91,20 @@ def _nll(model: LanguageModel, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
 
 def _on_device(model: LanguageModel, tokens_BT: Tensor) -> Tensor:
     return tokens_BT.to(next(model.parameters()).device)
+
+
+def boundary_token(tokenizer: Tokenizer) -> int:
+    """End-of-text where the tokenizer has one, else what it makes of a line break."""
+    if tokenizer.end is not None:
+        return tokenizer.end
+    line_break = tokenizer.encode("\n")
+    return int(line_break[-1]) if len(line_break) else 0
+
+
+def require_same_vocabulary(arch: Architecture, tokenizer: Tokenizer) -> None:
+    """A tokenizer may leave ids of a (padded) vocabulary unused, but not the other way round."""
+    if tokenizer.vocab > arch.header.vocab:
+        raise UserError(
+            f"the tokenizer has {tokenizer.vocab:,} tokens, the model only vocab={arch.header.vocab:,}: "
+            "they do not belong together."
+        )

@@ -22,13 +22,13 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.losses import check_length
-from plait.mixers.attn import Attention
+from plait.mixers.attn_module import Attention
 from plait.mixers.mixer import Mixer
-from plait.mixers.xl_attn import RelativeAttention
+from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.heads import Encoder, LanguageModel
 from plait.ops.attention import attention_reference
 from plait.ops.relative import relative_attention_reference, sinusoid
-from plait.report.charts import Matrix, matrices
+from plait.reporting.charts.heatmap import Matrix, matrices
 
 SHARP = 0.5  # the paper's figure shows scores above this
 MOST_CELLS = 96  # on each side of a map that is stored and drawn

@@ -23,8 +23,9 @@ from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.losses import rows_at_once, token_losses
 from plait.model.heads import LanguageModel
-from plait.report.charts import Axis, Series, xy_chart
-from plait.train.perplexity import perplexities
+from plait.reporting.charts.axes import Axis
+from plait.reporting.charts.xy import Series, xy_chart
+from plait.training.validation import perplexities
 
 WINDOWS = (101, 1001)  # of the paper's figures
 CHUNK = 4096  # tokens that a long sequence is read by

@@ -25,9 +25,9 @@ import torch
 from plait.core.errors import UserError
 from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
 from plait.evals.losses import check_length, losses_after, rows_at_once, token_losses
-from plait.mixers.xl_attn import RelativeAttention
+from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.heads import IGNORE, LanguageModel
-from plait.train.perplexity import perplexity_of
+from plait.training.validation import perplexity_of
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""The mixers' torch side, one file each. Their options and costs are in `plait.arch`."""
+"""A mixer in one place: `gla.py` has its options and exact cost and needs no torch, `gla_module.py` its module."""

@@ -1,239 +1,126 @@
-"""Softmax and forgetting attention: one module for the Transformer (LLaMA, Pro), FoX (LLaMA, Pro), GPT-2 and BERT.
+"""Options and cost of softmax attention (`attn`) and forgetting attention (`fox`): one mixer, two sets of defaults.
 
-Per head, with log f_t = logsigmoid(w_f·x_t + b_f) and c_t = Σ_{s≤t} log f_s (both in fp32):
-
-    o_i = Σ_j softmax_j(q_i·k_j / √P + c_i − c_j) v_j
-
-Without a forget gate c = 0 and this is softmax attention; a fixed f per head is ALiBi. The "Pro" parts, in order:
-k and v are mixed with their predecessors (k'_t = α_t k̃_{t−1} + (1−α_t) k̃_t, α_t = σ(w_α·x_t)), q and the shifted k
-are RMS-normed per head, and the output is RMS-normed per head and gated, W_o[norm(o) ∘ σ(W_g x)].
-
-Vaswani et al. 2017, arXiv:1706.03762; Lin et al. 2025, arXiv:2503.02130 (gate, KV-shift and block order as in the
-authors' public code, which the paper's page refers to).
-
-Letters: B batch, T new tokens, N keys, D model width, H query heads, G key-value heads, P head width.
+Letters: d model width, H query heads, G key-value heads, D head dimension.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from plait.arch.attn import AttnOptions
 from plait.core.errors import UserError
-from plait.mixers.mixer import Mixer, State
-from plait.nn.norm import HeadNorm
-from plait.nn.rotary import Rotary
-from plait.ops.attention import alibi_slopes, attention, attention_reference
+from plait.mixers.cost import MIXING, Cost, Number, linear
+from plait.mixers.options import MixerOptions, option
 
 
-class Attention(Mixer):
-    paddable = True
-    slopes_H: Tensor
-    forget_bias: Tensor
-    dropout = 0.0  # of the attention probabilities; set by a training that wants it
+@dataclass(frozen=True)
+class AttnOptions(MixerOptions):
+    """Multi-head softmax attention with every option of the Transformer (LLaMA, Pro), GPT-2 and BERT."""
 
-    def __init__(self, d: int, options: AttnOptions) -> None:
-        super().__init__(d, options)
-        self.heads, self.groups, self.width = options.heads, int(options.groups()), int(options.head_width(d))
-        self.causal, self.window, self.pos = options.causal, options.window, options.pos
-        self.rotary = Rotary(self.width, options.theta) if options.pos == "rope" else None
-        self.forget = options.forget
-        inner = self.heads * self.width
-        self.qkv = nn.Linear(d, inner + 2 * self.groups * self.width, bias=options.bias)
-        self.output = nn.Linear(inner, d, bias=options.bias)
-        self.output_gate = nn.Linear(d, inner, bias=False) if options.out_gate else None
-        self.output_norm = HeadNorm(self.heads, self.width, eps=1e-6) if options.out_norm else None
-        self.kv_shift = nn.Linear(d, 2 * self.groups, bias=False) if options.kv_shift else None
-        self.query_norm: HeadNorm | None = None
-        self.key_norm: HeadNorm | None = None
-        if options.qk_norm != "none":
-            shared = options.qk_norm == "shared"
-            self.query_norm = HeadNorm(self.heads, self.width, eps=options.qk_eps, shared=shared)
-            self.key_norm = HeadNorm(self.groups, self.width, eps=options.qk_eps, shared=shared)
-        if self.forget == "full":
-            self.forget_gate = nn.Linear(d, self.heads)
-        elif self.forget in ("bias-only", "fixed"):
-            bias_H = forget_bias(self.heads, options.t_min, options.t_max)
-            if self.forget == "bias-only":
-                self.forget_bias = nn.Parameter(bias_H)
-            else:
-                self.register_buffer("forget_bias", bias_H)
-        if options.pos == "alibi":
-            self.register_buffer("slopes_H", torch.tensor(alibi_slopes(self.heads)), persistent=False)
+    name: ClassVar[str] = "attn"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.attn_module:Attention"
+    reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
 
-    def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
-        return self._combine(x_BTD, self._attend(*self.heads_of(x_BTD, pad_B), pad_B))
+    heads: int = option(8, "query heads", minimum=1, choices=(2, 4, 8, 16))
+    kv_heads: int = option(0, "key-value heads (0: as many as query heads)", minimum=0)
+    head_dim: int = option(0, "width of a head (0: d / heads)", minimum=0)
+    pos: str = option("rope", "positions inside attention", allowed=("rope", "alibi", "none"))
+    theta: float = option(10000.0, "base of the rotary frequencies", minimum=1)
+    window: int = option(0, "sliding window in tokens, the query's own included (0: none)", minimum=0)
+    causal: bool = option(True, "a position sees itself and earlier ones; false in encoders")
+    bias: bool = option(False, "biases on the four projections")
+    forget: str = option(
+        "none",
+        "forget gate: from the data, a bias a head, fixed a head",
+        allowed=("none", "full", "bias-only", "fixed"),
+    )
+    t_min: float = option(2.0, "shortest initial memory in tokens (bias-only and fixed gates)", minimum=1e-3)
+    t_max: float = option(2048.0, "longest initial memory in tokens (bias-only and fixed gates)", minimum=1e-3)
+    qk_norm: str = option("none", "RMS norm on queries and keys", allowed=("none", "per-head", "shared"))
+    qk_eps: float = option(1e-5, "added to the mean square inside qk_norm (Qwen3: 1e-6)", minimum=0)
+    out_gate: bool = option(False, "sigmoid gate on the output")
+    out_norm: bool = option(False, "RMS norm of each head's output")
+    kv_shift: bool = option(False, "mix each key and value with the one before it, by a gate from the data")
 
-    def heads_of(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """What the op attends with: q, k and v after shift, norm and rotation, and the log forget gates."""
-        q, k, v = self._project(x_BTD)
-        if self.kv_shift is not None:
-            k, v = self._drop_padding(k, pad_B), self._drop_padding(v, pad_B)
-            k, v = self._shift(x_BTD, k, v, torch.zeros_like(k[:, :1]), torch.zeros_like(v[:, :1]))
-        q, k = self._place(q, k, None)
-        return q, k, v, self._log_forget(x_BTD)
+    @property
+    def bidirectional(self) -> bool:
+        return not self.causal
 
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        if not self.causal:
-            raise UserError(f"{self.options.name}[causal=false] sees later tokens; it has no state to step from.")
-        state = {
-            "k": self.zeros(batch, 0, self.groups, self.width),
-            "v": self.zeros(batch, 0, self.groups, self.width),
-            "pos": self.zeros(batch, dtype=torch.long),
+    def head_width(self, d: Number) -> Number:
+        return self.head_dim or d // self.heads
+
+    def groups(self) -> Number:
+        """Key-value heads."""
+        return self.heads if isinstance(self.kv_heads, int) and self.kv_heads == 0 else self.kv_heads
+
+    def check(self, d: int) -> None:
+        if not self.head_dim and d % self.heads:
+            raise UserError(f"{self.name}: d={d} is not a multiple of heads={self.heads}; change one or set head_dim.")
+        if self.heads % self.groups():
+            raise UserError(f"{self.name}: heads={self.heads} is not a multiple of kv_heads={self.kv_heads}.")
+        if self.pos == "rope" and self.head_width(d) % 2:
+            raise UserError(f"{self.name}: pos=rope needs an even head width, not {self.head_width(d)}; set head_dim.")
+        if not self.causal and (self.forget != "none" or self.pos == "alibi" or self.kv_shift):
+            raise UserError(f"{self.name}: causal=false goes with neither forget gates, pos=alibi nor kv_shift.")
+        if self.t_min > self.t_max:
+            raise UserError(f"{self.name}: t_min={self.t_min} is larger than t_max={self.t_max}.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        # Written with H·D = d where no head width is given, so that sizes may be arrays.
+        queries = d if not self.head_dim else self.heads * self.head_dim
+        keys = queries * self.groups() // self.heads
+        params = {
+            "query": linear(d, queries, self.bias),
+            "key, value": 2 * linear(d, keys, self.bias),
+            "output": linear(queries, d, self.bias),
         }
-        if self.forget != "none":
-            state["log_f"] = self.zeros(batch, 0, self.heads, dtype=self._exact_dtype())
-        if self.kv_shift is not None:
-            # The newest keys and values as they were before the shift: the next token is mixed with the last.
-            state["k_tail"] = self.zeros(batch, 1 + rollback, self.groups, self.width)
-            state["v_tail"] = self.zeros(batch, 1 + rollback, self.groups, self.width)
-        if self.window:
-            # How much more than the window is kept, carried as a shape.
-            state["spare"] = self.zeros(batch, rollback, dtype=torch.bool)
-        return state
-
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        y_BTD, state = self.extend(x_BD[:, None], state)
-        return y_BTD[:, 0], state
-
-    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        new = dict(state)
-        q, k, v = self._project(x_BTD)
-        positions_BT = state["pos"][:, None] + torch.arange(x_BTD.shape[1], device=x_BTD.device)
-        if self.kv_shift is not None:
-            k, v = (self._drop_padding(t, state.get("pad"), held=state["k"].shape[1]) for t in (k, v))
-            keep = state["k_tail"].shape[1]
-            new["k_tail"] = torch.cat([state["k_tail"], k], dim=1)[:, -keep:]
-            new["v_tail"] = torch.cat([state["v_tail"], v], dim=1)[:, -keep:]
-            k, v = self._shift(x_BTD, k, v, state["k_tail"][:, -1:], state["v_tail"][:, -1:])
-        q, k = self._place(q, k, positions_BT)
-        new["k"], new["v"] = torch.cat([state["k"], k], dim=1), torch.cat([state["v"], v], dim=1)
-        new["pos"] = state["pos"] + x_BTD.shape[1]
-        log_f_BTH = self._log_forget(x_BTD)
-        if log_f_BTH is not None:
-            log_f_BTH = new["log_f"] = torch.cat([state["log_f"], log_f_BTH], dim=1)
-        mixed = self._attend(q, new["k"], new["v"], log_f_BTH, new.get("pad"))
-        if self.window:
-            new = self._keep_last(new, self.window - 1 + new["spare"].shape[1])
-        return self._combine(x_BTD, mixed), new
-
-    def crop(self, state: State, tokens: int) -> State:
-        if tokens == 0:
-            return state
-        held = state["k"].shape[1]
-        short = self.window and held - tokens < min(int(state["pos"].max()) - tokens, self.window - 1)
-        if tokens > held or short or (self.kv_shift is not None and tokens >= state["k_tail"].shape[1]):
-            raise UserError(
-                f"cannot take back {tokens} tokens: {self.options.name} did not keep them; "
-                f"start with init_state(..., rollback={tokens}) or more."
-            )
-        new = {key: value[:, : held - tokens] if key in ("k", "v", "log_f") else value for key, value in state.items()}
-        for tail in ("k_tail", "v_tail"):
-            if tail in state:
-                # The freed places come first again; what they held is forgotten, so they can be no basis for a crop.
-                new[tail] = state[tail][:, : state[tail].shape[1] - tokens]
-        new["pos"] = state["pos"] - tokens
-        return new
-
-    def merge(self, states: Sequence[State]) -> State:
-        """Rows of different lengths side by side: shorter caches are padded on the left."""
-        longest = max(state["k"].shape[1] for state in states)
-        padded = []
-        for state in states:
-            lack = longest - state["k"].shape[1]
-            pad_B = state.get("pad", torch.zeros_like(state["pos"]))
-            row = {
-                key: F.pad(value, (0, 0) * (value.dim() - 2) + (lack, 0)) if key in ("k", "v", "log_f") else value
-                for key, value in state.items()
-            }
-            padded.append(row | {"pad": pad_B + lack})
-        for tail in ("k_tail", "v_tail", "spare"):
-            if tail in padded[0]:
-                least = min(row[tail].shape[1] for row in padded)
-                for row in padded:
-                    row[tail] = row[tail][:, row[tail].shape[1] - least :]
-        return super().merge(padded)
-
-    def residual_weights(self) -> list[Tensor]:
-        return [self.output.weight]
-
-    def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        heads = self.qkv(x_BTD).unflatten(-1, (self.heads + 2 * self.groups, self.width))
-        q, k, v = heads.split([self.heads, self.groups, self.groups], dim=-2)
-        return q, k, v
-
-    def _shift(self, x_BTD: Tensor, k: Tensor, v: Tensor, k_last: Tensor, v_last: Tensor) -> tuple[Tensor, Tensor]:
-        """Each key and value mixed with the unshifted one before it."""
-        assert self.kv_shift is not None
-        alpha = self.kv_shift(x_BTD).to(self._exact_dtype()).sigmoid().to(k.dtype).unflatten(-1, (2, self.groups))
-        a_k, a_v = alpha[..., 0, :, None], alpha[..., 1, :, None]
-        k_before, v_before = torch.cat([k_last, k[:, :-1]], dim=1), torch.cat([v_last, v[:, :-1]], dim=1)
-        return a_k * k_before + (1 - a_k) * k, a_v * v_before + (1 - a_v) * v
-
-    def _place(self, q: Tensor, k: Tensor, positions_BT: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Norm and rotation of queries and keys; they stand at the sequence's start unless told otherwise."""
-        if self.query_norm is not None and self.key_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
-        if self.rotary is not None:
-            q, k = self.rotary(q, positions_BT), self.rotary(k, positions_BT)
-        return q, k
-
-    def _exact_dtype(self) -> torch.dtype:
-        """Gates are never below fp32: the forget gate's sums run over the whole sequence."""
-        return torch.promote_types(self.qkv.weight.dtype, torch.float32)
-
-    def _log_forget(self, x_BTD: Tensor) -> Tensor | None:
-        if self.forget == "none":
-            return None
+        weights = d * queries + 2 * d * keys + queries * d
         if self.forget == "full":
-            return F.logsigmoid(self.forget_gate(x_BTD).to(self._exact_dtype()))
-        log_f_H = F.logsigmoid(self.forget_bias.to(self._exact_dtype()))
-        return log_f_H.expand(*x_BTD.shape[:-1], self.heads)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, log_f: Tensor | None, pad_B: Tensor | None) -> Tensor:
-        slopes_H = self.slopes_H if self.pos == "alibi" else None
-        if self.dropout and self.training:
-            return attention_reference(
-                q, k, v, log_f_BNH=log_f, slopes_H=slopes_H, causal=self.causal, window=self.window, pad_B=pad_B,
-                dropout=self.dropout,
-            )  # fmt: skip
-        return attention(
-            q, k, v, log_f_BNH=log_f, slopes_H=slopes_H, causal=self.causal, window=self.window, pad_B=pad_B
+            params["forget gate"] = linear(d, self.heads, bias=True)
+            weights = weights + d * self.heads
+        elif self.forget == "bias-only":
+            params["forget gate"] = self.heads
+        if self.out_gate:
+            params["output gate"] = linear(d, queries)
+            weights = weights + d * queries
+        if self.kv_shift:
+            params["kv shift"] = 2 * linear(d, self.groups())
+            weights = weights + 2 * d * self.groups()
+        if self.qk_norm == "per-head":
+            params["qk norm"] = queries + keys
+        elif self.qk_norm == "shared":
+            params["qk norm"] = 2 * self.head_width(d)
+        if self.out_norm:
+            params["output norm"] = queries
+        # A window bounds what a query sees, its own key included, and so what must be kept for the next: one less.
+        seen = memory + seq if not self.window else _least(self.window, memory + seq)
+        held = memory + seq if not self.window else _least(self.window - 1, memory + seq)
+        return Cost(
+            params=params,
+            flops={"projections": 2 * seq * weights, MIXING: 4 * seq * seen * queries},
+            tail_state=2 * keys if self.kv_shift else 0,
+            dynamic_state=held * (2 * keys + (self.heads if self.forget != "none" else 0)),
         )
 
-    def _combine(self, x_BTD: Tensor, mixed_BTHP: Tensor) -> Tensor:
-        if self.output_norm is not None:
-            mixed_BTHP = self.output_norm(mixed_BTHP)
-        flat = mixed_BTHP.flatten(-2)
-        if self.output_gate is not None:
-            flat = flat * self.output_gate(x_BTD).sigmoid()
-        y: Tensor = self.output(flat)
-        return y
 
-    def _drop_padding(self, k_BTGP: Tensor, pad_B: Tensor | None, held: int = 0) -> Tensor:
-        """Zero at padded places of the cache, which holds `held` tokens already: the first real token has nothing
-        before it to shift in."""
-        if pad_B is None:
-            return k_BTGP
-        real_BT = held + torch.arange(k_BTGP.shape[1], device=k_BTGP.device) >= pad_B[:, None]
-        return k_BTGP * real_BT[..., None, None]
+@dataclass(frozen=True)
+class FoxOptions(AttnOptions):
+    """Forgetting attention: `attn` with a data-dependent forget gate and no positions.
 
-    def _keep_last(self, state: State, tokens: int) -> State:
-        surplus = state["k"].shape[1] - tokens
-        if surplus <= 0:
-            return state
-        new = {key: value[:, surplus:] if key in ("k", "v", "log_f") else value for key, value in state.items()}
-        if "pad" in new:
-            new["pad"] = (new["pad"] - surplus).clamp(min=0)
-        return new
+    FoX (LLaMA) is `fox`; FoX (Pro) is `fox[qk_norm=per-head,out_gate,out_norm,kv_shift]`.
+    """
+
+    name: ClassVar[str] = "fox"
+    reference: ClassVar[str] = "Lin et al. 2025, arXiv:2503.02130"
+
+    pos: str = option("none", "positions inside attention", allowed=("rope", "alibi", "none"))
+    forget: str = option(
+        "full",
+        "forget gate: from the data, a bias a head, fixed a head",
+        allowed=("none", "full", "bias-only", "fixed"),
+    )
 
 
-def forget_bias(heads: int, t_min: float, t_max: float) -> Tensor:
-    """Gate biases whose memories 1/(1−f) ≈ T are spread evenly in log T from t_min to t_max: σ(b) = e^(−1/T)."""
-    memory_H = torch.exp(torch.linspace(math.log(t_min), math.log(t_max), heads))
-    return -torch.log(torch.expm1(1 / memory_H))
+def _least(a: int, b: int) -> int:
+    return a if a < b else b

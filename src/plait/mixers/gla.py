@@ -1,58 +1,65 @@
-"""Gated linear attention: linear attention whose state forgets, each key channel at a rate from the data.
+"""Options and cost of gated linear attention (`gla`).
 
-    a_t = σ(W_2 W_1 x_t + b)^{1/τ},   S_t = diag(a_t) S_{t−1} + k_t v_tᵀ,   o_t = q_tᵀ S_t / √K
-    y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
-
-Yang et al. 2023, arXiv:2312.06635 (the paper's keys are half as wide as the model: `expand_k=0.5`).
-
-Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, R rank of the gate.
+Letters: d model width, H heads, K key width and V value width of a head, R rank of the gate.
 """
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import ClassVar
 
-from plait.arch.gla import GlaOptions
-from plait.mixers.mixer import State
-from plait.mixers.recurrent import RecurrentMixer
-from plait.nn.norm import HeadNorm
-from plait.ops.gla import gla, gla_step
+from plait.core.errors import UserError
+from plait.mixers.cost import MIXING, Cost, Number, linear
+from plait.mixers.options import MixerOptions, option
 
 
-class GatedLinearAttention(RecurrentMixer):
-    def __init__(self, d: int, options: GlaOptions) -> None:
-        super().__init__(d, options)
-        keys, values = options.key_width(d), options.value_width(d)
-        self.heads, self.key_width, self.value_width = options.heads, keys // options.heads, values // options.heads
-        self.tau, self.scale = options.tau, self.key_width**-0.5
-        # Query, key, value, output gate and the gate's low-rank bottleneck in one product.
-        self.splits = [keys, keys, values, values, options.gate_rank]
-        self.input = nn.Linear(d, sum(self.splits), bias=False)
-        self.decay = nn.Linear(options.gate_rank, keys)
-        self.norm = HeadNorm(self.heads, self.value_width, eps=1e-6, shared=True)
-        self.output = nn.Linear(values, d, bias=False)
+@dataclass(frozen=True)
+class GlaOptions(MixerOptions):
+    """Linear attention whose state decays by a gate from the data, one a key channel."""
 
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        return {"S": self.zeros(batch, self.heads, self.key_width, self.value_width, dtype=self.state_dtype)}
+    name: ClassVar[str] = "gla"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.gla_module:GatedLinearAttention"
+    reference: ClassVar[str] = "Yang et al. 2023, arXiv:2312.06635"
 
-    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v, g, gate = self._project(x_BTD)
-        o_BTHV, S_BHKV = gla(q, k, v, g, scale=self.scale, state=state.get("S"))
-        return self._combine(o_BTHV, gate), {"S": S_BHKV}
+    heads: int = option(4, "heads", minimum=1, choices=(2, 4, 8, 16))
+    expand_k: float = option(1.0, "width of all keys, in d", minimum=1e-3, choices=(0.5, 1.0))
+    expand_v: float = option(1.0, "width of all values, in d", minimum=1e-3, choices=(1.0, 2.0))
+    gate_rank: int = option(16, "rank of the map to the decays", minimum=1)
+    tau: float = option(16.0, "temperature of the decays: the larger, the longer the memory", minimum=1e-3)
 
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v, g, gate = self._project(x_BD)
-        o_BHV, S_BHKV = gla_step(q, k, v, g, state["S"], scale=self.scale)
-        return self._combine(o_BHV, gate), {"S": S_BHKV}
+    def key_width(self, d: Number) -> Number:
+        return fraction(d, self.expand_k)
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys, values and log decays by head, and the output gate."""
-        q, k, v, gate, low = self.input(x).split(self.splits, dim=-1)
-        g = F.logsigmoid(self.decay(low).to(self.state_dtype)) / self.tau
-        q, k, v, g = (part.to(self.state_dtype).unflatten(-1, (self.heads, -1)) for part in (q, k, v, g))
-        return q, k, v, g, gate
+    def value_width(self, d: Number) -> Number:
+        return fraction(d, self.expand_v)
 
-    def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
-        y: Tensor = self.output(self.norm(o).flatten(-2).to(gate.dtype) * F.silu(gate))
-        return y
+    def check(self, d: int) -> None:
+        for option_name, factor in (("expand_k", self.expand_k), ("expand_v", self.expand_v)):
+            width = d * factor
+            if width % self.heads or width < self.heads:
+                raise UserError(f"gla: d × {option_name} = {width:g} is not a multiple of heads={self.heads}.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        keys, values = self.key_width(d), self.value_width(d)
+        gate = linear(d, self.gate_rank) + linear(self.gate_rank, keys)
+        weights = 2 * d * keys + 3 * d * values + gate
+        state = keys * (values // self.heads)
+        return Cost(
+            params={
+                "query, key": 2 * linear(d, keys),
+                "value": linear(d, values),
+                "forget gate": gate + keys,
+                "output gate": linear(d, values),
+                "output norm": values // self.heads,
+                "output": linear(values, d),
+            },
+            flops={"projections": 2 * seq * weights, MIXING: 4 * seq * state},
+            fixed_state=state,
+        )
+
+
+def fraction(d: Number, factor: Number) -> Number:
+    """`factor` times the width `d`, a whole number once checked; stays an array where it is one."""
+    width = d * factor
+    return round(width) if isinstance(width, float) else width

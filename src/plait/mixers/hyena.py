@@ -1,123 +1,135 @@
-"""Hyena of order 2: a long convolution between two gates.
+"""Options and cost of the Hyena family: `hyena`, `mh-hyena` (heads) and `hyena-experts` (sparse routing).
 
-    q, k, v = shortconv(W x);   z = k ∘ v;   y = W_o [q ∘ (h ∗ z + s ∘ z)]
+All three gate a long convolution whose filter is a sum of S decaying exponentials, so that it is also a recurrence
+with S numbers of state for each sequence it filters.
 
-with one filter a channel in modal form, h_t = Σ_n R_n λ_n^t and 0 < λ_n < 1, which makes the convolution a recurrence
-with S numbers of state a channel. λ = exp(−exp(ρ)): exp(−ρ) is a mode's memory in tokens.
-
-Poli et al. 2023, arXiv:2302.10866; the filter is that of Massaroli et al. 2023, arXiv:2310.18780 (eq. 3.1), as MAD
-uses it (arXiv:2403.17844, App. B.3.2).
-
-Letters: B batch, T time, D model width, C filters, S modes of a filter, W width of the short convolution.
+Letters: d model width, H heads, P = d / H head width, E experts, K active experts, w expert width, S modes of a
+filter, W short convolution width.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-
-from plait.arch import MixerOptions
-from plait.arch.hyena import HyenaOptions
-from plait.mixers.mixer import Draw, State
-from plait.mixers.recurrent import RecurrentMixer
-from plait.ops.longconv import modal_conv, modal_conv_step
-from plait.ops.shortconv import short_conv, short_conv_step
-
-# The range of a filter's memories before training, in tokens.
-SHORTEST_MEMORY, LONGEST_MEMORY = 1.0, 1000.0
+from plait.core.errors import UserError
+from plait.mixers.cost import MIXING, SHORT_CONV, Cost, Number, linear
+from plait.mixers.options import MixerOptions, option
 
 
-class ModalFilter(nn.Module):
-    """The modes of C filters.
+@dataclass(frozen=True)
+class HyenaOptions(MixerOptions):
+    """Two gates around a long convolution, one filter a channel."""
 
-    At first their memories are log-spaced, each filter spanning the whole range and no two of them alike, and each mode
-    brings 1/S of the energy of a filter of unit norm: Σ_t (R λ^t)² = R² / (1 − λ²).
-    """
+    name: ClassVar[str] = "hyena"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.hyena_module:Hyena"
+    reference: ClassVar[str] = "Poli et al. 2023, arXiv:2302.10866; Massaroli et al. 2023, arXiv:2310.18780"
+    state_knobs: ClassVar[tuple[str, ...]] = ("state",)
 
-    def __init__(self, filters: int, modes: int) -> None:
-        super().__init__()
-        offset_C1 = (torch.arange(filters)[:, None] + 0.5) / filters
-        place_CS = (torch.arange(modes) + offset_C1) / modes
-        low, high = math.log(SHORTEST_MEMORY), math.log(LONGEST_MEMORY)
-        self.log_rate_CS = nn.Parameter(-(low + (high - low) * place_CS))
-        self.residues_CS = nn.Parameter(torch.randn(filters, modes) * self._residue_scale().detach())
+    order: int = option(2, "gates (2 is the only order there is)", minimum=2)
+    short: int = option(3, "width of the short convolution on q, k and v", minimum=1)
+    state: int = option(16, "modes of a channel's filter", minimum=1, choices=(4, 8, 16, 32))
 
-    def init_weights(self, draw: Draw) -> None:
-        draw(self.residues_CS, 1.0)
-        self.residues_CS.mul_(self._residue_scale())
+    def check(self, d: int) -> None:
+        if self.order != 2:
+            raise UserError(f"{self.name}: order={self.order} given; allowed: 2 (one long convolution, two gates).")
 
-    def modes(self) -> tuple[Tensor, Tensor]:
-        """log λ < 0 and the residues, in fp32 or wider: λ is raised to powers as large as the sequence is long."""
-        wide = torch.promote_types(self.log_rate_CS.dtype, torch.float32)
-        return -torch.exp(self.log_rate_CS.to(wide)), self.residues_CS.to(wide)
-
-    def _residue_scale(self) -> Tensor:
-        modes = self.log_rate_CS.shape[1]
-        return torch.sqrt(-torch.expm1(-2 * torch.exp(self.log_rate_CS)) / modes)
-
-
-class HyenaBase(RecurrentMixer):
-    """What the Hyenas share: q, k and v through a short convolution, a modal filter, an output map, and their state."""
-
-    def __init__(
-        self, d: int, options: MixerOptions, *, width: int, short: int, filters: int, modes: int, d_out: int
-    ) -> None:
-        """`width` is that of q (and of k, and of v), `d_out` that of what enters the output map."""
-        super().__init__(d, options)
-        self.taps_std = short**-0.5  # a sum of this many taps keeps its input's scale
-        self.qkv = nn.Linear(d, 3 * width, bias=False)
-        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(3 * width, short))
-        self.filter = ModalFilter(filters, modes)
-        self.output = nn.Linear(d_out, d, bias=False)
-
-    def init_weights(self, draw: Draw) -> None:
-        draw(self.taps_CW, self.taps_std)
-        self.filter.init_weights(draw)
-
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        channels, short = self.taps_CW.shape
-        return {
-            "modes": self.zeros(batch, *self.modes_shape, dtype=self.state_dtype),
-            "conv": self.zeros(batch, short - 1, channels),
-        }
-
-    @property
-    def modes_shape(self) -> tuple[int, ...]:
-        """The filters' state, one row of the batch: one number a mode, unless each mode holds more."""
-        return tuple(self.filter.log_rate_CS.shape)
-
-    def project(self, x_BTD: Tensor, tail: Tensor | None) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-        """q, k, v and the short convolution's new tail."""
-        qkv, tail = short_conv(self.qkv(x_BTD), self.taps_CW, state_BHC=tail)
-        return self._split(qkv), tail
-
-    def project_step(self, x_BD: Tensor, tail: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-        qkv, tail = short_conv_step(self.qkv(x_BD), self.taps_CW, None, tail)
-        return self._split(qkv), tail
-
-    def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """MAD, App. C.3: full precision for the convolution, so for the gates around it too."""
-        q, k, v = qkv.to(self.state_dtype).chunk(3, dim=-1)
-        return q, k, v
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        S = self.state
+        return Cost(
+            params=_around(d, d, self.short) | {"filter": 2 * d * S, "skip": d, "output": d * d},
+            flops={
+                "projections": 2 * seq * 4 * d * d,
+                SHORT_CONV: 2 * seq * 3 * d * self.short,
+                # Each mode is advanced and read once a token; the gates and the skip are elementwise.
+                MIXING: 4 * seq * d * S,
+            },
+            fixed_state=d * S,
+            tail_state=(self.short - 1) * 3 * d,
+        )
 
 
-class Hyena(HyenaBase):
-    def __init__(self, d: int, options: HyenaOptions) -> None:
-        super().__init__(d, options, width=d, short=options.short, filters=d, modes=options.state, d_out=d)
-        self.skip_D = nn.Parameter(torch.ones(d))
+@dataclass(frozen=True)
+class MhHyenaOptions(HyenaOptions):
+    """Hyena with heads: the outer product of key and value is filtered, one filter a head."""
 
-    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        (q, k, v), tail = self.project(x_BTD, state.get("conv"))
-        y_BTD, modes = modal_conv(k * v, *self.filter.modes(), self.skip_D.to(q.dtype), state_BCS=state.get("modes"))
-        return self._combine(x_BTD, q * y_BTD), {"modes": modes, "conv": tail}
+    name: ClassVar[str] = "mh-hyena"
+    module: ClassVar[str] = "plait.mixers.hyena_module:MultiHeadHyena"
+    reference: ClassVar[str] = "Massaroli et al. 2023, arXiv:2310.18780"
+    state_knobs: ClassVar[tuple[str, ...]] = ("state", "heads")
 
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        (q, k, v), tail = self.project_step(x_BD, state["conv"])
-        y_BD, modes = modal_conv_step(k * v, *self.filter.modes(), self.skip_D.to(q.dtype), state["modes"])
-        return self._combine(x_BD, q * y_BD), {"modes": modes, "conv": tail}
+    heads: int = option(16, "heads, each with one filter", minimum=1, choices=(4, 8, 16))
+    state: int = option(2, "modes of a head's filter", minimum=1, choices=(1, 2, 4))
 
-    def _combine(self, x: Tensor, gated: Tensor) -> Tensor:
-        out: Tensor = self.output(gated.to(x.dtype))
-        return out
+    def check(self, d: int) -> None:
+        super().check(d)
+        if d % self.heads:
+            raise UserError(f"{self.name}: d={d} is not a multiple of heads={self.heads}.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        H, S, P = self.heads, self.state, d // self.heads
+        state = d * P * S  # S matrices of P × P a head
+        return Cost(
+            params=_around(d, d, self.short) | {"filter": 2 * H * S, "output": d * d},
+            flops={
+                "projections": 2 * seq * 4 * d * d,
+                SHORT_CONV: 2 * seq * 3 * d * self.short,
+                # Each mode of k vᵀ is advanced and weighed once a token; then q reads their sum.
+                MIXING: 4 * seq * state + 2 * seq * d * P,
+            },
+            fixed_state=state,
+            tail_state=(self.short - 1) * 3 * d,
+        )
+
+
+@dataclass(frozen=True)
+class HyenaExpertsOptions(MixerOptions):
+    """E narrow Hyenas; each token's output comes from its K best-scored ones and from no other."""
+
+    name: ClassVar[str] = "hyena-experts"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.hyena_module:HyenaExperts"
+    reference: ClassVar[str] = "Poli et al. 2024, arXiv:2403.17844, Sec. 3.3"
+    state_knobs: ClassVar[tuple[str, ...]] = ("state",)
+
+    experts: int = option(8, "experts in all", minimum=1, choices=(4, 8, 16))
+    active: int = option(2, "experts that a token's output comes from", minimum=1, choices=(1, 2))
+    width: int = option(0, "width of one expert (0: d / experts)", minimum=0)
+    short: int = option(3, "width of the short convolution on q, k and v", minimum=1)
+    state: int = option(16, "modes of a channel's filter", minimum=1, choices=(4, 8, 16, 32))
+
+    def expert_width(self, d: Number) -> Number:
+        return d // self.experts if isinstance(self.width, int) and not self.width else self.width
+
+    def check(self, d: int) -> None:
+        if self.active > self.experts:
+            raise UserError(f"{self.name}: active={self.active} is more than experts={self.experts}.")
+        if not self.width and d % self.experts:
+            raise UserError(f"{self.name}: d={d} is not a multiple of experts={self.experts}; change one or set width.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        w, S = self.expert_width(d), self.state
+        total = self.experts * w
+        params = {"router": linear(d, self.experts)} | _around(d, total, self.short)
+        params |= {"filter": 2 * total * S, "skip": total, "output": w * d}
+        # Every expert's state sees every token, so projections and short convolutions are met by all of them;
+        # a token's output meets the filters of its active experts only.
+        idle = (self.experts - self.active) * w * (2 * S + 1)
+        return Cost(
+            params=params,
+            active=sum(params.values()) - idle,
+            flops={
+                "router": 2 * seq * d * self.experts,
+                "projections": 2 * seq * (3 * d * total + w * d),
+                SHORT_CONV: 2 * seq * 3 * total * self.short,
+                MIXING: 4 * seq * total * S,
+            },
+            fixed_state=total * S,
+            tail_state=(self.short - 1) * 3 * total,
+        )
+
+
+def _around(d: Number, width: Number, short: Number) -> dict[str, Number]:
+    """Parameters of what stands before every Hyena's filter."""
+    return {"q, k, v": linear(d, 3 * width), SHORT_CONV: 3 * width * short}

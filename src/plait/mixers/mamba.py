@@ -1,88 +1,67 @@
-"""Mamba: a gated, selective state space.
+"""Options and cost of Mamba's selective state space (`mamba`).
 
-    u, z = W_in x                                      the input and its gate
-    u = silu(shortconv(u))
-    r, B, C = W_x u;   Δ = softplus(W_Δ r + b_Δ)       the selection: step size, write and read vectors
-    h_t = exp(Δ_t A) ∘ h_{t−1} + (Δ_t u_t) B_t         with A = −exp(log A) < 0
-    y = W_o [(⟨h_t, C_t⟩ + D ∘ u_t) ∘ silu(z)]
-
-Gu and Dao 2023, arXiv:2312.00752, Sec. 3.4 and Algorithm 2; initial values from Sec. 3.6 (A_n = −n; Δ in [0.001, 0.1],
-drawn log-uniformly as in the authors' public code).
-
-Letters: B batch, T time, D model width, E inner width, N state a channel, R rank of the step size, W width of the
-short convolution.
+Letters: d model width, E = expand · d inner width, N state a channel, R rank of the step size, W convolution width.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from plait.arch.mamba import MambaOptions
-from plait.mixers.mixer import Draw, State
-from plait.mixers.recurrent import RecurrentMixer
-from plait.ops.scan import selective_scan, selective_scan_step
-from plait.ops.shortconv import short_conv, short_conv_step
-
-_SHORTEST_STEP, _LONGEST_STEP = 1e-3, 0.1
+from plait.core.errors import UserError
+from plait.mixers.cost import MIXING, SHORT_CONV, Cost, Number, linear
+from plait.mixers.options import MixerOptions, option
 
 
-class Mamba(RecurrentMixer):
-    def __init__(self, d: int, options: MambaOptions) -> None:
-        super().__init__(d, options)
-        self.inner, self.state, self.rank = int(options.inner_width(d)), options.state, int(options.rank(d))
-        self.input_gate = nn.Linear(d, 2 * self.inner, bias=options.bias)
-        self.taps_std = (3 * options.conv) ** -0.5
-        self.taps_EW = nn.Parameter(self.taps_std * torch.randn(self.inner, options.conv))
-        self.taps_bias_E = nn.Parameter(torch.zeros(self.inner)) if options.conv_bias else None
-        self.selection = nn.Linear(self.inner, self.rank + 2 * self.state, bias=False)
-        self.step_size = nn.Linear(self.rank, self.inner)
-        self.log_A_EN = nn.Parameter(torch.arange(1.0, self.state + 1).log().repeat(self.inner, 1))
-        self.D_E = nn.Parameter(torch.ones(self.inner))
-        self.output = nn.Linear(self.inner, d, bias=options.bias)
+@dataclass(frozen=True)
+class MambaOptions(MixerOptions):
+    """Selective state space with its own gate: a sequence and a channel mixer in one.
 
-    def init_weights(self, draw: Draw) -> None:
-        # Both as wide as the authors' uniform draws, from ±W^(−1/2) and ±R^(−1/2).
-        draw(self.taps_EW, self.taps_std)
-        draw(self.step_size.weight, (3 * self.rank) ** -0.5)
-        # Normal noise through its own distribution function is uniform.
-        draw(self.step_size.bias, 1.0)
-        uniform_E = torch.special.ndtr(self.step_size.bias)
-        step_E = _SHORTEST_STEP * torch.exp(uniform_E * math.log(_LONGEST_STEP / _SHORTEST_STEP))
-        self.step_size.bias.copy_(step_E + torch.log(-torch.expm1(-step_E)))  # softplus of it is the step again
+    MAD's setting is `mamba[state=4,conv_bias=false]`, four layers of it in place of two blocks.
+    """
 
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        return {
-            "scan": self.zeros(batch, self.inner, self.state, dtype=self.state_dtype),
-            "conv": self.zeros(batch, self.taps_EW.shape[1] - 1, self.inner),
-        }
+    name: ClassVar[str] = "mamba"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.mamba_module:Mamba"
+    reference: ClassVar[str] = "Gu and Dao 2023, arXiv:2312.00752"
+    state_knobs: ClassVar[tuple[str, ...]] = ("state", "expand")
 
-    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        u_BTE, gate_BTE = self.input_gate(x_BTD).chunk(2, dim=-1)
-        u_BTE, conv = short_conv(u_BTE, self.taps_EW, self.taps_bias_E, state_BHC=state.get("conv"), activation="silu")
-        y_BTE, scan = selective_scan(*self._select(u_BTE), state_BEN=state.get("scan"))
-        return self._combine(y_BTE, gate_BTE), {"scan": scan, "conv": conv}
+    state: int = option(16, "numbers of state a channel", minimum=1, choices=(4, 8, 16, 32))
+    expand: float = option(2.0, "inner width, in units of d", minimum=0, choices=(1.0, 2.0))
+    conv: int = option(4, "width of the short convolution", minimum=1, choices=(2, 4))
+    dt_rank: int = option(0, "rank of the step size's projection (0: d / 16, rounded up)", minimum=0)
+    conv_bias: bool = option(True, "bias on the short convolution")
+    bias: bool = option(False, "biases on the input and output projections")
 
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        u_BE, gate_BE = self.input_gate(x_BD).chunk(2, dim=-1)
-        u_BE, conv = short_conv_step(u_BE, self.taps_EW, self.taps_bias_E, state["conv"], activation="silu")
-        y_BE, scan = selective_scan_step(*self._select(u_BE), state["scan"])
-        return self._combine(y_BE, gate_BE), {"scan": scan, "conv": conv}
+    def inner_width(self, d: Number) -> Number:
+        width = self.expand * d
+        return round(width) if isinstance(width, (int, float)) else width
 
-    def residual_weights(self) -> list[Tensor]:
-        return [self.output.weight]
+    def rank(self, d: Number) -> Number:
+        return -(-d // 16) if isinstance(self.dt_rank, int) and not self.dt_rank else self.dt_rank
 
-    def _select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """What the scan takes, in fp32 or wider: the recurrence multiplies its rounding errors. (…, E) in."""
-        wide = self.state_dtype
-        rank, B, C = self.selection(u).split([self.rank, self.state, self.state], dim=-1)
-        delta = F.softplus(self.step_size(rank).to(wide))
-        A_EN = -torch.exp(self.log_A_EN.to(wide))
-        return u.to(wide), delta, A_EN, B.to(wide), C.to(wide), self.D_E.to(wide)
+    def check(self, d: int) -> None:
+        if self.inner_width(d) < 1 or self.expand * d != self.inner_width(d):
+            raise UserError(f"mamba: expand={self.expand:g} times d={d} is {self.expand * d:g}, not a whole width.")
 
-    def _combine(self, y: Tensor, gate: Tensor) -> Tensor:
-        out: Tensor = self.output(y.to(gate.dtype) * F.silu(gate))
-        return out
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        E, N, R, W = self.inner_width(d), self.state, self.rank(d), self.conv
+        return Cost(
+            params={
+                "input, gate": linear(d, 2 * E, self.bias),
+                SHORT_CONV: E * W + (E if self.conv_bias else 0),
+                "selection": linear(E, R + 2 * N),
+                "step size": linear(R, E, bias=True),
+                "A": E * N,
+                "D": E,
+                "output": linear(E, d, self.bias),
+            },
+            flops={
+                "projections": 2 * seq * (d * 2 * E + E * (R + 2 * N) + R * E + E * d),
+                SHORT_CONV: 2 * seq * E * W,
+                # Each number of state is written and read once a token; decays and the skip are elementwise.
+                MIXING: 4 * seq * E * N,
+            },
+            fixed_state=E * N,
+            tail_state=(W - 1) * E,
+        )

@@ -20,8 +20,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from plait.arch import MixerOptions
 from plait.core.errors import UserError
+from plait.mixers.options import MixerOptions
 
 State = dict[str, Tensor]
 #: Fills a parameter with seeded normal noise of the given standard deviation.

@@ -1,65 +1,70 @@
-"""Dense channel mixers.
-
-mlp       W₂ act(W₁ x)                  Vaswani et al. 2017, arXiv:1706.03762
-swiglu    W₃ (silu(W₁ x) ∘ W₂ x)        Shazeer 2020, arXiv:2002.05202
-identity  0, so that the residual sum passes x on: F(X) = X (Mandava et al. 2020, arXiv:2009.04534, eq. 4)
-"""
+"""Options and cost of the dense channel mixers: `mlp`, `swiglu`, and `identity`, which does nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from plait.arch.mlp import IdentityOptions, MlpOptions, SwigluOptions
-from plait.mixers.mixer import ChannelMixer
-from plait.ops.swiglu import swiglu
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-}
+from plait.mixers.cost import Cost, Number, linear
+from plait.mixers.options import MixerOptions, option
 
 
-class Mlp(ChannelMixer):
-    def __init__(self, d: int, options: MlpOptions) -> None:
-        super().__init__(d, options)
-        inner = options.inner_width(d)
-        self.up = nn.Linear(d, inner, bias=options.bias)
-        self.down = nn.Linear(inner, d, bias=options.bias)
-        self.act = ACTIVATIONS[options.act]
+@dataclass(frozen=True)
+class MlpOptions(MixerOptions):
+    """Two linear maps with a nonlinearity between."""
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        y: Tensor = self.down(self.act(self.up(x_BTD)))
-        return y
+    name: ClassVar[str] = "mlp"
+    kind: ClassVar[str] = "channel"
+    module: ClassVar[str] = "plait.mixers.mlp_module:Mlp"
+    reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
 
-    def residual_weights(self) -> list[Tensor]:
-        return [self.down.weight]
+    inner: int = option(0, "inner width (0: 4 d)", minimum=0, choices=(512, 1024, 2048, 3072))
+    act: str = option("gelu", "nonlinearity", allowed=("gelu", "gelu-tanh", "relu", "silu"))
+    bias: bool = option(True, "biases on both maps")
 
+    def inner_width(self, d: Number) -> Number:
+        return 4 * d if isinstance(self.inner, int) and not self.inner else self.inner
 
-class Swiglu(ChannelMixer):
-    def __init__(self, d: int, options: SwigluOptions) -> None:
-        super().__init__(d, options)
-        inner = options.inner_width(d)
-        # Gate and up in one product: one large matrix product is faster than two of half its size.
-        self.gate_up = nn.Linear(d, 2 * inner, bias=False)
-        self.down = nn.Linear(inner, d, bias=False)
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        y: Tensor = self.down(swiglu(self.gate_up(x_BTD)))
-        return y
-
-    def residual_weights(self) -> list[Tensor]:
-        return [self.down.weight]
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        f = self.inner_width(d)
+        return Cost(
+            params={"up": linear(d, f, self.bias), "down": linear(f, d, self.bias)},
+            flops={"up": 2 * seq * d * f, "down": 2 * seq * d * f},
+        )
 
 
-class Identity(ChannelMixer):
-    def __init__(self, d: int, options: IdentityOptions) -> None:
-        super().__init__(d, options)
+@dataclass(frozen=True)
+class SwigluOptions(MixerOptions):
+    """Gated MLP: down(silu(gate x) * up x)."""
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return torch.zeros_like(x_BTD)
+    name: ClassVar[str] = "swiglu"
+    kind: ClassVar[str] = "channel"
+    module: ClassVar[str] = "plait.mixers.mlp_module:Swiglu"
+    reference: ClassVar[str] = "Shazeer 2020, arXiv:2002.05202"
+
+    inner: int = option(0, "inner width (0: 8 d / 3, rounded to a multiple of 16)", minimum=0)
+
+    def inner_width(self, d: Number) -> Number:
+        # MAD Table C.2 rounds to the nearest 16 in all its 35 rows; 8 d / 3 / 16 is d / 6.
+        return 16 * ((d + 3) // 6) if isinstance(self.inner, int) and not self.inner else self.inner
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        f = self.inner_width(d)
+        return Cost(
+            params={"gate": linear(d, f), "up": linear(d, f), "down": linear(f, d)},
+            flops={"gate, up": 4 * seq * d * f, "down": 2 * seq * d * f},
+        )
+
+
+@dataclass(frozen=True)
+class IdentityOptions(MixerOptions):
+    """A layer that passes its input on: F(X) = X."""
+
+    name: ClassVar[str] = "identity"
+    kind: ClassVar[str] = "channel"
+    module: ClassVar[str] = "plait.mixers.mlp_module:Identity"
+    prenorm: ClassVar[bool] = False
+    reference: ClassVar[str] = "Mandava et al. 2020, arXiv:2009.04534"
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        return Cost(params={}, flops={})

@@ -1,129 +1,61 @@
-"""Transformer-XL's relative attention with segment memory.
-
-    s_ij = [(q_i + u)·k_j + (q_i + v)·(W_r sinusoid(i − j))] / √P
-
-Keys and values cover the memory and the new tokens; queries only the new ones. Distances beyond `clamp` count as
-`clamp`. Dai et al. 2019, arXiv:1901.02860.
-
-Letters: B batch, T new tokens, N keys (memory included), D model width, H heads, P head width, L distances.
-"""
+"""Options and cost of Transformer-XL's relative attention (`xl-attn`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from plait.arch.xl_attn import XlAttnOptions
 from plait.core.errors import UserError
-from plait.mixers.mixer import Draw, Mixer, State
-from plait.ops.relative import relative_attention, sinusoid
+from plait.mixers.cost import MIXING, Cost, Number
+from plait.mixers.options import MixerOptions, option
+
+BIASES = "content and position biases"
 
 
-class RelativeAttention(Mixer):
-    paddable = True
+@dataclass(frozen=True)
+class XlAttnOptions(MixerOptions):
+    """Relative attention with segment memory; distances beyond `clamp` count as `clamp`."""
 
-    def __init__(self, d: int, options: XlAttnOptions) -> None:
-        super().__init__(d, options)
-        self.heads, self.width = options.heads, int(options.head_width(d))
-        self.window, self.clamp, self.shares_biases = options.window, options.clamp, options.shared_bias
-        inner = self.heads * self.width
-        self.query = nn.Linear(d, inner, bias=False)
-        self.key_value = nn.Linear(d, 2 * inner, bias=False)
-        self.distance = nn.Linear(d, inner, bias=False)
-        self.output = nn.Linear(inner, d, bias=False)
-        self.content_bias_HP = nn.Parameter(torch.zeros(self.heads, self.width))
-        self.position_bias_HP = nn.Parameter(torch.zeros(self.heads, self.width))
+    name: ClassVar[str] = "xl-attn"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.xl_attn_module:RelativeAttention"
+    reference: ClassVar[str] = "Dai et al. 2019, arXiv:1901.02860"
 
-    def init_weights(self, draw: Draw) -> None:
-        draw(self.content_bias_HP, 0.02)
-        draw(self.position_bias_HP, 0.02)
+    heads: int = option(8, "heads", minimum=1, choices=(2, 4, 8))
+    head_dim: int = option(0, "width of a head (0: d / heads)", minimum=0)
+    window: int = option(0, "tokens a query sees, its own included (0: all that is kept)", minimum=0)
+    clamp: int = option(0, "largest distance told apart (0: no limit)", minimum=0)
+    shared_bias: bool = option(False, "one pair of content and position biases for all layers")
 
-    def share_biases(self, owner: RelativeAttention) -> None:
-        """Use another layer's biases (`shared_bias`): one pair for the whole model."""
-        self.content_bias_HP = owner.content_bias_HP
-        self.position_bias_HP = owner.position_bias_HP
+    def head_width(self, d: Number) -> Number:
+        return self.head_dim or d // self.heads
 
-    def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
-        return self._attend(x_BTD, *self._keys_values(x_BTD), pad_B)
+    def check(self, d: int) -> None:
+        if not self.head_dim and d % self.heads:
+            raise UserError(f"{self.name}: d={d} is not a multiple of heads={self.heads}; change one or set head_dim.")
+        if d % 2:
+            raise UserError(f"{self.name}: sinusoidal distances need an even d, not {d}.")
 
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        """Keys and values of the memory. For training over segments use `init_memory` instead."""
-        empty = self.zeros(batch, 0, self.heads, self.width)
-        return {"k": empty, "v": empty, "spare": self.zeros(batch, rollback, dtype=torch.bool)}
+    def shares(self, d: int) -> dict[str, tuple[int, ...]]:
+        return {BIASES: (self.heads, self.head_width(d))} if self.shared_bias else {}
 
-    def init_memory(self, batch: int, tokens: int) -> State:
-        """Memory as Transformer-XL trains with it: the layer's inputs of the last `tokens` tokens, whose keys and
-        values are computed anew from the current weights, with no gradient into the inputs themselves."""
-        return {"hidden": self.zeros(batch, 0, self.d), "kept": self.zeros(batch, tokens, dtype=torch.bool)}
-
-    def remember(self, x_BTD: Tensor, state: State) -> State:
-        """The memory after these inputs, which may not have been attended to."""
-        held, kept = torch.cat([state["hidden"], x_BTD], dim=1), state["kept"].shape[1]
-        return state | {"hidden": held[:, max(0, held.shape[1] - kept) :].detach()}
-
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        y_BTD, state = self.extend(x_BD[:, None], state)
-        return y_BTD[:, 0], state
-
-    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        if "hidden" in state:
-            held = torch.cat([state["hidden"], x_BTD], dim=1)
-            return self._attend(x_BTD, *self._keys_values(held)), self.remember(x_BTD, state)
-        k, v = self._keys_values(x_BTD)
-        k, v = torch.cat([state["k"], k], dim=1), torch.cat([state["v"], v], dim=1)
-        new = dict(state)
-        y = self._attend(x_BTD, k, v, state.get("pad"))
-        if self.window:
-            first = max(0, k.shape[1] - (self.window - 1) - state["spare"].shape[1])
-            k, v = k[:, first:], v[:, first:]
-            if "pad" in new:
-                new["pad"] = (new["pad"] - first).clamp(min=0)
-        return y, new | {"k": k, "v": v}
-
-    def crop(self, state: State, tokens: int) -> State:
-        rollback = state["spare"].shape[1]
-        if tokens and (tokens > state["k"].shape[1] or (self.window and tokens > rollback)):
-            raise UserError(
-                f"cannot take back {tokens} tokens: {self.options.name} did not keep them; "
-                f"start with init_state(..., rollback={tokens}) or more."
-            )
-        keep = state["k"].shape[1] - tokens
-        spare = state["spare"][:, : max(0, rollback - tokens)]
-        return state | {"k": state["k"][:, :keep], "v": state["v"][:, :keep], "spare": spare}
-
-    def merge(self, states: Sequence[State]) -> State:
-        """Rows of different lengths side by side: shorter caches are padded on the left."""
-        if any("hidden" in state for state in states):
-            return super().merge(states)
-        longest = max(state["k"].shape[1] for state in states)
-        spare = min(state["spare"].shape[1] for state in states)
-        padded = []
-        for state in states:
-            lack = longest - state["k"].shape[1]
-            pad_B = state.get("pad", state["k"].new_zeros(len(state["k"]), dtype=torch.long))
-            held = {key: F.pad(state[key], (0, 0, 0, 0, lack, 0)) for key in ("k", "v")}
-            padded.append(held | {"spare": state["spare"][:, :spare], "pad": pad_B + lack})
-        return super().merge(padded)
-
-    def residual_weights(self) -> list[Tensor]:
-        return [self.output.weight]
-
-    def _keys_values(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = self.key_value(x_BND).unflatten(-1, (2, self.heads, self.width)).unbind(dim=-3)
-        return k, v
-
-    def _attend(self, x_BTD: Tensor, k: Tensor, v: Tensor, pad_B: Tensor | None = None) -> Tensor:
-        keys = k.shape[1]
-        q = self.query(x_BTD).unflatten(-1, (self.heads, self.width))
-        farthest = keys if not self.clamp else min(keys, self.clamp + 1)
-        distances_L = torch.arange(farthest, device=x_BTD.device)
-        r_LHP = self.distance(sinusoid(distances_L, self.d).to(x_BTD.dtype)).unflatten(-1, (self.heads, self.width))
-        mixed = relative_attention(
-            q, k, v, r_LHP, self.content_bias_HP, self.position_bias_HP,
-            window=self.window, clamp=self.clamp, pad_B=pad_B,
-        )  # fmt: skip
-        y: Tensor = self.output(mixed.flatten(-2))
-        return y
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        inner = d if isinstance(self.head_dim, int) and not self.head_dim else self.heads * self.head_dim
+        held = memory if not self.window else min(memory, self.window - 1)
+        keys = held + seq
+        distances = keys if not self.clamp else min(keys, self.clamp + 1)
+        biases = {BIASES: 2 * inner}
+        return Cost(
+            params={"query": d * inner, "key, value": 2 * d * inner, "distance": d * inner, "output": inner * d}
+            | ({} if self.shared_bias else biases),
+            shared=biases if self.shared_bias else {},
+            flops={
+                "query, output": 4 * seq * d * inner,
+                "key, value": 4 * keys * d * inner,
+                "distance": 2 * distances * d * inner,
+                # content scores, position scores, and the weighted sum of values
+                MIXING: 6 * seq * keys * inner,
+            },
+            cached=4 * held * d * inner,
+            dynamic_state=(min(keys, self.window - 1) if self.window else keys) * 2 * inner,
+        )

@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from plait.arch import Architecture
 from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer
-from plait.mixers.xl_attn import RelativeAttention
+from plait.mixers.norm import make_norm
+from plait.mixers.xl_attn_module import RelativeAttention
+from plait.model.architecture import Architecture
 from plait.model.block import Block, Blocks
+from plait.model.embedding import AdaptiveEmbedding
 from plait.model.state import ModelState
-from plait.nn.embedding import AdaptiveEmbedding
-from plait.nn.norm import make_norm
 from plait.ops.relative import sinusoid
 
 

@@ -9,11 +9,11 @@ from typing import cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.arch import MixerOptions
 from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer, State
-from plait.mixers.xl_attn import RelativeAttention
-from plait.nn.norm import make_norm
+from plait.mixers.norm import make_norm
+from plait.mixers.options import MixerOptions
+from plait.mixers.xl_attn_module import RelativeAttention
 from plait.spec import Header
 
 

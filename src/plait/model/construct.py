@@ -13,9 +13,9 @@ import math
 import torch
 from torch import nn
 
-from plait.arch import Architecture, architecture
 from plait.core.random_streams import seed_of
 from plait.mixers.mixer import Draw, Mixer
+from plait.model.architecture import Architecture, architecture
 from plait.model.heads import AutoEncoder, Encoder, LanguageModel
 from plait.spec import Spec
 

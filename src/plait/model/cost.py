@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from plait.arch import Architecture, Cost, MixerOptions, architecture
-from plait.arch.cost import Number
+from plait.mixers.cost import Cost, Number
+from plait.mixers.options import MixerOptions
 from plait.model import vocabulary
+from plait.model.architecture import Architecture, architecture
 from plait.model.vocabulary import norm_params
 from plait.spec import Spec
 

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.arch import Architecture
+from plait.mixers.norm import make_norm
+from plait.model.architecture import Architecture
 from plait.model.backbone import Backbone
+from plait.model.embedding import AdaptiveSoftmax
 from plait.model.state import ModelState
-from plait.nn.embedding import AdaptiveSoftmax
-from plait.nn.norm import make_norm
 from plait.ops.relative import sinusoid
 
 #: Targets with this value are not scored.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 from itertools import pairwise
 
-from plait.arch.cost import linear
+from plait.mixers.cost import linear
 from plait.spec import Header
 
 #: The two parameters of Zipf's law for English: the number of core words, and the exponent beyond them.
@@ -24,7 +24,7 @@ def norm_params(header: Header) -> int:
 
 
 def params(h: Header) -> dict[str, int]:
-    """Parameters outside the layers, part by part, as `plait.nn.embedding` and `plait.model.heads` build them."""
+    """Parameters outside the layers, part by part, as `plait.model.embedding` and `plait.model.heads` build them."""
     parts = {"final norm": norm_params(h) if h.final_norm else 0, "token embedding": _embedding_params(h)}
     if h.pos == "learned":
         parts["positions"] = h.max_len * h.d

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from plait.records.about import about, code_hash
 from plait.records.export import export
+from plait.records.provenance import about, code_hash
 from plait.records.record import Record, record_key
 from plait.records.store import Store, open_store
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError, did_you_mean
-from plait.records.fields import flat
-from plait.records.record import Record
+from plait.records.record import Record, flat
 
 
 def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> int:

@@ -22,11 +22,9 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, extract, 
 from sqlalchemy.dialects import postgresql, sqlite
 
 from plait.core.errors import UserError
-from plait.records import schema
-from plait.records.database import display_name, explained, file_of, is_missing, make_engine, resolve
-from plait.records.fields import matches
-from plait.records.record import Record, json_text, record_key
-from plait.records.schema import claims, records
+from plait.records import database as schema
+from plait.records.database import claims, display_name, explained, file_of, is_missing, make_engine, records, resolve
+from plait.records.record import Record, json_text, matches, record_key
 
 AT_ONCE = 500  # keys in one statement; SQLite has a limit
 

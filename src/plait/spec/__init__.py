@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from plait.spec.canonical import format_spec, spec_hash
 from plait.spec.errors import SpecError
-from plait.spec.format import format_spec, spec_hash
 from plait.spec.header import Header
 from plait.spec.nodes import Layer, Spec
 from plait.spec.parser import parse

@@ -4,7 +4,7 @@
                           arXiv:2009.04534): s attention, f feed-forward, i identity.
 `mad:(2H:4A:4H:2A)x2`     stripes as in Mechanistic Architecture Design, Table D.1 (Poli et al. 2024,
                           arXiv:2403.17844): a count and a letter; every counted letter is one block.
-`rule:par(n=32,p=5)`      a design rule that gives such a string (`plait.spec.rules`).
+`rule:par(n=32,p=5)`      a design rule that gives such a string (`plait.spec.patterns`).
 
 What a letter stands for can be said in place: `par[s=attn[heads=8],f=swiglu]:(sf)x6`, with several layers in
 parentheses: `mad[A=(attn mlp)]:6A`. A par or mad pattern runs to the end of the text or of the parenthesis it stands
@@ -16,11 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from plait.spec.canonical import Repeat
 from plait.spec.errors import Where, quoted
 from plait.spec.limits import MAX_LAYERS
 from plait.spec.nodes import Layer
-from plait.spec.repeats import Repeat
-from plait.spec.rules import FRACTIONAL, RULES, TWO_THIRDS, par_pattern, sandwich_pattern, stripe_blocks
+from plait.spec.patterns import FRACTIONAL, RULES, TWO_THIRDS, par_pattern, sandwich_pattern, stripe_blocks
 from plait.spec.scanner import Node, Scanner, read_sequence
 from plait.spec.values import parse_int
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import TypeVar
 
 from plait.core.errors import UserError
+from plait.spec.canonical import format_spec, spec_hash
 from plait.spec.errors import SpecError, Where, quoted
-from plait.spec.format import format_spec, spec_hash
 from plait.spec.header import Header
 from plait.spec.limits import MAX_LAYERS, MAX_OPTIONS, MAX_TEXT
 from plait.spec.values import Value, check_value, format_value, parse_name

@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import TypeVar
 
 from plait.core.errors import UserError
+from plait.spec.canonical import Repeat
 from plait.spec.errors import SpecError, Where, quoted
 from plait.spec.limits import MAX_LAYERS, MAX_NESTING
 from plait.spec.nodes import Layer
-from plait.spec.repeats import Repeat
 from plait.spec.values import NAME, Value, parse_int, parse_name, parse_value
 
 T = TypeVar("T")

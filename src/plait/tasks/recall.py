@@ -9,6 +9,17 @@ repeats a key. Training asks for every next token, evaluation for the values tha
 The variants draw the same sequences; "mad-lab" cuts the last token (127 tokens of 128).
 
     N  sequences      P  pairs of a sequence      T  tokens of a sequence
+
+Noisy in-context recall (arXiv:2403.17844, Sec. 3.1.3, App. B.1.3): in-context recall with noise between the pairs.
+
+    a b h d e f g i a b f g        keys a d f, values b e g, noise h i
+                      b   g        asked for
+
+"seed" puts single noise tokens anywhere between pairs, a fixed share of the sequence; the last unit may be noise.
+"mad-lab" turns each place of two tokens into noise with that probability, so that pairs stay aligned, and cuts the
+last token. (Its authors' code may leave no pair at all to ask for; here one is always kept.)
+
+    N  sequences      P  pairs of a sequence      U  units: pairs and noise tokens      T  tokens of a sequence
 """
 
 from __future__ import annotations
@@ -93,3 +104,75 @@ class InContextRecall(Task):
     def skip(self, inputs: Sequence[int], at: int) -> int:
         """How many tokens from `at` on belong to no pair."""
         return 0
+
+
+@dataclass(frozen=True)
+class NoisyInContextRecall(InContextRecall):
+    """Recall, past tokens that mean nothing. `vocab` counts keys and values; noise has ids of its own."""
+
+    name: ClassVar[str] = "noisy-in-context-recall"
+    skill: ClassVar[str] = "look a value up past tokens that mean nothing"
+    steps: ClassVar[Mapping[str, Sequence[Any]]] = {**InContextRecall.steps, "noise": (0.2, 0.4, 0.6, 0.8)}
+
+    noise: float = 0.2  # share of the tokens
+    noise_vocab: int = 16
+
+    @property
+    def layout(self) -> dict[str, int]:
+        return {**super().layout, "noise": self.noise_vocab}
+
+    @property
+    def noise_tokens(self) -> int:
+        """How many tokens of a sequence are noise ("seed"): the even number nearest the share."""
+        return 2 * round(self.noise * self.length / 2)
+
+    def check(self) -> None:
+        super().check()
+        self.require(0 <= self.noise < 1, "noise", "a share, 0 or more and less than 1")
+        self.require(self.noise_vocab >= 1, "noise_vocab", "at least 1")
+        roomy = self.as_mad_lab or self.length - self.noise_tokens >= 4
+        self.require(roomy, "noise", f"small enough to leave two pairs in {self.length} tokens")
+
+    def generate(self, stream: np.random.Generator, count: int, *, training: bool) -> Examples:
+        draw = self._aligned if self.as_mad_lab else self._scattered
+        tokens_NT, scored_NT = draw(stream, count)
+        return autoregressive(self, tokens_NT, scored_NT, training=training)
+
+    def _noise(self, stream: np.random.Generator, count: int) -> np.ndarray:
+        ids = self.ids("noise")
+        return stream.integers(ids.start, ids.stop, size=(count, self.length), dtype=np.int16)
+
+    def _scattered(self, stream: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        pairs = (self.length - self.noise_tokens) // 2
+        pairs_NP2, repeats_NP = self.pairs(stream, np.ones((count, pairs), dtype=bool))
+        units = np.arange(pairs + self.noise_tokens)
+        is_pair_NU = stream.permuted(np.tile(units < pairs, (count, 1)), axis=1)
+        ends_NU = np.cumsum(1 + is_pair_NU, axis=1)
+        values_at_NP = ends_NU[is_pair_NU].reshape(count, pairs) - 1
+        tokens_NT = self._noise(stream, count)
+        np.put_along_axis(tokens_NT, values_at_NP - 1, pairs_NP2[..., 0], axis=1)
+        np.put_along_axis(tokens_NT, values_at_NP, pairs_NP2[..., 1], axis=1)
+        scored_NT = np.zeros(tokens_NT.shape, dtype=bool)
+        np.put_along_axis(scored_NT, values_at_NP, repeats_NP, axis=1)
+        return tokens_NT, scored_NT
+
+    def _aligned(self, stream: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        present_NP = stream.random((count, self.length // 2)) >= self.noise
+        present_NP[:, -1] = True
+        kept = choose(stream, np.ones((count, self.length // 2 - 1), dtype=bool))
+        np.put_along_axis(present_NP, kept, True, axis=1)
+        pairs_NP2, repeats_NP = self.pairs(stream, present_NP)
+        noise_NP2 = self._noise(stream, count).reshape(pairs_NP2.shape)
+        scored_NP2 = np.zeros(pairs_NP2.shape, dtype=bool)
+        scored_NP2[..., 1] = repeats_NP
+        tokens_NP2 = np.where(present_NP[..., None], pairs_NP2, noise_NP2)
+        return tokens_NP2.reshape(count, -1), scored_NP2.reshape(count, -1)
+
+    def answers(self, inputs: Sequence[int]) -> list[int] | None:
+        noise = sum(token in self.ids("noise") for token in inputs)
+        return super().answers(inputs) if self.as_mad_lab or noise == self.noise_tokens else None
+
+    def skip(self, inputs: Sequence[int], at: int) -> int:
+        width = 2 if self.as_mad_lab else 1
+        here = inputs[at : at + width]
+        return width if len(here) == width and all(token in self.ids("noise") for token in here) else 0

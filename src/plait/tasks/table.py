@@ -12,7 +12,7 @@ TASKS: Table[type[Task]] = Table(
     {
         "in-context-recall": "plait.tasks.recall:InContextRecall",
         "fuzzy-in-context-recall": "plait.tasks.fuzzy:FuzzyInContextRecall",
-        "noisy-in-context-recall": "plait.tasks.noisy:NoisyInContextRecall",
+        "noisy-in-context-recall": "plait.tasks.recall:NoisyInContextRecall",
         "selective-copying": "plait.tasks.copying:SelectiveCopying",
         "compression": "plait.tasks.compression:Compression",
         "memorization": "plait.tasks.memorization:Memorization",

@@ -10,8 +10,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from plait.core.errors import UserError
-from plait.data.tokenizers.bpe import END, learn
-from plait.data.tokenizers.huggingface import HuggingFace, open_file
+from plait.data.tokenizers.huggingface import END, HuggingFace, learn, open_file
 from plait.data.tokenizers.table import recipe
 
 

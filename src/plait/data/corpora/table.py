@@ -75,7 +75,7 @@ FILES: Table[Opener] = Table(
     },
 )
 FOLDER = CorpusEntry(
-    "plait.data.corpora.folder:open_source", "text, JSONL and Parquet files, or token files", "FOLDER", "bytes"
+    "plait.data.corpora.files:open_source", "text, JSONL and Parquet files, or token files", "FOLDER", "bytes"
 )
 
 

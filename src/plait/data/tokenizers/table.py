@@ -37,7 +37,9 @@ TOKENIZERS: Table[Callable[..., Tokenizer]] = Table(
             "one token a word, by frequency; <eos> at line ends, <unk> for rare words",
             "plait.data.tokenizers.words:Words",
         ),
-        "bpe": TokenizerEntry("plait.data.tokenizers.bpe:learn", "byte-pair encoding on bytes; needs plait[hf]", ""),
+        "bpe": TokenizerEntry(
+            "plait.data.tokenizers.huggingface:learn", "byte-pair encoding on bytes; needs plait[hf]", ""
+        ),
         "ids": TokenizerEntry(
             "plait.data.tokenizers.ids:learn", "numbers that are token ids", "plait.data.tokenizers.ids:Ids"
         ),

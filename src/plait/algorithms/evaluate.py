@@ -1,0 +1,149 @@
+"""Which candidates have been met: 64-bit keys of rows, so that ten million fit in memory and are found at once.
+
+Two different candidates share a key with a probability of about 2^-64; such a pair would cost the search one of them.
+
+Candidates to objectives, the cheap questions first: rules on exact quantities, then predictions, then their rules.
+
+Letters: N candidates, G genes, M objectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.algorithms.objectives import Batch, Objective
+from plait.core.errors import UserError
+from plait.space.constraints import Mask, failures
+from plait.space.space import COLUMNS, Columns, Genes, Space
+
+Keys = NDArray[np.uint64]
+
+_FACTORS = np.random.default_rng(0x706C616974).integers(2**63, size=4096, dtype=np.uint64) * 2 + 1
+
+
+def keys_of(genes_NG: Genes) -> Keys:
+    """One key a row: a sum of the genes, each times an odd random number of its place, modulo 2^64."""
+    factors_G = np.resize(_FACTORS, genes_NG.shape[1])
+    total_N = np.zeros(len(genes_NG), dtype=np.uint64)
+    for g, factor in enumerate(factors_G):
+        total_N += (genes_NG[:, g].astype(np.uint64) + 1) * factor
+    return total_N
+
+
+class Seen:
+    def __init__(self, keys: Keys | None = None) -> None:
+        self.keys = np.zeros(0, dtype=np.uint64) if keys is None else keys  # sorted
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def new(self, genes_NG: Genes) -> NDArray[np.int64]:
+        """The places of rows never met before, each row once, in order."""
+        keys_N = keys_of(genes_NG)
+        _, first = np.unique(keys_N, return_index=True)
+        first.sort()
+        wanted = keys_N[first]
+        if not len(self.keys):
+            return first
+        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.asarray(first[self.keys[at] != wanted])
+
+    def add(self, new_NG: Genes) -> None:
+        """Rows that `new` gave."""
+        both = np.concatenate([self.keys, np.sort(keys_of(new_NG))])
+        self.keys = np.sort(both, kind="stable")  # merges the two in one pass
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Candidates that satisfy every rule; `costs_NM` has the objectives, all to be minimised."""
+
+    genes_NG: Genes
+    columns: Columns
+    costs_NM: Floats
+
+    def __len__(self) -> int:
+        return len(self.genes_NG)
+
+    def __getitem__(self, chosen: NDArray[Any] | slice) -> Evaluated:
+        columns = {name: column[chosen] for name, column in self.columns.items()}
+        return Evaluated(self.genes_NG[chosen], columns, self.costs_NM[chosen])
+
+    def __add__(self, other: Evaluated) -> Evaluated:
+        columns = {name: np.concatenate([column, other.columns[name]]) for name, column in self.columns.items()}
+        return Evaluated(
+            np.concatenate([self.genes_NG, other.genes_NG]), columns, np.concatenate([self.costs_NM, other.costs_NM])
+        )
+
+
+class Evaluator:
+    def __init__(
+        self, space: Space, objectives: Sequence[Objective], seq: int | None = None, memory: int | None = None
+    ) -> None:
+        if not objectives:
+            raise UserError("a search needs at least one objective.")
+        names = [objective.name for objective in objectives]
+        if len(set(names)) < len(names):
+            raise UserError(f"an objective is given twice: {', '.join(names)}.")
+        self.space, self.objectives = space, tuple(objectives)
+        self.seq = space.seq if seq is None else seq
+        self.memory = space.memory if memory is None else memory
+        self.cheap = all(objective.cheap for objective in objectives)
+        given = {*names, *(f"{name}_high" for name in names)}
+        if missing := sorted(space.needs() - given):
+            rules = ", ".join(f"'{rule}'" for rule in space.candidate_rules if rule.names & set(missing))
+            raise UserError(
+                f"{rules} needs {', '.join(missing)}, which none of the objectives ({', '.join(names)}) gives."
+            )
+
+    def exact(self, genes_NG: Genes) -> tuple[Columns, Mask]:
+        """The exact columns, and which candidates satisfy the rules about those."""
+        columns = self.space.columns(genes_NG, seq=self.seq, memory=self.memory)
+        return columns, self.space.valid(genes_NG, columns)
+
+    def further(self, genes_NG: Genes, columns: Columns) -> tuple[Columns, Mask]:
+        """All columns, and which candidates satisfy all rules."""
+        batch = Batch(self.space, genes_NG, columns)
+        found = dict(columns)
+        for objective in self.objectives:
+            found |= objective.columns(batch)
+            if np.isnan(found[objective.name]).any():
+                row = int(np.isnan(found[objective.name]).argmax())
+                raise UserError(f"{objective.name} is not a number for {self.space.spec(genes_NG[row])}")
+        late = self.space.needs()
+        return found, self.space.valid(genes_NG, found) if late else np.ones(len(genes_NG), dtype=np.bool_)
+
+    def whole(self, genes_NG: Genes, columns: Columns) -> Evaluated:
+        signs = [-1.0 if objective.maximise else 1.0 for objective in self.objectives]
+        costs = [sign * columns[o.name].astype(np.float64) for sign, o in zip(signs, self.objectives, strict=True)]
+        return Evaluated(genes_NG, columns, np.stack(costs, axis=1))
+
+    def nothing(self) -> Evaluated:
+        """No candidates, with every column that there would be."""
+        genes_NG = np.zeros((0, self.space.genes), dtype=np.int16)
+        columns, _ = self.further(genes_NG, {name: np.zeros(0, dtype=np.int64) for name in COLUMNS})
+        return self.whole(genes_NG, columns)
+
+    def explain(self, rng: np.random.Generator, samples: int = 10_000) -> str:
+        """Why random candidates are refused, rule by rule."""
+        genes_NG = self.space.sample(rng, samples)
+        columns, fine_N = self.exact(genes_NG)
+        passed = self.space.passed(genes_NG, columns)
+        if self.space.needs() and (fine_N.any() or self.cheap):
+            # A dear objective is asked only about what the other rules leave.
+            asked_N = np.ones_like(fine_N) if self.cheap else fine_N
+            chosen = {name: column[asked_N] for name, column in columns.items()}
+            further, _ = self.further(genes_NG[asked_N], chosen)
+            for text, mask in self.space.passed(genes_NG[asked_N], further).items():
+                if text not in passed:
+                    passed[text] = np.ones(samples, dtype=np.bool_)
+                    passed[text][asked_N] = mask
+        return failures(passed, samples)

@@ -1,0 +1,125 @@
+"""Latency and memory of candidates by the million: a device's predictor, asked once about every distinct part.
+
+A space has a few hundred distinct layers and headers. Each is predicted when first met and kept; a candidate is then a
+row of places in those tables, and what the predictor does with the tables is sums and maxima over columns.
+
+Letters: N candidates, L layers of the deepest with all slots in a row, B layers, S slots, R rows of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.algorithms.objectives import Batch
+from plait.device.predictor import Prediction, Predictor, Table
+from plait.mixers.options import MixerOptions
+from plait.space.allowed import layer_fits
+from plait.space.space import Space
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+AT_ONCE = 1024  # rows predicted together: a regression holds their distances to everything that was measured
+
+
+class DevicePredictor:
+    """A `plait.algorithms.objectives.Predictor` that knows one device, in one setting."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self._spaces: dict[Space, SpaceTables] = {}
+        self._last: tuple[Batch, dict[str, Prediction]] | None = None
+
+    def predict(self, quantity: str, batch: Batch) -> tuple[Floats, Floats]:
+        found = self._both(batch)[quantity]
+        return found.mean, found.high - found.mean
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"profile": self.predictor.profile.hash, "setting": self.predictor.setting.as_dict()}
+
+    def _both(self, batch: Batch) -> dict[str, Prediction]:
+        """Latency and memory come from the same sums, and objectives ask for them one after the other."""
+        if self._last is None or self._last[0] is not batch:
+            if batch.space not in self._spaces:
+                self._spaces[batch.space] = SpaceTables(batch.space, self.predictor)
+            latency, memory = self._spaces[batch.space].predict(batch)
+            self._last = batch, {"latency": latency, "memory": memory}
+        return self._last[1]
+
+
+class SpaceTables:
+    """The parts of one space, as far as they have been met."""
+
+    def __init__(self, space: Space, predictor: Predictor) -> None:
+        self.space, self.predictor = space, predictor
+        headers = space.headers.all
+        self.norms = list(dict.fromkeys(header.norm for header in headers if header is not None))
+        self._norm_H = np.array([self.norms.index(header.norm) if header else 0 for header in headers])
+        self._sizes = [len(slot.options) for slot in space.slots]
+        self._starts = np.cumsum([0, *self._sizes])
+        self._headers = Growing(len(headers), self._predict_headers)
+        self._layers = Growing(len(self.norms) * len(space.widths) * int(self._starts[-1]), self._predict_layers)
+
+    def predict(self, batch: Batch) -> tuple[Prediction, Prediction]:
+        parts = self.space.parts(batch.genes_NG)
+        # Of a layer's row: the norm, the width, then the options of all slots one after the other.
+        first_N = (self._norm_H[parts.header_N] * len(self.space.widths) + parts.width_N) * self._starts[-1]
+        rows_NBS = first_N[:, None, None] + self._starts[:-1] + parts.options_NBS
+        layers = rows_NBS.shape[1] * rows_NBS.shape[2]
+        rows_NL = np.where(parts.options_NBS >= 0, rows_NBS, -1).reshape(len(batch), layers)
+        weights_N = self.predictor.setting.number_bytes * batch.columns["total_params"].astype(np.float64)
+        tables = self._headers.up_to_date(parts.header_N), self._layers.up_to_date(rows_NL)
+        return self.predictor.compose(tables[0], parts.header_N, tables[1], rows_NL, weights_N)
+
+    def _predict_headers(self, rows: list[int]) -> tuple[list[int], Table]:
+        there = {row: header for row in rows if (header := self.space.headers.all[row]) is not None}
+        return list(there), self.predictor.outside_table(list(there.values()))
+
+    def _predict_layers(self, rows: list[int]) -> tuple[list[int], Table]:
+        kept: list[int] = []
+        tables: list[Table] = []
+        for norm_at, norm in enumerate(self.norms):
+            layers: list[tuple[int, MixerOptions]] = []
+            for row in rows:
+                at, d, options = self._part(row)
+                if at == norm_at and options is not None and layer_fits(options, d):
+                    kept.append(row)
+                    layers.append((d, options))
+            tables.append(self.predictor.layer_table(layers, norm))
+        return kept, _joined(tables)
+
+    def _part(self, row: int) -> tuple[int, int, MixerOptions | None]:
+        """Which norm, width and options a row stands for."""
+        above, option = divmod(row, int(self._starts[-1]))
+        norm, width = divmod(above, len(self.space.widths))
+        slot = int(np.searchsorted(self._starts, option, side="right")) - 1
+        return norm, self.space.widths[width], self.space.slots[slot].options[option - int(self._starts[slot])]
+
+
+class Growing:
+    """A table filled in as rows are asked for. What does not fit together stays zero: such candidates are not valid."""
+
+    def __init__(self, size: int, predict: Callable[[list[int]], tuple[list[int], Table]]) -> None:
+        self.table = Table(*(np.zeros(size) for _ in range(4)))
+        self._known_R = np.zeros(size, dtype=np.bool_)
+        self._predict = predict
+
+    def up_to_date(self, rows: Ints) -> Table:
+        """The table, with at least these rows in it; -1 is no row."""
+        asked_R = np.zeros(len(self._known_R) + 1, dtype=np.bool_)
+        asked_R[rows] = True  # -1 marks the one beyond the end
+        missing = np.flatnonzero(asked_R[:-1] & ~self._known_R).tolist()
+        for start in range(0, len(missing), AT_ONCE):
+            some = missing[start : start + AT_ONCE]
+            predicted, table = self._predict(some)
+            for name, column in vars(self.table).items():
+                column[predicted] = getattr(table, name)
+            self._known_R[some] = True
+        return self.table
+
+
+def _joined(tables: list[Table]) -> Table:
+    return Table(*(np.concatenate(columns) for columns in zip(*(vars(t).values() for t in tables), strict=True)))

@@ -1,0 +1,89 @@
+"""Mixes: which sequence mixers a model has, in which order. Models of a front are many, their mixes are few.
+
+A family is the set of its mixers, whatever their order and number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import groupby
+
+from plait.algorithms.front import Row
+from plait.core.errors import UserError
+from plait.mixers.options import MixerOptions
+from plait.model.architecture import Architecture, architecture
+from plait.model.resize import decoder_params, match
+from plait.probing.candidates import TOLERANCE, Candidate, candidates
+from plait.probing.protocol import Protocol
+from plait.space.compositions import shortest
+
+MOST_OF_ONE = 3  # families that one mixer may be in, so that a few families show more than variants of one
+
+
+def mixers_of(spec: str) -> tuple[str, ...]:
+    return tuple(options.name for options in architecture(spec).layers if options.kind == "sequence")
+
+
+def mix_name(spec: str) -> str:
+    """`attn×4`, `gla+attn`, `(gla+attn)×3`, `gla×2+attn`."""
+    names = mixers_of(spec)
+    pattern = shortest(names)
+    times = len(names) // len(pattern) if pattern else 1
+    runs = [(name, len(list(run))) for name, run in groupby(pattern)]
+    inside = "+".join(name if count == 1 else f"{name}×{count}" for name, count in runs)
+    if times == 1:
+        return inside
+    return f"{inside}×{times}" if len(runs) == 1 else f"({inside})×{times}"
+
+
+def families(rows: Sequence[Row], size: str) -> list[list[Row]]:
+    """The rows by family, the largest models first, the family of the largest first.
+
+    A model that mixes nothing along the sequence belongs to none: there is no mix to probe.
+    """
+    found: dict[frozenset[str], list[Row]] = {}
+    for row in sorted(rows, key=lambda one: -one[size]):
+        if mixers := mixers_of(row["spec"]):
+            found.setdefault(frozenset(mixers), []).append(row)
+    return list(found.values())
+
+
+def few_of(all_families: Sequence[list[Row]], count: int) -> list[list[Row]]:
+    """Some families: the largest models' first, none of them with a mixer that three others have already."""
+    used: Counter[str] = Counter()
+    chosen: list[list[Row]] = []
+    for family in all_families:
+        names = set(mixers_of(family[0]["spec"]))
+        if len(chosen) < count and all(used[name] < MOST_OF_ONE for name in names):
+            chosen.append(family)
+            used.update(names)
+    return chosen
+
+
+def probe_candidate(spec: str, protocol: Protocol) -> Candidate:
+    """A model's mix at the probe's size: its mixers in its order, each as `plait probe MIXER` has it, and the same
+    number of parameters a layer for all mixes."""
+    layers = tuple(_probe_layer(options, protocol) for options in architecture(spec).layers)
+    arch = Architecture(protocol.header, layers)
+    plain = _probe_mixer("attn", protocol).arch
+    target = round(decoder_params(plain) * len(mixers_of(spec)) / len(mixers_of(plain.text)))
+    note = ""
+    with suppress(UserError):
+        arch = match(arch, params=target, tolerance=TOLERANCE)
+    if abs(decoder_params(arch) / target - 1) > TOLERANCE:
+        note = f"parameters not matched ({decoder_params(arch):,} against {target:,})"
+    return Candidate(mix_name(spec), arch, note)
+
+
+def _probe_layer(options: MixerOptions, protocol: Protocol) -> MixerOptions:
+    if options.kind == "sequence":
+        return _probe_mixer(options.name, protocol).arch.layers[0]
+    inner = getattr(options, "inner", None)
+    return dataclasses.replace(options, inner=protocol.inner) if isinstance(inner, int) else options  # type: ignore[call-arg]
+
+
+def _probe_mixer(name: str, protocol: Protocol) -> Candidate:
+    return candidates([name], protocol, baselines=False)[0]

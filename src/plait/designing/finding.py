@@ -1,0 +1,170 @@
+"""From a space and limits to models that were measured to hold them: profile, search, measure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plait.algorithms.front import Front, Row
+from plait.algorithms.predicted import DevicePredictor
+from plait.core.errors import UserError
+from plait.designing.compositions import families, few_of, mix_name
+from plait.designing.config import NEARLY, Brief, Told
+from plait.device.measurements import Measurements
+from plait.device.predictor import Predictor
+from plait.device.profile import Profile
+from plait.records import Record, Store
+from plait.searching.confirm import Confirmed, confirm, describe, document, measured_row
+from plait.searching.job import Request, search_front, usual_objectives
+from plait.searching.local_profile import local_profile
+
+METHOD = "nsga2"
+ACROSS = 5  # further models measured from all over the front
+TRIES = 3  # models of a family that may turn out to be above a limit
+PLAIN = "attn"  # what everything is compared with: a Transformer
+
+
+@dataclass
+class Found:
+    """Rows as `plait search --json` has them.
+
+    size        the objective that is to be large
+    front       every model of the front, predicted
+    measured    some from all over it
+    few         one of each family, the largest that holds the limits
+    plain       the largest Transformer that does, where the space has Transformers; it may be one of the few
+    """
+
+    profile: Profile
+    record: Record
+    size: str
+    front: list[dict[str, Any]]
+    measured: Confirmed
+    few: list[dict[str, Any]]
+    plain: dict[str, Any] | None
+
+    def candidates(self) -> dict[str, dict[str, Any]]:
+        """The few and the Transformer by the name of their mix, the largest first. Of one mix the largest stays."""
+        rows = sorted([*self.few, *([self.plain] if self.plain else [])], key=lambda row: row[self.size])
+        found = {mix_name(row["spec"]): row for row in rows}
+        return dict(reversed(found.items()))
+
+    def document(self) -> dict[str, Any]:
+        return document(self.record, self.measured)
+
+
+def find(brief: Brief, store: Store, told: Told, seconds: dict[str, float]) -> Found:
+    """All that can be known without training. `seconds` notes how long each stage took."""
+    begun = time.perf_counter()
+    profile = local_profile(
+        brief.space,
+        brief.setting,
+        brief.runs,
+        seconds=brief.share("profile"),
+        heard=lambda point, over: told("profile", NEARLY * over, f"{point.what} {point.spec}"),
+    )
+    told("profile", 1.0, f"{len(profile.points)} measurements")
+    seconds["profile"] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    predictor = DevicePredictor(Predictor(profile, brief.setting))
+    # State that grows with the text is a cost of its own; without it only mixers cheap a parameter would be left.
+    objectives = [*usual_objectives(brief.space), "min:dynamic_state"]
+    request = Request(brief.space, brief.setting, objectives, brief.limits, method=METHOD, seed=brief.seed)
+
+    def step(search: Any) -> None:
+        told("search", NEARLY * search.iteration / search.iterations, f"{search.evaluated:,} candidates")
+
+    record = search_front(request, predictor, store, brief.runs, step)
+    plain_rows = _transformers(brief, objectives, predictor, store)
+    front = Front.from_dict(record.result)
+    told("search", 1.0, f"{record.result['evaluated']:,} candidates, {len(front)} on the front")
+    seconds["search"] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    size = objectives[0]
+    measured, few, plain = _measured(brief, front, size, plain_rows, store, told)
+    seconds["measure"] = time.perf_counter() - begun
+    rows = [describe(row, brief.limits, None) for row in front.rows]
+    return Found(profile, record, size, rows, measured, few, plain)
+
+
+def _transformers(brief: Brief, objectives: Sequence[str], predictor: DevicePredictor, store: Store) -> Sequence[Row]:
+    """The front of the same search among Transformers alone; empty where there are none."""
+    slots = [slot for slot in brief.space.slots if any(option and option.name == PLAIN for option in slot.options)]
+    if not slots:
+        return []
+    only = [f"count({PLAIN}) == {len(slots)} * layers"]
+    request = Request(brief.space, brief.setting, objectives, brief.limits, only, METHOD, seed=brief.seed)
+    try:
+        return Front.from_dict(search_front(request, predictor, store, brief.runs).result).rows
+    except UserError:  # no Transformer holds the limits
+        return []
+
+
+def _measured(
+    brief: Brief, front: Front, size: str, plain_rows: Sequence[Row], store: Store, told: Told
+) -> tuple[Confirmed, list[dict[str, Any]], dict[str, Any] | None]:
+    chosen = few_of(families(front.rows, size), brief.few)
+    if not chosen:
+        raise UserError(
+            f"no model on the front of {brief.space.name} mixes anything along the sequence, so there is nothing to "
+            "probe: give the space a rule that asks for it, as count(attn) >= 1."
+        )
+    plain_family = sorted(plain_rows, key=lambda row: -row[size])
+    total, done = len(chosen) + bool(plain_family) + ACROSS, 0
+    dropped: list[dict[str, Any]] = []
+
+    def tell() -> None:
+        told("measure", NEARLY * done / total, f"{done} of {total} models")
+
+    with Measurements(store, brief.setting) as known:
+
+        def measure(spec: str, again: bool) -> Record:
+            return known.measure(spec, again=again)
+
+        def first_within(family: Sequence[Row]) -> dict[str, Any] | None:
+            nonlocal done
+            tell()
+            found = None
+            for row in family[:TRIES]:
+                described, _ = measured_row(row, brief.limits, measure)
+                if described["within"]:
+                    found = described
+                    break
+                dropped.append(described)
+            done += 1
+            return found
+
+        few = [row for family in chosen if (row := first_within(family)) is not None]
+        if not few:
+            raise _none_left("model", dropped)
+        dropped.clear()
+        plain = first_within(plain_family) if plain_family else None
+        # Above a limit is an answer: no Transformer holds it. Never measured is none, and nothing to compare with.
+        if dropped and not plain and not any(row["measurement"] for row in dropped):
+            raise _none_left("plain Transformer", dropped)
+        tell()
+        measured = confirm(
+            front,
+            brief.limits,
+            ACROSS,
+            measure,
+            lambda now, of: told("measure", NEARLY * (done + now) / total, f"{done + now} of {total} models"),
+        )
+    told("measure", 1.0, f"{len(few)} families of mixers, {measured.measured} models from all over the front")
+    return measured, few, plain
+
+
+def _none_left(what: str, dropped: Sequence[dict[str, Any]]) -> UserError:
+    unmeasured = [row for row in dropped if row["measurement"] is None]
+    if unmeasured:
+        return UserError(
+            f"no {what} is left: of {len(dropped)} that should have held the limits, {len(unmeasured)} could not be "
+            f"measured. The first: {unmeasured[0]['exceeded'][0]} Where they are too large for this machine, lower "
+            "--memory or --seq."
+        )
+    return UserError(
+        f"every {what} that should have held the limits measures above them: the machine is busier than when it was "
+        "profiled. Run it again when it is quiet, or loosen --latency or --memory."
+    )

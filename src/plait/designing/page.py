@@ -1,0 +1,317 @@
+"""The document of a design as a page: what was chosen, on which front, by which skills, and how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from plait.reporting import charts
+from plait.reporting.markup import Child, tag
+from plait.reporting.numbers import MEASURED, short
+from plait.reporting.page import card, code, folded, grid, legend, note, page, section, table, tiles
+
+MILLION = 1e6
+STAGES = {
+    "profile": "profile of this machine",
+    "search": "search",
+    "measure": "measuring models of the front",
+    "probe": "probe",
+    "train": "training the pick",
+}
+
+
+def report_page(document: dict[str, Any]) -> str:
+    limits, machine = document["brief"]["limits"], document["machine"]
+    title = f"A model for {1e3 * limits['latency']:g} ms and {limits['memory'] / 1e6:g} MB"
+    setting = document["brief"]["setting"]
+    lead = (
+        f"Designed by measurement on {machine['cpu'] or machine['system']} ({machine['cores']} cores), "
+        f"{machine['started'][:10]}. Latency and memory: {setting['mode']} of {setting['seq']} tokens, "
+        f"batch {setting['batch']}, {setting['threads']} thread{'s' * (setting['threads'] > 1)}, {setting['dtype']}."
+    )
+    return page(
+        title,
+        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+        _advice(document),
+        _figures(document),
+        _front(document),
+        _probe(document),
+        _training(document),
+        _making(document),
+    )
+
+
+def _advice(d: dict[str, Any]) -> Element:
+    made = card(tag("code", d["pick"]["spec"], class_="spec"), tag("p", d["advice"]))
+    made.set("class", "card advice")
+    return made
+
+
+def _figures(d: dict[str, Any]) -> Element:
+    pick, limits, trained = d["pick"], d["brief"]["limits"], d["train"]
+    mean = next(row["mean"] for row in d["probe"]["architectures"] if row["name"] == pick["mix"])
+    spread = "95 % interval {:.2f} to {:.2f}".format(*mean["interval"]) if mean["interval"] else "one seed"
+    bits = trained.get("bits_per_character")
+    return tiles(
+        [
+            ("latency", f"{pick['latency_ms']['measured']:.3g} ms", f"measured, {1e3 * limits['latency']:g} allowed"),
+            ("memory", f"{pick['memory_mb']['measured']:.3g} MB", f"measured, {limits['memory'] / 1e6:g} allowed"),
+            ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in all"),
+            ("probe, mean accuracy", f"{mean['accuracy']:.2f}", spread),
+            (
+                "held-out loss",
+                f"{trained['loss']:.3g} nats",
+                f"{bits:.3g} bits a character" if bits else f"perplexity {trained['perplexity']:.3g}",
+            ),
+        ]
+    )
+
+
+# ---- the front
+
+
+def _front(d: dict[str, Any]) -> Element:
+    limits, names = d["brief"]["limits"], _order(d)
+    both = (
+        ("latency_ms", "milliseconds", 1e3 * limits["latency"], f"limit {1e3 * limits['latency']:g} ms"),
+        ("memory_mb", "megabytes", limits["memory"] / 1e6, f"limit {limits['memory'] / 1e6:g} MB"),
+    )
+    drawn = [
+        card(
+            charts.scatter(
+                _marks(d, column),
+                title=f"Parameters of the layers against {what}",
+                x_label=what,
+                y_label="million parameters in the layers",
+                limit=limit,
+                limit_label=words,
+            ),
+            title={"latency_ms": "Size against latency", "memory_mb": "Size against memory"}[column],
+        )
+        for column, what, limit, words in both
+    ]
+    entries = [(charts.swatch(number), name) for name, number in names.items()]
+    entries += [(charts.swatch(None), "measured, not probed"), (charts.swatch(None, hollow=True), "predicted only")]
+    found = d["search"]
+    return section(
+        "What this machine can run",
+        note(
+            f"{found['evaluated']:,} candidates of {found['space']} were compared; {found['on_front']:,} of them no "
+            "other beats in size, latency, memory and growing state at once. Filled marks were measured, hollow ones "
+            "are predicted; the line through a mark is the 95 % interval of what had been predicted for it. Point at "
+            "a mark to read it. The pick is ringed."
+        ),
+        grid(*drawn),
+        legend(entries),
+        _candidates(d),
+        folded("Models measured from all over the front", _measured(d)),
+    )
+
+
+def _marks(d: dict[str, Any], column: str) -> list[charts.Mark]:
+    """Those probed, those measured from all over the front, those predicted only; each spec once."""
+    names, size = _order(d), d["size"]
+    marks: dict[str, charts.Mark] = {}
+    for row in d["predicted_front"]:
+        marks[row["spec"]] = charts.Mark(
+            row[column]["predicted"], row[size] / MILLION, hint=_hint(row, size), measured=False
+        )
+    for row in [*d["search"]["front"], *d["candidates"]]:
+        entry, mix = row[column], row.get("mix")
+        if entry["measured"] is None:  # it did not fit into memory, say
+            continue
+        marks[row["spec"]] = charts.Mark(
+            entry["measured"],
+            row[size] / MILLION,
+            series=names.get(mix) if mix else None,
+            hint=_hint(row, size),
+            chosen=row["spec"] == d["pick"]["spec"],
+            span=tuple(entry["interval"]) if mix and entry["interval"] else None,
+        )
+    return list(marks.values())
+
+
+def _hint(row: dict[str, Any], size: str) -> str:
+    lines = [row["mix"]] if "mix" in row else []
+    lines += [row["spec"], f"{row[size]:,} parameters in its layers"]
+    for column, unit in MEASURED.values():
+        entry = row[column]
+        low, high = entry["interval"]
+        predicted = f"predicted {entry['predicted']:.3g} ({low:.3g} to {high:.3g}) {unit}"
+        measured = "" if entry["measured"] is None else f"measured {entry['measured']:.3g} {unit}, "
+        lines.append(measured + predicted)
+    return "\n".join(lines)
+
+
+def _candidates(d: dict[str, Any]) -> Element:
+    scores = {row["name"]: row for row in d["probe"]["architectures"]}
+    rows: list[list[Child]] = []
+    pick = None
+    for number, row in enumerate(sorted(d["candidates"], key=lambda one: scores[one["mix"]]["mean"]["rank"])):
+        pick = number if row["mix"] == d["pick"]["mix"] else pick
+        rows.append(
+            [
+                code(row["spec"], row["mix"]),
+                short(row[d["size"]]),
+                *_numbers(row),
+                f"{row['state'] / 1e6:.3g}",
+                _score(scores[row["mix"]]["mean"]),
+            ]
+        )
+    columns = ("model", ">params", ">ms", ">predicted", ">MB", ">predicted", ">state MB", ">probe")
+    told = note("Milliseconds with ≈ were measured while the machine was busy; state is what one sequence holds.")
+    return card(table(columns, rows, chosen=pick), told, title="The models that were probed, the best first")
+
+
+def _measured(d: dict[str, Any]) -> Element:
+    rows: list[list[Child]] = [
+        [
+            code(row["spec"]),
+            short(row[d["size"]]),
+            *_numbers(row),
+            {True: "within", False: "; ".join(row["exceeded"]), None: ""}[row["within"]],
+        ]
+        for row in [*d["search"]["front"], *d["search"]["over_limit"]]
+    ]
+    return table(("model", ">params", ">ms", ">predicted", ">MB", ">predicted", "limits"), rows)
+
+
+def _numbers(row: dict[str, Any]) -> list[str]:
+    cells = []
+    for column, _ in MEASURED.values():
+        entry = row[column]
+        noisy = "≈ " if entry.get("noisy") else ""
+        measured = "–" if entry["measured"] is None else f"{noisy}{entry['measured']:.3g}"
+        cells += [measured, f"{entry['predicted']:.3g}"]
+    return cells
+
+
+# ---- the probe
+
+
+def _probe(d: dict[str, Any]) -> Element:
+    found, names = d["probe"], _order(d)
+
+    def panel(title: str, task: str | None) -> Element:
+        rows = []
+        for row in found["architectures"]:
+            score = row["tasks"][task] if task else row["mean"]
+            rows.append(
+                charts.Bar(
+                    row["name"],
+                    score["accuracy"],
+                    tuple(score["interval"]) if score["interval"] else None,
+                    names[row["name"]],
+                    hint=f"{row['name']}\n{title}: {_score(score)}\n{row['spec']}",
+                    chosen=row["name"] == d["pick"]["mix"],
+                )
+            )
+        return card(charts.bars(rows, title=f"{title}: accuracy of every mix"), title=title)
+
+    few, many = min(found["seeds"].values()), max(found["seeds"].values())
+    seeds = str(few) if few == many else f"{few} to {many}"
+    words = (
+        f"Each mix at the probe's size, with the same number of parameters a layer, trained on {len(found['tasks'])} "
+        f"synthetic tasks with {seeds} seed{'s' * (many > 1)} each: {found['runs']} trainings, {found['steps']:,} "
+        "steps."
+    )
+    words += " Whiskers are 95 % intervals of test accuracy." if many > 1 else " One seed: no intervals, no verdict."
+    if found["scale"] < 1:
+        words += f" To fit the time they were cut to {found['scale']:.0%} of their steps: a longer --time tells more."
+    notes = [note(f"{row['name']}: {row['note']}.") for row in found["architectures"] if row["note"]]
+    panels = [panel("mean", None), *(panel(task, task) for task in found["tasks"])]
+    return section("What they can do", note(words), grid(*panels), *notes, _differences(d))
+
+
+def _differences(d: dict[str, Any]) -> Element:
+    words = {1: "the pick is better", 0: "not distinguishable", -1: "the pick is worse"}
+    rows: list[list[Child]] = [
+        [
+            code(row["spec"], row["name"]),
+            f"{row['pick_ahead_by']['value']:+.3f}",
+            _ends(row["pick_ahead_by"]["interval"]),
+            words[row["pick_ahead_by"]["sign"]],
+        ]
+        for row in d["probe"]["architectures"]
+        if row["name"] != d["pick"]["mix"]
+    ]
+    columns = ("against, as probed", ">pick ahead by", ">95 % interval", "verdict")
+    return folded("Paired differences of the mean, and the architectures as probed", table(columns, rows))
+
+
+# ---- training and making
+
+
+def _training(d: dict[str, Any]) -> Element:
+    trained = d["train"]
+    lines = [
+        charts.Line("training", [(x, y) for x, y in trained["curve"]], series=5),
+        charts.Line("held out", [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
+    ]
+    entropy = trained.get("entropy")
+    drawn = charts.curves(
+        lines,
+        title="Loss of the pick while it trains",
+        x_label=f"steps of {trained['recipe']['batch'] * trained['recipe']['length']:,} tokens",
+        y_label="nats a token",
+        floor=entropy,
+        floor_label=f"true entropy {entropy:.3f}" if entropy is not None else "",
+    )
+    words = (
+        f"{trained['steps']:,} steps, {short(trained['tokens'])} tokens of {trained['data']} in "
+        f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens a second, "
+        f"{trained['flop_utilisation']:.0%} of this machine's peak."
+    )
+    entries = [
+        (charts.swatch(5), "training, mean since the last point"),
+        (charts.swatch(1), "held-out text; of all of it at the end"),
+    ]
+    return section("How it trains", note(words), card(drawn, legend(entries)))
+
+
+def _making(d: dict[str, Any]) -> Element:
+    machine, brief, profile = d["machine"], d["brief"], d["profile"]
+    points = profile["points"]
+    facts = [
+        ("rule", d["rule"]),
+        ("space", f"{brief['space']}, searched by {d['search']['method']}, seed {brief['seed']}"),
+        (
+            "profile",
+            f"{points['layer']} layers, {points['outside']} embeddings and outputs, {points['model']} whole models; "
+            f"{points['noisy']} noisy; hash {profile['hash']}, made {profile['made'][:16].replace('T', ' ')}",
+        ),
+        ("training", f"run {d['train']['run']}, seed {d['train']['seed']}, data {brief['data']}"),
+        (
+            "versions",
+            f"plait {machine['plait']} (code {machine['code']}), Python {machine['python']}, torch {machine['torch']}",
+        ),
+        ("machine", f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}"),
+        ("when", f"{machine['started'][:16].replace('T', ' ')} UTC, {machine['seconds']:.0f} s"),
+    ]
+    stages = [[STAGES[name], f"{seconds:.1f} s"] for name, seconds in d["stages"].items()]
+    return section(
+        "How it was made",
+        grid(
+            card(table(("what", "how"), [[what, how] for what, how in facts])),
+            card(
+                table(("stage", ">this time"), stages),
+                note("What an earlier call had stored was not computed again, and took no time here."),
+            ),
+        ),
+        card(tag("pre", "\n".join(d["commands"])), title="The same again, whole and in parts"),
+    )
+
+
+def _order(d: dict[str, Any]) -> dict[str, int]:
+    """A colour for every mix, the best probed first."""
+    return {row["name"]: number for number, row in enumerate(d["probe"]["architectures"])}
+
+
+def _ends(interval: Sequence[float] | None) -> str:
+    return "{:+.3f} to {:+.3f}".format(*interval) if interval else ""
+
+
+def _score(found: dict[str, Any]) -> str:
+    ends = " ({:.2f}–{:.2f})".format(*found["interval"]) if found["interval"] else ""
+    return f"{found['accuracy']:.2f}{ends}"

@@ -1,0 +1,144 @@
+"""What the few can do: their mixes, at the probe's size, on its most telling tasks.
+
+The stages in order, and the one document that they come to.
+
+Every stage finds what an earlier call left in the store and the run folder, so that a call after an interruption does
+what is missing and no more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import plait
+from plait.data import open_corpus
+from plait.designing.advice import RULE, advice, choose
+from plait.designing.compositions import mix_name, probe_candidate
+from plait.designing.config import NEARLY, Brief, Told, with_vocab
+from plait.designing.finding import Found, find
+from plait.designing.training import train
+from plait.device.setting import Setting
+from plait.probing.protocol import quick
+from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
+from plait.probing.verdict import Comparison
+from plait.probing.verdict import document as scores
+from plait.records import Store, about
+from plait.space.limits import Limits
+from plait.space.table import load_space
+
+
+def probe(brief: Brief, rows: Mapping[str, Mapping[str, Any]], store: Store, told: Told) -> Outcome:
+    """`rows` by the name of their mix."""
+    protocol = quick(brief.tasks)
+    few = [probe_candidate(row["spec"], protocol) for row in rows.values()]
+
+    def watch(progress: Progress) -> None:
+        share = min(NEARLY, progress.share(progress.work.cells)) if progress.work else None
+        cells = f"{len(progress.done)} of {len(progress.work.cells)} trainings" if progress.work else progress.phase
+        told("probe", share, cells)
+
+    return run_budget(few, protocol, brief.share("probe"), store, Machine(brief.device, brief.workers), watch)
+
+
+def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> dict[str, Any]:
+    """Every mix with its tasks, the best first, and its paired difference from the pick."""
+    work = outcome.work
+    by_name = {one.name: one for one in work.candidates}
+    rows, signs = [], comparison.signs(pick, chosen=True)
+    for row in scores(comparison):
+        one, name = by_name[row["name"]], row["name"]
+        from_pick = comparison.difference(pick, name)
+        behind = {
+            "value": from_pick.value,
+            "interval": None if from_pick.interval is None else list(from_pick.interval),
+            "sign": signs.overall.get(name, 0),
+        }
+        better = [task for task in comparison.tasks if signs.by_task[task].get(name, 0) < 0]
+        described = {"spec": one.arch.text, "params": one.params, "note": one.note}
+        rows.append({**row, **described, "pick_ahead_by": behind, "better_than_pick_on": better})
+    return {
+        "protocol": work.protocol.name,
+        "tasks": work.protocol.task_names,
+        "seeds": {task: len(comparison.seeds[task]) for task in comparison.tasks},
+        "scale": work.scale,
+        "runs": work.runs,
+        "steps": work.steps,
+        "trained_now": outcome.fresh,
+        "architectures": rows,
+    }
+
+
+def make_brief(
+    space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, **others: Any
+) -> Brief:
+    """From what a user gives. Text is tokenised here, the first time."""
+    corpus = open_corpus(data)
+    setting = Setting(seq=seq)
+    limits = Limits.read(latency, memory)
+    return Brief(with_vocab(load_space(space), corpus.vocab), setting, limits, data, seconds, seed, **others)
+
+
+def design(brief: Brief, store: Store, told: Told, started: float | None = None) -> dict[str, Any]:
+    """The whole job. `started` (as `time.perf_counter` counts) is when it began for the user."""
+    began, clock = time.time(), time.perf_counter() if started is None else started
+    seconds: dict[str, float] = {}
+    found = find(brief, store, told, seconds)
+    rows = found.candidates()
+    begun = time.perf_counter()
+    outcome = probe(brief, rows, store, told)
+    comparison = compare(outcome)
+    choice = choose(rows, comparison, found.size)
+    told("probe", 1.0, f"{len(outcome.records)} trainings; best: {choice.best}")
+    seconds["probe"] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    trained = train(brief, rows[choice.pick]["spec"], open_corpus(brief.data), store, told)
+    seconds["train"] = time.perf_counter() - begun
+    plain = mix_name(found.plain["spec"]) if found.plain else None
+    document = {
+        "brief": brief.as_dict(),
+        "machine": about(began, time.perf_counter() - clock),
+        "profile": found.profile.describe(),
+        "search": found.document(),
+        "predicted_front": _thin(found),
+        "size": found.size,
+        "candidates": [{"mix": name, **row} for name, row in rows.items()],
+        "probe": probe_document(outcome, comparison, choice.pick),
+        "rule": RULE,
+        "pick": {"mix": choice.pick, **rows[choice.pick]},
+        "best_probed": choice.best,
+        "not_distinguishable": list(choice.equals),
+        "plain": plain,
+        "train": trained,
+        "stages": {name: round(took, 1) for name, took in seconds.items()},
+        "plait": plait.__version__,
+    }
+    document["commands"] = commands(document)
+    document["advice"] = advice(document)
+    return document
+
+
+MOST_POINTS = 160  # of the front that a page shows
+
+
+def _thin(found: Found) -> list[dict[str, Any]]:
+    """The predicted front, evenly thinned where it is long: a page is to be looked at."""
+    every = -(-len(found.front) // MOST_POINTS)
+    kept = ("spec", found.size, "latency_ms", "memory_mb")
+    return [{name: row[name] for name in kept} for row in found.front[::every]]
+
+
+def commands(document: dict[str, Any]) -> list[str]:
+    """What does the same again, whole and in parts."""
+    brief, limits, pick = document["brief"], document["brief"]["limits"], document["pick"]["spec"]
+    seq = brief["setting"]["seq"]
+    held = f"--latency {1e3 * limits['latency']:g}ms --memory {limits['memory'] / 1e6:g}MB"
+    seed = f" --seed {brief['seed']}" if brief["seed"] else ""
+    return [
+        f"plait design {held} --space {brief['space']} --data {brief['data']} --seq {seq} "
+        f"--time {brief['seconds']:g}s{seed}",
+        f"plait search --space {brief['space']} {held} --seq {seq} --method nsga2{seed}",
+        f"plait measure '{pick}' --seq {seq}",
+        f"plait train '{pick}' --data {brief['data']} --length {seq} --time 1h",
+    ]

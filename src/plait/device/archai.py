@@ -1,0 +1,93 @@
+"""How many bytes of tensors a call holds at most, and how many it makes in all: counted, not sampled.
+
+Every operation's outputs are seen as torch dispatches it, and every storage's end as Python frees it. What a kernel
+allocates for itself while it runs is not seen; on CPUs that is within one per cent.
+
+As LiteTransformerSearch's own code (archai) counts, for comparison only.
+
+Latency is taken in train mode, gradients recorded, as a mean of wall times. "Peak memory" there is the sum of all
+operations' outputs in one forward pass in train mode, whether or not they are alive at once, and without the weights:
+several times the true peak of inference, and a poor guide to it.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from plait.core.errors import UserError
+from plait.device.setting import Setting
+from plait.device.workload import Workload, threads
+from plait.model.architecture import Architecture
+
+
+class LiveTensors(TorchDispatchMode):
+    """While active: `peak` of what is alive at once, `made` for the sum of all that was ever allocated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = self.made = 0
+        self._alive: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        given = {tensor.untyped_storage()._cdata for tensor in tensors}
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                storage = leaf.untyped_storage()
+                # A view's storage, or one changed in place, was there before.
+                if storage._cdata not in given and storage._cdata not in self._alive:
+                    self._add(storage)
+        return out
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        self._alive.add(key)
+        self.live += size
+        self.made += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._end, key, size)
+
+    def _end(self, key: int, size: int) -> None:
+        self._alive.discard(key)
+        self.live -= size
+
+
+REPEATS = 10
+
+
+@dataclass(frozen=True)
+class ArchaiCount:
+    seconds: float
+    memory: int  # bytes
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measure_archai(arch: Architecture, setting: Setting, *, repeats: int = REPEATS) -> ArchaiCount:
+    if setting.mode != "prefill":
+        raise UserError("archai measures whole sequences only; leave mode=decode out.")
+    with threads(setting):
+        work = Workload(arch, setting)
+        work.model.train()
+        work.model(work.tokens_BT)
+        took = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            work.model(work.tokens_BT)
+            took.append(time.perf_counter() - start)
+        with LiveTensors() as tensors:
+            work.model(work.tokens_BT)
+    return ArchaiCount(fmean(took), tensors.made)

@@ -1,0 +1,97 @@
+"""What a layer's time and memory depend on, from its options alone.
+
+`terms` add up: a roofline of fixed cost, arithmetic and traffic, each in its own unit, whose weights a regression
+finds. `place` is where the layer lies among others of its kind, in octaves, for what the terms do not explain.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from plait.device.setting import Setting
+from plait.mixers.cost import MIXING
+from plait.mixers.options import MixerOptions
+from plait.model.architecture import Architecture
+from plait.model.cost import model_cost
+from plait.spec import Header
+
+#: Options that change neither a layer's shape nor its path.
+WITHOUT_COST = ("theta", "qk_eps", "t_min", "t_max", "tau", "balance")
+OUTSIDE = "outside"  # the kind of what stands around the layers
+HEADER_NUMBERS = ("vocab", "d_embed", "div")
+HEADER_NAMES = ("kind", "pos", "tie", "embed", "norm", "final_norm", "embed_norm", "head_bias", "segments")
+
+
+@dataclass(frozen=True)
+class Features:
+    kind: str  # the mixer's name; points of one kind are compared with each other
+    terms: tuple[float, ...]
+    place: dict[str, float]
+    names: dict[str, str]  # options that are not numbers, and the norm in front
+
+
+def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Features:
+    new, held, batch = setting.new_tokens, setting.held_tokens, setting.batch
+    cost = options.cost(d, new, held)
+    mixing = float(cost.flops.get(MIXING, 0))
+    weights = float(cost.generation_flops) - mixing
+    heads = float(getattr(options, "heads", 0) or 0) if not callable(getattr(options, "heads", 0)) else 0.0
+    state = float(cost.fixed_state + cost.tail_state + cost.dynamic_state)
+    tokens = batch * new
+    terms = (
+        1.0,
+        batch * weights,
+        batch * mixing,
+        float(cost.total_params),
+        float(tokens * d),
+        batch * weights / (2 * d),  # numbers that come out of products with weights
+        tokens * heads * (held + new),
+        batch * state,
+    )
+    place = {"d": math.log2(d), **_setting_place(setting)}
+    names = {"norm": norm if options.prenorm else "", "mode": setting.mode}
+    for field in dataclasses.fields(options):
+        value = _effective(options, field.name, d, new + held)
+        if isinstance(value, bool | str):
+            names[field.name] = str(value)
+        elif field.name not in WITHOUT_COST:
+            place[field.name] = math.copysign(math.log2(1 + abs(value)), value)
+    return Features(options.name, terms, place, names)
+
+
+def of_outside(header: Header, setting: Setting) -> Features:
+    """Embedding, final norm and output layer."""
+    cost = model_cost(Architecture(header, ()), seq=setting.new_tokens)
+    tokens = setting.batch * setting.new_tokens
+    terms = (
+        1.0,
+        float(setting.batch * cost.full_output_flops),
+        float(setting.batch * cost.input_flops),
+        float(cost.total_params),
+        float(tokens * header.d),
+        float(tokens * header.vocab),
+    )
+    numbers = {name: math.log2(1 + (getattr(header, name) or header.d)) for name in HEADER_NUMBERS}
+    place = {"d": math.log2(header.d), **_setting_place(setting), **numbers, "bands": float(len(header.cutoffs))}
+    names = {name: str(getattr(header, name)) for name in HEADER_NAMES}
+    return Features(OUTSIDE, terms, place, {**names, "mode": setting.mode})
+
+
+def _setting_place(setting: Setting) -> dict[str, float]:
+    return {"seq": math.log2(setting.seq), "batch": math.log2(setting.batch)}
+
+
+def _effective(options: MixerOptions, name: str, d: int, length: int) -> bool | str | float:
+    """An option's value, with what a zero stands for where zero means a default."""
+    value: bool | str | float = getattr(options, name)
+    if name == "inner" and hasattr(options, "inner_width"):
+        return float(options.inner_width(d))
+    if name == "head_dim" and not value and hasattr(options, "head_width"):
+        return float(options.head_width(d))
+    if name == "kv_heads" and not value and hasattr(options, "heads"):
+        return float(options.heads)
+    if name == "window":
+        return float(min(value or length, length))
+    return value if isinstance(value, bool | int | float) else str(value)

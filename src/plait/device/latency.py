@@ -1,0 +1,207 @@
+"""Time by repetition on a machine that others use, too.
+
+A single-threaded call has two clocks: the wall's and the thread's own, which stands still while another process has the
+core. Where the two agree a repeat was calm, and the median of the calm repeats' wall times is the latency. Where hardly
+any repeat is calm, the thread's time is the better estimate of what the call takes on a quiet machine: on two cores
+under a load of 4.5, 22 medians of 12 repeats of one model spread by 17 % in wall time (their level doubled; quartiles
+and minima did no better) and by 3 % in the thread's own.
+
+What neither clock sees (a lower frequency, a full cache or memory bus) shows in a fixed kernel that is timed before and
+after every round: a round in which it was slow is measured again, up to a limit. On several threads or a GPU the kernel
+is the only witness, and the estimate is the least of the rounds' medians.
+
+What becomes of freed memory: kept for the next call, or handed back to the system.
+
+By default glibc decides by what was freed before, so that the same model takes 83 or 138 ms in two processes, the
+difference being thousands of pages that the system clears anew in every call. A measurement needs one rule.
+
+How long a model takes: inference mode, warmed up, repeated; see `plait.device.latency` for the estimate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from plait.analysis.intervals import median_interval
+from plait.device.setting import Setting
+from plait.device.workload import Workload, threads
+from plait.model.architecture import Architecture
+
+Floats = NDArray[np.float64]
+Call = Callable[[], object]
+
+CALM = 1.03  # wall time over the thread's own, in a repeat that was not interrupted
+CLOCK_SECONDS = 3e-5  # what reading the clocks and starting up may add to that
+KERNEL_RUNS = 6  # the first ones find the cache full of other things
+DRIFT = 1.10  # the kernel's time over its best, in a round that counts
+SPREAD = 0.10  # interquartile range over median, beyond which a result is called noisy
+ROUNDS = 2
+LIMIT = 6  # rounds in all, disturbed ones included
+ENOUGH = 0.3  # of all repeats must be calm
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one measurement found, and how far it can be trusted.
+
+    low, high   95 % interval of the estimate, from order statistics
+    spread      interquartile range of the repeats used, over their median
+    calm        share of the repeats that no other process interrupted (of all, where only the wall's clock is there)
+    drift       how much slower than its best the calibration kernel was at worst, in the rounds used
+    load        the machine's load average afterwards
+    noisy       too disturbed to be taken at face value
+    """
+
+    seconds: float
+    low: float
+    high: float
+    spread: float
+    repeats: int
+    calm: float
+    drift: float
+    load: float
+    noisy: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Round:
+    wall: Floats
+    own: Floats  # the thread's own time; the wall's where there is no such clock
+    kernel: float  # the slower of the kernel's times before and after
+
+
+class Stopwatch:
+    """Times calls under one setting's device and threads; keep one for many calls, it remembers the kernel's best."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self._device = torch.device(setting.device)
+        self._has_own_clock = setting.on_cpu and setting.threads == 1
+        self._left, self._right = (torch.randn(rows, 768, device=self._device) for rows in (128, 768))
+        self._best = float("inf")
+        self._warm_up()
+        if not self._best:  # the thread's clock moves in steps longer than a run, 10 ms on some systems: of no use
+            self._has_own_clock, self._best = False, float("inf")
+            self._warm_up()
+
+    def time(
+        self, call: Call, *, before: Call | None = None, seconds: float = 0.3, least: int = 5, limit: int = LIMIT
+    ) -> Timing:
+        """`seconds` and `least` repeats a measurement are for; `before` runs untimed ahead of every repeat."""
+        with torch.inference_mode():
+            for _ in range(2):
+                self._once(call, before)
+            rounds: list[Round] = []
+            while len(rounds) < limit and sum(self._steady(one) for one in rounds) < ROUNDS:
+                rounds.append(self._round(call, before, seconds / ROUNDS, -(-least // ROUNDS)))
+        return self._result(rounds)
+
+    def kernel_seconds(self) -> float:
+        """The least of a few runs of a fixed matrix product."""
+        took = min(self._once(lambda: self._left @ self._right.mT, None)[1] for _ in range(KERNEL_RUNS))
+        self._best = min(self._best, took)
+        return took
+
+    def _warm_up(self) -> None:
+        with torch.inference_mode():
+            for _ in range(5):
+                self.kernel_seconds()
+
+    def _round(self, call: Call, before: Call | None, seconds: float, least: int) -> Round:
+        kernel = self.kernel_seconds()
+        taken: list[tuple[float, float]] = []
+        end = time.perf_counter() + seconds
+        while len(taken) < least or time.perf_counter() < end:
+            taken.append(self._once(call, before))
+        wall, own = np.array(taken).T
+        return Round(wall, own, max(kernel, self.kernel_seconds()))
+
+    def _once(self, call: Call, before: Call | None) -> tuple[float, float]:
+        if before is not None:
+            before()
+        self._wait()
+        own, wall = time.thread_time(), time.perf_counter()
+        result = call()
+        self._wait()
+        wall, own = time.perf_counter() - wall, time.thread_time() - own
+        del result  # freeing what the call returned is not part of it
+        return wall, own if self._has_own_clock else wall
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _steady(self, one: Round) -> bool:
+        return one.kernel <= DRIFT * self._best and _calm(one).mean() >= ENOUGH
+
+    def _result(self, rounds: list[Round]) -> Timing:
+        steady = [one for one in rounds if self._steady(one)]
+        used = steady or rounds
+        calm = np.concatenate([_calm(one) for one in used])
+        if not self._has_own_clock:
+            used = [min(used, key=lambda one: float(np.median(one.wall)))]
+        wall, own = (np.concatenate([getattr(one, name) for one in used]) for name in ("wall", "own"))
+        values = wall[calm] if self._has_own_clock and calm.mean() >= ENOUGH else np.minimum(wall, own)
+        middle = float(np.median(values))
+        interval = median_interval(values)
+        low, high = interval or (middle, middle)
+        spread = float(np.subtract(*np.quantile(values, (0.75, 0.25))) / middle)
+        return Timing(
+            seconds=middle,
+            low=low,
+            high=high,
+            spread=spread,
+            repeats=len(values),
+            calm=float(calm.mean()),
+            drift=max(one.kernel for one in used) / self._best - 1,
+            load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+            noisy=not steady or spread > SPREAD or interval is None,
+        )
+
+
+def _calm(one: Round) -> NDArray[np.bool_]:
+    return np.asarray(one.wall <= CALM * one.own + CLOCK_SECONDS)
+
+
+#: Parameters of glibc's `mallopt`.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+MOST = 1 << 30  # bytes: a block above it is still handed back
+
+
+def keep_freed_memory() -> None:
+    """From now on what a call frees is there for the next one, as in a server that runs for long."""
+    with suppress(OSError, AttributeError):  # not glibc
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(M_MMAP_THRESHOLD, MOST)
+        libc.mallopt(M_TRIM_THRESHOLD, 2 * MOST - 1)
+
+
+def give_back() -> None:
+    """All that is free goes back to the system."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def measure_latency(
+    arch: Architecture, setting: Setting, *, seconds: float = 1.0, stopwatch: Stopwatch | None = None
+) -> Timing:
+    """Time of one prefill of `seq` tokens, or of one decoding step after `seq` of them."""
+    keep_freed_memory()
+    with threads(setting):
+        work = Workload(arch, setting)
+        return (stopwatch or Stopwatch(setting)).time(work.run, seconds=seconds)

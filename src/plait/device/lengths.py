@@ -1,0 +1,196 @@
+"""How a quantity grows with the length of the sequence: the exponent k of y ~ N^k, a straight line in log-log.
+
+Over the upper half of the lengths, for below them fixed costs hide the growth. Fitted to a sum of powers it is between
+them: attention's projections are linear in N and its scores quadratic, so that a whole block has 1 < k < 2 and tends to
+2 as N grows. The part that mixes along the sequence is therefore counted by itself, too.
+
+How long single blocks (norm, mixer, residual) take as the sequence grows, and with which power of its length.
+
+PAR Transformer (Mandava et al. 2020, arXiv:2009.04534), Figure 1 and §2.3: attention O(N²), feed-forward O(N) a block.
+Every block is measured by itself, so its weights are in the cache where they fit there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from plait.analysis.intervals import NORMAL, t_quantile
+from plait.core.errors import UserError
+from plait.device.latency import Stopwatch, Timing, keep_freed_memory
+from plait.device.setting import Setting
+from plait.device.workload import Layers, threads
+from plait.mixers.cost import MIXING
+from plait.mixers.options import MixerOptions
+from plait.model.architecture import Architecture
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """`low` to `high` hold 95 %, from the timings' own errors, or by Student's t from how far they lie from a line
+    where that is more. Where three points make the line, as of five lengths, the latter is wide."""
+
+    value: float
+    low: float
+    high: float
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Of a block's exact FLOPs. None: there are none of that kind (identity has no FLOPs, an MLP mixes no tokens)."""
+
+    whole: float | None
+    mixing: float | None
+
+    def as_dict(self) -> dict[str, float | None]:
+        return asdict(self)
+
+
+def upper_half(lengths: Sequence[int]) -> slice:
+    """The lengths that are fitted, of sorted ones; the middle one counts."""
+    return slice(-(len(lengths) // 2 + 1), None)
+
+
+def fit_exponent(lengths: Sequence[int], values: Sequence[float], errors: Sequence[float] | None = None) -> Exponent:
+    """Least squares over the upper half of the lengths; `errors` are standard errors as shares of the values."""
+    fitted = upper_half(lengths)
+    x, y = np.log(np.asarray(lengths[fitted], dtype=float)), np.log(np.asarray(values[fitted], dtype=float))
+    weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    slope = float(weights @ y)
+    left = y - y.mean() - slope * (x - x.mean())
+    scattered = float(left @ left) / (len(x) - 2) if len(x) > 2 else 0.0
+    measured = np.zeros(len(x)) if errors is None else np.asarray(errors[fitted], dtype=float) ** 2
+    variance, spread = float(weights**2 @ measured), scattered * float(weights @ weights)
+    if spread > variance:
+        reach = t_quantile(len(x) - 2) * float(np.sqrt(spread))
+    else:
+        reach = NORMAL * float(np.sqrt(variance))
+    return Exponent(slope, slope - reach, slope + reach)
+
+
+def flop_growth(d: int, options: MixerOptions, lengths: Sequence[int], *, mode: str = "prefill") -> Growth:
+    """From the exact costs: of N tokens at once, or of one token after N others."""
+    costs = [options.cost(d, *((length, 0) if mode == "prefill" else (1, length))) for length in lengths]
+    return Growth(
+        _exponent(lengths, [float(cost.total_flops) for cost in costs]),
+        _exponent(lengths, [float(cost.flops.get(MIXING, 0)) for cost in costs]),
+    )
+
+
+def _exponent(lengths: Sequence[int], flops: Sequence[float]) -> float | None:
+    return fit_exponent(lengths, flops).value if min(flops) > 0 else None
+
+
+LONGEST = 1 << 22
+REPEATS, LIMIT = 4, 4  # at least so many repeats, at most so many rounds: long sequences take long
+
+
+@dataclass(frozen=True)
+class BlockKind:
+    """What makes two blocks of models equal."""
+
+    d: int
+    norm: str
+    options: MixerOptions
+
+    @property
+    def text(self) -> str:
+        return str(self.options.to_layer())
+
+
+@dataclass(frozen=True)
+class BlockScaling:
+    """One block over all lengths."""
+
+    block: BlockKind
+    lengths: tuple[int, ...]
+    timings: tuple[Timing, ...]
+    exponent: Exponent
+    flops: Growth
+
+    def seconds_low_high(self) -> tuple[list[float], list[float], list[float]]:
+        """Each over the lengths."""
+        each = ([timing.seconds for timing in self.timings], [timing.low for timing in self.timings])
+        return (*each, [timing.high for timing in self.timings])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "block": self.block.text,
+            "d": self.block.d,
+            "norm": self.block.norm,
+            "kind": self.block.options.kind,
+            "latency": [
+                {"length": n, **timing.as_dict()} for n, timing in zip(self.lengths, self.timings, strict=True)
+            ],
+            "exponent": self.exponent.as_dict(),
+            "flops_exponent": self.flops.as_dict(),
+        }
+
+
+def read_lengths(text: str) -> tuple[int, ...]:
+    """`128,256,512` as numbers in order; `UserError` for what is no list of at least two different lengths."""
+    words = [word.strip() for word in text.split(",")]
+    digits = [word for word in words if word.isascii() and word.isdigit() and len(word) <= len(str(LONGEST))]
+    good = [int(word) for word in digits if 1 <= int(word) <= LONGEST]
+    if len(good) < len(words) or len(set(good)) < max(2, len(good)):
+        raise UserError(
+            f"--lengths '{text}' given; write at least two different whole numbers from 1 to {LONGEST:,}, "
+            "with commas between: 128,256,512,1024."
+        )
+    return tuple(sorted(good))
+
+
+def distinct_blocks(archs: Iterable[Architecture]) -> list[BlockKind]:
+    """Every kind of block in the order in which it first occurs."""
+    found = (BlockKind(arch.header.d, arch.header.norm, options) for arch in archs for options in arch.layers)
+    return list(dict.fromkeys(found))
+
+
+def measure_scaling(
+    blocks: Sequence[BlockKind], lengths: Sequence[int], setting: Setting, *, seconds: float = 0.4,
+    heard: Callable[[BlockKind, int], object] = lambda block, length: None,
+) -> list[BlockScaling]:  # fmt: skip
+    """Each block at each length, `seconds` each, under the setting (whose own `seq` is not used); `heard` is called
+    after each. In decode a length is that of what was read before."""
+    if setting.device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device '{setting.device}' given, but torch finds no GPU here.")
+    if setting.mode == "decode" and (ahead := [block for block in blocks if block.options.bidirectional]):
+        raise UserError(f"{ahead[0].text} sees later tokens and does not decode; measure it with mode=prefill.")
+    keep_freed_memory()
+    timings: dict[BlockKind, list[Timing]] = {block: [] for block in blocks}
+    with threads(setting):
+        watch = Stopwatch(setting)
+        for length in lengths:
+            for block in blocks:
+                timings[block].append(_timed(block, replace(setting, seq=length), watch, seconds))
+                heard(block, length)
+    return [_scaling(block, tuple(lengths), timings[block], setting.mode) for block in blocks]
+
+
+def _timed(block: BlockKind, setting: Setting, watch: Stopwatch, seconds: float) -> Timing:
+    try:
+        work = Layers(block.d, block.options, block.norm, setting, copies=1)
+        return watch.time(work.run, seconds=seconds, least=REPEATS, limit=LIMIT)
+    except RuntimeError as wrong:
+        # The processor's allocator has no exception of its own.
+        if isinstance(wrong, torch.OutOfMemoryError) or "allocate memory" in str(wrong):
+            raise UserError(
+                f"{block.text} of {setting.seq:,} tokens, batch {setting.batch}, does not fit into memory; "
+                "leave out the longest of --lengths."
+            ) from None
+        raise
+
+
+def _scaling(block: BlockKind, lengths: tuple[int, ...], timings: Sequence[Timing], mode: str) -> BlockScaling:
+    errors = [(timing.high - timing.low) / (2 * NORMAL * timing.seconds) for timing in timings]
+    exponent = fit_exponent(lengths, [timing.seconds for timing in timings], errors)
+    return BlockScaling(
+        block, lengths, tuple(timings), exponent, flop_growth(block.d, block.options, lengths, mode=mode)
+    )

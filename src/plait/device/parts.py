@@ -1,0 +1,97 @@
+"""Measures the parts that models are composed of: layers, what is around them, and whole models as a check.
+
+In a model every layer's weights come from memory: by the time a pass returns to a layer, the others and the scores over
+the vocabulary have taken its place in the cache. A layer measured over and over by itself would find its weights there
+and seem up to a tenth faster. So the cache is filled with something else before every repeat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+
+from plait.device.archai import LiveTensors
+from plait.device.latency import Stopwatch, Timing, keep_freed_memory
+from plait.device.memory import MemoryMeter
+from plait.device.profile import Point
+from plait.device.setting import Setting
+from plait.device.workload import Layers, Workload
+from plait.mixers.options import MixerOptions
+from plait.mixers.table import load
+from plait.model.architecture import Architecture
+from plait.spec import Header
+
+EVICTED = 1 << 26  # bytes: twice a large last-level cache
+SECONDS, REPEATS, LIMIT = 0.12, 4, 4  # for one part
+#: Copies of a layer in a row, by its FLOPs: short ones need more for the clock, long ones cost time.
+COPIES = ((2e7, 8), (2e8, 4), (float("inf"), 2))
+
+
+class PartMeter:
+    """For one device, dtype and number of threads; torch's threads must be set as the setting has them."""
+
+    def __init__(self, setting: Setting, memory: MemoryMeter) -> None:
+        keep_freed_memory()
+        self.common = setting
+        self._watch = Stopwatch(setting)
+        self._memory = memory
+
+    def layer(self, d: int, options: MixerOptions, norm: str, setting: Setting) -> Point:
+        flops = setting.batch * float(options.cost(d, setting.new_tokens, setting.held_tokens).generation_flops)
+        copies = next(count for limit, count in COPIES if flops <= limit)
+        work = Layers(d, options, norm, setting, copies)
+        timing = self._watch.time(work.run, before=self._evict, seconds=SECONDS, least=REPEATS, limit=LIMIT)
+        work.blocks = work.blocks[:1]
+        work.states = None if work.states is None else work.states[:1]
+        input_bytes = work.x_BTD.nbytes // work.x_BTD.shape[1] * setting.new_tokens
+        seconds = replace(timing, seconds=timing.seconds / copies)
+        made = _point("layer", str(options.to_layer()), d, norm, setting, seconds, timing, input_bytes + _peak(work))
+        return replace(made, source=options.source_hash)
+
+    def outside(self, header: Header, setting: Setting) -> Point:
+        identity = load("identity")()
+        work = Workload(Architecture(header, (identity,)), setting)
+        timing = self._watch.time(work.run, before=self._evict, seconds=SECONDS, least=REPEATS, limit=LIMIT)
+        return _point("outside", header.text, header.d, header.norm, setting, timing, timing, _peak(work))
+
+    def model(self, arch: Architecture, setting: Setting) -> Point:
+        work = Workload(arch, setting)
+        timing = self._watch.time(work.run, seconds=3 * SECONDS, least=2 * REPEATS)
+        del work
+        memory = self._memory.measure(arch, setting)
+        made = _point("model", arch.text, arch.header.d, arch.header.norm, setting, timing, timing, memory.activations)
+        return replace(made, memory=memory.peak, source=arch.source_hash)
+
+    def _evict(self) -> None:
+        self._filler.add_(1)
+
+    @cached_property
+    def _filler(self) -> torch.Tensor:
+        return torch.zeros(EVICTED // 4, device=self.common.device)
+
+
+def _peak(work: Layers | Workload) -> int:
+    with torch.inference_mode(), LiveTensors() as tensors:
+        result = work.run()
+    del result
+    return int(tensors.peak)
+
+
+def _point(
+    what: str, spec: str, d: int, norm: str, setting: Setting, share: Timing, timing: Timing, activations: int
+) -> Point:
+    return Point(
+        what=what,
+        spec=spec,
+        d=d,
+        norm=norm,
+        mode=setting.mode,
+        seq=setting.seq,
+        batch=setting.batch,
+        seconds=share.seconds,
+        noise=(timing.high - timing.low) / 2 / timing.seconds,
+        noisy=timing.noisy,
+        activations=activations,
+    )

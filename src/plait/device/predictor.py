@@ -1,0 +1,261 @@
+"""Latency and memory of architectures nobody has run, from a profile of the device.
+
+    latency = c · (outside + Σ layers)          c: what whole models take against the sum of their parts
+    memory  = weights + max over the run of (state so far + activations at work) + what libraries keep
+
+A layer's time depends on its options, its width and the setting alone, and a space has few distinct ones: they are
+predicted once (`layer_table`, `outside_table`), and any number of candidates are sums over the tables (`compose`).
+
+Letters: N candidates, L layers of the deepest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.analysis.intervals import NORMAL, t_quantile
+from plait.core.errors import UserError
+from plait.device.features import OUTSIDE, Features, of_layer, of_outside
+from plait.device.profile import Point, Profile
+from plait.device.regression import Floats, Surface
+from plait.device.setting import Setting
+from plait.mixers.options import MixerOptions, OptionError
+from plait.mixers.table import options_of
+from plait.model.architecture import Architecture, architecture
+from plait.model.cost import model_cost
+from plait.spec import Header, parse
+
+Ints = NDArray[np.integer]
+LEAST_ERROR = 0.02  # of a prediction for a whole model, however well its parts are known
+
+
+@dataclass(frozen=True)
+class Table:
+    """One entry a distinct layer (or header)."""
+
+    seconds: Floats
+    deviation: Floats  # seconds
+    activations: Floats  # bytes at the layer's own peak
+    state: Floats  # bytes that it leaves in the state
+
+    def with_nothing(self) -> Table:
+        """A last entry of zeros, so that index -1 is a layer that is not there."""
+        return Table(*(np.append(column, 0.0) for column in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Means and 95 % intervals, one entry a candidate. Seconds or bytes."""
+
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+class Predictor:
+    def __init__(self, profile: Profile, setting: Setting | None = None) -> None:
+        """`setting` says what is predicted; device, dtype and threads are the profile's own."""
+        wanted = setting or Setting()
+        self.profile = profile
+        self.setting = Setting(mode=wanted.mode, seq=wanted.seq, batch=wanted.batch, **profile.common)
+        self._seconds: dict[str, Surface] = {}
+        self._activations: dict[str, Surface] = {}
+
+    # ---- single architectures
+
+    def latency(self, archs: Sequence[Architecture | str]) -> Prediction:
+        """Seconds."""
+        return self._composed(archs)[0]
+
+    def memory(self, archs: Sequence[Architecture | str]) -> Prediction:
+        """Bytes at the peak."""
+        return self._composed(archs)[1]
+
+    def _composed(self, given: Sequence[Architecture | str]) -> tuple[Prediction, Prediction]:
+        archs = [architecture(one) for one in given]
+        keys = [(arch.header.d, options, arch.header.norm) for arch in archs for options in arch.layers]
+        distinct = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+        headers = {header: at for at, header in enumerate(dict.fromkeys(arch.header for arch in archs))}
+        layers_NL = np.full((len(archs), max((len(arch.layers) for arch in archs), default=0)), -1)
+        for row, arch in enumerate(archs):
+            where = [distinct[arch.header.d, options, arch.header.norm] for options in arch.layers]
+            layers_NL[row, : len(where)] = where
+        weights_N = self.setting.number_bytes * np.array([model_cost(arch, seq=1).total_params for arch in archs])
+        return self.compose(
+            self.outside_table(list(headers)),
+            np.array([headers[arch.header] for arch in archs], dtype=np.int64),
+            self._table([(d, options, norm) for d, options, norm in distinct]),
+            layers_NL,
+            weights_N.astype(np.float64),
+        )
+
+    # ---- many candidates
+
+    def layer_table(self, layers: Sequence[tuple[int, MixerOptions]], norm: str = "rms") -> Table:
+        """For every (width, options): seconds, deviation, activations, state. Invalid pairs must be left out."""
+        return self._table([(d, options, norm) for d, options in layers])
+
+    def outside_table(self, headers: Sequence[Header]) -> Table:
+        """The same for what stands around the layers of models with these headers."""
+        asked = [of_outside(header, self.setting) for header in headers]
+        seconds, deviation = self._ask(OUTSIDE, asked, self._seconds, "seconds")
+        activations, _ = self._ask(OUTSIDE, asked, self._activations, "activations")
+        return Table(seconds, seconds * deviation, activations, np.zeros(len(headers)))
+
+    def compose(
+        self, outside: Table, header_N: Ints, layers: Table, layers_NL: Ints, weights_N: Floats
+    ) -> tuple[Prediction, Prediction]:
+        """Latency and memory of candidates given as indices into the tables; -1 where there is no layer."""
+        table = layers.with_nothing()
+        seconds_N, deviation_N = outside.seconds[header_N], outside.deviation[header_N]
+        state_N, highest_N = np.zeros(len(header_N)), np.zeros(len(header_N))
+        for layer_N in layers_NL.T:
+            seconds_N = seconds_N + table.seconds[layer_N]
+            # Neighbouring layers err alike: deviations add up, not their squares.
+            deviation_N = deviation_N + table.deviation[layer_N]
+            np.maximum(highest_N, state_N + table.activations[layer_N], out=highest_N)
+            state_N = state_N + table.state[layer_N]
+        np.maximum(highest_N, state_N + outside.activations[header_N], out=highest_N)
+        factor, error = self._composition
+        kept, memory_error = self._kept
+        latency_N = factor * seconds_N
+        reach_N = NORMAL * np.hypot(factor * deviation_N, error * latency_N)
+        memory_N = weights_N + self._held_before(state_N) + highest_N + kept
+        return _around(latency_N, reach_N), _around(memory_N, NORMAL * memory_error * memory_N)
+
+    # ---- what the profile knows
+
+    @property
+    def kinds(self) -> list[str]:
+        """Mixers that were measured in this mode, and what is outside of layers."""
+        return list(dict.fromkeys(features.kind for _, features in self._measured))
+
+    def measured(self, kind: str) -> list[tuple[Point, Features]]:
+        return [(point, features) for point, features in self._measured if features.kind == kind]
+
+    def seconds_of(self, kind: str, asked: Sequence[Features]) -> Floats:
+        return self._ask(kind, asked, self._seconds, "seconds")[0]
+
+    # ---- inside
+
+    def _table(self, layers: Sequence[tuple[int, MixerOptions, str]]) -> Table:
+        found = Table(*(np.zeros(len(layers)) for _ in range(4)))
+        asked = [of_layer(d, options, norm, self.setting) for d, options, norm in layers]
+        for kind in dict.fromkeys(one.kind for one in asked):
+            at = np.array([place for place, one in enumerate(asked) if one.kind == kind])
+            mine = [asked[place] for place in at]
+            seconds, deviation = self._ask(kind, mine, self._seconds, "seconds")
+            found.seconds[at], found.deviation[at] = seconds, seconds * deviation
+            found.activations[at] = self._ask(kind, mine, self._activations, "activations")[0]
+        length = self.setting.new_tokens + self.setting.held_tokens
+        for place, (d, options, _) in enumerate(layers):
+            cost = options.cost(d, length)
+            numbers = cost.fixed_state + cost.tail_state + cost.dynamic_state
+            found.state[place] = self.setting.number_bytes * self.setting.batch * float(numbers)
+        return found
+
+    def _ask(
+        self, kind: str, asked: Sequence[Features], surfaces: dict[str, Surface], column: str
+    ) -> tuple[Floats, Floats]:
+        if not asked:
+            return np.zeros(0), np.zeros(0)
+        if kind not in surfaces:
+            surfaces[kind] = self._fit(kind, column)
+        return surfaces[kind].predict(surfaces[kind].inputs(asked))
+
+    def _fit(self, kind: str, column: str) -> Surface:
+        points = self.measured(kind)
+        if not self.kinds:
+            modes = ", ".join(sorted({point.mode for point in self.profile.points})) or "nothing"
+            raise UserError(
+                f"the profile has nothing in mode {self.setting.mode}, only {modes}. "
+                f"Add to it with `plait profile --mode {self.setting.mode}`."
+            )
+        if not points:
+            known = ", ".join(sorted(set(self.kinds) - {OUTSIDE})) or "nothing"
+            raise UserError(
+                f"the profile has no measurement of {kind} in mode {self.setting.mode}; it knows {known}. "
+                "Add to it with `plait profile`, naming a space that has it."
+            )
+        values = np.array([max(1e-9, float(getattr(point, column))) for point, _ in points])
+        timed = column == "seconds"
+        noise = np.array([point.noise / NORMAL if timed else 0.0 for point, _ in points])
+        return Surface([features for _, features in points], values, noise, tune=timed)
+
+    @cached_property
+    def _measured(self) -> list[tuple[Point, Features]]:
+        """Points with their features; those of users' mixers that are not loaded here, or were edited, stay out."""
+        found = []
+        for point in self.profile.points:
+            if point.mode != self.setting.mode or point.what == "model":
+                continue
+            setting = point.setting(self.profile.common)
+            if point.what == OUTSIDE:
+                found.append((point, of_outside(parse(f"{point.spec} | identity").header, setting)))
+            else:
+                layer = parse(f"d={point.d} | {point.spec}").layers[0]
+                with suppress(OptionError):
+                    options = options_of(layer)
+                    if options.source_hash == point.source:
+                        found.append((point, of_layer(point.d, options, point.norm, setting)))
+        return found
+
+    @cached_property
+    def _checks(self) -> list[tuple[Point, float, float]]:
+        """Whole models that were measured, with the seconds and the memory that their parts add up to."""
+        found = []
+        for point in self.profile.of("model"):
+            if point.mode != self.setting.mode:
+                continue
+            if not {layer.name for layer in parse(point.spec).layers} <= set(self.kinds):
+                continue
+            if architecture(point.spec).source_hash != point.source:
+                continue
+            parts = Predictor(self.profile, point.setting(self.profile.common))
+            parts.__dict__.update(_composition=(1.0, 0.0), _kept=(0.0, 0.0))
+            parts._seconds, parts._activations = self._seconds, self._activations
+            latency, memory = parts._composed([point.spec])
+            found.append((point, float(latency.mean[0]), float(memory.mean[0])))
+        return found
+
+    @cached_property
+    def _composition(self) -> tuple[float, float]:
+        """What whole models take over the sum of their parts, and how far that varies."""
+        if not self._checks:
+            return 1.0, 2 * LEAST_ERROR
+        ratio = np.log([point.seconds / parts for point, parts, _ in self._checks])
+        middle = float(np.median(ratio))
+        return float(np.exp(middle)), _error(ratio - middle)
+
+    @cached_property
+    def _kept(self) -> tuple[float, float]:
+        """Bytes that libraries keep for themselves, and the error that remains, as a share of the whole."""
+        if not self._checks:
+            return 0.0, 2 * LEAST_ERROR
+        surplus = np.array([point.memory - parts for point, _, parts in self._checks])
+        whole = np.array([point.memory for point, _, _ in self._checks])
+        middle = float(np.median(surplus))
+        return middle, _error((surplus - middle) / whole)
+
+    def _held_before(self, state_N: Floats) -> Floats:
+        """A step keeps the state before it until the one after it is whole."""
+        return state_N if self.setting.mode == "decode" else np.zeros_like(state_N)
+
+
+def _error(off_N: Floats) -> float:
+    """A standard error from how far a few models are off their median, larger where they are few: Student's t."""
+    if len(off_N) < 2:
+        return 2 * LEAST_ERROR
+    freedom = len(off_N) - 1
+    root = float(np.sqrt((off_N**2).sum() / freedom))
+    return max(LEAST_ERROR, root * t_quantile(freedom) / NORMAL)
+
+
+def _around(mean_N: Floats, reach_N: Floats) -> Prediction:
+    return Prediction(mean_N, np.maximum(mean_N - reach_N, 0), mean_N + reach_N)

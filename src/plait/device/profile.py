@@ -1,0 +1,156 @@
+"""The profile of a device: what was measured there, raw, in a file that can be read anywhere.
+
+Nothing fitted is stored: a better regression makes better predictions from the same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import plait
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
+from plait.device.setting import Setting
+from plait.records import about
+
+FORMAT = "plait-profile"
+VERSION = 1
+#: What must agree for two machines to be taken for the same; a new version of plait or Python changes little.
+SAME = ("system", "cpu", "cores", "gpu", "torch")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement.
+
+    what         `layer` (text in `spec`, at width `d` behind a `norm`), `outside` (`spec` is a header: what is around
+                 the layers) or `model` (`spec` is a whole architecture, measured to check what is composed)
+    seconds      of one layer, or of all
+    noise        half the 95 % interval over `seconds`, and the spread of the repeats
+    activations  bytes held at the peak beyond weights and, for a model, state
+    memory       bytes at the peak, for `outside` and `model`; 0 for a layer
+    source       hashes of the users' mixers in it
+    """
+
+    what: str
+    spec: str
+    d: int
+    norm: str
+    mode: str
+    seq: int
+    batch: int
+    seconds: float
+    noise: float
+    noisy: bool
+    activations: int
+    memory: int = 0
+    source: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "source" or value}
+
+    def setting(self, common: dict[str, Any]) -> Setting:
+        return Setting(mode=self.mode, seq=self.seq, batch=self.batch, **common)
+
+
+@dataclass
+class Profile:
+    """`common` has what all points share: device, dtype, threads."""
+
+    device: dict[str, Any]
+    common: dict[str, Any]
+    points: list[Point] = field(default_factory=list)
+    made: str = ""
+    seconds: float = 0.0
+
+    @classmethod
+    def here(cls, setting: Setting) -> Profile:
+        """Empty, for this machine."""
+        surroundings = about(0.0, 0.0)
+        common = {name: getattr(setting, name) for name in ("device", "dtype", "threads")}
+        return cls({name: surroundings[name] for name in (*SAME, "python", "plait")}, common)
+
+    @classmethod
+    def load(cls, path: Path | str, *, anywhere: bool = False) -> Profile:
+        """Read a profile; one of another machine is refused unless `anywhere`."""
+        text = _text(Path(path))
+        try:
+            read = json.loads(text)
+            if read.get("format") != FORMAT:
+                raise UserError(f"{path} is no profile; make one with `plait profile -o {path}`.")
+            if read["version"] > VERSION:
+                raise UserError(f"{path} was made by a newer plait (profile version {read['version']}).")
+            points = [Point(**point) for point in read["points"]]
+            made = cls(read["device"], read["common"], points, read["made"], read["seconds"])
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as wrong:
+            raise UserError(f"{path} is damaged: {wrong}.") from None
+        if not anywhere:
+            made.require_here(str(path))
+        return made
+
+    def save(self, path: Path | str) -> None:
+        """Whole or not at all: a killed process leaves the file as it was."""
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "device": self.device,
+            "common": self.common,
+            "made": self.made,
+            "seconds": round(self.seconds, 1),
+            "points": [point.as_dict() for point in self.points],
+        }
+        target = Path(path)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(target) as draft:
+                draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        except OSError as wrong:
+            raise UserError(f"cannot write the profile {target}: {wrong.strerror or wrong}.") from None
+
+    def require_here(self, name: str) -> None:
+        here = Profile.here(Setting()).device
+        # A GPU shows only once torch is imported; a profile of a CPU holds with or without one.
+        compared = [key for key in SAME if key != "gpu" or (self.common["device"] != "cpu" and here["gpu"])]
+        other = [
+            f"{key} {self.device.get(key)}, not {here[key]}" for key in compared if self.device.get(key) != here[key]
+        ]
+        if other:
+            raise UserError(
+                f"{name} is a profile of another machine ({'; '.join(other)}). Make one here with `plait profile`, "
+                "or ask for predictions about that machine with --anywhere."
+            )
+
+    @property
+    def hash(self) -> str:
+        text = json.dumps([self.device, self.common, [point.as_dict() for point in self.points]], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def of(self, what: str) -> list[Point]:
+        return [point for point in self.points if point.what == what]
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON: all but the points."""
+        counts = {what: len(self.of(what)) for what in ("layer", "outside", "model")}
+        noisy = sum(point.noisy for point in self.points)
+        return {
+            "hash": self.hash,
+            "device": self.device,
+            **self.common,
+            "made": self.made,
+            "seconds": round(self.seconds, 1),
+            "points": {**counts, "noisy": noisy},
+            "plait": plait.__version__,
+        }
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise UserError(
+            f"the profile {path} cannot be read: {wrong}. Make one with `plait profile -o {path}`."
+        ) from None

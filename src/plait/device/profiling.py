@@ -1,0 +1,238 @@
+"""Characterises a device in a few minutes: which layers to measure is decided as the measurements come in.
+
+Every kind of layer begins with a few layers far apart. From then on the next to be measured is the one that the
+predictor is least sure of, over all kinds; kinds that take a large share of a model's time count for more. The last
+part of the time goes to whole models, which tell how far the sum of the parts is to be trusted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import numpy as np
+
+from plait.core.errors import UserError
+from plait.device.components import Kit
+from plait.device.features import OUTSIDE, Features, of_layer, of_outside
+from plait.device.memory import MemoryMeter
+from plait.device.parts import PartMeter
+from plait.device.predictor import Predictor
+from plait.device.profile import Point, Profile
+from plait.device.regression import Floats, Surface
+from plait.device.setting import Setting
+from plait.device.workload import threads
+from plait.mixers.options import MixerOptions
+from plait.spec import Header
+
+FIRST = 6  # layers of a kind before its surface is fitted
+TUNE_AGAIN = 1.25  # times as many points
+LEAST = 3  # … and at the very least
+FOR_PARTS = 0.75  # of the time
+LEAST_CHECKS = 4
+FORGET = 0.8  # how much of an earlier, slower measurement is still expected of the next
+SAMPLED_MODELS = 100
+POOL = 400  # candidates of a kind that are considered
+
+Key = tuple[str | int, ...]
+Heard = Callable[[Point, float], object]  # a new point, and the share of the time that is over
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A part that could be measured: a layer, or a header's surroundings where `options` is None."""
+
+    header: Header
+    options: MixerOptions | None
+    setting: Setting
+    features: Features
+
+    @property
+    def key(self) -> Key:
+        d, norm = self.header.d, self.header.norm
+        if self.options is None:
+            return _key("outside", self.header.text, d, norm, "", self.setting)
+        return _key("layer", str(self.options.to_layer()), d, norm, self.options.source_hash, self.setting)
+
+    def measure(self, meter: PartMeter) -> Point:
+        if self.options is None:
+            return meter.outside(self.header, self.setting)
+        return meter.layer(self.header.d, self.options, self.header.norm, self.setting)
+
+
+class Group:
+    """All candidates of one kind, the points measured so far, and what is still unsure."""
+
+    def __init__(
+        self, candidates: Sequence[Candidate], points: Sequence[tuple[Point, Features]], rng: np.random.Generator
+    ) -> None:
+        chosen = rng.choice(len(candidates), min(POOL, len(candidates)), replace=False)
+        self.left = [candidates[at] for at in np.sort(chosen)]
+        self.points = [(features, point) for point, features in points]
+        missing = max(0, min(FIRST - len(points), len(self.left)))
+        self._order = _far_apart([one.features for one in self.left], missing)
+        self.kind = candidates[0].features.kind
+        self.share = 1.0  # of a model's time
+        self._doubt_N: Floats | None = None
+        self._surface: Surface | None = None
+        self._tuned_at = 0  # points
+
+    @property
+    def barely_begun(self) -> bool:
+        """Too little to predict from, however short the time."""
+        return bool(self.left) and len(self.points) < LEAST
+
+    def doubt(self) -> float:
+        """The largest relative deviation among what is left; infinite before the first fit, zero when all is done."""
+        if not self.left:
+            return 0.0
+        if self._order:
+            return float("inf")
+        if self._doubt_N is None:
+            values = np.array([point.seconds for _, point in self.points])
+            noise = np.array([point.noise / 2 for _, point in self.points])
+            # Tuning is most of the work, and a few more points change little in its outcome.
+            like = self._surface if len(self.points) < TUNE_AGAIN * self._tuned_at else None
+            self._tuned_at = self._tuned_at if like else len(self.points)
+            surface = self._surface = Surface([features for features, _ in self.points], values, noise, like=like)
+            self._doubt_N = surface.predict(surface.inputs([one.features for one in self.left]))[1]
+        return float(self._doubt_N.max())
+
+    def take(self) -> Candidate:
+        """The one to measure next; it is no longer among what is left."""
+        if self._order:
+            at = self._order.pop(0)
+            self._order = [other - (other > at) for other in self._order]
+        else:
+            assert self._doubt_N is not None
+            at = int(self._doubt_N.argmax())
+        self._doubt_N = None
+        taken: Candidate = self.left.pop(at)
+        return taken
+
+
+def extend_profile(
+    profile: Profile,
+    kits: Sequence[Kit],
+    settings: Sequence[Setting],
+    *,
+    seconds: float,
+    seed: int = 0,
+    heard: Heard | None = None,
+) -> None:
+    """Add points to a profile within so many seconds: nothing is begun that would not end in time, judged by how long
+    the last ones took. Only what a prediction needs at the very least is measured in any case."""
+    if not kits or not settings:
+        raise UserError("a profile needs at least one space and one setting.")
+    rng = np.random.default_rng([seed, len(profile.points)])
+    begun = time.monotonic()
+    took = {"part": 0.0, "check": 0.0}  # seconds: the slowest lately
+    checks = 0
+
+    def add(sort: str, start: float, point: Point) -> None:
+        now = time.monotonic()
+        took[sort] = max(now - start, FORGET * took[sort])
+        profile.points.append(point)
+        profile.made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        if heard is not None:
+            heard(point, min(1.0, (now - begun) / seconds))
+
+    def fits(sort: str, until: float) -> bool:
+        return time.monotonic() - begun + took[sort] <= until
+
+    def check(meter: PartMeter) -> None:
+        kit, setting = kits[checks % len(kits)], settings[checks // len(kits) % len(settings)]
+        add("check", time.monotonic(), meter.model(kit.model(rng), setting))
+
+    with threads(settings[0]), MemoryMeter() as memory:
+        meter = PartMeter(settings[0], memory)
+        groups = _groups(kits, settings, profile, rng)
+        usual = _layers_a_model(kits, rng)
+        while groups:
+            if not any(group.barely_begun for group in groups):
+                if not checks:  # one early, to know how much time the others need
+                    check(meter)
+                    checks += 1
+                left_for_checks = (LEAST_CHECKS - checks) * took["check"]
+                if not fits("part", min(FOR_PARTS * seconds, seconds - left_for_checks)):
+                    break
+            start = time.monotonic()
+            # Kinds that are not fitted yet are infinitely unsure; they take turns.
+            group = max(groups, key=lambda one: (one.doubt() * one.share**0.5, -len(one.points)))
+            if not group.left:
+                break
+            candidate = group.take()
+            point = candidate.measure(meter)
+            group.points.append((candidate.features, point))
+            _set_shares(groups, usual)
+            add("part", start, point)
+        while checks < LEAST_CHECKS or fits("check", seconds):
+            check(meter)
+            checks += 1
+    profile.seconds += time.monotonic() - begun
+
+
+def _groups(
+    kits: Sequence[Kit], settings: Sequence[Setting], profile: Profile, rng: np.random.Generator
+) -> list[Group]:
+    by_kind: dict[tuple[str, str], dict[Key, Candidate]] = {}
+    done = {_key(p.what, p.spec, p.d, p.norm, p.source, p) for p in profile.points}
+    for setting in settings:
+        for kit in kits:
+            for one in _candidates(kit, setting):
+                if one.key not in done:
+                    by_kind.setdefault((one.features.kind, setting.mode), {})[one.key] = one
+    before = {mode: Predictor(profile, Setting(mode=mode)) for _, mode in by_kind}
+    return [
+        Group(list(candidates.values()), before[mode].measured(kind), rng)
+        for (kind, mode), candidates in by_kind.items()
+    ]
+
+
+def _layers_a_model(kits: Sequence[Kit], rng: np.random.Generator) -> dict[str, float]:
+    """How many layers of each kind the kits' models have on average; and one outside."""
+    models = [kit.model(rng) for kit in kits for _ in range(SAMPLED_MODELS)]
+    counts = Counter(options.name for arch in models for options in arch.layers)
+    return {OUTSIDE: 1.0, **{kind: count / len(models) for kind, count in counts.items()}}
+
+
+def _set_shares(groups: Sequence[Group], usual: Mapping[str, float]) -> None:
+    """From what has been measured so far, how much of a model's time each kind takes."""
+    begun = [group for group in groups if group.points]
+    taken = [usual.get(g.kind, 0.1) * float(np.median([point.seconds for _, point in g.points])) for g in begun]
+    for group, seconds in zip(begun, taken, strict=True):
+        group.share = seconds / sum(taken)
+
+
+def _key(what: str, spec: str, d: int, norm: str, source: str, at: Setting | Point) -> Key:
+    return what, spec, d, norm, source, at.mode, at.seq, at.batch
+
+
+def _candidates(kit: Kit, setting: Setting) -> list[Candidate]:
+    around = [Candidate(header, None, setting, of_outside(header, setting)) for header in kit.headers()]
+    norm = kit.header.norm
+    return around + [
+        Candidate(kit.header.replace({"d": d}), options, setting, of_layer(d, options, norm, setting))
+        for d, options in kit.layers()
+    ]
+
+
+def _far_apart(points: Sequence[Features], count: int) -> list[int]:
+    """Places of points, each as far as can be from those before it; the first is in the middle."""
+    coordinates = sorted({name for point in points for name in point.place})
+    names = sorted({name for point in points for name in point.names})
+    place_ND = np.array([[point.place.get(name, 0.0) for name in coordinates] for point in points])
+    place_ND = (place_ND - place_ND.mean(axis=0)) / np.maximum(np.ptp(place_ND, axis=0), 1e-9)
+    name_NC = np.array([[hash(point.names.get(name, "")) for name in names] for point in points])
+    chosen = [int((place_ND**2).sum(axis=1).argmin())] if count else []
+    apart_N = np.full(len(points), np.inf)
+    while len(chosen) < count:
+        last = chosen[-1]
+        apart_N = np.minimum(
+            apart_N, ((place_ND - place_ND[last]) ** 2).sum(axis=1) + (name_NC != name_NC[last]).sum(axis=1)
+        )
+        chosen.append(int(apart_N.argmax()))
+    return chosen

@@ -1,0 +1,264 @@
+"""plait's models as Hugging Face models: `from_pretrained`, `generate` with beams and padding, `Trainer`.
+
+Importing this module registers them, so that `AutoModelForCausalLM.from_pretrained(folder)` finds them.
+
+Letters: B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    GenerationMixin,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
+from transformers.utils.hub import cached_file
+
+from plait.core.errors import UserError
+from plait.interop.hf_cache import StateCache, left_padding, padding_to_the_left
+from plait.mixers.options import MixerOptions
+from plait.mixers.table import version
+from plait.model.architecture import Architecture, architecture
+from plait.model.backbone import Backbone
+from plait.model.construct import init_weights
+from plait.model.generation import prefill
+from plait.model.heads import IGNORE, Encoder, LanguageModel
+from plait.model.user_mixers import index_copies, read_copies, write_copies
+
+
+class PlaitConfig(PreTrainedConfig):
+    """The architecture's text says everything; the other fields are what programs expect to find."""
+
+    model_type = "plait"
+    keys_to_ignore_at_inference = ("past_key_values",)
+
+    spec: str = "d=32 vocab=256 | attn swiglu"
+    vocab_size: int = 256
+    hidden_size: int = 32
+    num_hidden_layers: int = 1
+    tie_word_embeddings: bool = False
+    use_cache: bool = True
+    mixers: dict[str, dict[str, str]] | None = (
+        None  # the user's own, as `plait.model.user_mixers.read_copies` takes them
+    )
+
+    @classmethod
+    def of(cls, arch: Architecture, **fields: Any) -> PlaitConfig:
+        header = arch.header
+        if header.pos == "learned":
+            fields["max_position_embeddings"] = header.max_len
+        made: PlaitConfig = cls(
+            spec=arch.text,
+            vocab_size=header.vocab,
+            hidden_size=header.d,
+            num_hidden_layers=arch.num_layers,
+            mixers=index_copies(arch) or None,
+            # Theirs says whether any two parameters are one; ours (header.tie) whether the output is the embedding.
+            tie_word_embeddings=bool(_tied(_skeleton(arch, "meta"))),
+            **fields,
+        )
+        return made
+
+
+class PlaitModel(PreTrainedModel):
+    """What both kinds share: the parts of one of our models under their own names, so that weights keep theirs."""
+
+    config_class = PlaitConfig
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["Block"]  # noqa: RUF012 (theirs is a list)
+
+    backbone: Backbone
+    output: nn.Module
+
+    def __init__(self, config: PlaitConfig) -> None:
+        super().__init__(config)
+        arch = architecture(config.spec, _known_mixers(config))
+        loading = torch.get_default_device().type == "meta"
+        # On the CPU even while weights are being loaded: buffers that files do not hold need their values.
+        made = _skeleton(arch, "cpu")
+        if not loading:
+            init_weights(made, seed=0)
+        self.arch = arch
+        for name, part in made.named_children():
+            self.add_module(name, part)
+        self._tied_weights_keys = _tied(made)
+        self._fixed_buffers = {
+            module: {name: buffer.clone() for name, buffer in module.named_buffers(recurse=False)}
+            for module in made.modules()
+            if module._non_persistent_buffers_set
+        }
+        self.post_init()
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls, folder: Any, *given: Any, config: Any = None, **options: Any
+    ) -> Any:
+        """As theirs. Mixers that came with the weights are run under `trust_remote_code=True` alone."""
+        if config is None:
+            config = PlaitConfig.from_pretrained(folder)
+        if options.get("trust_remote_code"):
+            for entry in (config.mixers or {}).values():
+                if "file" in entry and version(entry["source"]) is None:
+                    read_copies({entry["file"]: entry}, Path(str(cached_file(folder, entry["file"]))).parent)
+        return super().from_pretrained(folder, *given, config=config, **options)
+
+    def save_pretrained(self, folder: Any, *given: Any, **options: Any) -> Any:  # type: ignore[override]
+        """As theirs, with the user's own mixers."""
+        super().save_pretrained(folder, *given, **options)
+        write_mixers(self.arch, Path(folder))
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Called for what no file held: buffers. Weights are drawn by `plait.model.construct`, or loaded."""
+        for name, value in self._fixed_buffers.get(module, {}).items():
+            getattr(module, name).copy_(value)
+
+    def _set_gradient_checkpointing(self, enable: bool = True, *unused: Any, **also_unused: Any) -> None:
+        self.backbone.recompute = enable
+
+    def get_input_embeddings(self) -> nn.Module:
+        tables = self.backbone.embedding.tables
+        if len(tables) > 1:
+            raise NotImplementedError("an adaptive embedding has several tables")
+        return tables[0]
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        return self.output if isinstance(self.output, nn.Linear) else None
+
+
+class PlaitForCausalLM(PlaitModel, GenerationMixin):
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: StateCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int = 0,
+        return_dict: bool | None = None,
+        **unused: Any,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Rows may be padded on the left, as `generate` wants it, or on the right (later tokens change nothing)."""
+        _refuse(unused, "inputs_embeds")
+        wanted = self.config.use_cache if use_cache is None else use_cache
+        cache = self._cache(past_key_values) if wanted or past_key_values is not None else None
+        if past_key_values is None and (self.training or labels is not None):
+            cache = None  # nothing to continue from
+        pad_B, right = left_padding(attention_mask, input_ids, 0 if cache is None else cache.seen)
+        if cache is None or (past_key_values is None and right):
+            cache, hidden_BTD = None, self._whole(input_ids, pad_B)
+        elif cache.state is None:
+            hidden_BTD, state = prefill(self.backbone, input_ids, pad_B)
+            cache.keep(state, input_ids.shape[1])
+        elif right:
+            raise UserError("padding behind tokens that are to be continued; pad on the left (padding_side='left').")
+        else:
+            hidden_BTD, state = self.backbone.extend(input_ids, cache.state)
+            cache.keep(state, input_ids.shape[1])
+        logits_BTV: Any = self.output(hidden_BTD[:, -logits_to_keep:] if logits_to_keep else hidden_BTD)
+        loss: Any = None
+        if labels is not None:
+            targets_BT = F.pad(labels[:, 1:], (0, 1), value=IGNORE)
+            loss = F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE)
+        out = CausalLMOutputWithPast(loss=loss, logits=logits_BTV, past_key_values=cache)
+        return out.to_tuple() if return_dict is False else out
+
+    def _whole(self, tokens_BT: Tensor, pad_B: Tensor | None) -> Tensor:
+        """The parallel form, where padding allows it."""
+        if pad_B is not None and not all(block.mixer.paddable for block in self.backbone.blocks):
+            return prefill(self.backbone, tokens_BT, pad_B)[0]
+        hidden_BTD: Tensor = self.backbone(tokens_BT, pad_B=pad_B)
+        return hidden_BTD
+
+    def _cache(self, given: Any) -> StateCache:
+        if given is not None and not isinstance(given, StateCache):
+            raise UserError(f"past_key_values is a {type(given).__name__}; a plait model continues its own StateCache.")
+        return StateCache(self.backbone) if given is None else given
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # `generate` then takes the cache that `forward` returns
+
+
+class PlaitForMaskedLM(PlaitModel):
+    transform: nn.Module
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_dict: bool | None = None,
+        **unused: Any,
+    ) -> MaskedLMOutput | tuple[Any, ...]:
+        """Rows may be padded on either side."""
+        _refuse(unused, "inputs_embeds")
+        segments = token_type_ids if self.backbone.segment is not None else None
+        moved = padding_to_the_left(attention_mask, input_ids, segments)
+        hidden_BTD = self.backbone(moved.tokens_BT, pad_B=moved.pad_B, segments_BT=moved.segments_BT)
+        logits_BTV: Any = moved.back(self.output(self.transform(hidden_BTD)))
+        loss: Any = None
+        if labels is not None:
+            loss = F.cross_entropy(logits_BTV.flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
+        out = MaskedLMOutput(loss=loss, logits=logits_BTV)
+        return out.to_tuple() if return_dict is False else out
+
+
+def write_mixers(arch: Architecture, folder: Path) -> None:
+    if "modeling_plait.py" in {entry.get("file") for entry in index_copies(arch).values()}:
+        raise UserError("a mixer called modeling-plait has no place in a Hugging Face folder; give it another name.")
+    write_copies(arch, folder)
+
+
+def _known_mixers(config: PlaitConfig) -> dict[str, type[MixerOptions]]:
+    found: dict[str, type[MixerOptions]] = {}
+    for name, entry in (config.mixers or {}).items():
+        if "package" in entry:
+            found |= read_copies({name: entry}, Path())
+            continue
+        known = version(entry["source"])
+        if known is None:
+            raise UserError(
+                f"this model has a mixer of its maker's own, {name}, in {entry['file']} beside the weights. Look at "
+                "that file, then load the model with trust_remote_code=True."
+            )
+        found[name] = known
+    return found
+
+
+def _skeleton(arch: Architecture, device: str) -> LanguageModel | Encoder:
+    kinds: dict[str, type[LanguageModel] | type[Encoder]] = {"lm": LanguageModel, "encoder": Encoder}
+    if arch.header.kind not in kinds:
+        raise UserError(
+            f"a model of kind={arch.header.kind} has no place in a Hugging Face folder; lm and encoder have."
+        )
+    with torch.device(device):
+        return kinds[arch.header.kind](arch)
+
+
+def _tied(model: nn.Module) -> dict[str, str]:
+    """Every name of a parameter beyond its first → the first."""
+    first: dict[int, str] = {}
+    names = [(name, first.setdefault(id(p), name)) for name, p in model.named_parameters(remove_duplicate=False)]
+    return {name: owner for name, owner in names if name != owner}
+
+
+def _refuse(given: dict[str, Any], name: str) -> None:
+    if given.get(name) is not None:
+        raise UserError(f"{name} given; a plait model takes input_ids.")
+
+
+AutoConfig.register("plait", PlaitConfig, exist_ok=True)
+AutoModelForCausalLM.register(PlaitConfig, PlaitForCausalLM, exist_ok=True)
+AutoModelForMaskedLM.register(PlaitConfig, PlaitForMaskedLM, exist_ok=True)

@@ -1,0 +1,169 @@
+"""An ONNX file of a model: `tokens` (batch, time) → `scores` (batch, time, vocabulary), for any batch and time.
+
+Chunked and convolved mixers have no graph of open length. A causal model needs none: what follows a token changes
+nothing before it, so the graph fills every input up to its `length`, the most it takes, and cuts the scores back. An
+encoder sees its filling, so its file takes exactly `length` tokens.
+
+Letters: B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from plait.core.errors import UserError
+from plait.interop.target import filled_file
+from plait.model import build
+from plait.model.architecture import Architecture
+from plait.model.heads import Encoder, LanguageModel
+from plait.spec import parse
+
+#: The largest difference that ONNX Runtime, in float32, may show to the model in float64, over the standard deviation
+#: of the scores.
+TOLERANCE = 1e-4
+NEEDED = ("onnx", "onnxscript", "onnxruntime")
+
+
+class Filled(nn.Module):
+    """A causal model that computes at one length and answers at any up to it."""
+
+    def __init__(self, model: LanguageModel, length: int) -> None:
+        super().__init__()
+        self.model, self.length = model, length
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        given = tokens_BT.shape[1]
+        scores_BTV: Tensor = self.model(F.pad(tokens_BT, (0, self.length - given)))
+        # Not a slice: whether that is contiguous depends on the length, and a graph may not.
+        return scores_BTV.index_select(1, torch.arange(given, device=tokens_BT.device))
+
+
+class Exact(nn.Module):
+    """A model that takes its one length."""
+
+    def __init__(self, model: Encoder) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        scores_BTV: Tensor = self.model(tokens_BT)
+        return scores_BTV
+
+
+def export_onnx(model: LanguageModel | Encoder, file: Path, length: int, *, force: bool = False) -> None:
+    _require_packages()
+    header = model.arch.header
+    if header.kind not in ("lm", "encoder"):
+        raise UserError(f"a model of kind={header.kind} is not exported; lm and encoder are.")
+    if length < 2 or (header.pos == "learned" and length > header.max_len):
+        longest = f" and at most max_len={header.max_len}" if header.pos == "learned" else ""
+        raise UserError(f"length={length}: must be at least 2{longest}.")
+    with filled_file(file, force=force) as scratch:
+        try:
+            program = _program(model, length)
+        except Exception as wrong:
+            raise UserError(f"no ONNX file can be made: {_culprit(model.arch, wrong)}") from wrong
+        program.save(scratch)
+
+
+@torch.no_grad()
+def check_onnx(model: LanguageModel | Encoder, file: Path, length: int) -> float:
+    """The largest difference between the file under ONNX Runtime and the model in float64, over the standard deviation
+    of the scores; too large is an error."""
+    _require_packages()
+    onnxruntime: Any = import_module("onnxruntime")
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    stream, gap = torch.Generator().manual_seed(0), 0.0
+    model = copy.deepcopy(model).cpu().double().eval()
+    lengths = {length} if isinstance(model, Encoder) else {1, length // 2, length}
+    for batch, tokens in ((batch, tokens) for batch in (1, 3) for tokens in sorted(lengths)):
+        tokens_BT = torch.randint(model.arch.header.vocab, (batch, tokens), generator=stream)
+        (scores_BTV,) = session.run(["scores"], {"tokens": tokens_BT.numpy()})
+        expected_BTV = model(tokens_BT)
+        gap_BTV = torch.from_numpy(scores_BTV) - expected_BTV
+        gap = max(gap, (gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny)).item())
+    if not gap <= TOLERANCE:
+        raise UserError(
+            f"{file} was written, but it gives other scores (the largest difference is {gap:.3g} of their standard "
+            "deviation)."
+        )
+    return gap
+
+
+def _program(model: LanguageModel | Encoder, length: int) -> Any:
+    """torch's ONNX program of a model."""
+    model = copy.deepcopy(model).cpu().float().eval()
+    tokens_BT = torch.zeros(2, length - isinstance(model, LanguageModel), dtype=torch.long)
+    sizes: dict[int, Any] = {0: torch.export.Dim("batch")}
+    if isinstance(model, LanguageModel):
+        wrapped: nn.Module = Filled(model, length)
+        sizes[1] = torch.export.Dim("time", min=1, max=length)
+    else:
+        wrapped = Exact(model)
+    with _quiet(), torch.no_grad():
+        graph = torch.export.export(wrapped, (tokens_BT,), dynamic_shapes={"tokens_BT": sizes})
+        return torch.onnx.export(
+            graph, dynamo=True, input_names=["tokens"], output_names=["scores"], verbose=False,
+            custom_translation_table={torch.ops.aten.linalg_solve_triangular.default: _solve_unit_lower},
+        )  # fmt: skip
+
+
+def _solve_unit_lower(a: Any, b: Any, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
+    """DeltaNet's triangular solve, for which ONNX has no operator: with N strictly lower (so N^C = 0),
+    (1 + N)⁻¹ = Π_k (1 + (−N)^(2^k)), k < log₂ C."""
+    op: Any = import_module("onnxscript").opset18
+    if upper or not left or not unitriangular:
+        raise NotImplementedError("only unit lower triangular systems")
+    power = op.Neg(op.Trilu(a, op.Constant(value_int=-1), upper=0))
+    for _ in range((int(a.shape[-1]) - 1).bit_length()):
+        b = op.Add(b, op.MatMul(power, b))
+        power = op.MatMul(power, power)
+    return b
+
+
+def _culprit(arch: Architecture, wrong: Exception) -> str:
+    """Which layers are to blame: each kind is tried alone."""
+    header = parse(f"d={arch.header.d} vocab=8 kind={arch.header.kind} | identity").header
+    refused = []
+    for options in dict.fromkeys(arch.layers):
+        layer = str(options.to_layer())
+        alone = build(Architecture(header, (options,)))
+        assert isinstance(alone, LanguageModel | Encoder)
+        try:
+            _program(alone, 16)
+        except Exception:
+            refused.append(layer)
+    if refused:
+        return f"{', '.join(refused)} has no form in ONNX that takes any batch."
+    return f"no layer is to blame; the exporter says: {str(wrong).strip().splitlines()[0]}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter logs and warns at length; what matters comes as an exception."""
+    was = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(was)
+
+
+def _require_packages() -> None:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise UserError(f"this needs {', '.join(missing)}: pip install 'plait[onnx]'.")

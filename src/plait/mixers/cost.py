@@ -1,0 +1,72 @@
+"""What one layer costs, exactly and without building it.
+
+Every entry is plain arithmetic on sizes, so a size may be a NumPy array: a hundred thousand candidates are costed
+by the same formulas as one.
+
+FLOPs count two for each multiply-add of a matrix product or convolution; elementwise work is left out, and causal
+attention is counted over the full rectangle, as `torch.utils.flop_counter` does. The papers' own conventions are in
+`plait.papers.conventions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Number = Any  # int, float, or a NumPy array of them
+
+#: The one term of `Cost.flops` that is not a product with a weight: what mixing along the sequence costs. For a
+#: recurrence it is the arithmetic of the recurrence itself; a chunked fast path may spend more to run faster.
+MIXING = "mixing"
+
+#: The term of depthwise short convolutions, which are not matrix products.
+SHORT_CONV = "short conv"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of one layer for `seq` new tokens after `memory` older ones, one sequence.
+
+    params         parameters by part
+    active         parameters that one token meets (less than all of them for experts); None: all
+    shared         parameters held once for the whole model, by name, however many layers use them
+    flops          forward FLOPs for the `seq` new tokens, by term
+    cached         those of `flops` that a generation does not spend, its state being a cache of their results: for
+                   Transformer-XL's attention the keys and values of its memory, which training computes again
+    fixed_state    numbers of recurrent state that do not grow with the sequence (MAD's "fixed state")
+    tail_state     the last few inputs that short convolutions and shifts keep
+    dynamic_state  numbers of state that grow with the sequence (key-value caches), at length `memory + seq`
+    """
+
+    params: Mapping[str, Number]
+    flops: Mapping[str, Number]
+    cached: Number = 0
+    active: Number | None = None
+    shared: Mapping[str, Number] = field(default_factory=dict)
+    fixed_state: Number = 0
+    tail_state: Number = 0
+    dynamic_state: Number = 0
+
+    @property
+    def total_params(self) -> Number:
+        """All parameters of this layer, those it shares with others left out."""
+        return sum(self.params.values())
+
+    @property
+    def active_params(self) -> Number:
+        return self.total_params if self.active is None else self.active
+
+    @property
+    def total_flops(self) -> Number:
+        return sum(self.flops.values())
+
+    @property
+    def generation_flops(self) -> Number:
+        """From the state, as generation runs it."""
+        return self.total_flops - self.cached
+
+
+def linear(d_in: Number, d_out: Number, bias: bool = False) -> Number:
+    """Parameters of a linear map."""
+    return d_in * d_out + (d_out if bias else 0)

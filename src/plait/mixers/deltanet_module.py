@@ -1,0 +1,80 @@
+"""DeltaNet: a token replaces what the state holds at its key, by a share β, instead of adding to it.
+
+    S_t = S_{t−1} + β_t k_t (v_t − S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o RMSNorm_head(o)
+
+q, k and v come from a short convolution with silu; q and k then have length 1 in each head, so that β_t = σ(w_β·x_t)
+is exactly the share of the old value that is replaced.
+
+Yang et al. 2024, arXiv:2406.06484.
+
+Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, C convolved
+channels, W width of the convolution.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from plait.mixers.deltanet import DeltaNetOptions
+from plait.mixers.mixer import Draw, State
+from plait.mixers.norm import HeadNorm
+from plait.mixers.recurrent import RecurrentMixer
+from plait.ops.delta import delta, delta_step
+from plait.ops.shortconv import short_conv, short_conv_step
+
+
+class DeltaNet(RecurrentMixer):
+    def __init__(self, d: int, options: DeltaNetOptions) -> None:
+        super().__init__(d, options)
+        self.width, self.heads = options.head_dim, d // options.head_dim
+        self.scale = self.width**-0.5
+        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+        # Query, key, value and write strength in one product.
+        self.input = nn.Linear(d, 3 * d + self.heads, bias=False)
+        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(3 * d, options.conv))
+        self.norm = HeadNorm(self.heads, self.width, eps=1e-6, shared=True)
+        self.output = nn.Linear(d, d, bias=False)
+
+    def init_weights(self, draw: Draw) -> None:
+        draw(self.taps_CW, self.taps_std)
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        channels, width = self.taps_CW.shape
+        return {
+            "S": self.zeros(batch, self.heads, self.width, self.width, dtype=self.state_dtype),
+            "conv": self.zeros(batch, width - 1, channels),
+        }
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        qkv_BTC, strength_BTH = self._project(x_BTD)
+        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
+        o_BTHK, S_BHKK = delta(*self._heads(qkv_BTC), self._share(strength_BTH), scale=self.scale, state=state.get("S"))
+        return self._combine(x_BTD, o_BTHK), {"S": S_BHKK, "conv": conv}
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        qkv_BC, strength_BH = self._project(x_BD)
+        qkv_BC, conv = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
+        o_BHK, S_BHKK = delta_step(*self._heads(qkv_BC), self._share(strength_BH), None, state["S"], scale=self.scale)
+        return self._combine(x_BD, o_BHK), {"S": S_BHKK, "conv": conv}
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        qkv, strength = self.input(x).split([3 * self.d, self.heads], dim=-1)
+        return qkv, strength
+
+    def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = qkv.to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        return unit_length(q), unit_length(k), v
+
+    def _share(self, strength: Tensor) -> Tensor:
+        """β, in (0, 1)."""
+        return strength.to(self.state_dtype).sigmoid()
+
+    def _combine(self, x: Tensor, o: Tensor) -> Tensor:
+        y: Tensor = self.output(self.norm(o).flatten(-2).to(x.dtype))
+        return y
+
+
+def unit_length(x: Tensor) -> Tensor:
+    """x divided by its length over the last dimension; smooth at zero, where the length is held above 1e-3."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)

@@ -1,0 +1,163 @@
+"""What a mixer may be told: typed options with defaults, allowed values and the values a search may choose.
+
+A mixer's options are a frozen dataclass. Its fields are declared with `option(...)`, so that the same declaration
+serves the spec language (types, errors), `plait list` (documentation) and search spaces (`choices`).
+Options know no torch: they are validated, costed and searched in microseconds, and `module` names the class that
+is imported only when a model is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, get_type_hints
+
+from plait.core.errors import UserError, did_you_mean
+from plait.mixers.cost import Cost
+from plait.mixers.source import MixerSource
+from plait.spec import Layer
+
+
+class OptionError(UserError):
+    """A mixer told something it cannot take; `option` is the one to blame, where there is one."""
+
+    def __init__(self, message: str, option: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    allowed: tuple[str, ...] | None = None,
+    minimum: float | None = None,
+    choices: tuple[Any, ...] = (),
+) -> Any:
+    """A field of an options class.
+
+    allowed   the values a name may take (for `str` fields)
+    minimum   the least number allowed
+    choices   values worth trying in a search
+    """
+    return field(default=default, metadata={"doc": doc, "allowed": allowed, "minimum": minimum, "choices": choices})
+
+
+@dataclass(frozen=True)
+class MixerOptions:
+    """Base of every mixer's options. A subclass gives `name`, `kind`, `module`, and `cost`."""
+
+    name: ClassVar[str] = ""
+    kind: ClassVar[str] = ""  # "sequence" or "channel"
+    module: ClassVar[str] = ""  # "package.module:Class" of the torch side
+    source: ClassVar[MixerSource | None] = None  # of a mixer that is not plait's own; set when it is loaded
+    state_knobs: ClassVar[tuple[str, ...]] = ()  # options that set the fixed state, the first to be tried first
+    prenorm: ClassVar[bool] = True  # whether the block normalises this mixer's input
+    reference: ClassVar[str] = ""  # the paper
+
+    def cost(self, d: int, seq: int, memory: int = 0) -> Cost:
+        """Exact cost at model width `d`, for `seq` new tokens after `memory` older ones."""
+        raise NotImplementedError
+
+    def check(self, d: int) -> None:
+        """Raise `UserError` for options that do not fit together at width `d`."""
+
+    def shares(self, d: int) -> dict[str, tuple[int, ...]]:
+        """Parameters shared with other layers of the model, and the shape those must have there, too."""
+        return {}
+
+    @property
+    def source_hash(self) -> str:
+        """Stands for the text of a mixer that is not plait's own; empty for one that is."""
+        return self.source.hash if self.source is not None else ""
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether a position sees later ones; such a mixer belongs in an encoder."""
+        return False
+
+    @classmethod
+    def sizes(cls, **values: Any) -> Any:
+        """An unchecked instance for vectorised costing: sizes may be NumPy arrays."""
+        made = object.__new__(cls)
+        for f in dataclasses.fields(cls):
+            object.__setattr__(made, f.name, values.pop(f.name, f.default))
+        assert not values, f"{cls.name} has no option {sorted(values)}"
+        return made
+
+    @classmethod
+    def from_layer(cls, layer: Layer) -> MixerOptions:
+        """Typed options from a parsed layer."""
+        types = _types(cls)
+        known = {f.name: f for f in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in layer.options:
+            if key not in known:
+                listing = ", ".join(known) or "none"
+                message = f"{cls.name} has no option '{key}'.{did_you_mean(key, known)} Options: {listing}."
+                raise OptionError(message, key)
+            try:
+                values[key] = coerce(value, types[key], known[key].metadata)
+            except UserError as wrong:
+                raise OptionError(f"{cls.name}[{key}]: {wrong}", key) from None
+        return cls(**values)
+
+    def to_layer(self) -> Layer:
+        """The layer in its shortest spelling: options equal to their defaults are left out.
+
+        Because defaults are never written, adding an option later changes no architecture's identity; in return a
+        default, once released, never changes.
+        """
+        changed = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
+        }
+        return Layer(self.name, tuple(sorted(changed.items())))
+
+    @classmethod
+    def describe(cls) -> list[dict[str, Any]]:
+        """One row per option, for `plait list` and the documentation."""
+        types = _types(cls)
+        return [
+            {
+                "option": f.name,
+                "type": types[f.name].__name__,
+                "default": f.default,
+                "allowed": list(f.metadata["allowed"] or ()),
+                "choices": list(f.metadata["choices"]),
+                "doc": f.metadata["doc"],
+            }
+            for f in dataclasses.fields(cls)
+        ]
+
+
+@cache
+def _type_hints(cls: Hashable) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _types(cls: Any) -> dict[str, Any]:
+    """An options class's types, read once."""
+    return _type_hints(cls)
+
+
+def coerce(value: Any, wanted: type, metadata: Mapping[str, Any]) -> Any:
+    """`value` as the option's type, or `UserError` saying what is allowed."""
+    allowed, minimum = metadata["allowed"], metadata["minimum"]
+    if wanted is bool:
+        if not isinstance(value, bool):
+            raise UserError(f"'{value}' given, but this is true or false.")
+        return value
+    if wanted is str:
+        if not isinstance(value, str) or (allowed and value not in allowed):
+            near = did_you_mean(str(value), allowed or ())
+            raise UserError(f"'{value}' given.{near} Allowed: {', '.join(allowed or ())}.")
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UserError(f"'{value}' given, but this is a number.")
+    if wanted is int and value != int(value):
+        raise UserError(f"{value} given, but this is a whole number.")
+    if minimum is not None and value < minimum:
+        raise UserError(f"{value} given, but the least allowed is {minimum}.")
+    return wanted(value)

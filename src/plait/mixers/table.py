@@ -1,0 +1,109 @@
+"""The table of mixers: name → where its options are declared. Adding a mixer adds one line here."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Table
+from plait.mixers.options import MixerOptions, OptionError
+from plait.mixers.source import MixerSource
+from plait.spec import Layer
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+MIXERS: Table[type[MixerOptions]] = Table(
+    "mixer",
+    {
+        # sequence mixers
+        "attn": "plait.mixers.attn:AttnOptions",
+        "fox": "plait.mixers.attn:FoxOptions",
+        "xl-attn": "plait.mixers.xl_attn:XlAttnOptions",
+        "mamba": "plait.mixers.mamba:MambaOptions",
+        "hyena": "plait.mixers.hyena:HyenaOptions",
+        "mh-hyena": "plait.mixers.hyena:MhHyenaOptions",
+        "hyena-experts": "plait.mixers.hyena:HyenaExpertsOptions",
+        "linear": "plait.mixers.linear:LinearOptions",
+        "gla": "plait.mixers.gla:GlaOptions",
+        "hgrn2": "plait.mixers.hgrn2:Hgrn2Options",
+        "rwkv6": "plait.mixers.rwkv6:Rwkv6Options",
+        "deltanet": "plait.mixers.deltanet:DeltaNetOptions",
+        "gated-deltanet": "plait.mixers.gated_deltanet:GatedDeltaNetOptions",
+        "mamba2": "plait.mixers.mamba2:Mamba2Options",
+        # channel mixers
+        "mlp": "plait.mixers.mlp:MlpOptions",
+        "swiglu": "plait.mixers.mlp:SwigluOptions",
+        "moe": "plait.mixers.moe:MoeOptions",
+        "identity": "plait.mixers.mlp:IdentityOptions",
+    },
+    # Packages make mixers of theirs known by entry points of this group: name = "package.module:Mixer".
+    group="plait.mixers",
+    accept=lambda point: _packaged(point),
+)
+names, load, registered = MIXERS.names, MIXERS.load, MIXERS.registered
+
+# Every version of a mixer that is not in the table and was run, by the hash of its text.
+_versions: dict[str, type[MixerOptions]] = {}
+
+
+def register(options: type[MixerOptions]) -> None:
+    """Make a mixer known under its name, beside the table's own."""
+    MIXERS.register(options.name, options)
+    remember(options)
+
+
+def remember(options: type[MixerOptions]) -> None:
+    """Keep a version to be found by its hash; what the name means stays as it is."""
+    if options.source is not None:
+        _versions[options.source.hash] = options
+
+
+def version(source_hash: str) -> type[MixerOptions] | None:
+    """The mixer of this very text, if it was run in this process."""
+    return _versions.get(source_hash)
+
+
+def load_packaged(name: str = "") -> None:
+    """Make installed packages' mixers known: the one of that name, or all. The table's own names stay plait's."""
+    MIXERS.discover(name)
+
+
+def _packaged(point: EntryPoint) -> type[MixerOptions]:
+    package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
+    where = f"the mixer '{point.name}' of {package}"
+    try:
+        given = point.load()
+    except Exception as wrong:
+        raise UserError(f"{where} does not load: {type(wrong).__name__}: {wrong}") from wrong
+    # Options may be given instead of the mixer, by packages that can be asked for costs without torch.
+    options = given if isinstance(given, type) and issubclass(given, MixerOptions) else getattr(given, "Options", None)
+    if not (isinstance(options, type) and issubclass(options, MixerOptions)):
+        raise UserError(f"{where}: {point.value} has no `Options` (a subclass of plait.arch.MixerOptions).")
+    if options.name != point.name:
+        raise UserError(f"{where} calls itself '{options.name}'; the entry point's name and the mixer's must agree.")
+    if given is not options:
+        options.module = f"{given.__module__}:{given.__qualname__}"
+    file = find_spec(options.module.partition(":")[0])
+    if file is None or file.origin is None:
+        raise UserError(f"{where}: Options.module is '{options.module}', which is no module with a source file.")
+    found: type[MixerOptions] = options
+    found.source = MixerSource.read(Path(file.origin), package=package)
+    remember(found)
+    return found
+
+
+def options_of(layer: Layer) -> MixerOptions:
+    """The typed options of a parsed layer."""
+    if layer.name not in MIXERS:
+        MIXERS.discover(layer.name)
+    if layer.name not in MIXERS:
+        known = MIXERS.names()
+        from plait.spec import presets  # only a mistake needs the presets' names
+
+        near = did_you_mean(layer.name, [*known, *presets.names()])
+        own = "" if near else " One of your own: --mixers my_mixer.py, or plait.load_mixer in Python."
+        raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.{own}")
+    return MIXERS.load(layer.name).from_layer(layer)

@@ -1,0 +1,350 @@
+"""The clauses of the mixer contract. Each runs on a fresh, seeded, small instance and says what it measured.
+
+Letters: B batch, T time, D width.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from plait.core.errors import UserError
+from plait.mixers.cost import MIXING, SHORT_CONV
+from plait.mixers.mixer import Mixer
+from plait.mixers.options import MixerOptions
+from plait.model.block import make_mixer
+from plait.model.construct import seed_mixer
+
+
+@dataclass(frozen=True)
+class Verdict:
+    clause: str
+    status: str  # "pass", "fail", or "skip" where a clause does not apply
+    detail: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The mixer under test."""
+
+    options: MixerOptions
+    d: int = 64
+
+    def build(self, dtype: torch.dtype = torch.float64) -> Mixer:
+        """Weights larger than a model starts with, so that gates, decays and softmaxes are far from linear."""
+        mixer = make_mixer(self.options, self.d)
+        seed_mixer(mixer, seed=0, std=0.2)
+        return mixer.to(dtype)
+
+    def inputs(self, batch: int, tokens: int, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
+        return torch.randn(batch, tokens, self.d, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+    @property
+    def steps(self) -> bool:
+        """Whether the mixer has a state to step from (an encoder's mixer has none)."""
+        return not self.options.bidirectional
+
+
+Outcome = tuple[bool | None, str]  # None: the clause does not apply
+Clause = Callable[[Subject], Outcome]
+
+
+def shapes(subject: Subject) -> Outcome:
+    """(B, T, D) in, (B, T, D) out, in the same dtype, for one token and for odd lengths."""
+    seen = []
+    for dtype in (torch.float32, torch.float64):
+        mixer = subject.build(dtype)
+        for tokens in (1, 2, 63, 65):
+            x = subject.inputs(2, tokens, dtype)
+            y = mixer(x)
+            seen.append(y.shape == x.shape and y.dtype == dtype)
+    return all(seen), "float32, float64; 1, 2, 63, 65 tokens"
+
+
+def causality(subject: Subject) -> Outcome:
+    """No output depends on a later input."""
+    if not subject.steps:
+        return None, "looks both ways by design"
+    mixer = subject.build()
+    x = subject.inputs(2, 67)
+    y = mixer(x)
+    leak = 0.0
+    for at in (1, 5, 32, 64, 66):
+        changed = x.clone()
+        changed[:, at:] = subject.inputs(2, 67 - at, seed=2)
+        leak = max(leak, _gap(mixer(changed)[:, :at], y[:, :at]))
+    return leak < 1e-9, f"future changed at 5 places: earlier outputs moved {leak:.1g}"
+
+
+def forward_equals_steps(subject: Subject) -> Outcome:
+    """The parallel form is the recurrent form."""
+    if not subject.steps:
+        return None, "has no steps"
+    mixer = subject.build()
+    x = subject.inputs(2, 37)
+    state, stepped = mixer.init_state(2), []
+    for x_BD in x.unbind(1):
+        y_BD, state = mixer.step(x_BD, state)
+        stepped.append(y_BD)
+    gap = _gap(torch.stack(stepped, dim=1), mixer(x))
+    return gap < 1e-8, f"37 steps: gap {gap:.1g}"
+
+
+def chunked_prefill(subject: Subject) -> Outcome:
+    """Reading in chunks of any size is reading at once, and leaves the state where steps would."""
+    if not subject.steps:
+        return None, "has no state"
+    mixer = subject.build()
+    x = subject.inputs(2, 83)
+    state, parts = mixer.init_state(2), []
+    for chunk in x.split([1, 16, 2, 63, 1], dim=1):
+        part, state = mixer.extend(chunk, state)
+        parts.append(part)
+    gap = _gap(torch.cat(parts, dim=1), mixer(x))
+    return gap < 1e-8, f"chunks of 1, 16, 2, 63, 1: gap {gap:.1g}"
+
+
+def states_are_values(subject: Subject) -> Outcome:
+    """A call leaves the state it was given as it was, so that keeping one is how to go back."""
+    if not subject.steps:
+        return None, "has no state"
+    mixer = subject.build()
+    _, state = mixer.extend(subject.inputs(2, 5), mixer.init_state(2))
+    before = {key: value.clone() for key, value in state.items()}
+    first, _ = mixer.step(subject.inputs(2, 1)[:, 0], state)
+    again, _ = mixer.step(subject.inputs(2, 1)[:, 0], state)
+    same = all(torch.equal(before[key], state[key]) for key in before) and torch.equal(first, again)
+    return same, "a state used twice gives the same twice"
+
+
+def gradients(subject: Subject) -> Outcome:
+    """Gradients agree with finite differences in float64, for the input and every parameter."""
+    mixer = subject.build()
+    x = subject.inputs(1, 7).requires_grad_()
+    leaves = [x, *mixer.parameters()]
+    weight = subject.inputs(1, 7, seed=3)
+
+    def objective() -> Tensor:
+        y: Tensor = mixer(x)
+        return (y * weight).sum()
+
+    exact = _gradients(objective(), leaves)
+    worst, step, stream = 0.0, 1e-6, torch.Generator().manual_seed(4)
+    for leaf, gradient in zip(leaves, exact, strict=True):
+        direction = torch.randn(leaf.shape, generator=stream, dtype=leaf.dtype)
+        slope = float((gradient * direction).sum())
+        with torch.no_grad():
+            leaf += step * direction
+            high = float(objective())
+            leaf -= 2 * step * direction
+            low = float(objective())
+            leaf += step * direction
+        worst = max(worst, abs(slope - (high - low) / (2 * step)) / (1 + abs(slope)))
+    return worst < 1e-5, f"{len(leaves)} tensors: largest relative error {worst:.1g}"
+
+
+def rows_are_independent(subject: Subject) -> Outcome:
+    """A sequence gives the same alone, in a batch, and in any order of the batch."""
+    mixer = subject.build()
+    x = subject.inputs(3, 19)
+    y = mixer(x)
+    alone = torch.cat([mixer(row[None]) for row in x])
+    turned = mixer(x.flip(0)).flip(0)
+    gap = max(_gap(alone, y), _gap(turned, y))
+    return gap < 1e-9, f"alone and reordered: gap {gap:.1g}"
+
+
+def declared_parameters(subject: Subject) -> Outcome:
+    """`cost` counts the parameters that are there."""
+    declared = subject.options.cost(subject.d, 16)
+    counted = sum(p.numel() for p in subject.build().parameters())
+    total = int(declared.total_params + sum(declared.shared.values()))
+    return total == counted, f"declared {total:,}, counted {counted:,}"
+
+
+def declared_flops(subject: Subject) -> Outcome:
+    """`cost` counts the products with weights that are made. (Mixing is stated as the recurrence's arithmetic; a
+    chunked fast path may spend more.)"""
+    mixer = subject.build(torch.float32)
+    with torch.no_grad(), WeightProducts(mixer) as counted:
+        mixer(subject.inputs(1, 48, torch.float32))
+    declared = subject.options.cost(subject.d, 48)
+    named = int(sum(n for term, n in declared.flops.items() if term not in (MIXING, SHORT_CONV)))
+    return named == counted.flops, f"products with weights: declared {named:,}, counted {counted.flops:,}"
+
+
+class WeightProducts(TorchDispatchMode):
+    """Counts the FLOPs of matrix products of which one side is a parameter, or a view of one."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.flops = 0
+        self._weights = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        tensors = [arg for arg in args if isinstance(arg, Tensor)]
+        if func.overloadpacket in flop_registry and any(
+            tensor.untyped_storage().data_ptr() in self._weights for tensor in tensors
+        ):
+            self.flops += flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+def declared_state(subject: Subject) -> Outcome:
+    """`cost` counts the numbers a state holds after 16 tokens."""
+    if not subject.steps:
+        return None, "has no state"
+    mixer = subject.build()
+    _, state = mixer.extend(subject.inputs(1, 16), mixer.init_state(1))
+    counted = sum(value.numel() for value in state.values() if value.is_floating_point())
+    cost = subject.options.cost(subject.d, 16)
+    declared = int(cost.fixed_state + cost.tail_state + cost.dynamic_state)
+    return declared == counted, f"declared {declared:,}, counted {counted:,}"
+
+
+def finite(subject: Subject) -> Outcome:
+    """Outputs and gradients stay finite on long, huge, tiny and constant inputs (fp32)."""
+    mixer = subject.build(torch.float32)
+    base = subject.inputs(1, 700, torch.float32)
+    cases = {
+        "700 tokens": base,
+        "× 1000": 1000 * base[:, :200],
+        "× 1e-20": 1e-20 * base[:, :200],
+        "zeros": torch.zeros_like(base[:, :200]),
+        "constant": torch.ones_like(base[:, :200]),
+    }
+    bad = []
+    for name, given in cases.items():
+        x = given.clone().requires_grad_()
+        y = mixer(x)
+        found = _gradients(y.sum(), [x, *mixer.parameters()])
+        if not all(t.isfinite().all() for t in (y, *found)):
+            bad.append(name)
+    return not bad, f"not finite: {', '.join(bad)}" if bad else ", ".join(cases)
+
+
+def stacks(subject: Subject) -> Outcome:
+    """Many members at once: `vmap` over stacked parameters and their gradients equals a loop."""
+    members = [subject.build() for _ in range(2)]
+    if not list(members[0].parameters()):
+        return None, "has no parameters to stack"
+    seed_mixer(members[1], seed=1, std=0.2)
+    params, buffers = torch.func.stack_module_state(members)
+    template = members[0]
+    x = torch.stack([subject.inputs(2, 21, seed=s) for s in (5, 6)])
+
+    def loss(p: dict[str, Tensor], b: dict[str, Tensor], x_BTD: Tensor) -> Tensor:
+        y: Tensor = torch.func.functional_call(template, (p, b), (x_BTD,))
+        return y.square().mean()
+
+    stacked, values = torch.func.vmap(torch.func.grad_and_value(loss))(params, buffers, x)
+    gap = 0.0
+    for i, member in enumerate(members):
+        alone = member(x[i]).square().mean()
+        found = _gradients(alone, list(member.parameters()))
+        gap = max(gap, _gap(values[i], alone))
+        for (name, _), gradient in zip(member.named_parameters(), found, strict=True):
+            gap = max(gap, _gap(stacked[name][i], gradient))
+    return gap < 1e-8, f"2 members, gradients: gap {gap:.1g}"
+
+
+def compiles(subject: Subject) -> Outcome:
+    """One graph without breaks under `torch.compile`, with the same output and gradient."""
+    mixer = subject.build()
+    x = subject.inputs(2, 21).requires_grad_()
+    torch._dynamo.reset()
+    compiled = torch.compile(mixer, fullgraph=True, backend="aot_eager")
+    y, expected = compiled(x), mixer(x)
+    ours, theirs = (_gradients(out.square().sum(), [x])[0] for out in (y, expected))
+    gap = max(_gap(y, expected), _gap(ours, theirs))
+    return gap < 1e-8, f"fullgraph, backward: gap {gap:.1g}"
+
+
+CLAUSES: dict[str, Clause] = {
+    "shape and dtype": shapes,
+    "causality": causality,
+    "forward = steps": forward_equals_steps,
+    "chunked prefill": chunked_prefill,
+    "states are values": states_are_values,
+    "gradients (float64)": gradients,
+    "batch and order": rows_are_independent,
+    "declared parameters": declared_parameters,
+    "declared FLOPs": declared_flops,
+    "declared state": declared_state,
+    "finite": finite,
+    "vmap": stacks,
+    "torch.compile": compiles,
+}
+
+
+def run_clauses(options: MixerOptions, *, d: int = 64, clauses: dict[str, Clause] = CLAUSES) -> Iterator[Verdict]:
+    """Each clause's verdict as it is reached; an exception inside a mixer is a failed clause, not a crash."""
+    options.check(d)
+    subject = Subject(options, d)
+    for name, clause in clauses.items():
+        try:
+            holds, detail = clause(subject)
+        except UserError as wrong:
+            holds, detail = False, str(wrong)
+        except Exception as wrong:
+            holds, detail = False, f"{type(wrong).__name__}: {str(wrong).strip().splitlines()[0] if str(wrong) else ''}"
+        yield Verdict(name, "skip" if holds is None else "pass" if holds else "fail", detail)
+
+
+def speed(options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (128, 512, 2048)) -> list[dict[str, Any]]:
+    """Forward and backward time against softmax attention, interleaved in one run; reported, never judged."""
+    from plait.mixers.attn import AttnOptions
+
+    rows = []
+    for tokens in lengths:
+        batch = max(1, 4096 // tokens)
+        x = torch.randn(batch, tokens, d, generator=torch.Generator().manual_seed(0))
+        pair = [make_mixer(options, d), make_mixer(AttnOptions(heads=8), d)]
+        times: list[list[float]] = [[], []]
+        for _ in range(5):
+            for mixer, spent in zip(pair, times, strict=True):
+                spent.append(_forward_backward(mixer, x))
+        ours, attention = (sorted(spent)[len(spent) // 2] for spent in times)
+        rows.append(
+            {
+                "tokens": tokens,
+                "batch": batch,
+                "ms": 1e3 * ours,
+                "attention_ms": 1e3 * attention,
+                "ratio": ours / attention,
+            }
+        )
+    return rows
+
+
+def _forward_backward(mixer: nn.Module, x: Tensor) -> float:
+    start = time.perf_counter()
+    mixer(x).sum().backward()
+    return time.perf_counter() - start
+
+
+def _gradients(value: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients of a scalar; zero where it does not depend on a leaf."""
+    if not value.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    found = torch.autograd.grad(value, leaves, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+
+
+@torch.no_grad()
+def _gap(a: Tensor, b: Tensor) -> float:
+    """Largest difference relative to the scale of `b`; infinite where either is not finite."""
+    if not (a.isfinite().all() and b.isfinite().all()):
+        return float("inf")
+    return float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) if b.numel() else 0.0

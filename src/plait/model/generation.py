@@ -1,0 +1,258 @@
+"""Generation: read the prompts, then one token a row and step, until every row has ended.
+
+Each row has a random stream of its own and is chosen from its own scores, so its tokens do not depend on the rows that
+happen to share its batch (up to rounding: a larger matrix product may sum in another order). Rows that have ended leave
+the batch.
+
+Reading prompts of different lengths as one batch.
+
+Where every mixer takes padding, rows are padded on the left and read together. Where one does not, rows of equal length
+are read together and their states merged, so that no state ever contains padding.
+
+Letters: B batch, T time, D width.
+
+Text as it is generated, without ever showing half a character.
+
+A token of a byte-level vocabulary may end inside a UTF-8 character; decoded alone, such a tail becomes U+FFFD. Only the
+last character of a text can be unfinished in that way, so that one is held back until the next token settles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from plait.core.errors import UserError
+from plait.model.backbone import Backbone
+from plait.model.forgetting_cache import Dropped, check_forget, drop_forgotten
+from plait.model.heads import LanguageModel
+from plait.model.sampling import GREEDY, Sampling, choose
+from plait.model.state import ModelState
+
+
+class Token(NamedTuple):
+    """One event of a generation."""
+
+    row: int
+    token: int
+
+
+@dataclass
+class Lane:
+    """Rows that step together."""
+
+    rows: list[int]
+    scores_BV: Tensor  # of the next token
+    state: ModelState
+
+
+class Generation:
+    """Iterate over it for the tokens as they come; `rows` holds what has come so far.
+
+    tokens        the most that a row may get
+    seeds         one a row, or one number, to which the row's number is added
+    end           tokens that end a row (they are its last)
+    forget        drop cache entries of forgetting attention whose probability stays below this bound
+                  (`plait.model.forgetting_cache`), every `forget_every` tokens
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[Sequence[int]],
+        *,
+        tokens: int,
+        sampling: Sampling = GREEDY,
+        seeds: int | Sequence[int] = 0,
+        end: Collection[int] = (),
+        forget: float | None = None,
+        forget_every: int = 64,
+    ) -> None:
+        self.model, self.prompts, self.tokens, self.sampling = model, prompts, tokens, sampling
+        self.end, self.forget, self.forget_every = frozenset(end), forget, forget_every
+        self._check()
+        wanted = [seeds + row for row in range(len(prompts))] if isinstance(seeds, int) else list(seeds)
+        if len(wanted) != len(prompts):
+            raise UserError(f"{len(wanted)} seeds for {len(prompts)} prompts: give one for each, or one number.")
+        self._streams = [torch.Generator().manual_seed(seed % 2**63) for seed in wanted]
+        self.rows: list[list[int]] = [[] for _ in prompts]
+        self.dropped = Dropped(0, 0)
+        self.state_bytes = 0  # now
+        self.peak_state_bytes = 0
+
+    def run(self) -> Generation:
+        """All of it at once."""
+        for _ in self:
+            pass
+        return self
+
+    def ended(self, row: int) -> bool:
+        """Whether a row came to an end token (and not to the maximum)."""
+        return bool(self.rows[row]) and self.rows[row][-1] in self.end
+
+    @torch.no_grad()
+    def __iter__(self) -> Iterator[Token]:
+        if any(self.rows):
+            raise UserError("this generation has been run: its tokens are in `rows`.")
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield from self._run()
+        finally:
+            self.model.train(training)
+
+    def _run(self) -> Iterator[Token]:
+        if not self.tokens:
+            return
+        lanes = self._read_prompts()
+        for made in range(1, self.tokens + 1):
+            going = []
+            for lane in lanes:
+                chosen = self._choose(lane)
+                for row, token in zip(lane.rows, chosen, strict=True):
+                    self.rows[row].append(token)
+                    yield Token(row, token)
+                if made < self.tokens and not all(map(self.ended, lane.rows)):
+                    going.append(self._step(lane, drop=made % self.forget_every == 0))
+            lanes = going
+            if not lanes:
+                return
+            self._measure(lanes)
+
+    def _read_prompts(self) -> list[Lane]:
+        """One lane, or one a prompt length where a mixer cannot hold rows of different lengths side by side."""
+        everyone = list(range(len(self.prompts)))
+        lengths = sorted({len(prompt) for prompt in self.prompts})
+        try:
+            lanes = [self._read(everyone)]
+        except UserError:
+            if len(lengths) == 1:
+                raise
+            lanes = [self._read([row for row in everyone if len(self.prompts[row]) == n]) for n in lengths]
+        self._measure(lanes)
+        return lanes
+
+    def _read(self, rows: list[int]) -> Lane:
+        backbone = self.model.backbone
+        device = next(backbone.parameters()).device
+        tokens_BT, pad_B = pad_left([self.prompts[row] for row in rows], device)
+        hidden_BTD, state = prefill(backbone, tokens_BT, pad_B)
+        # Only the last position is scored: the scores of a whole prompt would be the largest tensor of all.
+        return self._forgotten(Lane(rows, self.model.output(hidden_BTD[:, -1]), state))
+
+    def _choose(self, lane: Lane) -> list[int]:
+        draws_B = None
+        if not self.sampling.greedy:
+            numbers = [torch.rand((), generator=self._streams[row], dtype=torch.float64) for row in lane.rows]
+            draws_B = torch.stack(numbers).to(lane.scores_BV.device)
+        chosen: list[int] = choose(lane.scores_BV, self.sampling, draws_B).tolist()
+        return chosen
+
+    def _step(self, lane: Lane, drop: bool) -> Lane:
+        """The lane after its newest tokens, without the rows that they ended."""
+        device, state = lane.state.pos_B.device, lane.state
+        going = [place for place, row in enumerate(lane.rows) if not self.ended(row)]
+        if len(going) < len(lane.rows):
+            state = state.reorder(torch.tensor(going, device=device))
+        rows = [lane.rows[place] for place in going]
+        tokens_B = torch.tensor([self.rows[row][-1] for row in rows], device=device)
+        lane = Lane(rows, *self.model.step(tokens_B, state))
+        return self._forgotten(lane) if drop else lane
+
+    def _forgotten(self, lane: Lane) -> Lane:
+        if self.forget is None:
+            return lane
+        state, dropped = drop_forgotten(self.model, lane.state, self.forget)
+        self.dropped = self.dropped + dropped
+        return Lane(lane.rows, lane.scores_BV, state)
+
+    def _measure(self, lanes: Sequence[Lane]) -> None:
+        self.state_bytes = sum(lane.state.nbytes for lane in lanes)
+        self.peak_state_bytes = max(self.peak_state_bytes, self.state_bytes)
+
+    def _check(self) -> None:
+        header = self.model.arch.header
+        if header.kind != "lm":
+            raise UserError(f"a model of kind={header.kind} does not generate; only kind=lm does.")
+        if self.tokens < 0 or self.forget_every < 1:
+            raise UserError(f"tokens={self.tokens}, forget_every={self.forget_every}: counts of tokens are positive.")
+        if not self.prompts:
+            raise UserError("no prompt given.")
+        for row, prompt in enumerate(self.prompts):
+            if not len(prompt):
+                raise UserError(f"prompt {row + 1} is empty: a model continues at least one token.")
+            wrong = next((token for token in prompt if not 0 <= token < header.vocab), None)
+            if wrong is not None:
+                raise UserError(f"prompt {row + 1} has token {wrong}, but the model's vocabulary is {header.vocab}.")
+            # The last token chosen is never read.
+            if header.pos == "learned" and len(prompt) + self.tokens - 1 > header.max_len:
+                raise UserError(
+                    f"prompt {row + 1} has {len(prompt)} tokens and {self.tokens} are asked for, but the model has "
+                    f"max_len={header.max_len} learned positions; ask for {max(0, header.max_len - len(prompt) + 1)}."
+                )
+        if self.forget is not None:
+            check_forget(self.model, self.forget)
+
+
+def pad_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Tokens with zeros in front of the shorter rows, and how many."""
+    longest = max(len(prompt) for prompt in prompts)
+    padded = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+    pads = [longest - len(prompt) for prompt in prompts]
+    return torch.tensor(padded, device=device), torch.tensor(pads, device=device)
+
+
+def prefill(backbone: Backbone, tokens_BT: Tensor, pad_B: Tensor | None) -> tuple[Tensor, ModelState]:
+    """Hidden vectors of a batch's first tokens (without meaning at padding) and the state after them."""
+    if pad_B is None or not pad_B.any():
+        return backbone.extend(tokens_BT, backbone.init_state(len(tokens_BT)))
+    if all(block.mixer.paddable for block in backbone.blocks):
+        return backbone.extend(tokens_BT, backbone.init_state(len(tokens_BT), pad_B=pad_B))
+    rows, hidden, states = [], [], []
+    for pad in pad_B.unique().tolist():
+        (same,) = (pad_B == pad).nonzero(as_tuple=True)
+        part, state = backbone.extend(tokens_BT[same, pad:], backbone.init_state(len(same)))
+        rows.append(same)
+        hidden.append(torch.nn.functional.pad(part, (0, 0, pad, 0)))
+        states.append(state)
+    back = torch.cat(rows).argsort()
+    return torch.cat(hidden)[back], backbone.merge(states).reorder(back)
+
+
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+
+#: Tokens that are decoded again with the new one: spaces between words depend on what stands before.
+CONTEXT = 8
+
+
+class TextStream:
+    """`push` tokens and show what comes back; `finish` gives what was held back."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        self._decode = decode
+        self._tokens: list[int] = []  # the newest ones
+        self._shown = ""  # what of their text is out already
+
+    def push(self, token: int) -> str:
+        """The text that this token makes certain."""
+        self._tokens.append(token)
+        text = self._decode(self._tokens)
+        new = self._show(text.removesuffix(UNFINISHED))
+        if len(self._tokens) > 4 * CONTEXT and not text.endswith(UNFINISHED):
+            # Forget the older ones, or every token would cost as much as the text is long.
+            self._tokens = self._tokens[-CONTEXT:]
+            self._shown = self._decode(self._tokens)
+        return new
+
+    def finish(self) -> str:
+        """What is left at the end of the text, finished or not."""
+        return self._show(self._decode(self._tokens)) if self._tokens else ""
+
+    def _show(self, text: str) -> str:
+        new = text[len(self._shown) :]
+        self._shown = text
+        return new

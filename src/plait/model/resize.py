@@ -1,0 +1,259 @@
+"""Resize an architecture to a given fixed state, parameter count, or both, so that comparisons are fair.
+
+MAD compares recurrent architectures at one total state and one parameter count (Poli et al. 2024, arXiv:2403.17844,
+Sec. 3.2 and App. B.3.2): "we prioritize keeping the shape of the layer fixed, over the state dimension". So the
+state is first sought in what sets it and nothing else, and only then in expansion factors or heads; parameters are
+sought in the inner width of the channel mixers, which hold no state. Kinds of layer, their order and d never change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from plait.core.errors import UserError
+from plait.mixers.options import MixerOptions
+from plait.model.architecture import Architecture, architecture
+from plait.spec import Spec
+
+#: Options that change a mixer's fixed state, the first to be tried first. A mixer's own `state_knobs` go before this.
+STATE_KNOBS: dict[str, tuple[str, ...]] = {
+    "linear": ("heads",),
+    "gla": ("heads", "expand_k"),
+    "mamba2": ("state", "expand"),
+    "hgrn2": ("head_dim",),
+    "deltanet": ("head_dim",),
+    "gated-deltanet": ("head_dim", "expand_v"),
+    "rwkv6": ("head_dim",),
+}
+
+#: Options of sequence mixers that change their parameters; used where no channel mixer can.
+_EXPANSIONS = ("expand", "expand_v")
+_WHOLE_EXPANSIONS = (1, 2, 3, 4)
+_COMBINATIONS = 50_000
+
+Change = Mapping[MixerOptions, MixerOptions]
+
+
+def match(
+    given: str | Spec | Architecture,
+    *,
+    state: int | None = None,
+    params: int | None = None,
+    tolerance: float = 0.01,
+) -> Architecture:
+    """The architecture with its total fixed state and its decoder's parameters within `tolerance` of the targets.
+
+    What already matches is left alone. `UserError` names the nearest that can be reached when nothing matches.
+    """
+    arch = architecture(given)
+    for name, target in (("state", state), ("params", params)):
+        if target is not None and target < 1:
+            raise UserError(f"{name}={target} given, but the least target is 1.")
+    if state is None and params is None:
+        raise UserError("nothing to match: give a state, a parameter count, or both.")
+    if params is None or _inner_layers(arch):
+        if state is not None:
+            arch = _match_state(arch, state, tolerance)
+        return arch if params is None else _match_inner(arch, params, tolerance)
+    return _match_expansion(arch, params, state, tolerance)
+
+
+def total_state(arch: Architecture) -> int:
+    """The fixed state of all layers."""
+    return int(sum(count * _state(options, arch.header.d) for options, count in Counter(arch.layers).items()))
+
+
+def decoder_params(arch: Architecture) -> int:
+    """Parameters of the layers, their norms and the final norm, as `plait.model.cost` counts them."""
+    h = arch.header
+    norm = h.d if h.norm == "rms" else 2 * h.d
+    total = norm if h.final_norm else 0
+    shared: dict[str, Any] = {}
+    for options, count in Counter(arch.layers).items():
+        cost = options.cost(h.d, 1)
+        total += count * (cost.total_params + (norm if options.prenorm else 0))
+        shared.update(cost.shared)
+    return int(total + sum(shared.values()))
+
+
+def _match_state(arch: Architecture, target: int, tolerance: float, without: tuple[str, ...] = ()) -> Architecture:
+    d = arch.header.d
+    if _within(total_state(arch), target, tolerance):
+        return arch
+    counts = {o: n for o, n in Counter(arch.layers).items() if _state(o, d)}
+    if not counts:
+        raise UserError(f"{arch.text}: no layer has a fixed state to resize.")
+    knobs = {o: tuple(k for k in _knobs(o) if k not in without) for o in counts}
+    nearest = arch
+    for depth in range(1, 1 + max(len(k) for k in knobs.values())):
+        found = _nearest_state(arch, counts, {o: k[:depth] for o, k in knobs.items()}, target, tolerance)
+        if _within(total_state(found), target, tolerance):
+            return found
+        nearest = min(nearest, found, key=lambda a: abs(total_state(a) - target))
+    raise _unreachable("fixed state", target, tolerance, total_state(nearest), nearest)
+
+
+def _nearest_state(
+    arch: Architecture,
+    counts: Mapping[MixerOptions, int],
+    knobs: Mapping[MixerOptions, tuple[str, ...]],
+    target: int,
+    tolerance: float,
+) -> Architecture:
+    """The best combination of settings, one for each distinct layer.
+
+    Best is near the target (an error of `tolerance` counts 1) with every layer scaled alike (a layer that gets twice
+    its share counts 1); among equals, the one that changes the later knobs least.
+    """
+    d = arch.header.d
+    scale = target / sum(n * _state(o, d) for o, n in counts.items())
+    most = max(2, int(_COMBINATIONS ** (1 / len(counts))))
+    choices = []
+    for options in counts:
+        share = _state(options, d) * scale
+        settings = [
+            (made, _state(made, d), abs(math.log2(_state(made, d) / share)), _changes(options, made, knobs[options]))
+            for made in _settings(options, knobs[options], d, scale)
+        ]
+        choices.append(sorted(settings, key=lambda s: s[2:])[:most])
+
+    def badness(combination: tuple[Any, ...]) -> tuple[Any, ...]:
+        total = sum(n * state for n, (_, state, _, _) in zip(counts.values(), combination, strict=True))
+        uneven = sum(unevenness for _, _, unevenness, _ in combination) if len(combination) > 1 else 0.0
+        return round(abs(total / target - 1) / max(tolerance, 1e-9) + uneven, 9), [
+            changes for *_, changes in combination
+        ]
+
+    best = min(itertools.product(*choices), key=badness)
+    return _changed(arch, {old: new for old, (new, *_) in zip(counts, best, strict=True)})
+
+
+def _match_inner(arch: Architecture, target: int, tolerance: float) -> Architecture:
+    """Scale the channel mixers' inner widths alike, to multiples as round as the tolerance allows."""
+    if _within(decoder_params(arch), target, tolerance):
+        return arch
+    nearest = arch
+    for grain in (64, 32, 16, 8, 4, 2, 1):
+        low, high = 0.0, 1.0
+        while decoder_params(_scaled(arch, high, grain)) < target:
+            high *= 2
+        for _ in range(40):  # halvings
+            middle = (low + high) / 2
+            low, high = (middle, high) if decoder_params(_scaled(arch, middle, grain)) < target else (low, middle)
+        for scale in (low, high):
+            found = _scaled(arch, scale, grain)
+            nearest = min(nearest, found, key=lambda a: abs(decoder_params(a) - target))
+        if _within(decoder_params(nearest), target, tolerance):
+            return nearest
+    raise _unreachable("parameter count", target, tolerance, decoder_params(nearest), nearest)
+
+
+def _match_expansion(arch: Architecture, target: int, state: int | None, tolerance: float) -> Architecture:
+    """Without channel mixers: one expansion factor for all mixers that have one, the state put right after each try."""
+    knob = {o: next((k for k in _EXPANSIONS if _has(o, k)), None) for o in arch.layers}
+    if not any(knob.values()):
+        raise UserError(f"{arch.text}: no layer has an inner width or an expansion to resize.")
+    whole = any(k and not _is_float(o, k) for o, k in knob.items())
+    nearest: Architecture | None = None
+    for value in (None, *(_WHOLE_EXPANSIONS if whole else _fractions(64))):
+        try:
+            change = {o: dataclasses.replace(o, **{k: value}) for o, k in knob.items() if k and value is not None}
+            found = _changed(arch, change)
+            if state is not None:
+                found = _match_state(found, state, tolerance, without=_EXPANSIONS)
+        except UserError:
+            continue
+        if nearest is None or abs(decoder_params(found) - target) < abs(decoder_params(nearest) - target):
+            nearest = found
+        if value is None and _within(decoder_params(found), target, tolerance):
+            return found
+    if nearest is None:
+        raise UserError(f"{arch.text}: no expansion allows a fixed state within {tolerance:.1%} of {state}.")
+    if not _within(decoder_params(nearest), target, tolerance):
+        raise _unreachable("parameter count", target, tolerance, decoder_params(nearest), nearest)
+    return nearest
+
+
+def _settings(options: MixerOptions, knobs: tuple[str, ...], d: int, scale: float) -> Iterator[MixerOptions]:
+    """Every valid setting of the knobs that can be wanted for a state `scale` times as large; the given one too."""
+    yield options
+    for values in itertools.product(*(_values(options, knob, d, scale) for knob in knobs)):
+        made = dataclasses.replace(options, **dict(zip(knobs, values, strict=True)))
+        try:
+            made.check(d)
+        except UserError:
+            continue
+        if _state(made, d):
+            yield made
+
+
+def _values(options: MixerOptions, knob: str, d: int, scale: float) -> Sequence[Any]:
+    if knob in ("heads", "head_dim"):
+        return [n for n in range(1, d + 1) if d % n == 0]
+    if _is_float(options, knob):
+        return _fractions(16)
+    if knob in _EXPANSIONS:
+        return _WHOLE_EXPANSIONS
+    # A state has no natural bound; beyond a few times its share another knob would have to shrink out of sight.
+    return range(1, 1 + math.ceil(8 * max(1, scale * getattr(options, knob))))
+
+
+def _fractions(steps: int) -> list[float]:
+    """Expansion factors from 1/4 to 4: exact in binary, short in decimal."""
+    return [n / steps for n in range(steps // 4, 4 * steps + 1)]
+
+
+def _changes(old: MixerOptions, new: MixerOptions, knobs: tuple[str, ...]) -> tuple[float, ...]:
+    """By how many doublings each knob moved, the last knob first: moving a later one is worse."""
+    return tuple(abs(math.log2(getattr(new, k) / getattr(old, k))) for k in reversed(knobs))
+
+
+def _knobs(options: MixerOptions) -> tuple[str, ...]:
+    return options.state_knobs or STATE_KNOBS.get(options.name, ())
+
+
+def _state(options: MixerOptions, d: int) -> int:
+    return int(options.cost(d, 1).fixed_state)
+
+
+def _has(options: MixerOptions, knob: str) -> bool:
+    return any(f.name == knob for f in dataclasses.fields(options))
+
+
+def _is_float(options: MixerOptions, knob: str) -> bool:
+    return any(f.name == knob and isinstance(f.default, float) for f in dataclasses.fields(options))
+
+
+def _inner_layers(arch: Architecture) -> list[Any]:
+    """The distinct channel mixers whose inner width can be set."""
+    return [o for o in dict.fromkeys(arch.layers) if o.kind == "channel" and _has(o, "inner")]
+
+
+def _scaled(arch: Architecture, scale: float, grain: int) -> Architecture:
+    widths = {o: o.inner or o.inner_width(arch.header.d) for o in _inner_layers(arch)}
+    return _changed(
+        arch, {o: dataclasses.replace(o, inner=grain * max(1, round(scale * w / grain))) for o, w in widths.items()}
+    )
+
+
+def _changed(arch: Architecture, change: Change) -> Architecture:
+    layers = tuple(change.get(options, options) for options in arch.layers)
+    for options in set(layers):
+        options.check(arch.header.d)
+    return Architecture(arch.header, layers)
+
+
+def _within(value: int, target: int, tolerance: float) -> bool:
+    return abs(value - target) <= tolerance * target
+
+
+def _unreachable(what: str, target: int, tolerance: float, nearest: int, arch: Architecture) -> UserError:
+    return UserError(
+        f"no setting gives a {what} within {tolerance:.1%} of {target:,}; "
+        f"the nearest reachable is {nearest:,}: {arch.text}"
+    )

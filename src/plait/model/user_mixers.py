@@ -1,0 +1,154 @@
+"""Mixers of the user's own: one Python file, run and known under its name from then on.
+
+    load_mixer("my_mixer.py")       # specs may now say "my-mixer"
+
+Results made with one are keyed by the hash of its text, and what must be opened again (a run, an export, a search)
+carries a copy of the text, so that editing the file changes what comes next and nothing that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plait.core.errors import UserError
+from plait.core.user_files import class_from_file, split_path
+from plait.mixers import table
+from plait.mixers import table as arch
+from plait.mixers.options import MixerOptions
+from plait.mixers.source import MixerSource
+from plait.model.architecture import Architecture, architecture
+from plait.spec import parse
+
+Mixers = dict[str, type[MixerOptions]]
+_loaded_from: dict[str, str] = {}  # name → the file that it means the mixer of; equal texts may lie in several
+
+
+def load_mixer(given: str | Path) -> MixerOptions:
+    """Options of `name`, `name[options]`, `my_mixer.py` or `my_mixer.py:Class`. A file that has changed is run again,
+    and its name means the new mixer from then on; models built before stay what they are."""
+    if file := split_path(str(given)):
+        return _registered(MixerSource.read(*file))()
+    layers = parse(str(given)).layers
+    if len(layers) != 1:
+        raise UserError(f"'{given}' has {len(layers)} layers; give one mixer, such as attn or gla[heads=8].")
+    return table.options_of(layers[0])
+
+
+def read_architectures(given: Sequence[str]) -> list[Architecture]:
+    """The specs given, after all mixers given. Where there are mixers alone, each means two blocks of it."""
+    mixers = [load_mixer(text) for text in given if split_path(text)]
+    specs = [text for text in given if not split_path(text)]
+    return [architecture(spec) for spec in specs or map(_blocks, mixers)]
+
+
+def _blocks(options: MixerOptions) -> str:
+    return f"({options.name} swiglu)x2" if options.kind == "sequence" else f"(attn {options.name})x2"
+
+
+# ---- elsewhere: in worker processes, from records
+
+
+def adopt(sources: Iterable[MixerSource]) -> None:
+    """In a process that works for another: names mean what they mean there."""
+    for source in sources:
+        arch.register(options_from(source))
+
+
+def restore(stored: Iterable[Mapping[str, Any] | str], what: str) -> None:
+    """Make the mixers known that a record carries (an old one has paths). `what` is the record, for messages."""
+    for one in stored:
+        if isinstance(one, str):
+            source = MixerSource.read(*split_path(one) or (Path(one), ""))
+        else:
+            source = MixerSource.from_dict(one)
+        options = options_from(source)
+        known = table.registered(options.name)
+        if known is not None and known is not options:
+            raise UserError(
+                f"{what} was made with another text of {options.name} than the one that is loaded. It carries its own "
+                "copy: leave that mixer out of --mixers."
+            )
+        arch.register(options)
+
+
+# ---- copies beside weights
+
+
+def index_copies(model: Architecture) -> dict[str, dict[str, str]]:
+    """What `read_copies` needs to run the users' mixers of an architecture again, by name."""
+    return {name: _entry(name, source) for name, source in model.mixer_sources.items()}
+
+
+def write_copies(model: Architecture, folder: Path) -> dict[str, dict[str, str]]:
+    """Copy their files into a folder; returns `index_copies`. What an installed package has is not copied."""
+    index = index_copies(model)
+    for name, entry in index.items():
+        if "file" in entry:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / entry["file"]).write_text(model.mixer_sources[name].text, encoding="utf-8")
+    return index
+
+
+def _entry(name: str, source: MixerSource) -> dict[str, str]:
+    where = {"package": source.package} if source.package else {"file": f"{name.replace('-', '_')}.py"}
+    return {**where, "attribute": source.attribute, "source": source.hash}
+
+
+def read_copies(index: Mapping[str, Mapping[str, str]], folder: Path) -> Mixers:
+    """The mixers by name. What the names mean elsewhere stays as it is."""
+    return {name: _copy(name, entry, folder) for name, entry in index.items()}
+
+
+def _copy(name: str, entry: Mapping[str, str], folder: Path) -> type[MixerOptions]:
+    known = table.version(entry["source"])
+    if known is not None:
+        return known
+    if "package" in entry:
+        table.load_packaged(name)
+        installed = table.registered(name)
+        if installed is None or installed.source is None or installed.source.hash != entry["source"]:
+            raise UserError(f"{folder} needs the mixer {name} of {entry['package']}; install that very version.")
+        return installed
+    source = MixerSource.read(folder / entry["file"], entry["attribute"])
+    if source.hash != entry["source"]:
+        raise UserError(f"{source.file} was changed since the weights beside it were made; they need the text it had.")
+    return options_from(source)
+
+
+# ---- running a file
+
+
+def options_from(source: MixerSource) -> type[MixerOptions]:
+    """The options class of this very text, which is run at most once."""
+    known = table.version(source.hash)
+    if known is not None:
+        return known
+    from plait.mixers.mixer import Mixer  # a user's file imports torch in any case
+
+    path = Path(source.file)
+    mixer = class_from_file(path, Mixer, source.attribute, source.text)  # type: ignore[type-abstract]
+    options = mixer.Options
+    if not (isinstance(options, type) and issubclass(options, MixerOptions)):
+        raise UserError(f"{path}: {mixer.__name__} has no `Options` (a subclass of plait.arch.MixerOptions).")
+    options.module = f"{mixer.__module__}:{mixer.__name__}"
+    for wanted, value in (("name", options.name), ("kind", options.kind)):
+        if not value:
+            raise UserError(f"{path}: {mixer.__name__}.Options has no `{wanted}`; add it as a class attribute.")
+    if options.name in table.MIXERS.lines:
+        raise UserError(f"{path}: the name '{options.name}' is taken by a built-in mixer; choose another.")
+    options.source = source
+    table.remember(options)
+    return options
+
+
+def _registered(source: MixerSource) -> type[MixerOptions]:
+    options = options_from(source)
+    known = table.registered(options.name)
+    if known is not None and known is not options and _loaded_from.get(options.name) != source.file:
+        owner = known.source.package or known.source.file if known.source else "a mixer registered in this program"
+        raise UserError(f"{source.file}: the name '{options.name}' is taken by {owner}; choose another.")
+    arch.register(options)
+    _loaded_from[options.name] = source.file
+    return options

@@ -1,1 +1,0 @@
-"""The parts that mixers and models share: norms, rotary positions, embeddings and softmaxes."""

@@ -1,0 +1,1 @@
+"""LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094)."""

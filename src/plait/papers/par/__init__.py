@@ -1,0 +1,1 @@
+"""PAR Transformer (Mandava et al. 2020, arXiv:2009.04534)."""

@@ -1,0 +1,223 @@
+"""What is run: cells in the order in which they tell most.
+
+With a budget the number of steps is fixed by the protocol and the number of seeds by the budget: as many for every task
+as the measured speed lets finish in time, then one more for a task at a time, the most telling first. If not even one
+seed fits, trainings are shortened alike, but for the most telling task's as long as that helps: half trained on it, all
+architectures look the same. Below a tenth of their steps they would say nothing: a budget that is too small for that is
+refused. What is left at the end lengthens every training a little. The plan is a record of its own, so that a probe
+that is interrupted and run again, perhaps on a busier machine, does the very same work. What the machine's speed makes
+of it on the way: `course`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from plait.core.errors import UserError
+from plait.probing.candidates import Candidate
+from plait.probing.protocol import VERSION, Protocol
+from plait.probing.speed import Speed
+from plait.probing.trial import Cell
+from plait.records import Record, Store, about, record_key
+
+KIND = "probe-plan"
+FORMAT = 2  # of the record; raised by hand when its fields change
+MOST_SEEDS = 20
+FINISH_SECONDS = 2.0  # kept for the last evaluation, the table and the verdict
+SAFETY = 0.99  # drawing data and storing results add a little; short measurements are pessimistic by more
+SHORTEST = 0.1  # of a training's steps
+LONGEST = 1.25
+SLACK = 1.05  # the least budget that is advised, over what was found to be needed
+SPARED = 0.4  # of the other tasks' steps, before the first task's are cut
+
+
+@dataclass(frozen=True)
+class Work:
+    """Cells to run, and what they are expected to take on this machine."""
+
+    candidates: tuple[Candidate, ...]
+    protocol: Protocol
+    cells: tuple[Cell, ...]
+    expected_seconds: float | None = None
+    scale: float = 1.0  # of the steps of the training that was cut most, to fit a budget
+
+    @property
+    def runs(self) -> int:
+        return sum(len(cell.seeds) * len(cell.training.grid) for cell in self.cells)
+
+    @property
+    def steps(self) -> int:
+        return sum(len(cell.seeds) * len(cell.training.grid) * cell.training.steps for cell in self.cells)
+
+
+def with_seeds(candidates: Sequence[Candidate], protocol: Protocol, seeds: Sequence[int], device: str) -> Work:
+    """Every setting of the protocol, the i-th with `seeds[i]` seeds."""
+    cells = [
+        Cell.of(one, setting, tuple(range(number)), device)
+        for setting, number in zip(protocol.settings, seeds, strict=True)
+        for one in candidates
+    ]
+    return Work(tuple(candidates), protocol, tuple(cells))
+
+
+def plan_config(
+    candidates: Sequence[Candidate], protocol: Protocol, budget: float, workers: int, seeds: int | None, device: str
+) -> dict[str, Any]:
+    """What decides a plan, but for the machine's speed."""
+    return {
+        "format": FORMAT,
+        "protocol": VERSION,
+        "name": protocol.name,
+        "specs": [one.arch.text for one in candidates],
+        "mixers": [one.source for one in candidates],
+        "settings": [{**s.task.as_dict(), "training": s.training.as_dict()} for s in protocol.settings],
+        "budget_seconds": budget,
+        "workers": workers,
+        "seeds": seeds,
+        "device": device,
+    }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Seeds and steps of every setting, and what it takes to decide on them again."""
+
+    key: str
+    config: dict[str, Any]
+    candidates: tuple[Candidate, ...]
+    protocol: Protocol  # as it is in full
+    seeds: tuple[int, ...]
+    scales: tuple[float, ...]  # of each setting's steps
+    speed: Speed
+    left: float  # seconds of the budget when the plan was made
+    expected_seconds: float  # of them
+    made: str  # when
+
+    @property
+    def work(self) -> Work:
+        work = with_seeds(self.candidates, _lasting(self.protocol, self.scales), self.seeds, self.config["device"])
+        return replace(work, expected_seconds=self.expected_seconds, scale=min(self.scales))
+
+
+def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate], protocol: Protocol) -> Plan | None:
+    """The plan made before under the same config."""
+    found = store.get(record_key(KIND, config))
+    if found is None:
+        return None
+    result = found.result
+    # Names are for display and no part of the config, so the lines are stored without them.
+    speed = Speed({one.name: (line[0], line[1]) for one, line in zip(candidates, result["lines"], strict=True)})
+    return Plan(
+        found.key, config, tuple(candidates), protocol, tuple(result["seeds"]),
+        tuple(_scales(result["scale"], len(protocol.settings))), speed, result["left"], result["expected_seconds"],
+        found.about["started"],
+    )  # fmt: skip
+
+
+def fitting(
+    store: Store,
+    config: dict[str, Any],
+    candidates: Sequence[Candidate],
+    protocol: Protocol,
+    speed: Speed,
+    left: float,
+    *,
+    overrun: bool = False,
+) -> Plan:
+    """As much as fits into `left` seconds, stored as the plan for this config.
+
+    Where not even the shortest trainings fit, a `UserError` says what would; unless they may `overrun`.
+    """
+    started, number = time.time(), len(protocol.settings)
+    room = left - FINISH_SECONDS
+
+    def seconds(seeds: Sequence[int], scale: float) -> float:
+        work = with_seeds(candidates, _lasting(protocol, _scales(scale, number)), seeds, config["device"])
+        return SAFETY * makespan([speed.cell(cell) for cell in work.cells], config["workers"])
+
+    one_each = [1] * number
+    if not overrun and (shortest := seconds(one_each, SHORTEST)) > room:
+        given: float = config["budget_seconds"]
+        raise UserError(_too_short(given, given + shortest - room, len(candidates)))
+    seeds, scale = fit(seconds, room, one_each, config["seeds"])
+    result = {
+        "seeds": seeds,
+        "scale": scale,
+        "lines": [list(speed.lines[one.name]) for one in candidates],
+        "left": left,
+        "expected_seconds": seconds(seeds, scale),
+    }
+    store.put(Record.of(KIND, config, result, about(started, time.time() - started)))
+    # Two probes may have planned at once; the first plan counts for both.
+    found = stored(store, config, candidates, protocol)
+    assert found is not None
+    return found
+
+
+def fit(
+    seconds: Callable[[Sequence[int], float], float], room: float, least: Sequence[int], limit: int | None
+) -> tuple[list[int], float]:
+    """Seeds for each setting, from `least` up to a `limit`, and the scale of their steps: the most that takes no longer
+    than `room`, or the shortest that is allowed. `seconds` tells what seeds and a scale take."""
+    seeds, most = list(least), limit or MOST_SEEDS
+    if seconds(seeds, 1.0) > room:
+        return seeds, _largest(lambda scale: seconds(seeds, scale) <= room, SHORTEST, 1.0)
+    while max(seeds) < most and seconds([n + 1 for n in seeds], 1.0) <= room:
+        seeds = [n + 1 for n in seeds]
+    for i in range(len(seeds)):
+        more = [n + (i == j) for j, n in enumerate(seeds)]
+        if max(more) <= most and seconds(more, 1.0) <= room:
+            seeds = more
+    return seeds, 1.0 if limit else _largest(lambda scale: seconds(seeds, scale) <= room, 1.0, LONGEST)
+
+
+def _scales(scale: float, number: int) -> list[float]:
+    """Of each setting's steps: the first stays whole until the others are down to `SPARED`."""
+    return [min(1.0, scale / SPARED) if scale < 1 else scale] + [scale] * (number - 1)
+
+
+def _lasting(protocol: Protocol, scales: Sequence[float]) -> Protocol:
+    """Every training at its share of its steps."""
+    return replace(
+        protocol,
+        settings=tuple(
+            replace(s, training=replace(s.training, steps=max(1, round(s.training.steps * scale))))
+            for s, scale in zip(protocol.settings, scales, strict=True)
+        ),
+    )
+
+
+def _largest(fits: Callable[[float], bool], low: float, high: float) -> float:
+    """The largest scale that fits, to a thousandth; `low` where none does."""
+    if fits(high):
+        return high
+    while high - low > 0.001:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _too_short(budget: float, needed: float, architectures: int) -> str:
+    """`needed` seconds would do at the speed measured; a little more will do at the next measurement, too."""
+    least = SLACK * needed
+    given, enough = f"{budget:g}s", f"{5 * math.ceil(least / 5)}s"
+    if least > 90:
+        enough = f"{math.ceil(least / 60)}m"
+    many = f"{architectures} architectures do" if architectures > 1 else "one architecture does"
+    return (
+        f"{many} not fit into {given} here, even with a tenth of the steps and one seed. Give --time {enough} or more, "
+        "fewer --tasks, or fewer architectures."
+    )
+
+
+def makespan(costs: Sequence[float], workers: int) -> float:
+    """When the last worker is done if each takes the next item as soon as it is free."""
+    free = [0.0] * workers
+    for cost in costs:
+        heapq.heappush(free, heapq.heappop(free) + cost)
+    return max(free)

@@ -1,0 +1,165 @@
+"""A cell: one architecture on one task setting, with one or more seeds.
+
+For each seed there is a data set and a run for every point of the grid; the best of them by validation accuracy (ties:
+lower validation loss) is scored on the test split. All runs of a cell are one fleet: at these sizes most of a step's
+time is spent starting operations, so that three seeds cost little more than one.
+
+A cell is plain data, so that it travels to worker processes, and its key finds its result in the store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plait.model.architecture import Architecture, architecture
+from plait.probing.candidates import Candidate
+from plait.probing.protocol import VERSION, Setting, Training
+from plait.records import record_key
+from plait.tasks import Task, TaskData, load_task, macro_accuracy, make_data, metric
+
+if TYPE_CHECKING:
+    from plait.training.ensemble import Fleet, MemberRecord, Split
+
+KIND = "probe"
+
+
+@dataclass(frozen=True)
+class Cell:
+    candidate: str  # the architecture's name, for display; not part of the result's identity
+    spec: str
+    source: str  # hashes of users' mixers, if there are any
+    task_given: str
+    settings: tuple[tuple[str, Any], ...]
+    seeds: tuple[int, ...]
+    training: Training
+    device: str = "cpu"
+
+    @classmethod
+    def of(cls, candidate: Candidate, setting: Setting, seeds: tuple[int, ...], device: str = "cpu") -> Cell:
+        """The architecture with the vocabulary and the kind of model that the task needs."""
+        task = setting.task
+        header = candidate.arch.header.replace({"vocab": task.model_vocab, "kind": task.model_kind})
+        arch = Architecture(header, candidate.arch.layers)
+        return cls(
+            candidate.name, arch.text, candidate.source, setting.given, tuple(task.settings().items()), seeds,
+            setting.training, device,
+        )  # fmt: skip
+
+    @cached_property
+    def task(self) -> Task:
+        return load_task(self.task_given).with_settings({name: str(value) for name, value in self.settings})
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Everything that decides the result. fp32 and bf16 differ in the third digit, so the precision is in."""
+        return {
+            "protocol": VERSION,
+            "spec": self.spec,
+            "mixer": self.source,
+            "task": self.task.as_dict(),
+            "seeds": list(self.seeds),
+            "training": self.training.as_dict(),
+            "precision": "fp32" if self.device == "cpu" else "bf16",
+        }
+
+    @cached_property
+    def key(self) -> str:
+        return record_key(KIND, self.config)
+
+    def fleet(self) -> Fleet:
+        """The cell's fleet, untrained."""
+        from plait.training.ensemble import Fleet, Member, Plan
+
+        t = self.training
+        members = [
+            # Every run starts from weights of its own: a restart is as likely to help as another rate.
+            Member(lr, decay, seed * len(t.grid) + i, data)
+            for data, seed in enumerate(self.seeds)
+            for i, (lr, decay) in enumerate(t.grid)
+        ]
+        never = 2.0  # no accuracy reaches it
+        plan = Plan(t.steps, t.batch, t.eval_every, solved=never if t.solved is None else t.solved)
+        splits = [_split(self.data, name) for name in ("train", "validation", "test")]
+        accuracy = metric(self.task.variant)
+        # The fleet counts right tokens itself, where it computes.
+        return Fleet(
+            architecture(self.spec), members, plan, *splits, device=self.device,
+            metric=accuracy if accuracy is macro_accuracy else None,
+        )  # fmt: skip
+
+    @cached_property
+    def data(self) -> list[TaskData]:
+        """One data set a seed."""
+        return [make_data(self.task, seed, evaluation=self.training.evaluation) for seed in self.seeds]
+
+
+def _split(data: Sequence[TaskData], name: str) -> Split:
+    import torch
+
+    from plait.training.ensemble import Split
+
+    examples = [one.split(name) for one in data]
+    return Split(*(torch.from_numpy(np.stack([getattr(e, part) for e in examples])) for part in _PARTS))
+
+
+_PARTS = ("inputs_NT", "targets_NT")
+
+
+def result(cell: Cell, records: Sequence[MemberRecord]) -> dict[str, Any]:
+    """What is stored of a trained cell: plain JSON, in which a number that is not finite is null."""
+    seeds = []
+    for data, seed in enumerate(cell.seeds):
+        mine = [i for i, record in enumerate(records) if record.member.data == data]
+        seeds.append({"seed": seed, "ceiling": cell.data[data].ceiling, **_selected(records, mine)})
+    return {
+        "accuracy": sum(one["accuracy"] for one in seeds) / len(seeds),
+        "seeds": seeds,
+        "members": [_described(record, cell.seeds) for record in records],
+    }
+
+
+def _selected(records: Sequence[MemberRecord], members: Sequence[int]) -> dict[str, Any]:
+    """The member that counts, of those of one seed, and its test scores."""
+    place = best([None if records[i].stopped == "diverged" else records[i].validation[-1][1:] for i in members])
+    if place is None:
+        return {"accuracy": 0.0, "loss": None, "chosen": None, "note": "every member diverged"}
+    accuracy, loss = records[members[place]].test or (0.0, math.nan)
+    return {"accuracy": accuracy, "loss": _finite(loss), "chosen": members[place]}
+
+
+def _described(record: MemberRecord, seeds: Sequence[int]) -> dict[str, Any]:
+    return {
+        "seed": seeds[record.member.data],
+        "lr": record.member.lr,
+        "weight_decay": record.member.weight_decay,
+        "steps": record.steps,
+        "stopped": record.stopped,
+        "losses": [[step, _finite(loss)] for step, loss in record.losses],
+        "validation": [[step, accuracy, _finite(loss)] for step, accuracy, loss in record.validation],
+        "test": None if record.test is None else [record.test[0], _finite(record.test[1])],
+    }
+
+
+def best(validation: Sequence[tuple[float, float] | None]) -> int | None:
+    """Which member of a grid counts: the highest validation accuracy, then the lowest loss. None has diverged."""
+    alive = [
+        (found[0], -found[1] if math.isfinite(found[1]) else -math.inf, -i)  # nothing compares with NaN
+        for i, found in enumerate(validation)
+        if found is not None
+    ]
+    return -max(alive)[2] if alive else None
+
+
+def checkpoint_path(folder: Path, key: str) -> Path:
+    return folder / key / "fleet.safetensors"
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

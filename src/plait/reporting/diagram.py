@@ -1,0 +1,239 @@
+"""An architecture as a picture: its blocks from input to output, repeats folded, with what each has of the parameters
+and of the FLOPs. An SVG document that needs nothing else; what is pointed at says its numbers.
+
+After Figure 5 of the PAR Transformer (Mandava et al. 2020, arXiv:2009.04534), for any spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from plait.model.cost import ModelCost
+from plait.reporting.numbers import short
+from plait.reporting.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, cut
+from plait.spec.canonical import Repeat, compress
+
+#: In the order in which mixers first occur; none is white or the grey of what stands around the blocks.
+MIXER_COLOURS = (*COLOURS[:6], "#7353ba", "#8c564b", "#5b6770", "#bcbd22")
+GREY = "#9ca3af"
+LEFT, BOX, GAP, BAR, ROOM = 34.0, 300.0, 26.0, 150.0, 118.0
+ROW, BETWEEN, PAD, MARGIN = 34.0, 14.0, 12.0, 26.0
+INDENT, OUTDENT = 26.0, 5.0  # of each frame around a repeated group, at the left and at the right
+TITLE, FOOT = 62.0, 28.0
+TINT = 0.86  # how much white is in a box
+CARD = 3.0  # by how much each card of a pile is moved
+OUTPUT_PARTS = ("final norm", "output transform", "output")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A block, `count` times in a row, in groups that are repeated: `copies` in all."""
+
+    text: str
+    mixer: str
+    count: int
+    copies: int
+    params: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Boxes and groups in order, `count` times over."""
+
+    items: tuple[Box | Group, ...]
+    count: int
+
+
+def diagram(cost: ModelCost, title: str = "") -> str:
+    """The picture of a model, for the tokens that the cost is for; titled with the spec unless a title is given."""
+    before, groups, after = (embedding_boxes(cost), fold(cost), output_boxes(cost))
+    depth = _depth(groups)
+    x, bars = LEFT + INDENT * depth, LEFT + INDENT * depth + BOX + GAP + OUTDENT * depth
+    width = bars + 2 * (BAR + ROOM)
+    legend = _legend_rows(cost, width - 2 * LEFT)
+    top = TITLE + 22 * len(legend) + 22
+    height = top + _height(before) + _height(groups) + _height(after) + 2 * MARGIN + FOOT
+    drawing = Drawing(width, height, cost.arch.text)
+    page = _Page(drawing, cost, x, bars, [*before, *leaves(groups), *after])
+    page.head(title or cost.arch.text, legend, top - 10)
+    y = top
+    for items in (before, groups, after):
+        if y > top:
+            page.arrow(y - MARGIN, y)
+        y = page.draw(items, y, depth) + MARGIN
+    drawing.text(LEFT, height - 12, f"hash {cost.arch.hash}", size=10, colour=PALE)
+    return str(drawing)
+
+
+def fold(cost: ModelCost) -> tuple[Box | Group, ...]:
+    """The blocks as the canonical text groups them. A single block in a row is one box, however many there are."""
+    texts = [str(options.to_layer()) for options in cost.arch.layers]
+    known = {
+        text: Box(text, options.name, 1, 1, int(layer.total_params + norm), int(layer.total_flops))
+        for text, options, layer, norm in zip(texts, cost.arch.layers, cost.layers, cost.norms, strict=True)
+    }
+    return _folded(compress(texts), known, 1)
+
+
+def leaves(items: Sequence[Box | Group]) -> Iterator[Box]:
+    for item in items:
+        if isinstance(item, Box):
+            yield item
+        else:
+            yield from leaves(item.items)
+
+
+def mixer_colours(cost: ModelCost) -> dict[str, str]:
+    """By mixer; what stands around the blocks has the empty name."""
+    names = dict.fromkeys(options.name for options in cost.arch.layers)
+    return {"": GREY, **{name: MIXER_COLOURS[i % len(MIXER_COLOURS)] for i, name in enumerate(names)}}
+
+
+def _folded(nodes: Sequence[str | Repeat[str]], known: dict[str, Box], times: int) -> tuple[Box | Group, ...]:
+    made: list[Box | Group] = []
+    for node in nodes:
+        if isinstance(node, str):
+            made.append(_counted(known[node], 1, times))
+        elif len(node.items) == 1 and isinstance(node.items[0], str):
+            made.append(_counted(known[node.items[0]], node.count, times))
+        else:
+            made.append(Group(_folded(node.items, known, times * node.count), node.count))
+    return tuple(made)
+
+
+def _counted(box: Box, count: int, times: int) -> Box:
+    return Box(box.text, box.mixer, count, count * times, box.params, box.flops)
+
+
+def embedding_boxes(cost: ModelCost) -> tuple[Box, ...]:
+    """What stands before the blocks, and what they share."""
+    params = sum(number for part, number in cost.parts.items() if part not in OUTPUT_PARTS)
+    first = Box("embedding", "", 1, 1, params, cost.input_flops)
+    if not cost.shared:
+        return (first,)
+    return first, Box(f"shared: {', '.join(cost.shared)}", "", 1, 1, sum(cost.shared.values()), 0)
+
+
+def output_boxes(cost: ModelCost) -> tuple[Box, ...]:
+    params = sum(number for part, number in cost.parts.items() if part in OUTPUT_PARTS)
+    return (Box("output", "", 1, 1, params, cost.output_flops),)
+
+
+def _depth(items: Sequence[Box | Group]) -> int:
+    return max((1 + _depth(item.items) for item in items if isinstance(item, Group)), default=0)
+
+
+def _height(items: Sequence[Box | Group]) -> float:
+    inner = [ROW if isinstance(item, Box) else _height(item.items) + 2 * PAD for item in items]
+    return sum(inner) + BETWEEN * (len(inner) - 1)
+
+
+def _legend_rows(cost: ModelCost, width: float) -> list[list[tuple[float, str, str]]]:
+    """(offset, mixer, words) of every mixer, in rows that fit the width."""
+    rows: list[list[tuple[float, str, str]]] = [[]]
+    at = 0.0
+    for name in dict.fromkeys(options.name for options in cost.arch.layers):
+        of = [options for options in cost.arch.layers if options.name == name]
+        words = f"{name}: {len(of)} of {len(cost.arch.layers)} blocks, {of[0].kind}"
+        needed = 44 + CHARACTER * len(words)
+        if rows[-1] and at + needed > width:
+            rows.append([])
+            at = 0.0
+        rows[-1].append((at, name, words))
+        at += needed
+    return rows
+
+
+class _Page:
+    """Draws boxes and frames from top to bottom, each box with its bars at the right."""
+
+    def __init__(self, drawing: Drawing, cost: ModelCost, x: float, bars: float, boxes: Sequence[Box]) -> None:
+        self.drawing, self.cost, self.x, self.bars = drawing, cost, x, bars
+        self.colours = mixer_colours(cost)
+        #: What the bars are of: name, total, and the largest, whose bar is full.
+        self.totals = (
+            ("parameters", cost.total_params, max(box.params * box.copies for box in boxes)),
+            ("FLOPs", cost.flops, max(box.flops * box.copies for box in boxes)),
+        )
+
+    def head(self, title: str, legend: list[list[tuple[float, str, str]]], y: float) -> None:
+        cost, header = self.cost, self.cost.arch.header
+        self.drawing.text(LEFT, 28, cut(title, int((self.drawing.width - 2 * LEFT) / 9.4)), size=15, bold=True)
+        sums = f"{short(cost.total_params)} parameters, {short(cost.flops, 'FLOP')} forward for {cost.seq:,} new tokens"
+        after = f" after {cost.memory:,}" if cost.memory else ""
+        words = f"{header.kind}, d = {header.d}, {len(cost.arch.layers)} blocks; {sums}{after}"
+        self.drawing.text(LEFT, 47, words, colour=PALE)
+        for number, row in enumerate(legend):
+            for offset, name, said in row:
+                self.drawing.rect(LEFT + offset, TITLE + 2 + 22 * number, 12, 12, self.colours[name], radius=3)
+                self.drawing.text(LEFT + offset + 18, TITLE + 12 + 22 * number, said)
+        for number, (name, _, _) in enumerate(self.totals):
+            self.drawing.text(self._bar(number), y, f"share of {name}", size=11, colour=PALE)
+
+    def arrow(self, top: float, bottom: float) -> None:
+        middle = self.x + BOX / 2
+        self.drawing.line(middle, top + 5, middle, bottom - 8, PALE)
+        self.drawing.mark("wedge", middle, bottom - 8, 3.5, PALE)
+
+    def draw(self, items: Sequence[Box | Group], y: float, room: int) -> float:
+        """From y downwards; `room` is how many frames may still be around. Returns where it ends."""
+        for number, item in enumerate(items):
+            if number:
+                y += BETWEEN
+            y = self._box(item, y) if isinstance(item, Box) else self._group(item, y, room)
+        return y
+
+    def _group(self, group: Group, y: float, room: int) -> float:
+        height, left = _height([group]), self.x - INDENT * room
+        right = self.x + BOX + PAD + OUTDENT * (room - 1)
+        self.drawing.rect(left, y, right - left, height, "none", stroke=PALE, radius=10)
+        self.drawing.text(left + INDENT / 2, y + height / 2 + 4, f"×{group.count}", anchor="middle", bold=True)
+        self.draw(group.items, y + PAD, room - 1)
+        return y + height
+
+    def _box(self, box: Box, y: float) -> float:
+        colour = self.colours[box.mixer]
+        for card in range(min(box.count - 1, 2), 0, -1):
+            self.drawing.rect(self.x + CARD * card, y + CARD * card, BOX, ROW, tint(colour), stroke=colour, radius=7)
+        self.drawing.rect(self.x, y, BOX, ROW, tint(colour), stroke=colour, radius=7, hint=_hint(box))
+        self.drawing.rect(self.x, y + 7, 4, ROW - 14, colour, radius=2)
+        name, _, options = box.text.partition("[")
+        self.drawing.text(self.x + 14, y + (15 if options else 21), name, bold=True, size=12.5)
+        if options:
+            listed = options.removesuffix("]").replace(",", ", ")
+            self.drawing.text(self.x + 14, y + 28, cut(listed, 42), size=10.5, colour=PALE)
+        if box.count > 1:
+            self.drawing.text(self.x + BOX - 12, y + 21, f"×{box.count}", anchor="end", bold=True)
+        for number, value in enumerate((box.params * box.copies, box.flops * box.copies)):
+            self._share(number, value, y, colour)
+        return y + ROW
+
+    def _share(self, number: int, value: int, y: float, colour: str) -> None:
+        name, total, most = self.totals[number]
+        x, share = self._bar(number), value / total
+        self.drawing.rect(x, y + 11, BAR, 12, GRID, radius=3)
+        if value:
+            hint = f"{value:,} {name}, {100 * share:.3g} %"
+            self.drawing.rect(x, y + 11, max(1.5, BAR * value / most), 12, colour, radius=3, hint=hint)
+        words = f"{_percent(share)} ({short(value)})" if value else "–"
+        self.drawing.text(x + BAR + 8, y + 21, words, size=11, colour=INK if value else PALE)
+
+    def _bar(self, number: int) -> float:
+        return self.bars + number * (BAR + ROOM)
+
+
+def _hint(box: Box) -> str:
+    numbers = f"{box.params:,} parameters, {short(box.flops, 'FLOP')}"
+    return f"{box.copies} × {box.text}\neach {numbers}" if box.mixer else f"{box.text}\n{numbers}"
+
+
+def _percent(share: float) -> str:
+    return "<0.1 %" if share < 0.0005 else f"{100 * share:.1f} %"
+
+
+def tint(colour: str) -> str:
+    """The colour, mostly white: text can be read on it."""
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(255 * TINT + part * (1 - TINT)):02x}" for part in parts)

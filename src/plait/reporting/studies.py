@@ -1,0 +1,168 @@
+"""Figures of the papers' studies, from plain numbers: fronts against a baseline, proxies against their cost, shapes at
+equal size, rank correlations, accuracy by difficulty and by latency, loss curves. Each returns an SVG document.
+
+LTS is LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094), MAD Mechanistic Architecture Design (Poli et
+al. 2024, arXiv:2403.17844), PAR the PAR Transformer (Mandava et al. 2020, arXiv:2009.04534).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from plait.analysis.difficulty import DifficultyCurve
+from plait.analysis.pareto import pareto_front
+from plait.reporting.charts.axes import Axis
+from plait.reporting.charts.heatmap import heat_map
+from plait.reporting.charts.xy import Panel, Series, figure, xy_chart
+
+MOST_SIZES = 7  # colours for groups of one size
+
+
+@dataclass(frozen=True)
+class Models:
+    """Some models: what each is called, its quality, and its costs by name. Lower quality is better where `lower`."""
+
+    name: str
+    labels: Sequence[str]
+    quality: Sequence[float]
+    costs: Mapping[str, Sequence[float]]
+
+
+def front_figure(sets: Sequence[Models], quality: str, *, lower: bool, title: str) -> str:
+    """LTS, Figs. 8 and 16: quality over each cost, a panel per cost. Marks are models; the steps are the front of each
+    set, and hollow marks are models that another of their set dominates."""
+    panels = []
+    for cost in sets[0].costs:
+        series = [drawn for some in sets for drawn in _front_series(some, cost, quality, lower)]
+        panels.append(Panel(series, Axis(cost), Axis(quality)))
+    return figure(panels, title=title)
+
+
+def _front_series(some: Models, cost: str, quality: str, lower: bool) -> list[Series]:
+    x, y = np.asarray(some.costs[cost], np.float64), np.asarray(some.quality, np.float64)
+    on_front = pareto_front(np.column_stack([x, y if lower else -y]))
+    order = np.argsort(x, kind="stable")
+    hints = [
+        f"{some.name}: {label}\n{cost}: {a:g}\n{quality}: {b:g}" for label, a, b in zip(some.labels, x, y, strict=True)
+    ]
+    front, rest = order[on_front[order]], order[~on_front[order]]
+
+    def series(name: str, places: np.ndarray, joined: str) -> Series:
+        xs, ys, shown = x[places].tolist(), y[places].tolist(), [hints[i] for i in places.tolist()]
+        return Series(name, xs, ys, joined, hints=shown, faint=joined == "none", like=some.name)
+
+    dominated = [series(f"{some.name}, dominated", rest, "none")] if len(rest) else []
+    return [series(some.name, front, "step"), *dominated]
+
+
+@dataclass(frozen=True)
+class ProxyCost:
+    """How well a proxy ranks (Spearman, with its interval) and what it costs, as a share of training in full."""
+
+    name: str
+    src: float
+    low: float
+    high: float
+    cost: float
+
+
+def proxy_cost_figure(proxies: Sequence[ProxyCost], *, title: str, below: str = "") -> str:
+    """LTS, Fig. 13a: rank correlation over what a proxy costs. What costs nothing stands on the dashed line."""
+    costs = [proxy.cost for proxy in proxies if proxy.cost > 0]
+    free = 10.0 ** math.floor(math.log10(min(costs, default=1e-3)) - 0.5)  # where a logarithm has room for 0
+    series = [
+        Series(
+            proxy.name, [proxy.cost or free], [proxy.src], "none", [proxy.low], [proxy.high],
+            [f"{proxy.name}\nSRC {proxy.src:.3f} ({proxy.low:.3f} to {proxy.high:.3f})\n"
+             + (f"{100 * proxy.cost:.2g} % of the FLOPs of training" if proxy.cost else "costs nothing")],
+        )
+        for proxy in proxies
+    ]  # fmt: skip
+    ticks = [10.0**power for power in range(round(math.log10(free)) + 1, 1)]
+    x = Axis("FLOPs, as a share of training in full", log=True, low=free, high=1.0, ticks=ticks)
+    y = Axis("Spearman's rank correlation", high=1.0)
+    nothing = free if any(not proxy.cost for proxy in proxies) else None
+    return xy_chart(series, title=title, below=below, x=x, y=y, marker=nothing, marker_label="free")
+
+
+def aspect_figure(
+    aspect: Sequence[float],
+    size: Sequence[float],
+    metrics: Mapping[str, Sequence[float]],
+    groups: Sequence[Sequence[int]],
+) -> str:
+    """LTS, Fig. 13 of the second version (14 of the first): the first metric over the aspect ratio d_model / n_layer,
+    and over every other metric. A colour is a group of equal size, those whose shapes
+    differ most; the other models are hollow."""
+    first, *others = metrics
+    widest = sorted(groups, key=lambda group: -max(aspect[i] for i in group) / min(aspect[i] for i in group))
+    chosen = sorted(widest[:MOST_SIZES], key=lambda group: size[group[0]])
+    alone = sorted(set(range(len(aspect))) - {i for group in chosen for i in group})
+    named = [(f"{_millions(size[group[0]])} parameters", group) for group in chosen]
+    panels = []
+    for name, values in (("aspect ratio, d_model / n_layer", aspect), *((other, metrics[other]) for other in others)):
+        series = [
+            Series(words, [values[i] for i in group], [metrics[first][i] for i in group], "none")
+            for words, group in named
+        ]
+        if alone:
+            rest = [values[i] for i in alone], [metrics[first][i] for i in alone]
+            series.append(Series("other sizes", *rest, joined="none", faint=True))
+        panels.append(Panel(series, Axis(name, log=values is aspect), Axis(first)))
+    return figure(panels, title=f"{first} by shape, at equal size", columns=3 if len(panels) == 3 else 2)
+
+
+def _millions(number: float) -> str:
+    return f"{number / 1e6:.3g} M" if number >= 1e5 else f"{number:,.0f}"
+
+
+def src_figure(cells: Sequence[Mapping[str, object]], subsets: str = "") -> str:
+    """LTS, Fig. 19: rank correlations as a heat map. Cells have `subset`, `proxy`, `truth` and `src`. Of one subset:
+    proxies down and truths across; of several: pairs of both down and subsets across."""
+    several = len({cell["subset"] for cell in cells}) > 1
+    names = [
+        (f"{cell['proxy']}, {cell['truth']}", cell["subset"]) if several else (cell["proxy"], cell["truth"])
+        for cell in cells
+    ]
+    found = {(str(row), str(column)): cell["src"] for (row, column), cell in zip(names, cells, strict=True)}
+    down, across = (list(dict.fromkeys(pair[side] for pair in found)) for side in (0, 1))
+    values = np.array([[found.get((row, column), math.nan) for column in across] for row in down], np.float64)
+    x_label = subsets if several else ""
+    title = "Spearman's rank correlation"
+    return heat_map(values, title=title, x_label=x_label, y_label="", x_ticks=across, y_ticks=down, low=-1.0)
+
+
+def difficulty_figure(task: str, curves: Sequence[DifficultyCurve]) -> str:
+    """MAD, Figs. B.2 to B.7: accuracy on one task over each variable of its difficulty, a panel per variable. Where an
+    architecture has several seeds, a bar goes from the lowest to the highest."""
+    panels = []
+    for variable in dict.fromkeys(curve.variable for curve in curves):
+        mine = [curve for curve in curves if curve.variable == variable]
+        values = sorted({value for curve in mine for value in curve.values})
+        far = values[0] > 0 and values[-1] / values[0] >= 8
+        series = [Series(c.architecture, c.values, c.accuracy, low=c.low, high=c.high) for c in mine]
+        axis = Axis(variable.replace("_", " "), log=far, ticks=values if len(values) <= 12 else None)
+        panels.append(Panel(series, axis, Axis("test accuracy", low=0.0, high=1.0)))
+    return figure(panels, title=f"{task}: accuracy by difficulty")
+
+
+def accuracy_figure(models: Sequence[str], latency: Sequence[float], accuracy: Mapping[str, Sequence[float]]) -> str:
+    """Accuracy over latency, a panel per task. `accuracy` has one value per model in per cent, or nan."""
+    panels = [
+        Panel(
+            [Series(model, [ms], [value], "none") for model, ms, value in zip(models, latency, values, strict=True)],
+            Axis("latency, ms"), Axis("accuracy, %"), title=task,
+        )
+        for task, values in accuracy.items()
+    ]  # fmt: skip
+    return figure(panels, title="Accuracy by latency", columns=3 if len(panels) > 4 else 2)
+
+
+def loss_figure(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str, log: bool = False) -> str:
+    """PAR, Fig. 6: training losses of several runs over steps."""
+    series = [Series(name, [x for x, _ in points], [y for _, y in points]) for name, points in curves.items()]
+    return xy_chart(series, title=title, x=Axis("optimizer step", log=log), y=Axis("loss, nats per token"))

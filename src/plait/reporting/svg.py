@@ -1,0 +1,222 @@
+"""A drawing made of SVG elements, the scales that place things on it, and bitmaps for what has too many cells.
+
+Elements go through the standard library's XML writer, so whatever a label holds, the file is well-formed. No plotting
+library is needed to draw, none to look.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+
+from plait.core.errors import UserError
+from plait.reporting.numbers import PREFIXES
+
+INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"
+#: Told apart with any colour vision (Okabe and Ito 2008), strongest first.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+#: From nothing to everything: one hue, darker as the value grows.
+RAMP = ((247, 251, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107))
+#: From the lowest to the highest with nothing in the middle: two hues that any colour vision tells apart.
+DIVERGING = ((179, 88, 6), (253, 208, 162), (247, 247, 247), (158, 202, 225), (8, 81, 156))
+Ramp = Sequence[tuple[int, int, int]]
+#: Corners of marks, in units of a circle's radius, of about its area: told apart without colours, too.
+SHAPES: dict[str, Sequence[tuple[float, float]]] = {
+    "square": ((-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)),
+    "triangle": ((0, -1.25), (1.15, 0.8), (-1.15, 0.8)),
+    "diamond": ((0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)),
+    "wedge": ((0, 1.25), (1.15, -0.8), (-1.15, -0.8)),
+}
+CHARACTER = 6.6  # width of a character of 12-pixel text, on average
+#: What an XML document may not hold, however it is escaped (XML 1.0, section 2.2).
+FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Drawing:
+    """Shapes in the order in which they are drawn. Coordinates are pixels from the top left. Colours are whatever CSS
+    takes: a page that knows light and dark gives variables, and no `background`."""
+
+    def __init__(self, width: float, height: float, title: str, background: str = "#ffffff") -> None:
+        self.width, self.height = width, height
+        self._root = ElementTree.Element(
+            "svg",
+            {
+                "xmlns": "http://www.w3.org/2000/svg",
+                "width": _text(width),
+                "height": _text(height),
+                "viewBox": f"0 0 {_text(width)} {_text(height)}",
+                "role": "img",
+                "font-family": "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif",
+            },
+        )
+        ElementTree.SubElement(self._root, "title").text = title
+        if background:
+            self.rect(0, 0, width, height, background)
+
+    def text(
+        self, x: float, y: float, words: str, *, size: float = 12, anchor: str = "start", colour: str = INK,
+        bold: bool = False, turned: bool = False,
+    ) -> None:  # fmt: skip
+        attributes = {"x": x, "y": y, "font-size": size, "text-anchor": anchor, "fill": colour}
+        if bold:
+            attributes["font-weight"] = "600"
+        if turned:
+            attributes["transform"] = f"rotate(-90 {_text(x)} {_text(y)})"
+        self._add("text", attributes).text = words
+
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, colour: str = INK, *, dashed: bool = False, width: float = 1
+    ) -> None:
+        attributes = {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "stroke": colour, "stroke-width": width}
+        self._add("line", attributes | ({"stroke-dasharray": "5 4"} if dashed else {}))
+
+    def path(self, points: Sequence[tuple[float, float]], colour: str) -> None:
+        joined = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+        self._add("polyline", {"points": joined, "fill": "none", "stroke": colour, "stroke-width": 2,
+                               "stroke-linejoin": "round"})  # fmt: skip
+
+    def mark(
+        self, shape: str, x: float, y: float, radius: float, fill: str, *, stroke: str = "none", hint: str = ""
+    ) -> None:
+        """A circle, or one of `SHAPES`; with a hint it can be pointed at and reached from the keyboard."""
+        place: dict[str, object] = {"cx": x, "cy": y, "r": radius}
+        if shape != "circle":
+            corners = " ".join(f"{x + radius * dx:.2f},{y + radius * dy:.2f}" for dx, dy in SHAPES[shape])
+            place = {"points": corners}
+        made = self._add("circle" if shape == "circle" else "polygon", place | {"fill": fill, "stroke": stroke})
+        if hint:
+            made.attrib |= {"class": "hover", "tabindex": "0", "stroke-width": "1.5"}
+            ElementTree.SubElement(made, "title").text = hint
+
+    def rect(
+        self, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "none", hint: str = "",
+        radius: float = 0,
+    ) -> None:  # fmt: skip
+        place = {"x": x, "y": y, "width": width, "height": height} | ({"rx": radius} if radius else {})
+        made = self._add("rect", {**place, "fill": fill, "stroke": stroke})
+        if hint:
+            ElementTree.SubElement(made, "title").text = hint
+
+    def bitmap(self, x: float, y: float, width: float, height: float, pixels_RC3: np.ndarray) -> None:
+        data = base64.b64encode(png(pixels_RC3)).decode("ascii")
+        place = {"x": x, "y": y, "width": width, "height": height, "preserveAspectRatio": "none"}
+        self._add("image", {**place, "style": "image-rendering: pixelated", "href": f"data:image/png;base64,{data}"})
+
+    def place(self, picture: ElementTree.Element, x: float, y: float, width: float, height: float) -> None:
+        """Another drawing, made with `inline`, as part of this one."""
+        picture.attrib |= {"x": _text(x), "y": _text(y), "width": _text(width), "height": _text(height)}
+        self._root.append(picture)
+
+    def inline(self, css_class: str, *, hidden: bool = False) -> ElementTree.Element:
+        """The drawing as part of a page, as wide as its place there; `hidden` from those who listen to the page."""
+        kept = {name: self._root.attrib[name] for name in ("viewBox", "role")}
+        self._root.attrib = {**kept, "class": css_class, **({"aria-hidden": "true"} if hidden else {})}
+        return self._root
+
+    def __str__(self) -> str:
+        return FORBIDDEN.sub("\ufffd", ElementTree.tostring(self._root, encoding="unicode")) + "\n"
+
+    def _add(self, tag: str, attributes: dict[str, float | str] | dict[str, object]) -> ElementTree.Element:
+        return ElementTree.SubElement(self._root, tag, {name: _text(value) for name, value in attributes.items()})
+
+
+def save(picture: str, path: Path) -> None:
+    """Into a file, whose folder is made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(picture, encoding="utf-8")
+    except OSError as wrong:
+        raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
+
+
+class Scale:
+    """Values to pixels, straight or by logarithm, with round numbers to mark."""
+
+    def __init__(self, low: float, high: float, first: float, last: float, *, log: bool = False) -> None:
+        if high <= low:  # one value only: it stands in the middle
+            beside = max(0.5, abs(low) / 2)  # of large numbers a half would be lost
+            low, high = (low / 2, high * 2) if log else (low - beside, high + beside)
+        self.low, self.high, self.first, self.last, self.log = low, high, first, last, log
+
+    def __call__(self, value: float) -> float:
+        low, high, at = (math.log(v) if self.log else v for v in (self.low, self.high, value))
+        return self.first + (at - low) / (high - low) * (self.last - self.first)
+
+    def ticks(self) -> list[float]:
+        return _powers_of_two(self.low, self.high) if self.log else round_numbers(self.low, self.high)
+
+
+def round_numbers(low: float, high: float, about: int = 6) -> list[float]:
+    """1, 2 or 5 times a power of ten apart, within [low, high]."""
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _powers_of_two(low: float, high: float, most: int = 9) -> list[float]:
+    powers = [2.0**k for k in range(math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9) + 1)]
+    return powers[:: max(1, math.ceil(len(powers) / most))]
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Round numbers for a logarithmic axis: powers of ten, with 2 and 5 times them where there are few."""
+    steps = (1, 2, 5) if high / low < 10**2.5 else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [value for power in powers for step in steps if low <= (value := step * 10.0**power) <= high]
+
+
+def label(value: float) -> str:
+    """A number for an axis: 0.25, 512, 16k, 1.5M."""
+    if abs(value) < 10_000:
+        return f"{value:g}"
+    size, prefix = next((size, prefix) for size, prefix in PREFIXES if abs(value) >= size)
+    return f"{value / size:g}{prefix}"
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def shade(value: float, ramp: Ramp = RAMP) -> str:
+    """The ramp's colour of a value in [0, 1]; pale grey for what is not a number."""
+    if not math.isfinite(value):
+        return "#d1d5db"
+    red, green, blue = shades(np.array([value]), ramp)[0]
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+def shades(values: np.ndarray, ramp: Ramp = RAMP) -> np.ndarray:
+    """The ramp's colours of values in [0, 1]: one more axis, of red, green and blue bytes."""
+    at = np.clip(np.nan_to_num(values), 0.0, 1.0) * (len(ramp) - 1)
+    anchors = np.arange(len(ramp))
+    channels = [np.interp(at, anchors, [colour[c] for colour in ramp]) for c in range(3)]
+    colours: np.ndarray = np.stack(channels, axis=-1).round().astype(np.uint8)
+    return colours
+
+
+def png(pixels_RC3: np.ndarray) -> bytes:
+    """The smallest file that says it: eight-bit RGB, each row unfiltered (PNG specification, 2nd edition)."""
+    rows, columns, _ = pixels_RC3.shape
+    raw = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels_RC3))
+    header = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(raw, 9)), (b"IEND", b""))
+    body = b"".join(struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d)) for kind, d in parts)
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def _text(value: object) -> str:
+    """Numbers with two digits."""
+    if isinstance(value, (int, float)):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return str(value)

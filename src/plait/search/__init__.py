@@ -1,1 +1,0 @@
-"""Search: spaces of architectures as integer genes, exact objectives for millions of them, loops that evolve them."""

@@ -1,1 +1,0 @@
-"""What a search may optimise, one file each; `plait.search.objectives.table` finds them by name."""

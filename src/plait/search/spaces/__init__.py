@@ -1,1 +1,0 @@
-"""Published spaces and our own, one file each; `plait.search.spaces.table` finds them by name."""

@@ -1,0 +1,184 @@
+"""One search from what a user asks to the record of its front: found again, gone on with, or run.
+
+predictor = DevicePredictor(Predictor(local_profile(request.space, request.setting, runs), request.setting))
+record = search_front(request, predictor, store, runs)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from plait.algorithms.objectives import Exact, Objective, Predicted, exact
+from plait.algorithms.predicted import DevicePredictor
+from plait.algorithms.proxy_objective import ProxyObjective
+from plait.algorithms.random_search import RandomSearch
+from plait.algorithms.search import Search
+from plait.algorithms.search_record import NO_LIMITS, as_asked, search_record
+from plait.core.errors import UserError
+from plait.core.interruption import stop_signals
+from plait.data import Corpus
+from plait.device.setting import Setting
+from plait.records import Record, Store
+from plait.searching.methods import METHODS
+from plait.space.allowed import layer_fits
+from plait.space.limits import Limits
+from plait.space.objective_table import PROXIES, load
+from plait.space.space import Space
+from plait.supernet.job import SupernetJob
+from plait.supernet.layer_choices import layer_choices
+from plait.supernet.loss import SupernetLoss
+
+ON_DEVICE = ("latency", "memory")
+CAPABILITY = "capability"
+GUMBEL, LOSS = "gumbel", "loss"
+PROXY_TOKENS = 64  # of each sequence that a proxy looks at
+
+
+@dataclass(frozen=True)
+class Request:
+    """`objectives` empty: the usual ones. `iterations`, `population`: None for what the method has published.
+
+    `supernet` says what gumbel trains on; its steps and seeds are there. `corpus` is what zero-cost proxies look at.
+    """
+
+    space: Space
+    setting: Setting
+    objectives: Sequence[str] = ()
+    limits: Limits = NO_LIMITS
+    rules: Sequence[str] = ()
+    method: str = "lts"
+    iterations: int | None = None
+    population: int | None = None
+    seed: int = 0
+    supernet: SupernetJob | None = None
+    corpus: Corpus | None = None
+
+    def __post_init__(self) -> None:
+        METHODS.load(self.method)
+        if (self.method == GUMBEL) != (self.supernet is not None):
+            raise UserError("gumbel trains a supernet and needs --data; the other methods train nothing.")
+        if self.corpus is not None and not set(self.names()) & set(PROXIES):
+            raise UserError(f"--data is for --method gumbel and for proxies as objectives: {', '.join(PROXIES)}.")
+        if self.method == GUMBEL and (self.iterations or self.population):
+            raise UserError("gumbel has neither iterations nor a population: give --steps and --seeds.")
+        if self.supernet is not None:
+            layer_choices(self.space)
+            self.supernet.check(self.space)
+        tokens, learned = self.setting.new_tokens + self.setting.held_tokens, self.space.headers.positions
+        if tokens > learned:
+            raise UserError(f"{tokens} tokens asked for, but models of {self.space.name} have {learned} positions.")
+        self.names()  # now, not after minutes of profiling
+
+    def names(self) -> list[str]:
+        """The objectives by name; a quantity that is limited is one of them."""
+        given = []
+        for text in list(self.objectives) or self._usual():
+            direction, _, name = text.rpartition(":")
+            kind = load(name)
+            if issubclass(kind, Exact):
+                given.append(text)
+                continue
+            if name == LOSS and self.method != GUMBEL:
+                raise UserError("loss is that of a supernet, which only --method gumbel trains.")
+            if name in PROXIES and (self.corpus is None or self.method == GUMBEL):
+                where = "with another method than gumbel" if self.method == GUMBEL else "as builtin:stdlib"
+                raise UserError(f"{name} is a score of a built model on text: give --data, {where}.")
+            usual = "max" if kind.maximise else "min"
+            if direction not in ("", usual):
+                raise UserError(f"objective '{text}' given; of {name} there is only {usual}:{name}.")
+            given.append(name)
+        return [*given, *(name for name in self.limits.on_device if name not in given)]
+
+    @property
+    def asks_device(self) -> bool:
+        """Whether anything about the device is to be predicted, so that a profile is needed."""
+        penalty = self.supernet.settings.penalty if self.supernet else ""
+        return any(name in ON_DEVICE for name in (*self.names(), penalty))
+
+    def check_possible(self) -> None:
+        """Raise a `UserError` where rules that need no profile leave no candidate: before one is made for nothing."""
+        everything = self.space.with_rules([*self.rules, *self.limits.rules()])
+        rules = [rule for rule in everything.rules if not rule.names & everything.needs()]
+        known = Space(replace(everything.declared, rules=rules))
+        RandomSearch(known, exact(["decoder_params"]), samples=1, seed=self.seed, seq=self.setting.seq).run()
+
+    def _usual(self) -> list[str]:
+        return usual_objectives(self.space) if self.method != GUMBEL else [LOSS, "flops"]
+
+    def search(self, predictor: DevicePredictor | None, store: Store | None = None) -> Search:
+        """What runs. The store is asked for the probe's records where capability is an objective."""
+        objectives = [self._objective(name, predictor, store) for name in self.names()]
+        common: dict[str, Any] = {
+            "seed": self.seed,
+            "rules": [*self.rules, *self.limits.rules()],
+            "seq": self.setting.seq,
+        }
+        if self.supernet is not None:
+            layers = predictor.predictor if predictor is not None else None
+            return self.supernet.search(self.space, objectives, layers, **common)
+        kind = METHODS.load(self.method)
+        return kind(self.space, objectives, **{**common, **kind.sizes(self.iterations, self.population)})
+
+    def _objective(self, name: str, predictor: DevicePredictor | None, store: Store | None) -> Objective:
+        if name == CAPABILITY:
+            from plait.searching.capability import Capability
+
+            return Capability.from_store(store) if store is not None else Capability()
+        if name == LOSS:
+            return SupernetLoss()
+        if name in PROXIES:
+            assert self.corpus is not None
+            tokens = min(PROXY_TOKENS, self.space.headers.positions)
+            return ProxyObjective(name, self.corpus.tokens("train"), seq=int(tokens), seed=self.seed)
+        kind = load(name.rpartition(":")[2])
+        return kind(predictor) if issubclass(kind, Predicted) else exact([name])[0]
+
+
+class Interrupted(Exception):
+    """A search was asked to stop; `search` is saved."""
+
+    def __init__(self, search: Search) -> None:
+        super().__init__(f"{search.method} stopped after {search.iteration} of {search.iterations} iterations")
+        self.search = search
+
+
+def usual_objectives(space: Space) -> list[str]:
+    """More parameters at work in the layers, less time, less memory. Idle experts would be parameters for nothing."""
+    options = (option for slot in space.slots for option in slot.options if option is not None)
+    fitting = ((option, next((d for d in space.widths if layer_fits(option, d)), None)) for option in options)
+    layers = (option.cost(d, 1) for option, d in fitting if d is not None)
+    experts = any(int(cost.active_params) < int(cost.total_params) for cost in layers)
+    return ["active_decoder_params" if experts else "decoder_params", *ON_DEVICE]
+
+
+def search_front(
+    request: Request,
+    predictor: DevicePredictor | None,
+    store: Store,
+    folder: Path,
+    on_step: Callable[[Search], object] | None = None,
+) -> Record:
+    """The record of the front. Stopped by Ctrl-C it raises `Interrupted`; the same call goes on from there."""
+    search = request.search(predictor, store)
+    stored = store.get(search.key)
+    if stored is not None:
+        return as_asked(stored, search, store, request.limits, request.setting, predictor)
+    path, started = folder / f"search-{search.key[:16]}.npz", time.time()
+    with stop_signals() as asked:
+
+        def between_steps(search: Search) -> None:
+            if on_step is not None:
+                on_step(search)
+            if asked.is_set():
+                search.save(path)
+                raise Interrupted(search)
+
+        search.run(path=path, on_step=between_steps)
+    record = search_record(search, started, limits=request.limits, setting=request.setting, predictor=predictor)
+    store.put(record)
+    path.unlink(missing_ok=True)
+    return record

@@ -1,0 +1,87 @@
+"""The stored profile of this machine: found, made, or added to, so that a search can ask it about a space."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+from plait.device.components import Kit
+from plait.device.predictor import Predictor
+from plait.device.profile import SAME, Point, Profile
+from plait.device.setting import Setting
+from plait.space.space import Space
+from plait.spec import parse
+
+NEW, MORE = 150.0, 75.0  # seconds that a first profile takes, and one that is added to
+CHECKS = 4  # whole models of the space that a profile must have been checked on
+SAVE_EVERY = 20  # points
+
+Heard = Callable[[Point, float], object]  # a new point, and the share of the time that is over
+
+
+def profile_path(folder: Path, setting: Setting) -> Path:
+    """One file for each device, dtype and number of threads of each machine."""
+    empty = Profile.here(_with_device(setting))
+    # A GPU shows only once torch is imported, and says nothing about what the processor takes.
+    machine = {name: empty.device[name] for name in SAME if name != "gpu" or not setting.on_cpu}
+    text = json.dumps([machine, empty.common], sort_keys=True)
+    return folder / "profiles" / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+
+
+def local_profile(
+    space: Space, setting: Setting, folder: Path, *, seconds: float | None = None, heard: Heard | None = None
+) -> Profile:
+    """Of this machine, with every kind of layer of the space, checked on some of its models.
+
+    Measures for about so many seconds where that is not there yet. Interrupted, it keeps what it has.
+    """
+    path = profile_path(folder, setting)
+    profile = Profile.load(path) if path.exists() else Profile.here(_with_device(setting))
+    if covers(profile, space, setting):
+        return profile
+    from plait.device.profiling import extend_profile
+
+    def save_some(point: Point, over: float) -> None:
+        if heard is not None:
+            heard(point, over)
+        if len(profile.points) % SAVE_EVERY == 0:
+            profile.save(path)
+
+    given = seconds if seconds is not None else MORE if profile.points else NEW
+    try:
+        extend_profile(profile, Kit.of(space), [setting], seconds=given, heard=save_some)
+    finally:
+        if profile.points:
+            profile.save(path)
+    return profile
+
+
+def covers(profile: Profile, space: Space, setting: Setting) -> bool:
+    """Whether a profile has the space's kinds of layers, and whole models like its own in this very setting.
+
+    Models alike in all but width and layers have the same embedding and norms, which surfaces cannot guess. They are
+    the last that profiling measures: where they are, it was not cut short.
+    """
+    kits = Kit.of(space)
+    kinds = {options.name for kit in kits for _, options in kit.layers()}
+    if not kinds <= set(Predictor(profile, setting).kinds):
+        return False
+    current = {source.hash for source in space.mixer_sources.values()}
+    models = [point for point in profile.of("model") if current.issuperset(point.source.split())]
+    return sum(any(_like(point, kit, setting) for kit in kits) for point in models) >= CHECKS
+
+
+def _like(point: Point, kit: Kit, setting: Setting) -> bool:
+    if (point.mode, point.seq, point.batch) != (setting.mode, setting.seq, setting.batch):
+        return False
+    header = parse(point.spec).header
+    return min(kit.widths) <= header.d <= max(kit.widths) and header.replace({"d": kit.header.d}) == kit.header
+
+
+def _with_device(setting: Setting) -> Setting:
+    if not setting.on_cpu:
+        import_module("torch")  # a GPU is known, and written down, only once torch is there
+    return setting

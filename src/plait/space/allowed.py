@@ -1,0 +1,147 @@
+"""Which options may stand in a layer of which width: the mixers' own checks, and the rules about layers.
+
+All of it is decided once, in small tables; a million candidates are then looked up, and new layers are drawn only from
+what is allowed.
+
+Letters: N candidates, B layers, S slots, W widths, K options of a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.core.errors import UserError
+from plait.mixers.options import MixerOptions
+from plait.space.coding import option_values
+from plait.space.constraints import Mask, Rule
+from plait.space.declaration import Slot
+
+Genes = NDArray[np.int16]
+MOST_PAIRS = 400_000  # of a width and an option
+
+
+class Allowed:
+    def __init__(
+        self,
+        space: str,
+        slots: tuple[Slot, ...],
+        widths: tuple[int, ...],
+        rules: tuple[Rule, ...],
+        fixed: Mapping[str, float],
+    ) -> None:
+        self.slots, self.widths = slots, widths
+        pairs = len(widths) * sum(len(slot.options) for slot in slots)
+        if pairs > MOST_PAIRS:
+            raise UserError(
+                f"{space}: {pairs:,} pairs of a width and an option; at most {MOST_PAIRS:,}: take coarser steps."
+            )
+        # None stands for the mixers' own checks.
+        self._holds: dict[Rule | None, list[Mask]] = {None: [self._fitting(slot) for slot in slots]}
+        for rule in rules:
+            self._holds[rule] = [self._satisfying(slot, rule, fixed) for slot in slots]
+        self._all_WK = [
+            np.logical_and.reduce([tables[s] for tables in self._holds.values()]) for s in range(len(slots))
+        ]
+        self._rising = [self._cumulated(slot, table) for slot, table in zip(slots, self._all_WK, strict=True)]
+        self._shape_numbers: dict[tuple[int, ...], int] = {}
+        self._shapes = [self._sharing(slot) for slot in slots]
+        for s, slot in enumerate(slots):
+            if not self._all_WK[s].any():
+                said = ", ".join(str(rule) for rule in rules) or "their own checks"
+                raise UserError(f"{space}: none of {len(slot.options)} layers is allowed at any width by {said}.")
+
+    def count(self, slot: int, width: int) -> int:
+        return int(self._all_WK[slot][width].sum())
+
+    def options(self, slot: int, width: int) -> list[int]:
+        """The places of what may stand in a slot."""
+        return [int(place) for place in np.flatnonzero(self._all_WK[slot][width])]
+
+    def fits(self, width_N: NDArray[np.int64], options_NBS: Genes) -> Mask:
+        """Of every layer, whether it is allowed."""
+        at_N1 = width_N[:, None]
+        return np.stack([table[at_N1, options_NBS[:, :, s]] for s, table in enumerate(self._all_WK)], axis=2)
+
+    def holds(self, rule: Rule | None, width_N: NDArray[np.int64], options_NBS: Genes, present_NB: Mask) -> Mask:
+        """Whether all layers of a candidate satisfy a rule (None: fit the width)."""
+        found_N = np.ones(len(width_N), dtype=np.bool_)
+        for s, table_WK in enumerate(self._holds[rule]):
+            if not table_WK.all():
+                found_N &= (table_WK[width_N[:, None], options_NBS[:, :, s]] | ~present_NB).all(axis=1)
+        return found_N
+
+    def agree(self, width_N: NDArray[np.int64], options_NBS: Genes, present_NB: Mask) -> Mask:
+        """Whether layers that share a parameter want it in one shape."""
+        found_N = np.ones(len(width_N), dtype=np.bool_)
+        for name in {name for shapes in self._shapes for name in shapes}:
+            wanted = [
+                np.where(present_NB, shapes[name][width_N[:, None], options_NBS[:, :, s]], 0)
+                for s, shapes in enumerate(self._shapes)
+                if name in shapes
+            ]
+            shape_NB = np.concatenate(wanted, axis=1)
+            largest_N = shape_NB.max(axis=1)
+            found_N &= ((shape_NB == 0) | (shape_NB == largest_N[:, None])).all(axis=1)
+        return found_N
+
+    def number(self, mixer: str, options_NBS: Genes, present_NB: Mask) -> NDArray[np.int64]:
+        """How many layers of each candidate are this mixer."""
+        total_N = np.zeros(len(options_NBS), dtype=np.int64)
+        for s, slot in enumerate(self.slots):
+            is_it_K = np.array([option is not None and option.name == mixer for option in slot.options])
+            total_N += (is_it_K[options_NBS[:, :, s]] & present_NB).sum(axis=1)
+        return total_N
+
+    def draw(self, rng: np.random.Generator, width_N: NDArray[np.int64], layers: int) -> Genes:
+        """Layers for candidates of these widths. A width that allows nothing gets something: it is refused later."""
+        shape = (len(width_N), layers)
+        drawn = [
+            np.searchsorted(rising, width_N[:, None] + rng.random(shape), side="right")
+            - len(slot.options) * width_N[:, None]
+            for slot, rising in zip(self.slots, self._rising, strict=True)
+        ]
+        return np.stack(drawn, axis=2).astype(np.int16)
+
+    def _cumulated(self, slot: Slot, allowed_WK: Mask) -> NDArray[np.float64]:
+        """The slot's weights summed up from 0 to 1 for the first width, on to 2 for the second, and so forth."""
+        weights_WK = slot.weights * allowed_WK
+        weights_WK[~allowed_WK.any(axis=1)] = slot.weights
+        rising_WK = np.cumsum(weights_WK, axis=1)
+        rising_WK /= rising_WK[:, -1:]
+        return np.asarray((rising_WK + np.arange(len(self.widths))[:, None]).ravel())
+
+    def _fitting(self, slot: Slot) -> Mask:
+        return np.array([[layer_fits(option, d) for option in slot.options] for d in self.widths])
+
+    def _satisfying(self, slot: Slot, rule: Rule, fixed: Mapping[str, float]) -> Mask:
+        table_WK = np.ones((len(self.widths), len(slot.options)), dtype=np.bool_)
+        for k, option in enumerate(slot.options):
+            values: dict[str, Any] = {**fixed, "d": np.array(self.widths), **option_values(option, self.widths)}
+            if rule.names <= values.keys():  # a rule says nothing about layers that lack what it names
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    table_WK[:, k] = rule.check(values)
+        return table_WK
+
+    def _sharing(self, slot: Slot) -> dict[str, NDArray[np.int64]]:
+        """By shared parameter: 1, 2, … for the shapes that options want it in, 0 where they do not."""
+        found: dict[str, NDArray[np.int64]] = {}
+        for w, d in enumerate(self.widths):
+            for k, option in enumerate(slot.options):
+                for name, shape in (option.shares(d) if option and layer_fits(option, d) else {}).items():
+                    table_WK = found.setdefault(name, np.zeros((len(self.widths), len(slot.options)), dtype=np.int64))
+                    table_WK[w, k] = self._shape_numbers.setdefault(shape, 1 + len(self._shape_numbers))
+        return found
+
+
+def layer_fits(option: MixerOptions | None, d: int) -> bool:
+    """By the mixer's own checks; nothing fits everywhere."""
+    if option is not None:
+        try:
+            option.check(d)
+        except UserError:
+            return False
+    return True

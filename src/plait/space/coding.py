@@ -1,0 +1,139 @@
+"""Genes to spec text and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.core.errors import UserError
+from plait.mixers.options import MixerOptions
+from plait.model.architecture import architecture
+from plait.space.choices import NONE
+from plait.space.declaration import Slot
+from plait.spec import Spec
+
+if TYPE_CHECKING:
+    from plait.space.space import Space
+
+Genes = NDArray[np.int16]
+
+
+def check(space: str, slots: tuple[Slot, ...], kinds: set[str]) -> None:
+    """What no choice of genes could put right."""
+    if not slots:
+        raise UserError(f"{space}: a layer needs at least one slot.")
+    if len(slots) > 1 and None in slots[0].places:
+        raise UserError(f"{space}: the first of several slots cannot be '{NONE}'; the others can.")
+    for option in (option for slot in slots for option in slot.options):
+        if option is None or option.kind != "sequence":
+            continue
+        for kind in kinds:
+            if option.bidirectional != (kind == "encoder"):
+                remedy = "it needs causal=false" if kind == "encoder" else "only kind=encoder looks ahead"
+                raise UserError(f"{space}: {option.name} in models of kind={kind}: {remedy}.")
+
+
+def option_names(option: MixerOptions | None) -> set[str]:
+    """What rules may call the numbers of a layer: `inner`, `mlp.inner`."""
+    return set(option_values(option, ())) if option else set()
+
+
+def option_values(option: MixerOptions | None, widths: tuple[int, ...]) -> dict[str, Any]:
+    """The same with their values, one for each width; an inner width that is left to the mixer is worked out."""
+    found: dict[str, Any] = {}
+    for f in dataclasses.fields(option) if option else ():
+        value = getattr(option, f.name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        work_out = getattr(option, "inner_width", None) if f.name == "inner" else None
+        values = np.array([work_out(d) if work_out else value for d in widths])
+        assert option is not None
+        found[f.name] = found[f"{option.name.replace('-', '_')}.{f.name}"] = values
+    return found
+
+
+def text_of(space: Space, row_G: Genes) -> str:
+    options_BS = row_G[1 + len(space.choices) :].reshape(space.deepest, len(space.slots))
+    depth = space.depths[row_G[0]]
+    chosen = [
+        slot.layers[options_BS[0 if space.alike else b, s]] for b in range(depth) for s, slot in enumerate(space.slots)
+    ]
+    layers = tuple(layer for layer in chosen if layer is not None)
+    if not layers:
+        raise UserError(f"{space.name}: a candidate whose layers are all '{NONE}' is no architecture.")
+    return Spec(space.header(row_G), layers).text
+
+
+def genes_of(space: Space, text: str) -> Genes:
+    arch = architecture(text)
+    row_G = np.zeros(space.genes, dtype=np.int16)
+    for at, (key, values) in enumerate(space.choices.items()):
+        wanted = getattr(arch.header, key)
+        if wanted not in values:
+            raise _outside(space, f"{key}={wanted} is not one of its {len(values)} values")
+        row_G[1 + at] = values.index(wanted)
+    ours = space.header(row_G)
+    for f in dataclasses.fields(ours):
+        if getattr(ours, f.name) != getattr(arch.header, f.name):
+            raise _outside(
+                space, f"its header has {f.name}={getattr(ours, f.name)}, not {getattr(arch.header, f.name)}"
+            )
+    blocks = _blocks(space, [option for option in arch.layers if option.name != "identity"])
+    if len(blocks) not in space.depths:
+        # Layers that may be nothing fill up to a depth there is.
+        deeper = [depth for depth in space.depths if depth > len(blocks)]
+        if None not in space.slots[0].places or not deeper:
+            raise _outside(space, f"{len(blocks)} layers are not among {space.declared.layers}")
+        blocks += [[space.slots[0].places[None]]] * (deeper[0] - len(blocks))
+    if space.alike and any(block != blocks[0] for block in blocks):
+        raise _outside(space, "its layers are all alike")
+    row_G[0] = space.depths.index(len(blocks))
+    flat = [place for block in (blocks[:1] if space.alike else blocks) for place in block]
+    row_G[1 + len(space.choices) :][: len(flat)] = flat
+    return row_G
+
+
+def _blocks(space: Space, layers: list[MixerOptions]) -> list[list[int]]:
+    """Flat layers as rows of slots: each goes to the next slot that has it, over slots that may be empty."""
+    slots = space.slots
+    blocks: list[list[int]] = []
+    for option in layers:
+        for fresh in (False, True):
+            block = [] if fresh else blocks[-1] if blocks else [0] * len(slots)
+            place = _next_place(slots, len(block), option)
+            if place is not None:
+                break
+        if place is None:
+            raise _outside(space, f"{option.to_layer()} is not one of its layers there")
+        if fresh:
+            _close(space, blocks)
+            blocks.append([])
+        blocks[-1] += [slots[s].places[None] for s in range(len(blocks[-1]), place)] + [slots[place].places[option]]
+    _close(space, blocks)
+    return blocks
+
+
+def _next_place(slots: tuple[Slot, ...], at: int, option: MixerOptions) -> int | None:
+    for place in range(at, len(slots)):
+        if option in slots[place].places:
+            return place
+        if None not in slots[place].places:
+            return None
+    return None
+
+
+def _close(space: Space, blocks: list[list[int]]) -> None:
+    """The rest of the last layer's slots stay empty, where they may."""
+    if not blocks:
+        return
+    for slot in space.slots[len(blocks[-1]) :]:
+        if None not in slot.places:
+            raise _outside(space, f"layer {len(blocks)} lacks one of {len(slot.options)} that must follow")
+        blocks[-1].append(slot.places[None])
+
+
+def _outside(space: Space, why: str) -> UserError:
+    return UserError(f"this architecture lies outside the space {space.name}: {why}.")

@@ -1,0 +1,174 @@
+"""Constraints as text: `inner >= int(1.7 * d)`, `4M <= decoder_params <= 100M`, `state <= 2MB`, `count(attn) >= 1`.
+
+A rule compares arithmetic of names and numbers. What the names are decides what it is about:
+
+    a layer       an option's name (`inner`, `heads`) or that of one mixer's only (`mlp.inner`; with underscores for
+                  hyphens, `gated_deltanet.head_dim`) beside `d` and fixed header keys: every layer that has them all
+    a candidate   header keys, `layers`, `count(mixer)`, exact columns (`decoder_params`, `flops`, `state`, …) and
+                  whatever the objectives predict (`latency`, `memory`)
+
+Numbers take units: K M G T (thousands), KB MB GB and KiB MiB GiB (bytes), us ms s (seconds). LiteTransformerSearch's
+names d_model, d_inner, n_layer and n_head are understood, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.core.errors import UserError, did_you_mean
+from plait.core.units import replace_units
+from plait.mixers.table import names as mixers
+
+Mask = NDArray[np.bool_]
+#: A rule in Python: the candidates' columns (one entry a candidate) to whether each may stay.
+Check = Callable[[Mapping[str, Any]], Mask]
+
+ALIASES = {"d_model": "d", "d_inner": "inner", "n_layer": "layers", "n_head": "heads"}
+
+_ARITHMETIC: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+_COMPARE: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.LtE: operator.le,
+    ast.Lt: operator.lt,
+    ast.GtE: operator.ge,
+    ast.Gt: operator.gt,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"int": np.trunc, "min": np.minimum, "max": np.maximum}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One constraint. `names` are the quantities it speaks of; `check` takes their values, numbers or arrays."""
+
+    text: str
+    names: frozenset[str]
+    check: Check = field(compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Rule:
+        tree = _read(text)
+        names = frozenset(_names(tree, text))
+        return cls(_tidy(text), names, lambda values: np.asarray(_evaluate(tree, values), dtype=np.bool_))
+
+    @classmethod
+    def of(cls, text: str, names: Collection[str], check: Check) -> Rule:
+        """A rule written in Python; `text` is how messages name it."""
+        return cls(text, frozenset(names), check)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def as_rule(given: str | Rule) -> Rule:
+    return given if isinstance(given, Rule) else Rule.parse(given)
+
+
+def check_names(rule: Rule, known: Collection[str]) -> None:
+    """Refuse a rule about something that nothing here computes."""
+    for name in sorted(rule.names):
+        if name.startswith("count("):
+            if (mixer := name[6:-1]) not in mixers():
+                raise UserError(f"rule '{rule}': there is no mixer '{mixer}'.{did_you_mean(mixer, mixers())}")
+        elif name not in known:
+            near = did_you_mean(name, known)
+            raise UserError(f"rule '{rule}': nothing gives '{name}'.{near} Known here: {', '.join(sorted(known))}.")
+
+
+def failures(passed: Mapping[str, Mask], total: int) -> str:
+    """Why nothing is left: for each rule how many satisfy it and how many it alone refuses, the hardest first."""
+    if not passed:
+        return "there are no rules, and no candidates either."
+    every = np.stack([np.broadcast_to(mask, total) for mask in passed.values()])
+    failed_by = (~every).sum(axis=0)
+    lines = []
+    for text, mask in sorted(zip(passed, every, strict=True), key=lambda pair: int(pair[1].sum())):
+        alone = int((~mask & (failed_by == 1)).sum())
+        if not mask.all():
+            lines.append(f"{int(mask.sum()):,} of {total:,} samples satisfy {text}; {alone:,} fail it alone")
+    return "\n".join(lines)
+
+
+def _tidy(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _read(text: str) -> ast.Compare:
+    plain = replace_units(text.strip())
+    try:
+        tree = ast.parse(plain, mode="eval").body
+    except SyntaxError:
+        raise UserError(f"rule '{_tidy(text)}' cannot be read; write such as decoder_params <= 20M.") from None
+    if not isinstance(tree, ast.Compare):
+        raise UserError(f"rule '{_tidy(text)}' compares nothing; write such as decoder_params <= 20M.")
+    return tree
+
+
+def _names(tree: ast.AST, text: str) -> set[str]:
+    """The names of an expression; a `UserError` for whatever is neither arithmetic nor comparison."""
+    if isinstance(tree, ast.Name | ast.Attribute) or _is_count(tree):
+        return {_name(tree)}
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and not isinstance(tree.value, bool):
+        return set()
+    parts: list[ast.AST]
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _ARITHMETIC:
+        parts = [tree.left, tree.right]
+    elif isinstance(tree, ast.UnaryOp) and type(tree.op) in _ARITHMETIC:
+        parts = [tree.operand]
+    elif isinstance(tree, ast.Compare) and all(type(op) in _COMPARE for op in tree.ops):
+        parts = [tree.left, *tree.comparators]
+    elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in _FUNCTIONS:
+        wanted = 1 if tree.func.id == "int" else 2
+        if len(tree.args) != wanted or tree.keywords:
+            raise UserError(f"rule '{_tidy(text)}': {tree.func.id} takes {wanted} argument{'s' * (wanted > 1)}.")
+        parts = list(tree.args)
+    else:
+        allowed = "numbers, names, + - * / // %, comparisons, int(), min(), max() and count()"
+        raise UserError(f"rule '{_tidy(text)}': cannot use '{ast.unparse(tree)}'; allowed are {allowed}.")
+    return set().union(*(_names(part, text) for part in parts))
+
+
+def _is_count(tree: ast.AST) -> bool:
+    return isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "count"
+
+
+def _name(tree: ast.AST) -> str:
+    # Mixers' names have hyphens, which arithmetic would read as minus: count(gated-deltanet) is unparsed with blanks.
+    written = ast.unparse(tree).replace(" ", "")
+    return ALIASES.get(written, written)
+
+
+def _evaluate(tree: ast.AST, values: Mapping[str, Any]) -> Any:
+    if isinstance(tree, ast.Constant):
+        return tree.value
+    if isinstance(tree, ast.Name | ast.Attribute) or _is_count(tree):
+        return values[_name(tree)]
+    if isinstance(tree, ast.BinOp):
+        return _ARITHMETIC[type(tree.op)](_evaluate(tree.left, values), _evaluate(tree.right, values))
+    if isinstance(tree, ast.UnaryOp):
+        return _ARITHMETIC[type(tree.op)](_evaluate(tree.operand, values))
+    if isinstance(tree, ast.Call):
+        assert isinstance(tree.func, ast.Name)
+        return _FUNCTIONS[tree.func.id](*(_evaluate(argument, values) for argument in tree.args))
+    assert isinstance(tree, ast.Compare)
+    sides = [_evaluate(side, values) for side in (tree.left, *tree.comparators)]
+    holds: Any = True
+    for op, left, right in zip(tree.ops, sides, sides[1:], strict=False):
+        holds = holds & _COMPARE[type(op)](left, right)
+    return holds

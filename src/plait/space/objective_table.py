@@ -1,0 +1,78 @@
+"""The table of objectives: name → where it is defined. Adding an objective adds one line here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plait.core.registry import Entry, Table
+
+OBJECTIVES: Table[type[Any]] = Table(
+    "objective",
+    {
+        # exact, for millions of candidates
+        "decoder_params": Entry(
+            "plait.algorithms.objectives:DecoderParams",
+            "parameters of the layers, embeddings left out; more is better",
+        ),
+        "active_decoder_params": Entry(
+            "plait.algorithms.objectives:ActiveDecoderParams",
+            "parameters of the layers that one token uses; more is better",
+        ),
+        "total_params": Entry("plait.algorithms.objectives:TotalParams", "all parameters, embeddings included"),
+        "active_params": Entry("plait.algorithms.objectives:ActiveParams", "parameters that one token meets"),
+        "flops": Entry("plait.algorithms.objectives:Flops", "forward FLOPs for the space's sequence length"),
+        "fixed_state": Entry(
+            "plait.algorithms.objectives:FixedState",
+            "state that does not grow with the sequence, for one sequence",
+        ),
+        "dynamic_state": Entry(
+            "plait.algorithms.objectives:DynamicState",
+            "state that grows with the sequence (KV cache), for one sequence",
+        ),
+        # predicted from a profile of the device
+        "latency": Entry("plait.algorithms.objectives:Latency", "predicted seconds on the profiled device"),
+        "memory": Entry("plait.algorithms.objectives:Memory", "predicted peak memory in bytes on the profiled device"),
+        # measured by the probe, or predicted from its records
+        "capability": Entry(
+            "plait.searching.capability:Capability",
+            "mean accuracy over the probe's tasks, measured or predicted",
+        ),
+        # of a path through a trained supernet
+        "loss": Entry(
+            "plait.supernet.loss:SupernetLoss",
+            "loss of a path through a trained supernet; --method gumbel alone",
+        ),
+        # computed on a built model and a text: tenths of a second per candidate
+        "snip": Entry(
+            "plait.algorithms.proxy_objective:ProxyObjective", "how much removing each weight would change the loss"
+        ),
+        "grad_norm": Entry(
+            "plait.algorithms.proxy_objective:ProxyObjective", "norm of the loss's gradient over the weight matrices"
+        ),
+        "fisher": Entry(
+            "plait.algorithms.proxy_objective:ProxyObjective", "how much the loss would change without each channel"
+        ),
+        "grasp": Entry(
+            "plait.algorithms.proxy_objective:ProxyObjective",
+            "how much removing weights would weaken the flow of gradients",
+        ),
+        "jacob_cov": Entry(
+            "plait.algorithms.proxy_objective:ProxyObjective", "how differently a model responds to different inputs"
+        ),
+        "relu_log_det": Entry(
+            "plait.algorithms.proxy_objective:ProxyObjective",
+            "in how many ways a batch switches the model's nonlinearities",
+        ),
+        "synflow": Entry(
+            "plait.algorithms.proxy_objective:ProxyObjective",
+            "flow through the paths of a model with weights |w|; needs no data",
+        ),
+        "short_training": Entry(
+            "plait.algorithms.proxy_objective:ProxyObjective",
+            "minus the loss after a few steps of training; the dearest, the most direct",
+        ),
+    },
+)
+names, load = OBJECTIVES.names, OBJECTIVES.load
+#: Those that score a built model on text.
+PROXIES = tuple(name for name in OBJECTIVES if OBJECTIVES.entry(name).where.endswith(":ProxyObjective"))

@@ -1,0 +1,401 @@
+"""A space of architectures: candidates as rows of small integers, drawn, changed, costed and checked by the million.
+
+    gene 0        which of the depths
+    next          which value of each header key that is chosen, the width d first
+    the rest      for every layer up to the deepest and every slot in it, which of the slot's options; one layer's
+                  genes only where all layers are alike
+
+Genes of layers that a candidate does not have are zero in canonical form, and layers that are nothing stand last, so
+equal networks are equal rows.
+
+Letters: N candidates, G genes, B layers, S slots of a layer, W widths, K options of a slot.
+
+The headers that a space's candidates may have: every choice of the keys that vary, and what the others say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.core.errors import UserError
+from plait.mixers.source import MixerSource
+from plait.space import coding, costs
+from plait.space.allowed import Allowed
+from plait.space.constraints import Mask, Rule, as_rule, check_names
+from plait.space.declaration import Declaration, Slot
+from plait.space.objective_table import OBJECTIVES
+from plait.spec import Header, parse
+from plait.spec.errors import HeaderError
+from plait.spec.header import coerce
+from plait.spec.values import Value
+
+Genes = NDArray[np.int16]
+Columns = dict[str, NDArray[Any]]
+
+#: Exact for every candidate: parameters and FLOPs in numbers, states and weights in bytes.
+COLUMNS = (
+    *("decoder_params", "total_params", "active_params", "flops"),
+    *("fixed_state", "tail_state", "dynamic_state", "state", "weights"),
+)
+FITS = "every layer fits its width"
+SOMETHING = "at least one layer"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Candidates by their parts: places in the space's `headers.all`, its `widths` and its slots' `options`.
+
+    `options_NBS` has every layer, also where all are alike; -1 where a candidate has none.
+    """
+
+    header_N: NDArray[np.int64]
+    width_N: NDArray[np.int64]
+    options_NBS: Genes
+
+
+class Space:
+    """Made from a `Declaration`. A subclass in a file of yours sets `declaration` and is a space, too."""
+
+    declaration: ClassVar[Declaration]
+
+    def __init__(self, declaration: Declaration | None = None) -> None:
+        self.declared = d = declaration or self.declaration
+        self.name, self.seq, self.memory, self.alike = d.name, d.seq, d.memory, d.alike
+        self.depths = d.depths()
+        self.headers = Headers(d)
+        self.choices = self.headers.choices
+        self.widths = tuple(value for value in self.choices["d"] if isinstance(value, int))
+        self.slots = tuple(Slot.of(patterns) for patterns in d.slots)
+        self.rules = tuple(as_rule(rule) for rule in d.rules)
+        coding.check(self.name, self.slots, {header.kind for header in self.headers.all if header})
+        self.layer_rules = tuple(rule for rule in self.rules if self._is_about_layers(rule))
+        self.candidate_rules = tuple(rule for rule in self.rules if rule not in self.layer_rules)
+        for rule in self.candidate_rules:
+            check_names(rule, {*COLUMNS, *self._numbers, *OBJECTIVES, *(f"{name}_high" for name in OBJECTIVES)})
+        self.allowed = Allowed(self.name, self.slots, self.widths, self.layer_rules, self.headers.fixed)
+        self._tables: dict[tuple[int, int], tuple[list[costs.SlotCosts], NDArray[np.int64]]] = {}
+
+    @property
+    def mixer_sources(self) -> dict[str, MixerSource]:
+        """Of the users' own mixers among the options, by name: without them its specs cannot be read."""
+        options = (option for slot in self.slots for option in slot.options if option is not None)
+        return {option.name: option.source for option in options if option.source is not None}
+
+    def identity(self) -> dict[str, Any]:
+        """What a result's key says beside the declaration: the hashes of the users' mixers."""
+        sources = {name: source.hash for name, source in sorted(self.mixer_sources.items())}
+        return {"sources": sources} if sources else {}
+
+    def with_rules(self, rules: Sequence[str | Rule]) -> Space:
+        """The same space under further rules."""
+        return type(self)(dataclasses.replace(self.declared, rules=(*self.declared.rules, *rules)))
+
+    # ---- genes
+
+    @property
+    def deepest(self) -> int:
+        """Layers that have genes of their own."""
+        return 1 if self.alike else self.depths[-1]
+
+    @property
+    def genes(self) -> int:
+        return 1 + len(self.choices) + self.deepest * len(self.slots)
+
+    def sample(self, rng: np.random.Generator, n: int) -> Genes:
+        """Depth and header uniformly, then every layer among what the width and the rules about layers allow."""
+        genes_NG = self._draw_whole(rng, n)
+        return self.canonical(self._with_layers(genes_NG, self._draw_layers(rng, genes_NG)))
+
+    def mutate(self, rng: np.random.Generator, genes_NG: Genes, p: float) -> Genes:
+        """Each gene drawn anew with probability p."""
+        n = len(genes_NG)
+        changed_NG = self._filled(rng, genes_NG)
+        fresh_NG = self._draw_whole(rng, n)
+        anew_NG = rng.random(genes_NG.shape) < p
+        whole = slice(0, 1 + len(self.choices))
+        changed_NG[:, whole] = np.where(anew_NG[:, whole], fresh_NG[:, whole], changed_NG[:, whole])
+        # Drawn for the width that the mutant has, or nearly every wider mutant would be refused.
+        fresh_NG = self._with_layers(fresh_NG, self._draw_layers(rng, changed_NG))
+        return self.canonical(np.where(anew_NG, fresh_NG, changed_NG))
+
+    def crossover(self, rng: np.random.Generator, one_NG: Genes, other_NG: Genes) -> Genes:
+        """Each gene from the one parent or the other."""
+        from_one_NG = rng.random(one_NG.shape) < 0.5
+        return self.canonical(np.where(from_one_NG, self._filled(rng, one_NG), self._filled(rng, other_NG)))
+
+    def repair(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
+        """Whatever the width or a rule about layers does not allow, drawn anew."""
+        options_NBS = self._layers(genes_NG)
+        fits_NBS = self.allowed.fits(self._width(genes_NG), options_NBS)
+        return self.canonical(
+            self._with_layers(genes_NG, np.where(fits_NBS, options_NBS, self._draw_layers(rng, genes_NG)))
+        )
+
+    def canonical(self, genes_NG: Genes) -> Genes:
+        """One row for one network."""
+        genes_NG = np.array(genes_NG, dtype=np.int16)
+        options_NBS = self._layers(genes_NG)
+        if self._may_vanish and not self.alike:
+            nothing = self.slots[0].places[None]
+            gone_NB = (options_NBS[:, :, 0] == nothing) | ~self._present(genes_NG)
+            last_NB = np.argsort(gone_NB, axis=1, kind="stable")
+            left_N = (~gone_NB).sum(axis=1)
+            options_NBS = np.take_along_axis(options_NBS, last_NB[:, :, None], axis=1)
+            options_NBS[np.arange(self.deepest) >= left_N[:, None]] = nothing
+            genes_NG[:, 0] = np.searchsorted(self.depths, left_N)
+        options_NBS[~self._present(genes_NG)] = 0
+        return self._with_layers(genes_NG, options_NBS)
+
+    # ---- meaning
+
+    def spec(self, row_G: Genes) -> str:
+        """The canonical text of one candidate."""
+        return coding.text_of(self, row_G)
+
+    def from_spec(self, text: str) -> Genes:
+        """The genes of an architecture, or a `UserError` that says why it does not lie in the space."""
+        return np.asarray(self.canonical(coding.genes_of(self, text)[None])[0])
+
+    def of_layers(self, options_NBS: NDArray[Any]) -> Genes:
+        """Candidates of the greatest depth and the first width and header, by their slots' options."""
+        genes_NG = np.zeros((len(options_NBS), 1 + len(self.choices)), dtype=np.int16)
+        genes_NG[:, 0] = len(self.depths) - 1
+        return self.canonical(self._with_layers(genes_NG, np.asarray(options_NBS, dtype=np.int16)))
+
+    def header(self, row_G: Genes) -> Header:
+        found = self.headers.all[int(self.headers.codes(self._chosen(row_G[None]))[0])]
+        if found is None:
+            raise UserError(f"{self.name}: the header keys of this candidate do not go together.")
+        return found
+
+    @cached_property
+    def count(self) -> int:
+        """How many candidates there are, rules about layers included."""
+        total = 0
+        for width, d in enumerate(self.widths):
+            layers = math.prod(self.allowed.count(slot, width) for slot in range(len(self.slots)))
+            if self.alike:
+                each = len(self.depths) * (layers - self._may_vanish)
+            elif self._may_vanish:
+                each = sum((layers - 1) ** n for n in range(1, self.depths[-1] + 1))
+            else:
+                each = sum(layers**n for n in self.depths)
+            total += each * self.headers.of_width(d)
+        return total
+
+    @property
+    def size(self) -> float:
+        """The logarithm of `count` to base 10."""
+        return math.log10(self.count) if self.count else -math.inf
+
+    # ---- many at once
+
+    def columns(
+        self, genes_NG: Genes, *, seq: int | None = None, memory: int | None = None, number_bytes: int = 4
+    ) -> Columns:
+        """The exact quantities of every candidate, as `plait.model.cost` has them for its spec."""
+        slots, outside_H4 = self._costs(self.seq if seq is None else seq, self.memory if memory is None else memory)
+        depth_N = np.asarray(self.depths)[genes_NG[:, 0]]
+        sums = costs.decoder_sums(
+            slots,
+            self._width(genes_NG),
+            self._layers(genes_NG),
+            self._present(genes_NG),
+            depth_N if self.alike else None,
+        )
+        norm_N, final_norm_N, embedding_N, flops_N = outside_H4[self.headers.codes(self._chosen(genes_NG))].T
+        decoder_N = sums["params"] + sums["norms"] * norm_N + final_norm_N
+        total_N = decoder_N + embedding_N
+        state_N = sums["fixed_state"] + sums["tail_state"] + sums["dynamic_state"]
+        return {
+            "decoder_params": decoder_N,
+            "total_params": total_N,
+            "active_params": total_N - (sums["params"] - sums["active"]),
+            "flops": sums["flops"] + flops_N,
+            "fixed_state": number_bytes * sums["fixed_state"],
+            "tail_state": number_bytes * sums["tail_state"],
+            "dynamic_state": number_bytes * sums["dynamic_state"],
+            "state": number_bytes * state_N,
+            "weights": number_bytes * total_N,
+        }
+
+    def parts(self, genes_NG: Genes) -> Parts:
+        """What the candidates are made of, layer by layer: for tables that have an entry for every part."""
+        present_NB = np.arange(self.depths[-1]) < np.asarray(self.depths)[genes_NG[:, 0]][:, None]
+        options_NBS = np.where(present_NB[:, :, None], self._layers(genes_NG), np.int16(-1))
+        return Parts(self.headers.codes(self._chosen(genes_NG)), self._width(genes_NG), options_NBS)
+
+    def passed(self, genes_NG: Genes, columns: Mapping[str, NDArray[Any]]) -> dict[str, Mask]:
+        """For every rule that the columns suffice for, which candidates satisfy it; widths that do not fit first."""
+        width_N, options_NBS, present_NB = self._width(genes_NG), self._layers(genes_NG), self._present(genes_NG)
+        legal_N = self.headers.legal[self.headers.codes(self._chosen(genes_NG))]
+        legal_N = legal_N & self.allowed.holds(None, width_N, options_NBS, present_NB)
+        found = {FITS: legal_N & self.allowed.agree(width_N, options_NBS, present_NB)}
+        if self._may_vanish:
+            found[SOMETHING] = (present_NB & (options_NBS[:, :, 0] != self.slots[0].places[None])).any(axis=1)
+        for rule in self.layer_rules:
+            found[rule.text] = self.allowed.holds(rule, width_N, options_NBS, present_NB)
+        for rule in self.candidate_rules:
+            values = self._values(rule, genes_NG, columns)
+            if values is not None:
+                found[rule.text] = np.broadcast_to(rule.check(values), len(genes_NG))
+        return found
+
+    def valid(self, genes_NG: Genes, columns: Mapping[str, NDArray[Any]] | None = None) -> Mask:
+        """Which candidates satisfy every rule that the columns suffice for."""
+        given = self.columns(genes_NG) if columns is None else columns
+        return np.asarray(np.logical_and.reduce(list(self.passed(genes_NG, given).values())))
+
+    def needs(self) -> set[str]:
+        """What the rules ask for beyond the exact columns: predicted latency, for one."""
+        named = set().union(*(rule.names for rule in self.candidate_rules))
+        return {name for name in named - {*COLUMNS, *self._numbers} if not name.startswith("count(")}
+
+    # ---- inside
+
+    @property
+    def _may_vanish(self) -> bool:
+        """A layer of one slot that may hold nothing may itself be nothing."""
+        return None in self.slots[0].places
+
+    @property
+    def _numbers(self) -> set[str]:
+        """What a rule may name that the genes say directly."""
+        return {"layers", *self.choices, *self.headers.fixed}
+
+    def _is_about_layers(self, rule: Rule) -> bool:
+        of_options = {name for slot in self.slots for option in slot.options for name in coding.option_names(option)}
+        own = {name for name in rule.names if name in of_options and name not in (*COLUMNS, *self._numbers)}
+        if not own:
+            return False
+        if beyond := rule.names - own - {"d", *self.headers.fixed}:
+            raise UserError(
+                f"{self.name}: rule '{rule}' is about a layer ({', '.join(sorted(own))}) and cannot speak of "
+                f"{', '.join(sorted(beyond))}; beside options a layer's rule takes d and fixed header keys."
+            )
+        return True
+
+    def _width(self, genes_NG: Genes) -> NDArray[np.int64]:
+        return genes_NG[:, 1].astype(np.int64)
+
+    def _layers(self, genes_NG: Genes) -> Genes:
+        return genes_NG[:, 1 + len(self.choices) :].reshape(len(genes_NG), self.deepest, len(self.slots))
+
+    def _with_layers(self, genes_NG: Genes, options_NBS: Genes) -> Genes:
+        whole_NG = genes_NG[:, : 1 + len(self.choices)]
+        layers_NG = options_NBS.reshape(len(genes_NG), self.deepest * len(self.slots))
+        return np.concatenate([whole_NG, layers_NG], axis=1, dtype=np.int16)
+
+    def _present(self, genes_NG: Genes) -> Mask:
+        if self.alike:
+            return np.ones((len(genes_NG), 1), dtype=np.bool_)
+        return np.asarray(np.arange(self.deepest) < np.asarray(self.depths)[genes_NG[:, 0]][:, None])
+
+    def _draw_whole(self, rng: np.random.Generator, n: int) -> Genes:
+        genes_NG = np.zeros((n, self.genes), dtype=np.int16)
+        for at, values in enumerate((self.depths, *self.choices.values())):
+            genes_NG[:, at] = rng.integers(len(values), size=n)
+        return genes_NG
+
+    def _draw_layers(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
+        return self.allowed.draw(rng, self._width(genes_NG), self.deepest)
+
+    def _filled(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
+        """Layers that are not there get genes, so that a child that is deeper than its parents has some to take."""
+        present_NB1 = self._present(genes_NG)[:, :, None]
+        return self._with_layers(
+            genes_NG, np.where(present_NB1, self._layers(genes_NG), self._draw_layers(rng, genes_NG))
+        )
+
+    def _chosen(self, genes_NG: Genes) -> Genes:
+        """The genes of the header's keys."""
+        return genes_NG[:, 1 : 1 + len(self.choices)]
+
+    def _costs(self, seq: int, memory: int) -> tuple[list[costs.SlotCosts], NDArray[np.int64]]:
+        if (seq, memory) not in self._tables:
+            slots = [costs.SlotCosts(slot.options, self.widths, seq, memory) for slot in self.slots]
+            outside_H4 = [costs.outside(header, seq, memory) if header else (0,) * 4 for header in self.headers.all]
+            self._tables[seq, memory] = slots, np.array(outside_H4, dtype=np.int64)
+        return self._tables[seq, memory]
+
+    def _values(
+        self, rule: Rule, genes_NG: Genes, columns: Mapping[str, NDArray[Any]]
+    ) -> dict[str, NDArray[Any]] | None:
+        """What a rule about candidates names; None where something has not been computed yet."""
+        values: dict[str, Any] = {}
+        for name in rule.names:
+            if name in columns:
+                values[name] = columns[name]
+            elif name == "layers":
+                values[name] = np.asarray(self.depths)[genes_NG[:, 0]]
+            elif name in self.choices:
+                values[name] = self.headers.values(name, self._chosen(genes_NG))
+            elif name in self.headers.fixed:
+                values[name] = self.headers.fixed[name]
+            elif name.startswith("count("):
+                repeats = np.asarray(self.depths)[genes_NG[:, 0]] if self.alike else 1
+                counted = self.allowed.number(name[6:-1], self._layers(genes_NG), self._present(genes_NG))
+                values[name] = counted * repeats
+            else:
+                return None
+        return values
+
+
+class Headers:
+    """`choices` has the values of every key that varies, the width d first."""
+
+    def __init__(self, declared: Declaration) -> None:
+        if "d" in declared.vary:
+            raise UserError(f"{declared.name}: give the widths as d, not among the header keys that vary.")
+        self.base = parse(f"{declared.header} | identity").header
+        self.choices = {key: _coerced(declared.name, key, given) for key, given in declared.header_choices().items()}
+        rows = itertools.product(*self.choices.values())
+        self.all = [_header_or_none(self.base, dict(zip(self.choices, row, strict=True))) for row in rows]
+        if not any(self.all):
+            keys = ", ".join(self.choices)
+            raise UserError(f"{declared.name}: no choice of {keys} gives a header that makes sense.")
+        self.legal = np.array([header is not None for header in self.all])
+        given = {f.name: getattr(self.base, f.name) for f in dataclasses.fields(self.base)}
+        #: The numbers that are the same for all.
+        self.fixed = {k: v for k, v in given.items() if isinstance(v, int | float) and k not in self.choices}
+
+    @property
+    def positions(self) -> float:
+        """Tokens that every candidate can take: the fewest learned positions among them."""
+        return min((h.max_len for h in self.all if h is not None and h.pos == "learned"), default=math.inf)
+
+    def codes(self, chosen_NH: NDArray[np.int16]) -> NDArray[np.int64]:
+        """Where in `all` the headers stand whose keys have these values."""
+        sizes = [len(values) for values in self.choices.values()]
+        return np.asarray(np.ravel_multi_index(tuple(chosen_NH.T), sizes))
+
+    def values(self, key: str, chosen_NH: NDArray[np.int16]) -> NDArray[Any]:
+        return np.array(self.choices[key])[chosen_NH[:, list(self.choices).index(key)]]
+
+    def of_width(self, d: int) -> int:
+        """How many headers have this width."""
+        return sum(header is not None and header.d == d for header in self.all)
+
+
+def _coerced(space: str, key: str, given: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The values as a header holds them. One that no header could hold is a mistake, whatever the others are."""
+    try:
+        return tuple(coerce(key, value) for value in given)
+    except HeaderError as wrong:
+        raise UserError(f"{space}: {wrong}") from None
+
+
+def _header_or_none(base: Header, values: dict[str, Any]) -> Header | None:
+    try:
+        return base.replace(values)
+    except HeaderError:
+        return None

@@ -1,0 +1,1 @@
+"""Studies that train: which cheap numbers rank models, and where attention should be placed."""

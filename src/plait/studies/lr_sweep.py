@@ -1,0 +1,187 @@
+"""Is one learning rate fair to all? Architectures × rates × seeds, the replicas of an architecture in one stack.
+
+LiteTransformerSearch, App. B (Javaheripi et al. 2022, arXiv:2203.02094): 100 GPT-2 models, each with 1e-4, 1e-3, 1e-2
+and 1e-1; 98 % do best with 1e-2, and ranking by decoder parameters has SRC 0.96 at that rate, 0.93 with each
+model's best.
+
+Every replica is a record of its own, so that another rate, seed or architecture trains what is new and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from plait.algorithms.proxies import Windows
+from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
+from plait.core.errors import UserError
+from plait.data import Corpus
+from plait.model.architecture import Architecture
+from plait.model.cost import model_cost
+from plait.records import Record, Store, about, record_key
+from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, Split
+
+KIND = "lr-sweep"
+PROTOCOL = 1  # raised when the same settings come to give another loss
+RATES = (1e-4, 1e-3, 1e-2, 1e-1)
+PROXY = "decoder_params"
+EVALUATED = 64  # windows of validation text
+NEVER = 2.0  # an accuracy that nothing reaches: text is not solved
+
+#: Called with architectures that are behind us, how many there are, and what is being done.
+Watch = Callable[[float, int, str], None]
+
+
+@dataclass(frozen=True)
+class RateSweep:
+    archs: Sequence[Architecture]
+    corpus: Corpus
+    rates: Sequence[float] = RATES
+    seeds: int = 2
+    steps: int = 60
+    batch: int = 8
+    seq_len: int = 32
+    weight_decay: float = 0.0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if len(set(self.rates)) < 2 or min(self.rates) <= 0:
+            raise UserError("a sweep needs two learning rates or more, all above 0, such as 1e-3,1e-2.")
+        for name in ("seeds", "steps", "batch", "seq_len"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)} given; the least is 1.")
+        if len({arch.text for arch in self.archs}) < 3:
+            raise UserError(f"{len(self.archs)} architectures cannot be ranked; give 3 different ones or more.")
+        if any(arch.header.kind != "lm" for arch in self.archs):
+            raise UserError("a sweep trains language models (kind=lm).")
+
+    def run(self, store: Store, watch: Watch = lambda *_: None) -> SweepFindings:
+        """Train the replicas that are not in the store yet, architecture by architecture."""
+        rows: list[dict[str, Any]] = []
+        for place, arch in enumerate(self.archs):
+            wanted = {key: self._config(arch, *key) for key in self._replicas}
+            missing = [key for key, config in wanted.items() if store.get(record_key(KIND, config)) is None]
+            if missing:
+                self._train(arch, missing, store, partial(self._tell, watch, place))
+            for (rate, seed), config in wanted.items():
+                found = store.get(record_key(KIND, config))
+                assert found is not None
+                rows.append({"spec": arch.text, "lr": rate, "seed": seed, **found.result})
+        watch(len(self.archs), len(self.archs), "done")
+        return SweepFindings(self, rows)
+
+    def _tell(self, watch: Watch, place: int, share: float) -> None:
+        watch(place + share, len(self.archs), "training")
+
+    @property
+    def _replicas(self) -> list[tuple[float, int]]:
+        return [(float(rate), seed) for rate in dict.fromkeys(self.rates) for seed in range(self.seeds)]
+
+    def _config(self, arch: Architecture, rate: float, seed: int) -> dict[str, Any]:
+        return {
+            "protocol": PROTOCOL,
+            **arch.identity(),
+            "data": self.corpus.fingerprint,
+            "lr": rate,
+            "seed": seed,
+            "steps": self.steps,
+            "batch": self.batch,
+            "seq_len": self.seq_len,
+            "weight_decay": self.weight_decay,
+        }
+
+    def _train(
+        self, arch: Architecture, replicas: Sequence[tuple[float, int]], store: Store, told: Callable[[float], None]
+    ) -> None:
+        started = time.time()
+        members = [Member(rate, self.weight_decay, seed, data=seed) for rate, seed in replicas]
+        plan = Plan(self.steps, self.batch, eval_every=max(1, self.steps // 4), solved=NEVER)
+        fleet = Fleet(arch, members, plan, *self._splits, device=self.device)
+        fleet.run(report=lambda now: told(now.step / self.steps))
+        took = (time.time() - started) / len(members)
+        size = model_cost(arch, seq=self.seq_len).decoder_params
+        for (rate, seed), found in zip(replicas, fleet.records, strict=True):
+            result = {"loss": _loss(found), "stopped": found.stopped, "steps": found.steps, PROXY: size}
+            store.put(Record.of(KIND, self._config(arch, rate, seed), result, about(started, took)))
+
+    @cached_property
+    def _splits(self) -> tuple[Split, Split, Split]:
+        """Training text of every seed, a little of the validation text on the way, and more of it at the end."""
+        train = [self._windows("train", self.steps * self.batch, seed) for seed in range(self.seeds)]
+        some, most = (self._windows("validation", count, 0) for count in (8, EVALUATED))
+        return _split(train), _split([some] * self.seeds), _split([most] * self.seeds)
+
+    def _windows(self, part: str, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return Windows(self.corpus.tokens(part), batch=count, seq=self.seq_len, seed=seed)(0)
+
+
+@dataclass(frozen=True)
+class SweepFindings:
+    """One row a replica: `spec`, `lr`, `seed`, `loss` (nats per token, None where it diverged), `decoder_params`."""
+
+    sweep: RateSweep
+    rows: list[dict[str, Any]]
+
+    @cached_property
+    def means(self) -> list[dict[str, Any]]:
+        """One row an architecture and rate: the mean over seeds; infinite where a replica diverged."""
+        losses: dict[tuple[str, float], list[float]] = {}
+        for row in self.rows:
+            loss = math.inf if row["loss"] is None else row["loss"]
+            losses.setdefault((row["spec"], row["lr"]), []).append(loss)
+        sizes = {row["spec"]: row[PROXY] for row in self.rows}
+        return [
+            {"spec": spec, "lr": rate, "loss": float(np.mean(found)), PROXY: sizes[spec]}
+            for (spec, rate), found in losses.items()
+        ]
+
+    @cached_property
+    def study(self) -> LearningRateStudy:
+        columns = ([row[name] for row in self.means] for name in ("spec", "lr", "loss", PROXY))
+        return learning_rate_study(*columns)
+
+    @property
+    def winner(self) -> float:
+        """The rate that is the best for most; of equally many, the smaller."""
+        return max(self.study.rates, key=lambda one: (one.wins, -one.rate)).rate
+
+    def statement(self) -> str:
+        most = next(one for one in self.study.rates if one.rate == self.winner)
+        return (
+            f"{most.share:.0%} of {len(self.study.models)} architectures do best with {most.rate:g}; SRC of decoder "
+            f"parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        study = self.study
+        best = zip(study.models, study.best_rate.tolist(), study.best_quality.tolist(), strict=True)
+        return {
+            "data": self.sweep.corpus.name,
+            "steps": self.sweep.steps,
+            "seeds": self.sweep.seeds,
+            "rates": [{name: _plain(value) for name, value in vars(one).items()} for one in study.rates],
+            "src_best": _plain(study.src_best),
+            "best": [{"spec": spec, "lr": rate, "loss": _plain(loss)} for spec, rate, loss in best],
+            "replicas": self.rows,
+            "statement": self.statement(),
+        }
+
+
+def _loss(found: MemberRecord) -> float | None:
+    """None where it diverged: JSON has no infinities."""
+    return float(found.test[1]) if found.test is not None and math.isfinite(found.test[1]) else None
+
+
+def _split(parts: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Split:
+    return Split(torch.stack([inputs for inputs, _ in parts]), torch.stack([targets for _, targets in parts]))
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

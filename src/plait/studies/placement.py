@@ -1,0 +1,245 @@
+"""Does it matter where attention stands, and how much of it there is? Patterns trained from scratch and compared.
+
+PAR (Mandava et al. 2020, arXiv:2009.04534, sections 2.3 and 3) chooses p by the perplexity of retrained models: as few
+attention blocks as do not hurt. Here the PAR rule at several p, the interleaved pattern that it is to replace, a
+sandwich with as much attention as that (Press et al. 2020, arXiv:1911.03864), and whatever else is given are trained on
+the same batches. Of one seed all patterns are trained before the next begins, so that an interrupted study compares.
+Every training is a record of its own and is found again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plait.analysis.intervals import mean_interval
+from plait.analysis.placement import letters_of
+from plait.core.errors import UserError
+from plait.data import Corpus
+from plait.model.architecture import Architecture
+from plait.model.cost import model_cost
+from plait.records import Store
+from plait.training.fit import fit_alone
+from plait.training.job import Budget, Job, fitted
+from plait.training.recipe import Recipe
+from plait.training.validation import MOST_NATS, perplexity_of
+
+INTERLEAVED = "interleaved"
+PS = (2.0, 3.0, 4.0, 6.0, 8.0)
+STEPS = 150
+RECIPE = Recipe(batch=8, length=64, lr=3e-3)
+HELD_OUT_TOKENS = 2**15
+#: k of the published sandwiches is 0.38 to 0.42 of their pairs, but for one of 0.25.
+SANDWICHED = 3 / 8
+
+#: Called with models that are behind us, how many there are, and what is being done.
+Watch = Callable[[float, int, str], None]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The blocks of the patterns. Without memory, so that sequences are independent."""
+
+    layers: int = 12
+    width: int = 48
+    heads: int = 4
+    inner: int = 192
+
+    def __post_init__(self) -> None:
+        if self.layers < 4 or self.layers % 2:
+            raise UserError(f"{self.layers} layers: interleaved and sandwich patterns need an even number, 4 or more.")
+
+    def spec(self, rule: str) -> str:
+        blocks = f"s=xl-attn[heads={self.heads}],f=mlp[inner={self.inner},act=relu]"
+        return f"d={self.width} tie=true norm=layer | rule[{blocks}]:{rule}"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    name: str
+    arch: Architecture
+
+    @property
+    def letters(self) -> str:
+        names = [layer.name for layer in self.arch.layers]
+        letters = letters_of([names], {layer.name for layer in self.arch.layers if layer.kind == "channel"})
+        return "".join(letters[name] for name in names)
+
+    @property
+    def attention(self) -> int:
+        """Layers that mix the sequence, however they do it."""
+        return sum(layer.kind == "sequence" for layer in self.arch.layers)
+
+    @property
+    def p(self) -> float | None:
+        return len(self.arch.layers) / self.attention if self.attention else None
+
+
+def patterns_of(
+    corpus: Corpus, shape: Shape, ps: Sequence[float] = PS, given: Sequence[str] = (), k: int | None = None
+) -> list[Pattern]:
+    """Interleaved first, then a sandwich, the PAR rule at every p, and the given specs."""
+    pairs = shape.layers // 2
+    k = max(1, round(SANDWICHED * pairs)) if k is None else k
+    rules = {INTERLEAVED: f"sandwich(k=0,n={pairs})", f"sandwich k={k}": f"sandwich(k={k},n={pairs})"}
+    rules |= {f"par p={p:g}": f"par(n={shape.layers},p={p!r})" for p in ps}
+    specs = {name: shape.spec(rule) for name, rule in rules.items()}
+    specs |= {f"given {number}": text for number, text in enumerate(given, start=1)}
+    return [Pattern(name, fitted(text, corpus)) for name, text in specs.items()]
+
+
+@dataclass(frozen=True)
+class PlacementStudy:
+    """`patterns` begin with the one that the others are compared with."""
+
+    patterns: Sequence[Pattern]
+    corpus: Corpus
+    steps: int = STEPS
+    seeds: int = 3
+    recipe: Recipe = RECIPE
+    device: str = "cpu"
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise UserError(f"{self.seeds} seeds: give 1 or more; 3 show how sure the differences are.")
+
+    @cached_property
+    def jobs(self) -> list[list[Job]]:
+        """One training a pattern, for every seed."""
+        return [[self._job(one, seed) for one in self.patterns] for seed in range(self.seeds)]
+
+    def _job(self, one: Pattern, seed: int) -> Job:
+        budget = Budget(steps=self.steps)
+        return Job(one.arch, self.corpus, self.recipe, budget, seed, self.precision, HELD_OUT_TOKENS)
+
+    @property
+    def models(self) -> int:
+        return self.seeds * len(self.patterns)
+
+    def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> PlacementFindings:
+        """Train what is not in the store yet."""
+        results: list[list[dict[str, Any]]] = [[] for _ in self.patterns]
+        for place, (at, job) in enumerate((at, job) for seed in self.jobs for at, job in enumerate(seed)):
+            what = self.patterns[at].name
+
+            def tell(share: float, behind: int = place, what: str = what) -> None:
+                watch(behind + share, self.models, what)
+
+            tell(0.0)
+            results[at].append(fit_alone(job, store, runs, device=self.device, told=tell))
+        watch(self.models, self.models, "done")
+        rows = [self._row(pattern, found) for pattern, found in zip(self.patterns, results, strict=True)]
+        return PlacementFindings(self, rows)
+
+    def _row(self, pattern: Pattern, found: Sequence[dict[str, Any]]) -> Row:
+        flops = model_cost(pattern.arch, seq=self.recipe.length).flops / self.recipe.length
+        return Row(pattern, [one["loss"] for one in found], flops, sum(one["seconds"] for one in found))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What training a pattern gave, one loss a seed (nats a token); `flops` are those of a token, forward."""
+
+    pattern: Pattern
+    losses: Sequence[float]
+    flops: float
+    seconds: float
+
+    @property
+    def loss(self) -> float:
+        return float(np.mean(self.losses))
+
+    @property
+    def perplexity(self) -> float:
+        return perplexity_of(self.loss)
+
+    def against(self, other: Row) -> Change:
+        """Over pairs of one seed, which saw the same batches."""
+        gaps = np.subtract(self.losses, other.losses)
+        interval = mean_interval(gaps)
+        low_high = None if interval is None else (_share(interval[0]), _share(interval[1]))
+        return Change(_share(float(gaps.mean())), low_high)
+
+
+def _share(nats: float) -> float:
+    return math.expm1(min(nats, MOST_NATS))
+
+
+@dataclass(frozen=True)
+class Change:
+    """By which share a perplexity is above another, with its 95 % interval over the seeds if there are several."""
+
+    value: float
+    interval: tuple[float, float] | None
+
+    @property
+    def surely_more(self) -> bool:
+        return self.interval is not None and self.interval[0] > 0
+
+    def __str__(self) -> str:
+        told = f"{100 * self.value:+.1f} %"
+        return told if self.interval is None else f"{told} ({' … '.join(f'{100 * end:+.1f}' for end in self.interval)})"
+
+
+@dataclass(frozen=True)
+class PlacementFindings:
+    study: PlacementStudy
+    rows: Sequence[Row]
+
+    @property
+    def baseline(self) -> Row:
+        return self.rows[0]
+
+    @property
+    def statement(self) -> str:
+        """The point of the study in words."""
+        if self.study.seeds < 2:
+            return "One seed cannot tell differences from luck; give --seeds 3 or more."
+        base = self.baseline
+        fewer = [row for row in self.rows if row.pattern.attention < base.pattern.attention]
+        good = [row for row in fewer if not row.against(base).surely_more]
+        if not good:
+            return f"Every pattern with less attention than {base.pattern.name} has surely a higher perplexity."
+        least = min(good, key=lambda row: (row.pattern.attention, row.loss))
+        blocks, saved = least.pattern.attention, 1 - least.flops / base.flops
+        return (
+            f"With {blocks} attention block{'s' * (blocks != 1)} instead of {base.pattern.attention}, "
+            f"{least.pattern.name} is not surely worse than {base.pattern.name}: perplexity {least.against(base)}, "
+            f"{abs(100 * saved):.0f} % {'fewer' if saved >= 0 else 'more'} FLOPs."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        study = self.study
+        return {
+            "data": study.corpus.name,
+            "steps": study.steps,
+            "seeds": study.seeds,
+            "recipe": study.recipe.as_dict(),
+            "baseline": self.baseline.pattern.name,
+            "patterns": [self._entry(row) for row in self.rows],
+            "statement": self.statement,
+        }
+
+    def _entry(self, row: Row) -> dict[str, Any]:
+        change = row.against(self.baseline)
+        return {
+            "pattern": row.pattern.name,
+            "letters": row.pattern.letters,
+            "spec": row.pattern.arch.text,
+            "attention": row.pattern.attention,
+            "p": row.pattern.p,
+            "losses": list(row.losses),
+            "loss": row.loss,
+            "perplexity": row.perplexity,
+            "against": change.value,
+            "interval": None if change.interval is None else list(change.interval),
+            "flops_a_token": row.flops,
+            "seconds": row.seconds,
+        }

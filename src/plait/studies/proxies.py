@@ -1,0 +1,236 @@
+"""How well proxies foretell training: models drawn from a space, trained for real, and ranked by every proxy.
+
+LiteTransformerSearch, Sec. 4 (Javaheripi et al. 2022, arXiv:2203.02094) asks this of spaces of one kind of model, where
+decoder parameters win. `study-gpt2` is a small one of that sort, and `study-hybrid` asks it of models of one size whose
+layers differ in kind. All models see the same batches for the same number of steps.
+
+Every training and every score is a record of its own: what was computed is found again, whatever interrupted the study.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plait.algorithms.proxies import PROXIES, Windows, load_proxy
+from plait.analysis.rank import common_ratio, spearman
+from plait.analysis.rank_interval import spearman_interval
+from plait.core.errors import UserError
+from plait.data import Corpus
+from plait.model.architecture import architecture
+from plait.model.construct import build
+from plait.model.cost import model_cost
+from plait.records import Record, Store, about, record_key
+from plait.space.constraints import failures
+from plait.space.file import read_space
+from plait.space.space import Genes, Space
+from plait.space.table import load_space
+from plait.training.fit import fit_alone
+from plait.training.job import Budget, Job
+from plait.training.recipe import Recipe
+
+SHIPPED = ("study-gpt2", "study-hybrid")
+#: Known without building a model.
+COUNTS = ("decoder_params", "total_params", "flops", "state", "layers", "width")
+TOPS = (10, 20, 50)
+KIND = "proxy"
+PROTOCOL = 1  # raised when the same settings come to give another score
+STEPS = 200
+RECIPE = Recipe(batch=8, length=64, lr=6e-3)
+HELD_OUT_TOKENS = 2**15
+SAMPLES = 1 << 14  # candidates drawn at once
+ROUNDS = 32
+
+#: Called with models that are behind us, how many there are, and what is being done.
+Watch = Callable[[float, int, str], None]
+
+
+@dataclass(frozen=True)
+class Study:
+    space: Space
+    corpus: Corpus
+    models: int = 40
+    steps: int = STEPS
+    proxies: tuple[str, ...] = tuple(PROXIES)
+    recipe: Recipe = RECIPE
+    seed: int = 0
+    device: str = "cpu"  # of the trainings; proxies are computed on the processor
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.models < 3:
+            raise UserError(f"{self.models} models cannot be ranked; give 3 or more, 40 say.")
+        for name in self.proxies:
+            load_proxy(name)
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """One training a model, alike in everything else."""
+        masked = any(header is not None and header.kind == "encoder" for header in self.space.headers.all)
+        # Before drawing: the rules are to hold for the models that are trained.
+        space = type(self.space)(self.space.declared.with_vocabulary(self.corpus.vocab + masked))
+        archs = [architecture(space.spec(row_G)) for row_G in drawn(space, self.models, self.seed)]
+        budget = Budget(steps=self.steps)
+        return [
+            Job(arch, self.corpus, self.recipe, budget, self.seed, self.precision, HELD_OUT_TOKENS) for arch in archs
+        ]
+
+    def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> Findings:
+        """Train and score what is not in the store yet."""
+        rows = []
+        for place, job in enumerate(self.jobs):
+            row: dict[str, Any] = {"spec": job.arch.text, **counts(job)}
+            for name in self.proxies:
+                watch(place, self.models, name)
+                row[name], row[f"{name}_flops"] = self._score(job, name, store)
+            told = partial(self._tell, watch, place)
+            found = fit_alone(job, store, runs, device=self.device, told=told)
+            rows.append({**row, "loss": found["loss"], "train_flops": found["flops"], "seconds": found["seconds"]})
+        watch(self.models, self.models, "done")
+        return Findings(self, rows)
+
+    def _tell(self, watch: Watch, place: int, share: float) -> None:
+        watch(place + share, self.models, "training")
+
+    def _score(self, job: Job, name: str, store: Store) -> tuple[float, int]:
+        """A proxy's score of the untrained model, and its FLOPs."""
+        proxy, recipe = load_proxy(name), self.recipe
+        config = {
+            "protocol": PROTOCOL,
+            "proxy": name,
+            **job.arch.identity(),
+            "data": self.corpus.fingerprint,
+            "batch": recipe.batch,
+            "length": recipe.length,
+            "seed": self.seed,
+        }
+        found = store.get(record_key(KIND, config))
+        if found is None:
+            started = time.time()
+            data = Windows(self.corpus.tokens("train"), batch=recipe.batch, seq=recipe.length, seed=self.seed)
+            score = proxy.score(build(job.arch, seed=self.seed), data)
+            forward = recipe.batch * model_cost(job.arch, seq=recipe.length).flops
+            # JSON has no infinities: null is "worse than any number".
+            result = {"score": score if math.isfinite(score) else None, "flops": proxy.flops(forward, recipe.batch)}
+            found = Record.of(KIND, config, result, about(started, time.time() - started))
+            store.put(found)
+        score = found.result["score"]
+        return -math.inf if score is None else float(score), int(found.result["flops"])
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How well one proxy ranks the models: SRC with its 95 % interval, and CR at each of `TOPS`."""
+
+    proxy: str
+    src: float
+    interval: tuple[float, float] | None
+    common: dict[int, float]
+    cost: float  # FLOPs as a share of those of training
+
+    def as_dict(self) -> dict[str, Any]:
+        known = not math.isnan(self.src)  # JSON has no NaN
+        return {
+            "proxy": self.proxy,
+            "src": self.src if known else None,
+            "interval": list(self.interval) if self.interval else None,
+            **{f"cr_{top}": ratio for top, ratio in self.common.items()},
+            "cost": self.cost,
+        }
+
+
+@dataclass(frozen=True)
+class Findings:
+    """One row a model: its spec, its counts, every proxy's score and FLOPs, and the loss that training gave."""
+
+    study: Study
+    rows: list[dict[str, Any]]
+
+    @cached_property
+    def rankings(self) -> list[Ranking]:
+        """The best first; a proxy that ranks all models alike last."""
+        found = [self._ranking(name) for name in (*COUNTS, *self.study.proxies)]
+        return sorted(found, key=lambda one: (math.isnan(one.src), -one.src))
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The lowest and the highest loss."""
+        losses = [row["loss"] for row in self.rows]
+        return min(losses), max(losses)
+
+    def _ranking(self, name: str) -> Ranking:
+        guess = np.array([row[name] for row in self.rows], dtype=np.float64)
+        truth = -np.array([row["loss"] for row in self.rows])
+        flops, train = (sum(row.get(key, 0) for row in self.rows) for key in (f"{name}_flops", "train_flops"))
+        common = {top: common_ratio(guess, truth, top) for top in TOPS}
+        return Ranking(name, spearman(guess, truth), spearman_interval(guess, truth), common, flops / train)
+
+    def as_dict(self) -> dict[str, Any]:
+        study = self.study
+        rows = [{name: None if value == -math.inf else value for name, value in row.items()} for row in self.rows]
+        return {
+            "space": study.space.name,
+            "data": study.corpus.name,
+            "steps": study.steps,
+            "seed": study.seed,
+            "loss": list(self.spread),
+            "rankings": [ranking.as_dict() for ranking in self.rankings],
+            "models": rows,
+            "cost": {name: sum(row[name] for row in self.rows) for name in ("train_flops", "seconds")},
+        }
+
+
+def study_space(given: str) -> Space:
+    """One of the two spaces made for studies, or any that a search takes."""
+    if given in SHIPPED:
+        return read_space(files("plait.searching.spaces").joinpath(f"{given}.txt").read_text(encoding="utf-8"), given)
+    return load_space(given)
+
+
+def drawn(space: Space, models: int, seed: int) -> list[Genes]:
+    """So many different candidates that satisfy every rule."""
+    if late := sorted(space.needs()):
+        raise UserError(f"{space.name} has rules about {', '.join(late)}, which a study does not know; leave them out.")
+    rng = np.random.default_rng(seed)
+    found: dict[bytes, Genes] = {}
+    for _ in range(ROUNDS):
+        genes_NG = space.sample(rng, SAMPLES)
+        for row_G in genes_NG[space.valid(genes_NG)]:
+            found.setdefault(row_G.tobytes(), row_G)
+            if len(found) == models:
+                return list(found.values())
+    why = failures(space.passed(genes_NG, space.columns(genes_NG)), SAMPLES)
+    raise UserError(f"{space.name} gave {len(found)} different models that satisfy every rule, not {models}:\n{why}")
+
+
+def counts(job: Job) -> dict[str, int]:
+    """`COUNTS` of a model, FLOPs and state for one sequence of the training's length."""
+    cost = model_cost(job.arch, seq=job.recipe.length)
+    return {
+        "decoder_params": cost.decoder_params,
+        "total_params": cost.total_params,
+        "flops": cost.flops,
+        "state": cost.fixed_state + cost.tail_state + cost.dynamic_state,
+        "layers": len(job.arch.layers),
+        "width": job.arch.header.d,
+    }
+
+
+def best(rankings: Sequence[Ranking]) -> str:
+    """What the table says, in words."""
+    free = [one for one in rankings if one.cost == 0 and not math.isnan(one.src)]
+    place = next(place for place, one in enumerate(rankings, start=1) if one.proxy == "decoder_params")
+    own = rankings[place - 1]
+    first = rankings[0]
+    said = f"{first.proxy} ranks best (SRC {first.src:.2f}, {100 * first.cost:.2g} % of training's FLOPs)"
+    if first not in free and free:
+        said += f"; of what is free, {free[0].proxy} (SRC {free[0].src:.2f})"
+    return f"{said}. Decoder parameters come {place} of {len(rankings)} (SRC {own.src:.2f})."

@@ -1,0 +1,182 @@
+"""Deep and narrow or shallow and wide: architectures of one size drawn, measured and, if wanted, trained.
+
+LiteTransformerSearch, App. E and Fig. 14 (Javaheripi et al. 2022, arXiv:2203.02094): at equal decoder parameters aspect
+ratios d_model / n_layer from 8 to 323 change the latency by 1.3×, the peak memory by 2.0× and the perplexity by less
+than 7 %. Every model is a record of kind `shape`, which `plait analyse aspect` reads from the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.analysis.comparisons import AspectStudy, aspect_study
+from plait.core.errors import UserError
+from plait.data import Corpus
+from plait.device.measurements import Measurements
+from plait.device.setting import Setting
+from plait.model.architecture import Architecture, architecture
+from plait.model.cost import model_cost
+from plait.records import Record, Store, about
+from plait.space.space import Genes, Space
+from plait.studies.proxies import RECIPE, ROUNDS, SAMPLES
+from plait.training.fit import fit_alone
+from plait.training.job import Budget, Job
+from plait.training.recipe import Recipe
+
+KIND = "shape"
+PROTOCOL = 1
+METRICS = ("latency_ms", "memory_mb", "perplexity")
+HELD_OUT_TOKENS = 2**15
+
+#: Called with models that are behind us, how many there are, and what is being done.
+Watch = Callable[[float, int, str], None]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the models are trained, all alike."""
+
+    corpus: Corpus
+    steps: int
+    recipe: Recipe = RECIPE
+
+
+@dataclass(frozen=True)
+class ShapeStudy:
+    """`params`: decoder parameters of every model, within a share of `tolerance`; None: where shapes differ most."""
+
+    space: Space
+    setting: Setting
+    models: int = 8
+    params: float | None = None
+    tolerance: float = 0.01
+    seed: int = 0
+    training: Training | None = None
+
+    def __post_init__(self) -> None:
+        if self.models < 2:
+            raise UserError("shapes are compared: give 2 models or more.")
+        if not 0 < self.tolerance < 1:
+            raise UserError(f"tolerance={self.tolerance:g}: a share between 0 and 1, such as 0.01.")
+        if self.training is not None and self.training.corpus.vocab > self.space.headers.base.vocab:
+            raise UserError(f"{self.space.name} has a smaller vocabulary than the data.")
+
+    @cached_property
+    def archs(self) -> list[Architecture]:
+        """From the narrowest and deepest to the widest and shallowest, evenly by the logarithm of the aspect ratio."""
+        genes_NG, params_N, aspect_N = self._valid()
+        target = self.params if self.params is not None else _most_shapes(params_N, aspect_N, self.tolerance)
+        equal = np.flatnonzero(np.abs(params_N / target - 1) <= self.tolerance)
+        if len(equal) < self.models:
+            raise UserError(
+                f"{self.space.name} gave {len(equal)} models of {target:,.0f} decoder parameters ± "
+                f"{self.tolerance:.1%}, not {self.models}; allow more with --tolerance, or another --params."
+            )
+        ratio = np.log(aspect_N[equal])
+        chosen: list[int] = []
+        for wanted in np.linspace(ratio.min(), ratio.max(), self.models):
+            left = [place for place in np.argsort(np.abs(ratio - wanted), kind="stable") if place not in chosen]
+            chosen.append(int(left[0]))
+        rows = sorted(chosen, key=lambda place: float(ratio[place]))
+        return [architecture(self.space.spec(genes_NG[equal[place]])) for place in rows]
+
+    def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> ShapeFindings:
+        """Measure, and train, what is not in the store yet."""
+        rows = []
+        with Measurements(store, self.setting) as known:
+            for place, arch in enumerate(self.archs):
+                watch(place, self.models, "measuring")
+                rows.append(self._row(arch, known, store, runs, partial(self._tell, watch, place)))
+        watch(self.models, self.models, "done")
+        return ShapeFindings(self, rows)
+
+    def _tell(self, watch: Watch, place: int, share: float) -> None:
+        watch(place + share, self.models, "training")
+
+    def _valid(self) -> tuple[Genes, NDArray[np.float64], NDArray[np.float64]]:
+        """Candidates that satisfy every rule, their decoder parameters and aspect ratios."""
+        rng = np.random.default_rng(self.seed)
+        genes_NG = np.concatenate([self.space.sample(rng, SAMPLES) for _ in range(ROUNDS // 4)])
+        genes_NG = np.unique(genes_NG[self.space.valid(genes_NG)], axis=0)
+        if not len(genes_NG):
+            raise UserError(f"no candidate of {self.space.name} satisfies every rule.")
+        depth_N = np.asarray(self.space.depths, dtype=np.float64)[genes_NG[:, 0]]
+        widths = np.array([header.d if header else 1 for header in self.space.headers.all], dtype=np.float64)
+        width_N = widths[self.space.parts(genes_NG).header_N]
+        params_N = self.space.columns(genes_NG)["decoder_params"].astype(np.float64)
+        return genes_NG, params_N, width_N / depth_N
+
+    def _row(
+        self, arch: Architecture, known: Measurements, store: Store, runs: Path, told: Callable[[float], None]
+    ) -> dict[str, Any]:
+        started, clock = time.time(), time.perf_counter()
+        measured = known.measure(arch.text)
+        cost = model_cost(arch, seq=self.setting.seq)
+        depth = sum(layer.kind == "sequence" for layer in arch.layers)
+        row: dict[str, Any] = {
+            "spec": arch.text,
+            "d_model": arch.header.d,
+            "n_layer": depth,
+            "aspect": arch.header.d / depth,
+            "decoder_params": cost.decoder_params,
+            "total_params": cost.total_params,
+            "latency_ms": 1e3 * measured.result["latency"]["seconds"],
+            "noisy": measured.result["latency"]["noisy"],
+            "memory_mb": measured.result["memory"]["peak"] / 1e6,
+        }
+        keys = {"measurement": measured.key}
+        if self.training is not None:
+            job = Job(arch, self.training.corpus, self.training.recipe, Budget(steps=self.training.steps), self.seed,
+                      held_out_tokens=HELD_OUT_TOKENS)  # fmt: skip
+            found = fit_alone(job, store, runs, told=told)
+            row |= {"loss": found["loss"], "perplexity": found["perplexity"]}
+            keys["training"] = job.key
+        config = {"protocol": PROTOCOL, **arch.identity(), **keys}
+        store.put(Record.of(KIND, config, row, about(started, time.perf_counter() - clock)))
+        return row
+
+
+@dataclass(frozen=True)
+class ShapeFindings:
+    study: ShapeStudy
+    rows: list[dict[str, Any]]
+
+    @cached_property
+    def aspects(self) -> AspectStudy:
+        """All of them as one group: they are of one size."""
+        share = self.study.tolerance
+        columns = {name: [row[name] for row in self.rows] for name in METRICS if name in self.rows[0]}
+        width, depth, size = ([row[name] for row in self.rows] for name in ("d_model", "n_layer", "decoder_params"))
+        return aspect_study(width, depth, size, columns, (1 + share) / (1 - share) - 1 + 1e-9)
+
+    def statement(self) -> str:
+        (group,) = self.aspects.groups
+        words = {"latency_ms": "latency", "memory_mb": "peak memory", "perplexity": "perplexity"}
+        spreads = ", ".join(f"{words[name]} {ratio:.3g}×" for name, ratio in group.spread.items())
+        return (
+            f"{len(self.rows)} shapes of {group.size[0]:,.0f} to {group.size[1]:,.0f} decoder parameters, aspect ratio "
+            f"{group.aspect[0]:.3g} to {group.aspect[1]:.3g}: largest over smallest {spreads}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        (group,) = self.aspects.groups
+        found = {"size": list(group.size), "aspect": list(group.aspect), "spread": group.spread}
+        return {"space": self.study.space.name, **found, "models": self.rows, "statement": self.statement()}
+
+
+def _most_shapes(params_N: NDArray[np.float64], aspect_N: NDArray[np.float64], tolerance: float) -> float:
+    """The size at which the aspect ratios of candidates reach furthest apart."""
+    order = np.argsort(params_N, kind="stable")
+    sizes, ratio = params_N[order], np.log(aspect_N[order])
+    ends = np.searchsorted(sizes, sizes * (1 + 2 * tolerance), side="right")
+    starts = np.linspace(0, len(sizes) - 1, min(512, len(sizes))).astype(np.int64)
+    reach = [float(np.ptp(ratio[start : ends[start]])) for start in starts]
+    return float(sizes[starts[int(np.argmax(reach))]] * (1 + tolerance))

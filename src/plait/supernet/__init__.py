@@ -1,0 +1,1 @@
+"""Differentiable search: one network that holds every choice and learns which to keep."""

@@ -1,0 +1,126 @@
+"""The supernet: one model with a mixture in every layer, its architecture a table of logits.
+
+    net = Supernet(header, [["attn[heads=4]", "mlp", None]] * 12 as options)
+    net.mix(mixture(net.logits_LK, noise(0, 0, net.logits_LK.shape), 1.0, "soft"))
+    net.model.loss(tokens, targets).backward()
+    net.extract([0, 1, 2, …])            # a plain model with the weights of one path
+
+Letters: L layers, K choices of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plait.core.errors import UserError
+from plait.mixers.options import MixerOptions
+from plait.model import build
+from plait.model.architecture import Architecture
+from plait.model.backbone import share_biases
+from plait.model.construct import KINDS, init_weights
+from plait.model.heads import Encoder, LanguageModel
+from plait.spec import Header
+from plait.supernet.mixture import Mixture
+
+Choices = Sequence[Sequence[MixerOptions | None]]
+
+
+class Supernet(nn.Module):
+    """`choices` lists for every layer what may stand there, None for nothing."""
+
+    def __init__(self, header: Header, choices: Choices, *, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        if header.kind not in ("lm", "encoder"):
+            raise UserError(f"kind={header.kind}: a supernet is a language model (kind=lm) or an encoder.")
+        if not choices or not all(choices):
+            raise UserError("a supernet needs at least one layer, and every layer at least one choice.")
+        self.header, self.choices = header, tuple(tuple(layer) for layer in choices)
+        with torch.random.fork_rng(devices=[]), torch.device(device):
+            model = KINDS[header.kind](Architecture(header, ()))
+            assert isinstance(model, (LanguageModel, Encoder))
+            layers = [Mixture(header, layer) for layer in self.choices]
+        model.backbone.blocks = nn.ModuleList(layers)  # type: ignore[assignment] # a mixture runs as a block does
+        share_biases(mixer for layer in layers for mixer in layer.mixers)
+        init_weights(model, seed)
+        self.model = model
+        most = max(len(layer) for layer in self.choices)
+        #: All choices start equal.
+        self.scores_LK = nn.Parameter(torch.zeros(len(self.choices), most, device=device))
+        missing_LK = [[0.0 if k < len(layer) else -torch.inf for k in range(most)] for layer in self.choices]
+        self.register_buffer("missing_LK", torch.tensor(missing_LK, device=device), persistent=False)
+        self.missing_LK: Tensor
+
+    @property
+    def logits_LK(self) -> Tensor:
+        """What is trained, and -inf where a layer has fewer choices than another."""
+        return self.scores_LK + self.missing_LK
+
+    @property
+    def mixtures(self) -> list[Mixture]:
+        return [layer for layer in self.model.backbone.blocks if isinstance(layer, Mixture)]
+
+    def mix(self, weights_LK: Tensor) -> None:
+        """From now on every layer is this mixture of its choices."""
+        for layer, weights_K in zip(self.mixtures, weights_LK, strict=True):
+            layer.path, layer.weights_K = None, weights_K
+
+    def walk(self, path: Sequence[int], weights_LK: Tensor | None = None) -> None:
+        """From now on every layer is one of its choices. Its share in `weights_LK` is one; given, it has a gradient."""
+        for at, (layer, k) in enumerate(zip(self.mixtures, path, strict=True)):
+            layer.path, layer.weights_K = int(k), None if weights_LK is None else weights_LK[at]
+
+    @contextmanager
+    def comparing(self, path: Sequence[int]) -> Iterator[Callable[[Sequence[int]], None]]:
+        """Inside, use what comes instead of `walk`: `path` first, then others, of which only the layers from the first
+        one that differs from it are run. All on the same input."""
+
+        def walk(tried: Sequence[int]) -> None:
+            first = next((at for at, (a, b) in enumerate(zip(tried, path, strict=True)) if a != b), None)
+            for at, layer in enumerate(self.mixtures):
+                layer.keeps, layer.replays = first is None, first is not None and at < first
+            self.walk(tried)
+
+        try:
+            yield walk
+        finally:
+            for layer in self.mixtures:
+                layer.keeps, layer.replays, layer.kept = False, False, None
+
+    @property
+    def probabilities_LK(self) -> Tensor:
+        """How likely every choice is, and so m without noise at temperature 1."""
+        return self.logits_LK.detach().softmax(dim=1)
+
+    @property
+    def best(self) -> tuple[int, ...]:
+        """The likeliest path; of equals the first."""
+        return tuple(self.logits_LK.detach().argmax(dim=1).tolist())
+
+    def architecture(self, path: Sequence[int]) -> Architecture:
+        """What a path is by itself; layers that are nothing are not there."""
+        chosen = (layer[k] for layer, k in zip(self.choices, path, strict=True))
+        return Architecture(self.header, tuple(options for options in chosen if options is not None))
+
+    def extract(self, path: Sequence[int]) -> LanguageModel | Encoder:
+        """A plain model with a copy of the weights that the path uses; it gives the supernet's very scores."""
+        like = next(self.model.parameters())
+        model = build(self.architecture(path), device=like.device, dtype=like.dtype)
+        assert isinstance(model, (LanguageModel, Encoder))
+        weights = self._outside_layers()
+        at = 0
+        for layer, k in zip(self.mixtures, path, strict=True):
+            if layer.choices[k] is not None:
+                mine = layer.blocks[str(k)].state_dict()
+                weights |= {f"backbone.blocks.{at}.{name}": value for name, value in mine.items()}
+                at += 1
+        model.load_state_dict(weights)
+        return model.train(self.model.training)
+
+    def _outside_layers(self) -> dict[str, Any]:
+        held = self.model.state_dict()
+        return {name: value for name, value in held.items() if not name.startswith("backbone.blocks.")}

@@ -1,0 +1,104 @@
+"""What a model sees at a step: a pure function of the step, so that a resumed run sees what it would have seen.
+
+Letters: B batch (of this process), T time.
+
+What is minimised: the loss behind one call, so that DDP, FSDP and the compiler see every forward pass.
+
+Letters: B batch, T time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from plait.core.errors import UserError
+from plait.data import Corpus
+from plait.data.stream import Segments, Windows, mask_tokens
+from plait.model.architecture import Architecture
+from plait.model.heads import IGNORE, Encoder, LanguageModel
+from plait.model.state import ModelState
+from plait.training.distributed import Processes
+from plait.training.recipe import Recipe
+
+_HELD_OUT_SEED = 0  # which tokens a held-out batch masks
+
+
+@dataclass(frozen=True)
+class Batch:
+    tokens_BT: Tensor
+    targets_BT: Tensor  # IGNORE where not scored
+    fresh: bool = False  # the memory of earlier segments is to be forgotten first
+
+
+class Batches:
+    """Training batches of one process."""
+
+    def __init__(self, arch: Architecture, corpus: Corpus, recipe: Recipe, seed: int, among: Processes) -> None:
+        parts = among.world * recipe.accumulate
+        if recipe.batch % parts:
+            raise UserError(
+                f"batch={recipe.batch} does not divide into {among.world} processes × accumulate={recipe.accumulate}; "
+                f"choose a multiple of {parts}."
+            )
+        if recipe.memory and arch.header.kind != "lm":
+            raise UserError(f"memory={recipe.memory} is for causal language models, not kind={arch.header.kind}.")
+        self._masked = arch.header.kind == "encoder"
+        self._recipe, self._seed, self._among, self._corpus = recipe, seed, among, corpus
+        tokens = corpus.tokens("train")
+        self._windows = None if recipe.memory else Windows(tokens, recipe.length, recipe.batch, seed)
+        self._segments = Segments(tokens, recipe.length, recipe.batch) if recipe.memory else None
+
+    def __call__(self, step: int) -> Batch:
+        rank, world = self._among.rank, self._among.world
+        if self._segments is not None:
+            # All rows begin their stretch of the text at once.
+            fresh = bool(self._segments.fresh(step)[0])
+            return self._batch(*self._segments.rows(step, rank, world), fresh=fresh)
+        assert self._windows is not None
+        inputs, targets = self._windows.rows(step, rank, world)
+        if self._masked:
+            inputs, targets = masked(inputs, self._corpus, self._recipe, self._seed, step, rank)
+        return self._batch(inputs, targets)
+
+    def _batch(self, inputs: np.ndarray, targets: np.ndarray, fresh: bool = False) -> Batch:
+        device = self._among.device
+        return Batch(torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device), fresh)
+
+
+def masked(
+    inputs: np.ndarray, corpus: Corpus, recipe: Recipe, seed: int = _HELD_OUT_SEED, step: int = 0, rank: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The masked-language objective (Devlin et al. 2019, §3.1). The mask is the first id beyond the corpus's."""
+    return mask_tokens(
+        inputs, vocab=corpus.vocab, mask_id=corpus.vocab, seed=seed, step=step, share=recipe.mask_share, rank=rank
+    )
+
+
+def scored(targets: Tensor) -> int:
+    return int((targets != IGNORE).sum())
+
+
+class Objective(nn.Module):
+    """Mean cross-entropy in nats over scored targets; while training, plus the mixers' own losses (load balancing)."""
+
+    def __init__(self, model: LanguageModel | Encoder) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, tokens_BT: Tensor, targets_BT: Tensor, memory: ModelState | None = None
+    ) -> tuple[Tensor, ModelState | None]:
+        if memory is not None:
+            assert isinstance(self.model, LanguageModel)
+            return self.model.loss_with_memory(tokens_BT, targets_BT, memory)
+        if self.training:
+            return self.model.loss(tokens_BT, targets_BT), None
+        if isinstance(self.model, LanguageModel):
+            return self.model.score(self.model.backbone(tokens_BT), targets_BT), None
+        scores = self.model(tokens_BT)
+        return F.cross_entropy(scores.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE), None

@@ -1,0 +1,286 @@
+"""The fleet: many small models of one shape trained as one stacked step.
+
+Members differ in learning rate, weight decay, seed (initial weights and order of the data) and data set; their
+parameters are stacked along a first dimension and one `vmap` over gradients trains them all, so that any mixer that
+passes `plait check` takes part. A member that has stopped (solved, or hopeless by the plan's rule) is compacted away.
+
+On a GPU the whole step, optimizer included, is compiled and replayed as a CUDA graph: nothing in it waits for the host.
+
+Letters: M members, D data sets, N examples, B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plait.model import build
+from plait.model.architecture import Architecture
+from plait.model.heads import IGNORE
+from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, decayed_parameters, precision, zeros_like
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of the fleet. `data` is which of the fleet's data sets it learns from."""
+
+    lr: float
+    weight_decay: float
+    seed: int
+    data: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a fleet is trained.
+
+    steps       optimizer steps; the learning rate falls to zero along a cosine over them
+    eval_every  steps between evaluations on the validation split
+    solved      a member whose validation accuracy reaches this stops
+    hopeless    a member stops after this share of the steps if its validation accuracy has not risen above that of
+                the first evaluation by more than `hope` since (None: never)
+    """
+
+    steps: int
+    batch: int = 128
+    eval_every: int = 100
+    solved: float = 0.999
+    hopeless: float | None = None
+    hope: float = 0.01
+    optimizer: AdamW = field(default_factory=AdamW)
+
+
+#: Accuracy of (N, T) predictions given (N, T) targets; a position whose target is `IGNORE` is not scored.
+Metric = Callable[[np.ndarray, np.ndarray], float]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples of several data sets of one shape: (D, N, T) token ids, and targets with `IGNORE` where unscored."""
+
+    inputs_DNT: Tensor
+    targets_DNT: Tensor
+
+
+@dataclass
+class MemberRecord:
+    """What became of a member."""
+
+    member: Member
+    steps: int = 0
+    stopped: str = "running"  # then "done", "solved", "hopeless" or "diverged"
+    losses: list[tuple[int, float]] = field(default_factory=list)  # training loss at evaluations
+    validation: list[tuple[int, float, float]] = field(default_factory=list)  # step, accuracy, loss
+    test: tuple[float, float] | None = None  # accuracy, loss
+
+    @property
+    def best_validation(self) -> float:
+        return max((accuracy for _, accuracy, _ in self.validation), default=0.0)
+
+
+Report = Callable[["Fleet"], None]
+
+
+class Fleet:
+    def __init__(
+        self,
+        arch: Architecture,
+        members: Sequence[Member],
+        plan: Plan,
+        train: Split,
+        validation: Split,
+        test: Split,
+        *,
+        device: torch.device | str = "cpu",
+        metric: Metric | None = None,
+    ) -> None:
+        """`metric` is what counts as accuracy; None: the share of scored positions that are right."""
+        self.metric = metric
+        self.arch, self.plan, self.device = arch, plan, torch.device(device)
+        self.records = [MemberRecord(member) for member in members]
+        self.alive = list(range(len(members)))
+        self.step = 0
+        self.seconds = 0.0
+        self.splits = {name: _on(split, self.device) for name, split in _named(train, validation, test)}
+        models = [build(arch, seed=member.seed, device=self.device) for member in members]
+        self.template = WithLoss(models[0])
+        self.decayed = decayed_parameters(self.template)
+        stacked = [dict(WithLoss(model).named_parameters()) for model in models]
+        self.params: Tensors = {name: torch.stack([p[name].detach() for p in stacked]) for name in stacked[0]}
+        self.first, self.second = zeros_like(self.params), zeros_like(self.params)
+        self._stepper: Stepper = self._make_stepper()
+        self._orders: dict[int, Tensor] = {}
+
+    @property
+    def members(self) -> list[Member]:
+        return [self.records[i].member for i in self.alive]
+
+    def run(self, *, until: int | None = None, report: Report | None = None) -> list[MemberRecord]:
+        """Train to the end of the plan (or to step `until`), evaluating as it says; then score on the test split."""
+        end = self.plan.steps if until is None else min(until, self.plan.steps)
+        started = time.perf_counter()
+        while self.alive and self.step < end:
+            pause = min(end, self.step - self.step % self.plan.eval_every + self.plan.eval_every)
+            losses_M = self.advance(pause - self.step)
+            self.seconds += time.perf_counter() - started
+            started = time.perf_counter()
+            if self.step % self.plan.eval_every == 0 or self.step == self.plan.steps:
+                self._evaluate(losses_M)
+            if report is not None:
+                report(self)
+        if self.step >= self.plan.steps:
+            self._finish(range(len(self.alive)), "done")
+        self.seconds += time.perf_counter() - started
+        return self.records
+
+    def advance(self, steps: int) -> Tensor:
+        loss_M = torch.zeros(len(self.alive), device=self.device)
+        for _ in range(steps):
+            loss_M = self._stepper(self._batch_rows(self.step))
+            self.step += 1
+        return loss_M
+
+    def _batch_rows(self, step: int) -> Tensor:
+        """Which examples every member sees at a step, (M, B): each epoch is a permutation of its own seed's, and its
+        last batch is filled up from the permutation's start."""
+        size = self.splits["train"].inputs_DNT.shape[1]
+        batch = min(self.plan.batch, size)
+        epoch, place = divmod(step, -(-size // batch))
+        if epoch not in self._orders:
+            orders = [data_order(member.seed, epoch, size) for member in self.members]
+            self._orders = {epoch: torch.stack(orders).to(self.device)}
+        places = (place * batch + torch.arange(batch, device=self.device)) % size
+        return self._orders[epoch][:, places]
+
+    def _evaluate(self, losses_M: Tensor) -> None:
+        accuracy_M, loss_M = self.score("validation")
+        stopping: dict[str, list[int]] = {}
+        for place, i in enumerate(self.alive):
+            record = self.records[i]
+            record.steps = self.step
+            record.losses.append((self.step, float(losses_M[place])))
+            record.validation.append((self.step, float(accuracy_M[place]), float(loss_M[place])))
+            reason = self._verdict(record)
+            if reason:
+                stopping.setdefault(reason, []).append(place)
+        for reason, places in stopping.items():
+            self._finish(places, reason)
+        self._compact()
+
+    def _verdict(self, record: MemberRecord) -> str | None:
+        if not math.isfinite(record.losses[-1][1]):
+            return "diverged"
+        if record.validation[-1][1] >= self.plan.solved:
+            return "solved"
+        if self.plan.hopeless is not None and self.step >= self.plan.hopeless * self.plan.steps:
+            risen = record.best_validation - record.validation[0][1]
+            if len(record.validation) > 1 and risen <= self.plan.hope:
+                return "hopeless"
+        return None
+
+    def _finish(self, places: Sequence[int] | range, reason: str) -> None:
+        """Score members on the test split and mark them stopped."""
+        running = [p for p in places if self.records[self.alive[p]].stopped == "running"]
+        if not running:
+            return
+        accuracy_M, loss_M = self.score("test")
+        for place in running:
+            record = self.records[self.alive[place]]
+            record.steps, record.stopped = self.step, reason
+            record.test = (float(accuracy_M[place]), float(loss_M[place]))
+
+    def _compact(self) -> None:
+        """Drop stopped members. A captured graph is worth keeping until half of its members have stopped."""
+        running = [p for p, i in enumerate(self.alive) if self.records[i].stopped == "running"]
+        if len(running) == len(self.alive) or (self._stepper.captured and 2 * len(running) > len(self.alive)):
+            return
+        keep = torch.tensor(running, dtype=torch.long, device=self.device)
+        self.alive = [self.alive[p] for p in running]
+        for tensors in (self.params, self.first, self.second):
+            for name in tensors:
+                tensors[name] = tensors[name][keep]
+        self._orders = {epoch: order[keep] for epoch, order in self._orders.items()}
+        if running:
+            self._stepper = self._make_stepper()
+
+    @torch.no_grad()
+    def score(self, split: str) -> tuple[Tensor, Tensor]:
+        """Accuracy and mean cross-entropy over the scored positions, by member, (M,) each."""
+        data = self.splits[split]
+        which_M = torch.tensor([member.data for member in self.members], device=self.device)
+        right = scored = total = torch.zeros(len(self.alive), device=self.device)
+        predicted: list[Tensor] = []
+        for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self.plan.batch):
+            tokens, targets = data.inputs_DNT[which_M][:, rows], data.targets_DNT[which_M][:, rows]
+            with precision(self.device):
+                scores_MBTV = torch.func.vmap(self._forward)(self.params, tokens.long()).float()
+            counted = targets != IGNORE
+            wanted = targets.long().clamp(min=0)
+            nll = -scores_MBTV.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+            predicted_MBT = scores_MBTV.argmax(-1)
+            if self.metric is not None:
+                predicted.append(predicted_MBT.cpu())
+            right = right + ((predicted_MBT == wanted) & counted).sum(dim=(1, 2))
+            total = total + (nll * counted).sum(dim=(1, 2))
+            scored = scored + counted.sum(dim=(1, 2))
+        if self.metric is None:
+            return right / scored, total / scored
+        found_MNT, targets_DNT = torch.cat(predicted, dim=1).numpy(), data.targets_DNT.cpu().numpy()
+        accuracies = [self.metric(found_MNT[m], targets_DNT[member.data]) for m, member in enumerate(self.members)]
+        return torch.tensor(accuracies, device=self.device), total / scored
+
+    def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
+        # The template's parameters carry the prefix of the module that adds the loss.
+        inner = {name.removeprefix("model."): p for name, p in params.items()}
+        out: Tensor = torch.func.functional_call(self.template.model, inner, (tokens_BT,))
+        return out
+
+    def _make_stepper(self) -> Stepper:
+        return Stepper(self)
+
+    def state(self) -> dict[str, Any]:
+        """Everything `restore` needs: tensors and plain data."""
+        tensors = {
+            f"{kind}/{name}": value
+            for kind, stack in (("params", self.params), ("first", self.first), ("second", self.second))
+            for name, value in stack.items()
+        }
+        records = [
+            {"steps": r.steps, "stopped": r.stopped, "losses": r.losses, "validation": r.validation, "test": r.test}
+            for r in self.records
+        ]
+        return {"tensors": tensors, "step": self.step, "alive": self.alive, "seconds": self.seconds, "records": records}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state of the same fleet."""
+        for kind, stack in (("params", self.params), ("first", self.first), ("second", self.second)):
+            for name in stack:
+                stack[name] = state["tensors"][f"{kind}/{name}"].to(self.device)
+        self.step, self.alive, self.seconds = state["step"], list(state["alive"]), state["seconds"]
+        for record, saved in zip(self.records, state["records"], strict=True):
+            record.steps, record.stopped = saved["steps"], saved["stopped"]
+            record.losses = [tuple(row) for row in saved["losses"]]
+            record.validation = [tuple(row) for row in saved["validation"]]
+            record.test = None if saved["test"] is None else tuple(saved["test"])
+        self._orders = {}
+        self._stepper = self._make_stepper()
+
+
+def data_order(seed: int, epoch: int, size: int) -> Tensor:
+    stream = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+    return torch.randperm(size, generator=stream)
+
+
+def _named(train: Split, validation: Split, test: Split) -> Iterator[tuple[str, Split]]:
+    yield from (("train", train), ("validation", validation), ("test", test))
+
+
+def _on(split: Split, device: torch.device) -> Split:
+    return Split(split.inputs_DNT.to(device), split.targets_DNT.to(device))

@@ -1,0 +1,325 @@
+"""From a job to its result: folder, resume, checkpoints, record. The steps themselves are in `trainer`."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plait.core.errors import UserError
+from plait.core.interruption import stop_signals
+from plait.records import Record, Store, about
+from plait.training import shards
+from plait.training.distributed import Processes
+from plait.training.job import KIND, Job
+from plait.training.run import RUNS, Run, folder_of, write_json
+from plait.training.speed import HELD_OUT, IN_BETWEEN, peak_flops, steps_that_fit
+from plait.training.trainer import Taken, Trainer
+from plait.training.validation import perplexity_of
+
+LOGGED = 200  # rows in a run's log, about
+SAVE_SECONDS = 60.0
+_SAVE, _STOP = 1, 2
+
+
+@dataclass(frozen=True)
+class Options:
+    """What changes how a training runs, but not what comes out."""
+
+    root: Path = RUNS
+    recompute: bool = False
+    compiled: bool = False
+    save_seconds: float = SAVE_SECONDS
+    save_steps: int = 0  # also save every so many steps; 0 = by time alone
+    tensorboard: bool = False
+
+
+@dataclass
+class Progress:
+    """Handed to `report` after every step, in the first process."""
+
+    run: Run
+    steps: int
+    step: int = 0
+    loss: float = math.nan
+    held_out: float = math.nan
+    tokens_per_second: float = 0.0
+    utilisation: float = 0.0
+    resumed: int = 0
+    note: str = ""
+
+
+@dataclass
+class Interrupted(Exception):
+    """Asked to stop; everything is saved."""
+
+    run: Run
+    step: int
+
+
+Report = Callable[[Progress], None]
+
+
+def fit(
+    job: Job,
+    among: Processes,
+    store: Store | None = None,
+    options: Options = Options(),  # noqa: B008 (a frozen value)
+    *,
+    tokenizer: str | None = None,
+    report: Report | None = None,
+    started: float | None = None,
+) -> dict[str, Any]:
+    """Train, or go on, or return what an earlier training of the same job gave. `started` (as `time.perf_counter`
+    counts) is when a time budget began."""
+    started = time.perf_counter() if started is None else started
+    run = Run(folder_of(job.key, options.root))
+    done = among.share(_known_result(run, job, store) if among.first else None)
+    if done is not None:
+        return dict(done)
+    if among.first:
+        _prepare(run, job, tokenizer)
+    among.wait()
+    with run.locked() if among.first else nullcontext():
+        return _Fit(job, among, run, options, report).run_to_end(store, started)
+
+
+def fit_alone(
+    job: Job, store: Store, runs: Path, *, device: str = "cpu", told: Callable[[float], None] = lambda share: None
+) -> dict[str, Any]:
+    """`fit` in this process alone. `told` hears after every step how much of the training is done."""
+    alone = Processes(0, 1, torch.device(device))
+    return fit(job, alone, store, Options(root=runs), report=lambda now: told(now.step / now.steps))
+
+
+def _known_result(run: Run, job: Job, store: Store | None) -> dict[str, Any] | None:
+    """Stored before, with the weights still there."""
+    record = None if store is None else store.get(job.key)
+    if record is not None and (run.folder / "weights.safetensors").exists():
+        return {**record.result, "trained_now": False}
+    return None
+
+
+def _prepare(run: Run, job: Job, tokenizer: str | None) -> None:
+    try:
+        run.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise UserError(f"cannot make the run's folder {run.folder}: {wrong.strerror}.") from wrong
+    if (run.folder / "run.json").exists():
+        if run.about.get("key") != job.key:
+            raise UserError(f"{run.folder} holds another training ({run.about.get('key')}); move it away.")
+        return
+    job.corpus.tokenizer.save(run.folder / "tokenizer")
+    mixers = run.keep_mixers(job.arch)
+    about_run = {"key": job.key, "config": job.config(), "tokenizer": tokenizer}
+    run.write_about({**about_run, "mixers": mixers} if mixers else about_run)
+
+
+def _begun_before_an_edit(run: Run, job: Job) -> str:
+    """Says so where the same training was begun with another text of the user's mixers: this one starts from step 0."""
+    mine = job.config()
+    for other in run.folder.parent.glob("train-*/run.json") if "sources" in mine else ():
+        theirs = Run(other.parent).config
+        same = {**theirs, "sources": mine["sources"]} == mine
+        if same and theirs != mine and not (other.parent / "result.json").exists():
+            changed = ", ".join(name for name, h in mine["sources"].items() if theirs.get("sources", {}).get(name) != h)
+            return (
+                f"{changed} has changed since {other.parent.name} was begun with it, so this is another training and "
+                "starts from step 0"
+            )
+    return ""
+
+
+@dataclass
+class _Fit:
+    job: Job
+    among: Processes
+    run: Run
+    options: Options
+    report: Report | None
+    curve: list[list[float]] = field(default_factory=list)  # [step, mean training loss since the last]
+    held_out: list[list[float]] = field(default_factory=list)
+    seconds: float = 0.0  # of training, over all sittings
+    pending: list[float] = field(default_factory=list)  # losses since the last logged step
+
+    def run_to_end(self, store: Store | None, started: float) -> dict[str, Any]:
+        steps = self._steps(started)
+        trainer = Trainer(self.job, steps, self.among, recompute=self.options.recompute, compiled=self.options.compiled)
+        self._resume(trainer)
+        self.progress = Progress(self.run, steps, step=trainer.step, resumed=trainer.step)
+        if self.among.first and not trainer.step:
+            self._say(_begun_before_an_edit(self.run, self.job))
+        self.peak = peak_flops(self.among.device, self.job.precision) * self.among.world
+        self.board = _board(self.run.folder) if self.options.tensorboard and self.among.first else None
+        began = time.time()
+        with stop_signals() as asked:
+            self._train(trainer, steps, asked)
+        return self._finish(trainer, store, began)
+
+    def _steps(self, started: float) -> int:
+        """Fixed when a run is first planned; a resumed one keeps them."""
+        planned = self.among.share(self.run.about.get("steps") if self.among.first else None)
+        if planned is None:
+            planned = self.job.steps
+        if planned is None:
+            assert self.job.budget.seconds is not None
+            left = self.job.budget.seconds - (time.perf_counter() - started)
+            planned = steps_that_fit(
+                self.job, left, self.among, recompute=self.options.recompute, compiled=self.options.compiled
+            )
+        if self.among.first and "steps" not in self.run.about:
+            self.run.write_about({**self.run.about, "steps": planned})
+        return int(planned)
+
+    def _resume(self, trainer: Trainer) -> None:
+        saved = shards.newest(self.run.folder)
+        if saved is not None:
+            trainer.restore(saved)
+            kept = saved.plain["fit"]
+            self.curve, self.held_out, self.seconds = kept["curve"], kept["held_out"], kept["seconds"]
+            self.pending = kept["pending"]
+        if self.among.first:
+            self.run.truncate_log(trainer.step)
+
+    def _train(self, trainer: Trainer, steps: int, asked: threading.Event) -> None:
+        log_every, evaluate_every = max(1, steps // LOGGED), max(1, steps // HELD_OUT)
+        last_save = last = time.perf_counter()
+        while trainer.step < steps:
+            taken = trainer.advance()
+            now = time.perf_counter()
+            self.seconds += now - last
+            self._note(taken, now - last)
+            if taken.step % log_every == 0:
+                self._log(taken)
+            if taken.step % evaluate_every == 0 and taken.step + evaluate_every <= steps:
+                self._evaluate(trainer, IN_BETWEEN)
+            by_steps = self.options.save_steps and taken.step % self.options.save_steps == 0
+            by_time = time.perf_counter() - last_save > self.options.save_seconds
+            # Clocks and signals differ between processes, what they do must not.
+            wish = self.among.most(_STOP if asked.is_set() else _SAVE if by_steps or by_time else 0)
+            if wish >= _SAVE:
+                self._save(trainer, must=wish == _STOP)
+                last_save = time.perf_counter()
+            if wish == _STOP:
+                raise Interrupted(self.run, trainer.step)
+            if self.report is not None and self.among.first:
+                self.report(self.progress)
+            last = time.perf_counter()
+
+    def _say(self, note: str) -> None:
+        self.progress.note = note
+        if note and self.report is not None:
+            self.report(self.progress)
+
+    def _note(self, taken: Taken, seconds: float) -> None:
+        if math.isfinite(taken.loss):
+            self.pending.append(taken.loss)
+        speed = self.job.tokens_a_step / seconds
+        before = self.progress.tokens_per_second
+        self.progress.tokens_per_second = speed if not before else 0.9 * before + 0.1 * speed
+        self.progress.utilisation = self.progress.tokens_per_second * self.job.flops_a_token / self.peak
+        self.progress.step, self.progress.loss = taken.step, taken.loss
+        self.progress.note = f"step {taken.step} was skipped: its gradient is not finite" if taken.skipped else ""
+
+    def _log(self, taken: Taken) -> None:
+        mean = sum(self.pending) / len(self.pending) if self.pending else None
+        self.pending = []
+        if mean is not None:
+            self.curve.append([taken.step, mean])
+        if self.among.first:
+            speed = round(self.progress.tokens_per_second)
+            norm = taken.norm if math.isfinite(taken.norm) else None
+            self.run.log({"step": taken.step, "loss": mean, "lr": taken.lr, "norm": norm, "tokens_per_second": speed})
+            self._board_scalar("loss/train", mean, taken.step)
+            self._board_scalar("lr", taken.lr, taken.step)
+            self._board_scalar("tokens_per_second", speed, taken.step)
+
+    def _evaluate(self, trainer: Trainer, share: float = 1.0) -> float:
+        loss = self.progress.held_out = trainer.held_out_loss(share)
+        finite = math.isfinite(loss)  # JSON has no other numbers
+        if finite:
+            self.held_out.append([trainer.step, loss])
+        if self.among.first:
+            self.run.log({"step": trainer.step, "held_out": loss if finite else None})
+            self._board_scalar("loss/held_out", loss, trainer.step)
+        return loss
+
+    def _save(self, trainer: Trainer, must: bool) -> None:
+        plain = {"fit": {"curve": self.curve, "held_out": self.held_out, "seconds": self.seconds,
+                         "pending": self.pending}}  # fmt: skip
+        try:
+            trainer.save(self.run.folder, plain)
+        except UserError as wrong:
+            if must:
+                raise
+            # The training can go on without; the next one may succeed, and the one before is still there.
+            self.progress.note = str(wrong)
+
+    def _finish(self, trainer: Trainer, store: Store | None, began: float) -> dict[str, Any]:
+        loss = self._evaluate(trainer)
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the held-out loss is {loss} after {trainer.step} steps ({trainer.step - trainer.updates} skipped): "
+                f"nothing is stored. Try a lower learning rate (--lr, now {self.job.recipe.lr:g}) or --set clip=1."
+            )
+        weights = trainer.weights()
+        result = self._result(trainer, loss)
+        if self.among.first:
+            self.run.save_weights(weights)
+            write_json(self.run.folder / "result.json", result)
+            if store is not None:
+                stored = {**result, "curve": self.curve, "held_out_curve": self.held_out}
+                store.put(Record.of(KIND, self.job.config(), stored, about(began, self.seconds)))
+            shards.remove_all(self.run.folder)
+        self.among.wait()
+        if self.report is not None and self.among.first:
+            self.report(self.progress)
+        return {**result, "trained_now": True}
+
+    def _result(self, trainer: Trainer, loss: float) -> dict[str, Any]:
+        job, corpus = self.job, self.job.corpus
+        tokens = trainer.step * job.tokens_a_step
+        characters = corpus.characters("validation")
+        speed = tokens / self.seconds if self.seconds else 0.0
+        result: dict[str, Any] = {
+            "run": self.run.name,
+            "folder": str(self.run.folder),
+            "spec": job.arch.text,
+            "data": corpus.name,
+            "loss": loss,
+            "perplexity": perplexity_of(loss),
+            "bits_per_character": loss / math.log(2) * len(corpus.tokens("validation")) / characters
+            if characters and job.arch.header.kind == "lm"
+            else None,
+            "train_loss": self.curve[-1][1] if self.curve else None,
+            "steps": trainer.step,
+            "skipped": trainer.step - trainer.updates,
+            "tokens": tokens,
+            "flops": tokens * job.flops_a_token,
+            "seconds": self.seconds,
+            "tokens_per_second": speed,
+            "flop_utilisation": speed * job.flops_a_token / self.peak,
+            "params": sum(p.numel() for p in trainer.model.parameters()),
+        }
+        if corpus.entropy is not None:
+            result |= {"entropy": corpus.entropy, "above_entropy": loss / corpus.entropy - 1}
+        return result
+
+    def _board_scalar(self, name: str, value: float | None, step: int) -> None:
+        if self.board is not None and value is not None:
+            self.board.add_scalar(name, value, step)
+
+
+def _board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("--tensorboard needs the package tensorboard: pip install 'plait[tensorboard]'.") from None
+    return SummaryWriter(str(folder / "tensorboard"))

@@ -1,0 +1,219 @@
+"""A training's folder: what was asked for, how far it is, and the weights it gave.
+
+    run.json             the config, and the number of steps once that is known
+    tokenizer/           as `plait.data` saves it
+    mixers/              copies of the user's own mixers, as they were
+    log.jsonl            a line for every logged step
+    step-…/              checkpoints, while it runs
+    weights.safetensors  at the end
+    result.json          at the end
+
+`open_run` finds one again; it needs nothing but the folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
+from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
+from plait.model import build
+from plait.model.architecture import Architecture, architecture
+from plait.model.heads import Encoder, LanguageModel
+from plait.model.user_mixers import read_copies, write_copies
+from plait.training import shards
+
+RUNS = Path("runs")
+MIXERS = "mixers"
+_PREFIX = "train-"
+_SHORT_KEY = 10
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """run.json: `key`, `config`, `tokenizer` (as it was asked for), `mixers` (the copies) and, once known,
+        `steps`."""
+        return _read_json(self.folder / "run.json")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        config: dict[str, Any] = self.about["config"]
+        return config
+
+    @cached_property
+    def arch(self) -> Architecture:
+        """With the mixers that the folder has copies of, whatever their files say by now."""
+        return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
+
+    def keep_mixers(self, arch: Architecture) -> dict[str, dict[str, str]]:
+        """Copy the user's mixers; what this returns belongs into run.json as `mixers`."""
+        return write_copies(arch, self.folder / MIXERS)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        path = self.folder / "result.json"
+        return _read_json(path) if path.exists() else None
+
+    def tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.folder / "tokenizer")
+
+    def corpus(self) -> Corpus:
+        """The data it was trained on."""
+        data = self.config.get("data")
+        if data is None:
+            raise UserError(f"{self.name} was not trained here: give the data by --data.")
+        found = open_corpus(data["name"], self.about["tokenizer"])
+        if found.fingerprint != data["fingerprint"]:
+            raise UserError(f"{data['name']} has changed since {self.name} was trained on it; give the data by --data.")
+        return found
+
+    def weights(self) -> dict[str, Tensor]:
+        """The final weights, or those of the newest checkpoint of a run that has not ended."""
+        final = self.folder / "weights.safetensors"
+        if final.exists():
+            try:
+                return load_file(final)
+            except (OSError, SafetensorError) as wrong:
+                raise UserError(f"{final} cannot be read: {wrong}") from wrong
+        newest = shards.newest(self.folder)
+        if newest is None:
+            raise UserError(f"{self.name} has no weights yet: it has not reached its first checkpoint.")
+        kept = (name for name in newest.names() if name.startswith("params/"))
+        return {name.removeprefix("params/"): newest.rows(name) for name in kept}
+
+    def model(self, device: torch.device | str = "cpu") -> LanguageModel | Encoder:
+        """The trained model, ready for evaluation."""
+        model = build(self.arch, device=device)
+        assert isinstance(model, (LanguageModel, Encoder))
+        fill(model, self.weights(), self.name)
+        return model.eval()
+
+    def write_about(self, about: dict[str, Any]) -> None:
+        write_json(self.folder / "run.json", about)
+        self.__dict__.pop("about", None)
+
+    def save_weights(self, weights: dict[str, Tensor]) -> None:
+        with _atomic_write(self.folder / "weights.safetensors") as draft:
+            save_file(weights, draft, metadata={"spec": self.arch.text})
+
+    def truncate_log(self, step: int) -> list[dict[str, Any]]:
+        """Drop what was logged after a checkpoint: it is about to be done again. Returns the rest."""
+        path = self.folder / "log.jsonl"
+        rows = [row for row in _log_rows(path) if row["step"] <= step]
+        with _atomic_write(path) as draft:
+            draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return rows
+
+    def log(self, row: dict[str, Any]) -> None:
+        with open(self.folder / "log.jsonl", "a", encoding="utf-8") as opened:
+            opened.write(json.dumps(row) + "\n")
+
+    def losses(self) -> list[tuple[int, float]]:
+        """(step, training loss in nats per token) as they were logged."""
+        rows = _log_rows(self.folder / "log.jsonl")
+        return [(row["step"], row["loss"]) for row in rows if row.get("loss") is not None]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time. The system frees the lock of a process that dies."""
+        with open(self.folder / ".lock", "w", encoding="utf-8") as opened:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"{self.name} is being trained by another process now.") from None
+            yield
+
+
+def folder_of(key: str, root: Path = RUNS) -> Path:
+    return root / f"{_PREFIX}{key[:_SHORT_KEY]}"
+
+
+def open_run(given: str, root: Path = RUNS) -> Run:
+    """A run by its folder, its name, the beginning of its key, or "latest"."""
+    as_path = Path(given)
+    if (as_path / "run.json").exists():
+        return Run(as_path)
+    runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)
+    names = [path.parent.name for path in runs]
+    if given == "latest" and runs:
+        return Run(runs[-1].parent)
+    wanted = given.removeprefix(_PREFIX)[:_SHORT_KEY]
+    found = [name for name in names if wanted and name.removeprefix(_PREFIX).startswith(wanted)]
+    if len(found) == 1:
+        return Run(root / found[0])
+    known = f" Known here: {', '.join(names[-5:])}." if names else f" There are none in {root}; see `plait train`."
+    many = f" It could be {', '.join(found)}." if found else known
+    raise UserError(f"'{given}' is not a run: give its folder, its name, the beginning of its key, or latest.{many}")
+
+
+def fill(model: torch.nn.Module, weights: dict[str, Tensor], source: str) -> None:
+    """Copy weights into a model of the same architecture; anything missing, left over or misshapen is an error."""
+    parameters = dict(model.named_parameters())
+    missing, spare = parameters.keys() - weights.keys(), weights.keys() - parameters.keys()
+    if missing or spare:
+        raise UserError(
+            f"the weights of {source} are not those of its architecture: "
+            f"{len(missing)} missing ({', '.join(sorted(missing)[:3])}), {len(spare)} unknown."
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != weights[name].shape:
+                raise UserError(
+                    f"{source}: {name} has shape {tuple(weights[name].shape)}, the architecture needs "
+                    f"{tuple(parameter.shape)}."
+                )
+            parameter.copy_(weights[name])
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    with _atomic_write(path) as draft:
+        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+    except (OSError, ValueError) as wrong:
+        raise UserError(f"{path} cannot be read: {wrong}") from wrong
+
+
+def _log_rows(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:  # noqa: PERF203 (the last line of a process that was killed while writing it)
+                return
+
+
+@contextmanager
+def _atomic_write(path: Path) -> Iterator[Path]:
+    """`atomic_write`, with what goes wrong said as a user's error."""
+    try:
+        with atomic_write(path) as draft:
+            yield draft
+    except (OSError, SafetensorError) as wrong:
+        reason = getattr(wrong, "strerror", None) or str(wrong)
+        raise UserError(f"cannot write {path}: {reason}.") from wrong

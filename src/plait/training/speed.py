@@ -1,0 +1,65 @@
+"""How fast this machine trains: steps that fit a budget, and the share of its peak that a training reaches."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+
+from plait.core.errors import UserError
+from plait.training.distributed import Processes
+from plait.training.job import Job
+from plait.training.trainer import Trainer
+
+WARM_UP = 2
+MEASURED = 50  # steps, or
+MEASURING = 0.05  # of the time, whichever is less
+SAFETY = 1.03  # checkpoints, logging, and a machine that is rarely as quick again as in its first seconds
+HELD_OUT = 5  # evaluations in a run, all but the last on a share of the text
+IN_BETWEEN = 1 / 16
+
+
+class TooShort(UserError):
+    """The time holds not one step."""
+
+
+def steps_that_fit(job: Job, left: float, among: Processes, *, recompute: bool, compiled: bool) -> int:
+    """Steps that take `left` seconds with the evaluations among them, from some steps taken on a throw-away model."""
+    started = time.perf_counter()
+    trial = Trainer(job, 10_000, among, recompute=recompute, compiled=compiled)
+    took = []
+    for i in range(WARM_UP + MEASURED):
+        begun = time.perf_counter()
+        trial.advance()
+        took.append(time.perf_counter() - begun)
+        # Clocks differ between processes, the steps that they take together must not.
+        if among.any(i > WARM_UP and time.perf_counter() - started > MEASURING * left):
+            break
+    begun = time.perf_counter()
+    trial.held_out_loss(IN_BETWEEN)
+    whole = (time.perf_counter() - begun) / IN_BETWEEN
+    evaluating = whole * (1 + (HELD_OUT - 1) * IN_BETWEEN)
+    spent = time.perf_counter() - started
+    seconds = statistics.median(took[WARM_UP:] or took)
+    # All processes do what the first has measured.
+    fitting = int(among.share(int((left - spent - evaluating) / (SAFETY * seconds))))
+    if fitting < 1:
+        given = f"{max(0.0, left):.0f} s"  # starting up alone may take longer than was given
+        raise TooShort(f"{given} are too few: a step takes {seconds:.2g} s here, an evaluation {whole:.2g} s.")
+    return fitting
+
+
+def peak_flops(device: torch.device, precision: str) -> float:
+    """Floating-point operations a second of large matrix products, measured."""
+    size = 4096 if device.type == "cuda" else 1024
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    best = 0.0
+    for _ in range(6):
+        begun = time.perf_counter()
+        a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, 2 * size**3 / (time.perf_counter() - begun))
+    return best

@@ -1,0 +1,43 @@
+"""Training from another run's weights (`--from RUN`): which run, which data, and how its weights get into the model."""
+
+from __future__ import annotations
+
+import torch
+
+from plait.core.errors import UserError
+from plait.data import Corpus
+from plait.model.heads import Encoder, LanguageModel
+from plait.training.job import Start
+from plait.training.run import Run, fill
+
+_POSITIONS = "backbone.position.weight"
+
+
+def start_of(run: Run) -> Start:
+    """A run with its final weights; one that has not ended would be another start tomorrow."""
+    if not (run.folder / "weights.safetensors").exists():
+        raise UserError(f"{run.name} has not finished: train it to its end, then go on from it.")
+    return Start(run.folder, str(run.about["key"]), run.about.get("steps"))
+
+
+def require_same_tokens(run: Run, corpus: Corpus) -> None:
+    """An id must stand for the same text as before, or the weights mean nothing."""
+    if run.tokenizer().as_dict() != corpus.tokenizer.as_dict():
+        raise UserError(
+            f"{corpus.name} is cut into other tokens than {run.name} was trained on; give the run's tokenizer by "
+            f"--tokenizer, or data with the same one."
+        )
+
+
+def load_start(model: LanguageModel | Encoder, start: Start) -> None:
+    """Copy the weights. A longer table of learned positions keeps its own first values beyond the old length."""
+    run = Run(start.folder)
+    weights = run.weights()
+    if model.arch.text != run.arch.text and model.backbone.position is not None and _POSITIONS in weights:
+        ours, theirs = model.backbone.position.weight.detach(), weights[_POSITIONS]
+        if len(theirs) < len(ours) and theirs.shape[1:] == ours.shape[1:]:
+            weights = {**weights, _POSITIONS: torch.cat([theirs, ours[len(theirs) :].cpu()])}
+    try:
+        fill(model, weights, run.name)
+    except UserError as wrong:
+        raise UserError(f"the spec is not that of {run.name} ({run.arch.text}): {wrong}") from None

@@ -1,0 +1,220 @@
+"""The training loop.
+
+A step is a pure function of the state before it and its number: the batch, the learning rate and the dropout masks all
+come from the step's number, so a run that is stopped anywhere and resumed goes on as if it had not been. What has to be
+kept is little: weights, the optimizer's state, and Transformer-XL's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait.core.errors import UserError
+from plait.core.random_streams import seed_of
+from plait.mixers.attn_module import Attention
+from plait.model import build
+from plait.model.block import Block
+from plait.model.heads import Encoder, LanguageModel
+from plait.model.state import ModelState
+from plait.training import shards
+from plait.training.batches import Batch, Batches, Objective, scored
+from plait.training.distributed import Processes
+from plait.training.job import Job
+from plait.training.optimizer import make_optimizer
+from plait.training.optimizer_state import plain_state, restore_state, state_pieces
+from plait.training.recipe import Recipe
+from plait.training.schedule import rate
+from plait.training.shards import Checkpoint, Piece, is_sharded, piece_of, read_into
+from plait.training.start import load_start
+from plait.training.validation import HeldOut
+
+#: So many steps in a row may come out infinite or NaN and be skipped.
+MOST_SKIPPED = 20
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One optimizer step: its loss in nats, the gradient's norm, and whether the update was made."""
+
+    step: int
+    loss: float
+    norm: float
+    lr: float
+    skipped: bool
+
+
+class Trainer:
+    """One process's part in a training of `steps` steps."""
+
+    def __init__(
+        self, job: Job, steps: int, among: Processes, *, recompute: bool = False, compiled: bool = False
+    ) -> None:
+        self.job, self.steps, self.among, self.recipe = job, steps, among, job.recipe
+        model = build(job.arch, seed=job.seed, device=among.device)
+        assert isinstance(model, (LanguageModel, Encoder))
+        self.model = model
+        if job.start is not None:
+            load_start(model, job.start)
+        model.backbone.recompute = recompute
+        set_dropout(model, self.recipe)
+        objective = Objective(model)
+        if compiled:
+            if among.sharded:
+                raise UserError("--compile does not go together with fsdp; leave one of them out.")
+            objective.compile()
+        self.objective = among.wrap(objective, list(model.backbone.blocks)).train()
+        self.optimizer = make_optimizer(model, self.recipe)
+        self.batches = Batches(job.arch, job.corpus, self.recipe, job.seed, among)
+        self.held_out = HeldOut(job.corpus, self.recipe, job.arch.header.kind, job.held_out_tokens)
+        self.autocast = torch.autocast(among.device.type, torch.bfloat16, enabled=job.precision == "bf16")
+        self.step = self.updates = self.skipped_in_a_row = 0
+        self.memory: list[ModelState] = []  # one for each part of an accumulated batch
+
+    def advance(self) -> Taken:
+        """One optimizer step."""
+        lr = self.recipe.lr * rate(self.recipe, self.step, self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        seed_dropout(self.job.seed, self.step, self.among.rank)
+        loss = self._backward(self.batches(self.step))
+        norm = self._clip()
+        skipped = not (math.isfinite(norm) and math.isfinite(loss))
+        if not skipped:
+            self.optimizer.step()
+            self.updates += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
+        if self.skipped_in_a_row >= MOST_SKIPPED:
+            raise UserError(
+                f"the loss has not been finite for {MOST_SKIPPED} steps up to step {self.step}; the last checkpoint is "
+                f"kept. Try a lower learning rate (--lr, now {self.recipe.lr:g}) or clipping (--set clip=1)."
+            )
+        return Taken(self.step, loss, norm, lr, skipped)
+
+    def held_out_loss(self, share: float = 1.0) -> float:
+        """On the held-out text, or on its beginning."""
+        text = replace(self.held_out, most=max(1, round(share * self.held_out.most)))
+        return text.loss(self.objective, self.model, self.among, self.autocast)
+
+    def _backward(self, batch: Batch) -> float:
+        """Gradients of the mean loss over all scored tokens of the step, in every process and part; the loss."""
+        parts = list(zip(*(x.chunk(self.recipe.accumulate) for x in (batch.tokens_BT, batch.targets_BT)), strict=True))
+        counts = [scored(targets) for _, targets in parts]
+        everywhere = float(self.among.sum(torch.tensor(float(sum(counts)), device=self.among.device)))
+        if self.recipe.memory and (batch.fresh or not self.memory):
+            self.memory = [self._language_model.init_memory(len(tokens), self.recipe.memory) for tokens, _ in parts]
+        total = torch.zeros((), device=self.among.device)
+        for i, (tokens, targets) in enumerate(parts):
+            with self.among.accumulating(self.objective, last=i == len(parts) - 1):
+                with self.autocast:
+                    loss, memory = self.objective(tokens, targets, self.memory[i] if self.memory else None)
+                # Gradients are averaged over processes, and each has its own number of scored tokens.
+                share = counts[i] / everywhere
+                (loss * (share * self.among.world)).backward()
+                total += loss.detach() * share
+            if memory is not None:
+                self.memory[i] = detached(memory)
+        return float(self.among.sum(total))
+
+    def _clip(self) -> float:
+        # With no limit the norm is still wanted: it tells whether the step is finite.
+        limit = self.recipe.clip or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        whole = getattr(norm, "full_tensor", None)  # of sharded gradients
+        return float(norm if whole is None else whole())
+
+    @property
+    def _language_model(self) -> LanguageModel:
+        assert isinstance(self.model, LanguageModel)
+        return self.model
+
+    # ---- on disk
+
+    def save(self, folder: Path, plain: dict[str, Any]) -> None:
+        named = dict(self.model.named_parameters())
+        pieces = {
+            f"params/{name}": piece_of(parameter, self.among)
+            for name, parameter in named.items()
+            if self.among.first or is_sharded(parameter)
+        }
+        pieces |= state_pieces(self.optimizer, named, self.among)
+        for key, value in _memory_tensors(self.memory).items():
+            pieces[f"memory/{key}"] = Piece(value, self.among.rank * len(value), self.among.world * len(value))
+        state = {
+            "updates": self.updates,
+            "skipped_in_a_row": self.skipped_in_a_row,
+            "optimizer": plain_state(self.optimizer, named),
+        }
+        shards.save(folder, self.step, pieces, {**plain, "trainer": state}, self.among)
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Go on from a checkpoint of the same job, whatever the number of processes that wrote it."""
+        state = saved.plain["trainer"]
+        self.step, self.updates = saved.step, int(state["updates"])
+        self.skipped_in_a_row = int(state["skipped_in_a_row"])
+        named = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, parameter in named.items():
+                read_into(saved, f"params/{name}", parameter, self.among)
+            restore_state(self.optimizer, named, saved, state.get("optimizer"), self.updates, self.among)
+        if self.recipe.memory and self.step:
+            self._restore_memory(saved)
+
+    def _restore_memory(self, saved: Checkpoint) -> None:
+        rows = self.recipe.batch // self.among.world // self.recipe.accumulate
+        self.memory = []
+        for i in range(self.recipe.accumulate):
+            first = (self.among.rank * self.recipe.accumulate + i) * rows
+
+            def kept(name: str, first: int = first) -> Tensor:
+                return saved.rows(f"memory/{name}", first, first + rows).to(self.among.device)
+
+            empty = self._language_model.init_memory(rows, self.recipe.memory)
+            layers = tuple({key: kept(f"{n}/{key}") for key in layer} for n, layer in enumerate(empty.layers))
+            self.memory.append(ModelState(layers, kept("pos")))
+
+    def weights(self) -> dict[str, Tensor]:
+        """All weights, whole, on the CPU. Every process has to ask, for sharded ones are gathered; a tied matrix comes
+        once."""
+        gathered = {}
+        for name, parameter in self.model.named_parameters():
+            whole = getattr(parameter, "full_tensor", None)
+            gathered[name] = (parameter if whole is None else whole()).detach().cpu().contiguous()
+        return gathered
+
+
+def set_dropout(model: LanguageModel | Encoder, recipe: Recipe) -> None:
+    model.backbone.dropout = recipe.dropout
+    for module in model.modules():
+        if isinstance(module, Block):
+            module.dropout = recipe.dropout
+        elif isinstance(module, Attention):
+            module.dropout = recipe.attn_dropout
+
+
+def seed_dropout(seed: int, step: int, rank: int) -> None:
+    torch.manual_seed(seed_of(f"dropout/{seed}/{step}/{rank}", size=7))
+
+
+def detached(memory: ModelState) -> ModelState:
+    layers = tuple({key: value.detach() for key, value in layer.items()} for layer in memory.layers)
+    return ModelState(layers, memory.pos_B, memory.pad_B)
+
+
+def _memory_tensors(parts: list[ModelState]) -> dict[str, Tensor]:
+    """By layer and key, the rows of all parts one after the other, as they follow in the batch."""
+    if not parts:
+        return {}
+    named = {
+        f"{n}/{key}": torch.cat([memory.layers[n][key] for memory in parts])
+        for n, layer in enumerate(parts[0].layers)
+        for key in layer
+    }
+    return {**named, "pos": torch.cat([memory.pos_B for memory in parts])}

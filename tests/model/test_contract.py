@@ -1,0 +1,168 @@
+"""Every clause can fail: a mixer broken in one way breaks the clause that is about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from plait.mixers.cost import MIXING, Cost
+from plait.mixers.mixer import Mixer
+from plait.mixers.options import MixerOptions
+from plait.model.contract import CLAUSES, run_clauses, speed
+
+
+class Sum(Mixer):
+    """A sound mixer to break: y_t = W Σ_{s ≤ t} x_s."""
+
+    def __init__(self, d, options):
+        super().__init__(d, options)
+        self.output = nn.Linear(d, d, bias=False)
+
+    def forward(self, x_BTD):
+        return self.output(x_BTD.cumsum(1))
+
+    def init_state(self, batch, *, rollback=0):
+        return {"sum": self.zeros(batch, self.d)}
+
+    def step(self, x_BD, state):
+        total = state["sum"] + x_BD
+        return self.output(total), {"sum": total}
+
+
+@dataclass(frozen=True)
+class SumOptions(MixerOptions):
+    name: ClassVar[str] = "sum"
+    kind: ClassVar[str] = "sequence"
+
+    def cost(self, d, seq, memory=0):
+        return Cost(params={"output": d * d}, flops={"output": 2 * seq * d * d, MIXING: seq * d}, fixed_state=d)
+
+
+class WrongShape(Sum):
+    def forward(self, x_BTD):
+        return super().forward(x_BTD)[..., :-1]
+
+
+class LeaksTheFuture(Sum):
+    def forward(self, x_BTD):
+        return self.output(x_BTD.cumsum(1) + 1e-6 * x_BTD.mean(1, keepdim=True))
+
+
+class StepsApart(Sum):
+    def step(self, x_BD, state):
+        return super().step(x_BD, {"sum": 0.999 * state["sum"]})
+
+
+class ForgetsBetweenChunks(Sum):
+    def extend(self, x_BTD, state):
+        return self.forward(x_BTD), {"sum": x_BTD.sum(1)}
+
+
+class ChangesItsState(Sum):
+    def step(self, x_BD, state):
+        state["sum"] += x_BD
+        return self.output(state["sum"]), state
+
+
+class WrongGradient(Sum):
+    def forward(self, x_BTD):
+        return self.output(x_BTD.cumsum(1).detach() + (x_BTD - x_BTD.detach()))
+
+
+class MixesRows(Sum):
+    def forward(self, x_BTD):
+        y = super().forward(x_BTD)
+        return y + 1e-3 * y.mean(0, keepdim=True)
+
+
+class HasMoreParameters(Sum):
+    def __init__(self, d, options):
+        super().__init__(d, options)
+        self.extra = nn.Parameter(torch.zeros(3))
+
+
+class MakesMoreProducts(Sum):
+    def forward(self, x_BTD):
+        return super().forward(x_BTD) + 0 * self.output(x_BTD)
+
+
+class HoldsMoreState(Sum):
+    def init_state(self, batch, *, rollback=0):
+        return super().init_state(batch) | {"spare": self.zeros(batch, 2)}
+
+    def step(self, x_BD, state):
+        y, new = super().step(x_BD, state)
+        return y, state | new
+
+
+class Overflows(Sum):
+    def forward(self, x_BTD):
+        return self.output(x_BTD.exp().cumsum(1).log())
+
+
+class LooksAtItsData(Sum):
+    def forward(self, x_BTD):
+        return super().forward(x_BTD) * (2 if x_BTD.sum() > 1e9 else 1)
+
+
+BROKEN = {
+    "shape and dtype": WrongShape,
+    "causality": LeaksTheFuture,
+    "forward = steps": StepsApart,
+    "chunked prefill": ForgetsBetweenChunks,
+    "states are values": ChangesItsState,
+    "gradients (float64)": WrongGradient,
+    "batch and order": MixesRows,
+    "declared parameters": HasMoreParameters,
+    "declared FLOPs": MakesMoreProducts,
+    "declared state": HoldsMoreState,
+    "finite": Overflows,
+    "vmap": LooksAtItsData,
+    "torch.compile": LooksAtItsData,
+}
+
+
+def verdicts(mixer, clauses=CLAUSES):
+    """Run clauses on a mixer class of this file."""
+    options = type("Options", (SumOptions,), {"module": f"{__name__}:{mixer.__name__}"})
+    return {verdict.clause: verdict for verdict in run_clauses(options(), d=16, clauses=clauses)}
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch):
+    """Mixers are imported by name; this file is, under its own."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or __import__("types").ModuleType(__name__))
+    for mixer in (Sum, *BROKEN.values()):
+        monkeypatch.setattr(sys.modules[__name__], mixer.__name__, mixer, raising=False)
+
+
+def test_a_sound_mixer_passes_every_clause():
+    assert {v.status for v in verdicts(Sum).values()} == {"pass"}
+
+
+def test_every_clause_is_broken_here():
+    assert set(BROKEN) == set(CLAUSES)
+
+
+@pytest.mark.parametrize("clause", CLAUSES)
+def test_the_clause_notices(clause):
+    found = verdicts(BROKEN[clause], {clause: CLAUSES[clause]})
+    assert found[clause].status == "fail", found[clause].detail
+
+
+def test_a_mixer_that_raises_is_a_verdict_not_a_crash():
+    found = verdicts(LooksAtItsData, {"vmap": CLAUSES["vmap"]})
+    assert "Error" in found["vmap"].detail
+    assert "\n" not in found["vmap"].detail
+
+
+def test_speed_reports_ratios_against_attention():
+    options = type("Options", (SumOptions,), {"module": f"{__name__}:Sum"})()
+    (row,) = speed(options, d=16, lengths=(32,))
+    assert row["ratio"] == pytest.approx(row["ms"] / row["attention_ms"])

@@ -1,0 +1,103 @@
+"""A cell: which run counts, and what is written down of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from plait.probing.plan import with_seeds
+from plait.probing.trial import Cell, best, result
+from plait.records.record import json_text
+from plait.tasks import macro_accuracy, token_accuracy
+
+from .conftest import tiny_candidates
+
+
+@pytest.fixture
+def cell(protocol) -> Cell:
+    first, *_ = with_seeds(tiny_candidates(protocol), protocol, [2, 1], "cpu").cells
+    return first
+
+
+@pytest.mark.parametrize(
+    ("validation", "chosen"),
+    [
+        ([(0.5, 0.1), (0.9, 0.3), (0.9, 0.2)], 2),
+        ([(0.9, 0.2), (0.9, 0.2)], 0),
+        ([None, (0.1, 9.0)], 1),
+        ([(0.1, math.nan), (0.1, 9.0), (0.1, math.nan)], 1),
+        ([None, None], None),
+    ],
+)
+def test_the_best_by_validation_counts(validation, chosen):
+    assert best(validation) == chosen
+
+
+def test_a_cell_trains_a_run_for_every_seed_and_grid_point(cell):
+    fleet = cell.fleet()
+    records = fleet.run()
+    assert [(r.member.data, r.member.lr) for r in records] == [(0, 1e-3), (0, 5e-3), (1, 1e-3), (1, 5e-3)]
+    assert len({r.member.seed for r in records}) == 4
+    train = fleet.splits["train"].inputs_DNT
+    assert np.array_equal(train[1].numpy(), cell.data[1].train.inputs_NT)
+    found = result(cell, records)
+    assert json.loads(json_text(found, "result")) == found
+    for data, one in enumerate(found["seeds"]):
+        chosen = records[one["chosen"]]
+        rivals = [r for r in records if r.member.data == data]
+        assert chosen in rivals
+        assert chosen.validation[-1][1] == max(r.validation[-1][1] for r in rivals)
+        assert (one["accuracy"], one["loss"]) == chosen.test
+    assert found["accuracy"] == pytest.approx(np.mean([one["accuracy"] for one in found["seeds"]]))
+
+
+def test_the_mad_lab_variant_is_selected_and_scored_by_its_macro_accuracy(protocol):
+    """What a fleet records of its members is what `macro_accuracy` says of their predictions, split by split."""
+    setting = protocol.settings[1]
+    lab = replace(setting, task=setting.task.with_settings({"variant": "mad-lab"}))
+    cell = Cell.of(tiny_candidates(protocol)[0], lab, (0, 1))
+    fleet = cell.fleet()
+    fleet.run(until=20)
+    for split, row in (("validation", cell.data[1].validation), ("test", cell.data[1].test)):
+        predicted = _predictions(fleet, place=2, inputs=row.inputs_NT)
+        assert fleet.members[2].data == 1
+        accuracy = fleet.score(split)[0][2].item()
+        assert accuracy == pytest.approx(macro_accuracy(predicted, row.targets_NT), abs=1e-6)
+        assert accuracy != pytest.approx(token_accuracy(predicted, row.targets_NT), abs=1e-6)
+    last = fleet.records[2].validation[-1][1]
+    assert last == pytest.approx(fleet.score("validation")[0][2].item(), abs=1e-6)
+
+
+def _predictions(fleet, place, inputs):
+    params = {name.removeprefix("model."): stack[place] for name, stack in fleet.params.items()}
+    with torch.no_grad():
+        scores = torch.func.functional_call(fleet.template.model, params, (torch.from_numpy(inputs).long(),))
+    return scores.argmax(-1).numpy()
+
+
+def test_a_seed_gives_the_same_alone_and_beside_others(cell):
+    both = result(cell, cell.fleet().run())["seeds"]
+    alone = replace(cell, seeds=(0,))
+    assert alone.key != cell.key
+    found = result(alone, alone.fleet().run())["seeds"]
+    assert found[0]["accuracy"] == pytest.approx(both[0]["accuracy"], abs=0.02)
+    assert found[0]["loss"] == pytest.approx(both[0]["loss"], abs=1e-2)
+
+
+def test_diverged_runs_count_nothing_and_say_so(cell):
+    wild = replace(cell, training=replace(cell.training, grid=((1e30, 0.0), (1e-3, 0.0))))
+    found = result(wild, wild.fleet().run())
+    assert [one["chosen"] for one in found["seeds"]] == [1, 3]
+    assert [m["stopped"] for m in found["members"]] == ["diverged", "done"] * 2
+    assert json_text(found, "result"), "NaN is written as null"
+    lost = replace(cell, training=replace(cell.training, grid=((1e30, 0.0),)))
+    found = result(lost, lost.fleet().run())
+    assert [(one["accuracy"], one["loss"], one["note"]) for one in found["seeds"]] == [
+        (0.0, None, "every member diverged")
+    ] * 2
+    assert not math.isnan(found["accuracy"])

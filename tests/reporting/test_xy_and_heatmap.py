@@ -1,0 +1,150 @@
+"""Pictures are well-formed, hold what they were given, and stay inside their frame."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from plait.reporting.charts.axes import Axis
+from plait.reporting.charts.heatmap import Matrix, heat_map, matrices
+from plait.reporting.charts.xy import Series, xy_chart
+from plait.reporting.svg import Scale, label, png, round_numbers, shade
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parsed(picture: str) -> ElementTree.Element:
+    root = ElementTree.fromstring(picture)
+    assert root.tag == f"{SVG}svg"
+    return root
+
+
+def words(root: ElementTree.Element) -> list[str]:
+    return [element.text or "" for element in root.iter(f"{SVG}text")]
+
+
+def chart(*curves: Series, **options: object) -> ElementTree.Element:
+    given = {"title": "Loss <by> position & run", "x": Axis("i"), "y": Axis("L(i)"), **options}
+    return parsed(xy_chart(curves, **given))  # type: ignore[arg-type]
+
+
+def test_a_chart_names_its_curves_and_axes() -> None:
+    root = chart(
+        Series("FoX <Pro>", [512, 1024, 2048], [3.0, 2.5, 2.2]),
+        Series("a & b", [512, 2048], [3.1, 9.0]),
+        x=Axis("i", log=True),
+    )
+    said = words(root)
+    assert {"Loss <by> position & run", "i", "L(i)", "FoX <Pro>", "a & b", "512", "1024", "2048"} <= set(said)
+    assert len(list(root.iter(f"{SVG}polyline"))) == 2
+
+
+def test_points_lie_where_they_should() -> None:
+    root = chart(Series("", [1, 2, 4], [0.0, 1.0, 2.0]), x=Axis("i", log=True))
+    (line,) = root.iter(f"{SVG}polyline")
+    points = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
+    across = np.diff([x for x, _ in points])
+    down = np.diff([y for _, y in points])
+    assert across[0] == pytest.approx(across[1], abs=0.02)  # doublings are equally wide
+    assert down[0] == pytest.approx(down[1], abs=0.02)
+    assert down[0] < 0  # more is higher
+
+
+def test_everything_stays_in_the_frame() -> None:
+    many = [Series(f"a run with a long name, number {k}", [1, 10], [k, 2 * k]) for k in range(12)]
+    root = chart(*many, marker=5, marker_label="trained length")
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for line in root.iter(f"{SVG}polyline"):
+        for pair in line.attrib["points"].split():
+            x, y = map(float, pair.split(","))
+            assert 0 < x < width
+            assert 0 < y < height
+    placed = [(float(t.attrib["x"]), float(t.attrib["y"])) for t in root.iter(f"{SVG}text")]
+    assert all(0 <= x <= width and 0 <= y <= height for x, y in placed)
+    assert len(set(placed)) == len(placed)  # no two labels on one place
+    assert "trained length" in words(root)
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        [],
+        [Series("one point", [3], [2.0])],
+        [Series("flat", [1, 2, 3], [2.0, 2.0, 2.0])],
+        [Series("holes", [1, 2, 3], [2.0, math.nan, math.inf])],
+        [Series("nothing", [1], [math.nan])],
+        [Series("flat and large", [1, 2], [1e304, 1e304])],
+    ],
+)
+@pytest.mark.parametrize("log_x", [False, True])
+def test_odd_curves_are_drawn(curves: list[Series], log_x: bool) -> None:
+    picture = xy_chart(curves, title="t", x=Axis("x", log=log_x), y=Axis("y"))
+    parsed(picture)
+    assert "nan" not in picture
+    assert "inf" not in picture
+
+
+def test_a_grid_writes_its_values() -> None:
+    values = np.array([[0.0, 0.25], [1.0, math.nan]])
+    ticks = {"x_ticks": ["10", "20"], "y_ticks": ["0%", "100%"], "marker": 1, "marker_label": "trained length"}
+    root = parsed(heat_map(values, title="Needle", x_label="length", y_label="depth", **ticks))  # type: ignore[arg-type]
+    assert {"0", "0.25", "1", "–", "10", "20", "0%", "100%", "trained length"} <= set(words(root))
+    cells = [rect for rect in root.iter(f"{SVG}rect") if rect.find(f"{SVG}title") is not None]
+    assert len(cells) == 4
+    assert cells[0].attrib["fill"] == shade(0.0)
+    assert cells[2].attrib["fill"] == shade(1.0)
+
+
+def test_matrices_are_bitmaps_of_their_values() -> None:
+    values = np.tril(np.ones((7, 5)))
+    panels = [Matrix("F", values), Matrix("A", values * 0.5)]
+    root = parsed(matrices(panels, title="t", x_label="key", y_label="query", columns=2))
+    first, second, _ramp = root.iter(f"{SVG}image")
+    pixels = decoded(first.attrib["href"])
+    assert pixels.shape == (7, 5, 3)
+    assert (pixels[0, 0] == pixels[6, 0]).all()
+    assert (pixels[0, 4] != pixels[0, 0]).any()
+    assert (decoded(second.attrib["href"])[0, 0] != pixels[0, 0]).any()
+
+
+def decoded(href: str) -> np.ndarray:
+    """A PNG of ours back into pixels, checksums and all."""
+    data = base64.b64decode(href.removeprefix("data:image/png;base64,"))
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    parts, at = {}, 8
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + size]
+        assert zlib.crc32(kind + body) == int.from_bytes(data[at + 8 + size : at + 12 + size], "big")
+        parts[kind] = body
+        at += 12 + size
+    columns, rows = (int.from_bytes(parts[b"IHDR"][i : i + 4], "big") for i in (0, 4))
+    lines = np.frombuffer(zlib.decompress(parts[b"IDAT"]), dtype=np.uint8).reshape(rows, 1 + 3 * columns)
+    assert not lines[:, 0].any()
+    return lines[:, 1:].reshape(rows, columns, 3)
+
+
+def test_a_bitmap_comes_back() -> None:
+    pixels = np.random.default_rng(0).integers(256, size=(6, 9, 3)).astype(np.uint8)
+    href = "data:image/png;base64," + base64.b64encode(png(pixels)).decode()
+    assert np.array_equal(decoded(href), pixels)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "first", "last"), [(0, 1, 0, 1), (2.13, 2.19, 2.13, 2.19), (0, 65536, 0, 60000), (-3, 7, -2, 6)]
+)
+def test_round_numbers_fill_the_range(low: float, high: float, first: float, last: float) -> None:
+    found = round_numbers(low, high)
+    assert 4 <= len(found) <= 8
+    assert found[0] == pytest.approx(first)
+    assert found[-1] == pytest.approx(last)
+
+
+def test_labels_are_short() -> None:
+    assert [label(v) for v in (0.25, 512, 16000, 65536)] == ["0.25", "512", "16k", "65.536k"]
+    assert Scale(512, 65536, 0, 1, log=True).ticks()[0] == 512

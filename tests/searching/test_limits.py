@@ -1,0 +1,44 @@
+"""Limits as they are written on a command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.core.errors import UserError
+from plait.space.constraints import Rule
+from plait.space.limits import Limits
+
+
+def test_units_and_rules() -> None:
+    limits = Limits.read("40ms", "0.3GB", "2 MiB")
+    assert limits == Limits(0.04, 3e8, 2 * 2**20)
+    assert limits.rules() == ["latency_high <= 40ms", "memory_high <= 300MB", "state <= 2.09715MB"]
+    assert Limits.read(latency="1.5s").rules() == ["latency_high <= 1500ms"]
+    for rule, name in zip(limits.rules(), ("latency_high", "memory_high", "state"), strict=True):
+        limit = vars(limits)[name.removesuffix("_high")]
+        assert Rule.parse(rule).check({name: 0.999 * limit})
+        assert not Rule.parse(rule).check({name: 1.001 * limit})
+
+
+def test_only_what_is_given_limits() -> None:
+    assert Limits().rules() == []
+    assert Limits().exceeded({"latency": 1e9}) == []
+    assert Limits.read(memory="1MB").on_device == {"memory": 1e6}
+
+
+def test_what_is_exceeded_is_said() -> None:
+    limits = Limits.read("40ms", "300MB")
+    assert limits.exceeded({"latency": 0.04, "memory": 2e8}) == []
+    assert limits.exceeded({"latency": 0.0412, "memory": 2e8}) == ["latency 41.2ms, not 40ms"]
+    assert len(limits.exceeded({"latency": 0.0412, "memory": 4e8})) == 2
+
+
+@pytest.mark.parametrize("text", ["40", "40MB", "ms", "-1ms", "0ms", "fast"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(UserError, match=r"latency '.*' given; write a number above 0 and a unit .* as 40ms"):
+        Limits.read(latency=text)
+
+
+def test_what_is_no_size() -> None:
+    with pytest.raises(UserError, match=r"memory '300ms' given.* as 300MB"):
+        Limits.read(memory="300ms")

@@ -1,0 +1,185 @@
+"""The proxy study: what is drawn, that nothing is computed twice, and what the table says."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from plait.cli.study import group
+from plait.core.errors import UserError
+from plait.data import Corpus, open_corpus
+from plait.model.cost import model_cost
+from plait.records import Store
+from plait.space.space import Space
+from plait.studies.proxies import COUNTS, SHIPPED, Findings, Study, best, drawn, study_space
+from plait.training.recipe import Recipe
+
+RECIPE = Recipe(batch=2, length=8)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return open_corpus("builtin:language")
+
+
+@pytest.fixture
+def study(small: Space, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Study:
+    monkeypatch.setattr("plait.studies.proxies.HELD_OUT_TOKENS", 64)
+    return Study(small, corpus, models=3, steps=4, proxies=("grad_norm", "relu_log_det"), recipe=RECIPE)
+
+
+def test_nothing_is_computed_twice(study: Study, store: Store, tmp_path: Path, steps: list[int]) -> None:
+    first = study.run(store, tmp_path)
+    assert steps == 3 * [1, 2, 3, 4]
+    assert store.kinds() == {"proxy": 6, "train": 3}
+    steps.clear()
+    again = study.run(store, tmp_path)
+    assert steps == []
+    assert again.as_dict() == first.as_dict()
+
+
+def test_a_killed_study_goes_on(
+    study: Study, store: Store, tmp_path: Path, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = study.run(store, tmp_path / "whole").as_dict()
+    steps.clear()
+    with Store(f"sqlite:///{tmp_path}/other.db") as other:
+
+        def killed(done: float, models: int, what: str) -> None:
+            if done > 1.5:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            study.run(other, tmp_path / "killed", killed)
+        assert other.kinds()["train"] == 1
+        steps.clear()
+        resumed = study.run(other, tmp_path / "killed").as_dict()
+    assert len(steps) <= 2 * 4
+    assert [row["loss"] for row in resumed["models"]] == [row["loss"] for row in whole["models"]]
+    assert resumed["rankings"] == whole["rankings"]
+
+
+def test_models_have_the_vocabulary_of_the_data_and_are_trained_alike(study: Study, small: Space) -> None:
+    assert [job.arch.header.vocab for job in study.jobs] == [32, 32, 32]
+    assert len({job.arch for job in study.jobs}) == 3
+    rows = drawn(small, 3, seed=0)
+    assert [job.arch.layers for job in study.jobs] == [_layers(small, row) for row in rows]
+    assert len({(job.steps, job.seed, job.recipe) for job in study.jobs}) == 1
+
+
+@pytest.mark.parametrize("name", ["lts-gpt2", "lts-xl", "lts-proxy", "par"])
+def test_an_adaptive_softmax_shrinks_with_the_vocabulary(name: str, corpus: Corpus) -> None:
+    jobs = Study(study_space(name), corpus, models=3).jobs
+    assert [(job.arch.header.vocab, job.arch.header.cutoffs) for job in jobs] == 3 * [(32, ())]
+
+
+def test_an_encoder_has_room_for_the_mask(small: Space, corpus: Corpus) -> None:
+    slots = [["attn[heads=2|4,causal=false]"], ["mlp[inner=64|128]"]]
+    encoders = Space(replace(small.declared, header="kind=encoder vocab=64", slots=slots))
+    assert [job.arch.header.vocab for job in Study(encoders, corpus, models=3).jobs] == 3 * [33]
+
+
+def test_rules_hold_for_what_is_trained(small: Space, corpus: Corpus) -> None:
+    """With the space's own vocabulary all of them would be too large."""
+    most = 10_000_000
+    space = Space(replace(small.declared, header="vocab=1000000")).with_rules([f"total_params <= {most}"])
+    jobs = Study(space, corpus, models=3).jobs
+    assert all(model_cost(job.arch, seq=8).total_params <= most for job in jobs)
+
+
+def _layers(space: Space, row: np.ndarray) -> Any:
+    from plait.model.architecture import architecture
+
+    return architecture(space.spec(row)).layers
+
+
+def made_up(study: Study, **columns: list[float]) -> Findings:
+    """Four models whose losses are 1, 2, 3, 4, so the first is the best."""
+    names = (*COUNTS, *study.proxies)
+    rows = [
+        {"spec": "", **dict.fromkeys(names, 0.0), "loss": 1.0 + i, "train_flops": 1000, "seconds": 1.0}
+        | {name: values[i] for name, values in columns.items()}
+        for i in range(4)
+    ]
+    return Findings(study, rows)
+
+
+def test_rankings_are_known_where_the_truth_is(study: Study) -> None:
+    found = made_up(
+        study, decoder_params=[4, 3, 2, 1], flops=[1, 2, 3, 4], width=[3, 4, 2, 1], grad_norm=[9, 7, 8, -math.inf],
+        grad_norm_flops=[30, 30, 30, 30],
+    )  # fmt: skip
+    by_name = {one.proxy: one for one in found.rankings}
+    assert by_name["decoder_params"].src == 1
+    assert by_name["decoder_params"].common == {10: 1, 20: 1, 50: 1}
+    assert by_name["flops"].src == -1
+    assert by_name["flops"].common[50] == 0
+    assert by_name["width"].src == pytest.approx(0.8)
+    assert by_name["width"].common == {10: 0, 20: 0, 50: 1}
+    assert by_name["grad_norm"].src == pytest.approx(0.8)
+    assert by_name["grad_norm"].cost == pytest.approx(0.03)
+    assert math.isnan(by_name["state"].src)
+    assert [one.src for one in found.rankings[:4]] == sorted((one.src for one in found.rankings[:4]), reverse=True)
+    assert all(math.isnan(one.src) for one in found.rankings[4:])
+    document = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert document["rankings"][-1]["src"] is None
+    assert document["models"][3]["grad_norm"] is None
+
+
+def test_words(study: Study) -> None:
+    found = made_up(
+        study, grad_norm=[4, 3, 2, 1], grad_norm_flops=[30] * 4, width=[3, 4, 2, 1], decoder_params=[1, 2, 3, 4]
+    )
+    assert best(found.rankings) == (
+        "grad_norm ranks best (SRC 1.00, 3 % of training's FLOPs); of what is free, width (SRC 0.80). "
+        "Decoder parameters come 3 of 8 (SRC -1.00)."
+    )
+
+
+def test_the_spaces_made_for_studies() -> None:
+    sizes = {}
+    for name in SHIPPED:
+        space = study_space(name)
+        genes_NG = np.stack(drawn(space, 200, seed=0))
+        assert len(np.unique(genes_NG, axis=0)) == 200
+        sizes[name] = space.columns(genes_NG)["decoder_params"]
+    assert sizes["study-gpt2"].max() > 10 * sizes["study-gpt2"].min()
+    equal = sizes["study-hybrid"]
+    assert (np.abs(equal / np.sqrt(equal.min() * equal.max()) - 1) < 0.15).all()
+    assert {option.name for option in study_space("study-gpt2").slots[0].options if option} == {"attn"}
+    assert len({option.name for option in study_space("study-hybrid").slots[0].options if option}) >= 4
+
+
+def test_what_cannot_be_studied_is_refused(small: Space, corpus: Corpus) -> None:
+    with pytest.raises(UserError, match=r"different models that satisfy every rule, not 5:\n.*decoder_params <= 10"):
+        drawn(small.with_rules(["decoder_params <= 10"]), 5, seed=0)
+    with pytest.raises(UserError, match="rules about latency"):
+        drawn(small.with_rules(["latency <= 1ms"]), 5, seed=0)
+    with pytest.raises(UserError, match="2 models cannot be ranked"):
+        Study(small, corpus, models=2)
+    with pytest.raises(UserError, match="Did you mean 'fisher'"):
+        Study(small, corpus, proxies=("fischer",))
+    with pytest.raises(UserError, match="no space or file 'study-gpt3'"):
+        study_space("study-gpt3")
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("plait.studies.proxies.HELD_OUT_TOKENS", 64)
+    Path("mine.txt").write_text("layers: 1..2\nd: 16|32\nmixers: [attn[heads=2], gla[heads=2]]\nchannel: [mlp]\n")
+    given = ["proxies", "--space", "mine.txt", "--models", "4", "--data", "builtin:language", "--steps", "2"]
+    given += ["--batch", "2", "--length", "8", "--proxies", "snip"]
+    shown = CliRunner().invoke(group, given, catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert "4 models, 2 steps each on builtin:language" in shown.output
+    assert "decoder_params" in shown.output
+    document = json.loads(CliRunner().invoke(group, [*given, "--json"], catch_exceptions=False).stdout)
+    assert [one["proxy"] for one in document["rankings"]].count("snip") == 1
+    assert len(document["models"]) == 4

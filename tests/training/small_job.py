@@ -1,0 +1,25 @@
+"""A training small enough for a test, of any kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plait.data import open_corpus
+from plait.training.job import Budget, Job, fitted
+from plait.training.recipe import Recipe
+
+SPECS = {
+    "attn": "d=16 | attn[heads=2] swiglu[inner=24]",
+    "tied": "d=16 tie=true | attn[heads=2] swiglu[inner=24]",
+    "moe": "d=16 | gla[heads=2] moe[experts=3,active=2,inner=8]",
+    "xl": "d=16 | (xl-attn[heads=2,shared_bias=true] mlp[inner=24])x2",
+    "encoder": "d=16 kind=encoder | attn[heads=2,causal=false] mlp[inner=24]",
+    "mamba": "d=16 | mamba[state=2]",
+}
+
+
+def small_job(kind: str = "attn", steps: int = 12, *, seed: int = 0, held_out: int = 512, **values: Any) -> Job:
+    corpus = open_corpus("builtin:language")
+    memory = {"memory": 12} if kind == "xl" else {}
+    recipe = Recipe(batch=4, length=24, lr=1e-2).with_values({**memory, **values})
+    return Job(fitted(SPECS[kind], corpus), corpus, recipe, Budget(steps=steps), seed, held_out_tokens=held_out)

@@ -1,0 +1,130 @@
+"""The fleet: each member trains as if it were alone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from plait.model import build
+from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, data_order
+from plait.training.ensemble_step import decayed_parameters
+
+MEMBERS = [Member(1e-3, 0.0, 0), Member(3e-3, 0.1, 0), Member(1e-2, 0.1, 1)]
+
+
+def plain_losses(fleet: Fleet, member: Member, steps: int) -> list[float]:
+    """The same training, written the ordinary way: one model, torch's own AdamW."""
+    train, plan = fleet.splits["train"], fleet.plan
+    model = build(fleet.arch, seed=member.seed)
+    decayed = decayed_parameters(model)
+    groups = [
+        {"params": [p for n, p in model.named_parameters() if (n in decayed) is wanted], "weight_decay": decay}
+        for wanted, decay in ((True, member.weight_decay), (False, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=member.lr, betas=(0.9, 0.98))
+    size = train.inputs_DNT.shape[1]
+    losses = []
+    for step in range(steps):
+        epoch, place = divmod(step, math.ceil(size / plan.batch))
+        order = data_order(member.seed, epoch, size)
+        rows = torch.cat([order, order])[place * plan.batch : (place + 1) * plan.batch]
+        for group in optimizer.param_groups:
+            group["lr"] = member.lr * 0.5 * (1 + math.cos(math.pi * step / plan.steps))
+        loss = model.loss(train.inputs_DNT[member.data, rows], train.targets_DNT[member.data, rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def near(record: MemberRecord, expected: MemberRecord) -> bool:
+    """Equal but for rounding: a product over fewer members may add up in another order."""
+    ours, theirs = (torch.tensor([loss for _, loss in r.losses]) for r in (record, expected))
+    return ours.shape == theirs.shape and bool((ours - theirs).abs().max() < 1e-4)
+
+
+@pytest.mark.parametrize("body", ["attn", "gla", "mamba", "hyena"])
+def test_a_member_trains_as_a_model_alone_does(make_fleet, body):
+    steps, members = 50, [Member(1e-4, 0.0, 0), Member(5e-4, 0.1, 1), Member(1e-3, 0.1, 2)]
+    fleet = make_fleet(members, Plan(steps=80, batch=20, eval_every=1000), body)  # 64 examples: the last batch is short
+    stacked = torch.stack([fleet.advance(1) for _ in range(steps)], dim=1)
+    for place, member in enumerate(members):
+        gaps = (stacked[place] - torch.tensor(plain_losses(fleet, member, steps))).abs()
+        assert gaps.max() < 1e-4, (member, gaps.max())
+    assert stacked[:, -5:].mean() < stacked[:, :5].mean()
+
+
+def test_members_differ_by_rate_decay_seed_and_data(make_fleet):
+    base = Member(3e-3, 0.0, 0, 0)
+    others = [Member(1e-3, 0.0, 0, 0), Member(3e-3, 0.5, 0, 0), Member(3e-3, 0.0, 1, 0), Member(3e-3, 0.0, 0, 1)]
+    fleet = make_fleet([base, *others, base], Plan(steps=20, batch=16), sets=2)
+    last = fleet.advance(10)
+    assert torch.equal(last[0], last[-1])
+    assert len(set(last.tolist())) == 5
+    assert (last[1:5] != last[0]).all()
+
+
+def test_a_run_in_slices_is_the_run_at_once(make_fleet):
+    plan = Plan(steps=30, batch=16, eval_every=7)
+    whole, sliced = make_fleet(MEMBERS, plan), make_fleet(MEMBERS, plan)
+    whole.run()
+    for until in (1, 2, 9, 14, 15, 29):
+        sliced.run(until=until)
+        assert sliced.step == until
+        assert all(record.test is None for record in sliced.records)
+    sliced.run()
+    assert whole.records == sliced.records
+    assert [record.stopped for record in whole.records] == ["done"] * 3
+    assert [step for step, *_ in whole.records[0].validation] == [7, 14, 21, 28, 30]
+
+
+def test_a_solved_member_stops_and_leaves_the_others_as_they_are(make_fleet):
+    members = [Member(1e-4, 0.0, 0), Member(2e-4, 0.1, 0), Member(1e-2, 0.1, 1)]
+    free = make_fleet(members, Plan(steps=60, batch=32, eval_every=10))
+    free.run()
+    reached = free.records[2].validation[0][1]
+    assert all(a < reached for record in free.records[:2] for _, a, _ in record.validation), "no member leads clearly"
+    stopping = make_fleet(members, Plan(steps=60, batch=32, eval_every=10, solved=reached))
+    stopping.run()
+    solved, others = stopping.records[2], stopping.records[:2]
+    assert (solved.stopped, solved.steps) == ("solved", 10)
+    assert solved.test is not None
+    assert stopping.alive == [0, 1]
+    assert next(iter(stopping.params.values())).shape[0] == 2
+    for record, expected in zip(others, free.records, strict=False):
+        assert record.stopped == "done"
+        assert near(record, expected)
+        assert record.test == pytest.approx(expected.test, abs=1e-3)
+
+
+def test_a_hopeless_member_stops(make_fleet):
+    members = [Member(1e-12, 0.0, 0), Member(2e-3, 0.0, 0)]
+    fleet = make_fleet(members, Plan(steps=40, batch=32, eval_every=4, hopeless=0.5))
+    fleet.run()
+    assert [(r.stopped, r.steps) for r in fleet.records] == [("hopeless", 20), ("done", 40)]
+
+
+def test_a_diverged_member_stops_alone(make_fleet):
+    plan = Plan(steps=30, batch=16, eval_every=5)
+    fleet = make_fleet([MEMBERS[0], Member(1e30, 0.0, 0), MEMBERS[1]], plan)
+    alone = make_fleet([MEMBERS[0], MEMBERS[1]], plan)
+    fleet.run()
+    alone.run()
+    assert [r.stopped for r in fleet.records] == ["done", "diverged", "done"]
+    for record, expected in zip((fleet.records[0], fleet.records[2]), alone.records, strict=True):
+        assert near(record, expected)
+
+
+@pytest.mark.parametrize("at", [3, 20, 41])
+def test_a_restored_fleet_goes_on_exactly(make_fleet, at):
+    plan = Plan(steps=50, batch=16, eval_every=10, solved=0.6)
+    whole, before, after = (make_fleet(MEMBERS, plan) for _ in range(3))
+    whole.run()
+    before.run(until=at)
+    after.restore(before.state())
+    after.run()
+    assert whole.records == after.records
+    assert any(record.stopped == "solved" for record in whole.records), "compaction is not tested"

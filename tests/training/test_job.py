@@ -1,0 +1,32 @@
+"""What a training is, said in full."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from plait.core.errors import UserError
+from plait.training.job import Budget
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small_job import small_job
+
+
+@pytest.mark.parametrize("length", [{"tokens": math.nan}, {"tokens": math.inf}, {"flops": math.inf}, {"steps": 0}])
+def test_a_length_is_a_positive_number(length: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="positive and finite"):
+        Budget(**length)  # type: ignore[arg-type]
+
+
+def test_the_key_of_a_training_stays_what_it_is() -> None:
+    """Else nothing stored is found again: a change of what a result means raises PROTOCOL, and changes this key."""
+    job = small_job()
+    assert job.config()["data"] == {
+        "name": "builtin:language",
+        "fingerprint": job.corpus.fingerprint,
+        "tokenizer": job.corpus.tokenizer.as_dict(),
+    }
+    assert job.key == "b0da6f8ee542ea7c796745edec27bb22"

@@ -1,0 +1,158 @@
+"""Two processes (gloo, on the CPU) against one: the same losses, checkpoints that either can go on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from plait.core.errors import UserError
+from plait.training.distributed import processes
+
+HERE = Path(__file__).parent
+WORKER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from dataclasses import replace
+from pathlib import Path
+from small_job import small_job
+from plait.train import shards
+from plait.train.processes import processes
+from plait.train.trainer import Trainer
+
+found = {}
+with processes("cpu") as alike:
+    for name, kind, sharding, upto, values in json.loads(sys.argv[2]):
+        among = replace(alike, sharding=sharding)
+        trainer = Trainer(small_job(kind, steps=8, **values), 8, among)
+        folder = Path(name)
+        saved = shards.newest(folder)
+        if saved is not None:
+            trainer.restore(saved)
+        losses, norms = [], []
+        while trainer.step < upto:
+            taken = trainer.advance()
+            losses.append(taken.loss)
+            norms.append(taken.norm)
+        found[name] = {"losses": losses, "norms": norms, "held_out": trainer.held_out_loss()}
+        trainer.save(folder, {})
+    if alike.first:
+        print(json.dumps(found))
+"""
+KINDS = {"tied": {}, "xl": {"accumulate": 2}, "encoder": {}}
+
+
+def launch(number: int, cases: list[list], folder: Path) -> dict:
+    """Each case is name (and folder of its checkpoints), kind, sharding, last step, values of the recipe."""
+    script = folder / "worker.py"
+    script.write_text(WORKER)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={number}",
+               str(script), str(HERE), json.dumps(cases)]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory):
+    """Few launches, many cases: starting processes is what takes the time."""
+    folder = tmp_path_factory.mktemp("processes")
+    both = [[f"{kind}-{way}", kind, way, 8, values] for kind, values in KINDS.items() for way in ("ddp", "fsdp")]
+    two = launch(2, [*both, ["changing", "xl", "fsdp", 3, {}]], folder)
+    alone = [[f"{kind}-one", kind, "ddp", 8, values] for kind, values in KINDS.items()]
+    one = launch(1, [*alone, ["straight", "xl", "ddp", 8, {}], ["changing", "xl", "ddp", 6, {}]], folder)
+    last = launch(2, [["changing", "xl", "ddp", 8, {}]], folder)
+    changing = two["changing"]["losses"] + one["changing"]["losses"] + last["changing"]["losses"]
+    return {**two, **one, "changing": {"losses": changing, "held_out": last["changing"]["held_out"]}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_two_processes_train_as_one(kind, way, launched):
+    one, two = launched[f"{kind}-one"], launched[f"{kind}-{way}"]
+    assert two["losses"] == pytest.approx(one["losses"], abs=1e-5)
+    # Adam hardly minds gradients that are all twice as large; their norm tells.
+    assert two["norms"] == pytest.approx(one["norms"], rel=1e-3)
+    assert two["held_out"] == pytest.approx(one["held_out"], abs=1e-5)
+
+
+def test_a_run_goes_on_with_another_number_of_processes(launched):
+    """Two with FSDP, then one, then two with DDP, against one all the way."""
+    assert launched["changing"]["losses"] == pytest.approx(launched["straight"]["losses"], abs=1e-5)
+    assert launched["changing"]["held_out"] == pytest.approx(launched["straight"]["held_out"], abs=1e-5)
+
+
+@pytest.mark.parametrize("device", ["tpu", "cpu:1", "cuda:x", "cuda:-1", "gpu", ""])
+def test_a_device_that_is_none_is_refused(device):
+    """Anything but `cuda` once meant the processor, so a training for a GPU could run for hours on the wrong one."""
+    with pytest.raises(UserError, match="models are trained on cpu, cuda"), processes(device):
+        pass
+
+
+def test_one_gpu_of_several_can_be_named(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    with processes("cuda") as first, processes("cuda:3") as last:
+        assert (first.device, last.device) == (torch.device("cuda:0"), torch.device("cuda:3"))
+    assert chosen == [0, 3]
+    with pytest.raises(UserError, match="has 4 CUDA devices"), processes("cuda:4"):
+        pass
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="2 processes cannot share one GPU"), processes("cuda:1"):
+        pass
+
+
+def test_losing_a_process_ends_clearly_and_resumes(tmp_path):
+    def command(steps: int) -> list[str]:
+        return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "plait",
+                "train", "d=16 | attn[heads=2] swiglu[inner=24]", "--data", "builtin:language", "--batch", "4",
+                "--length", "24", "--steps", str(steps), "--save-steps", "5", "--json"]  # fmt: skip
+
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(
+        command(3000), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 600
+    while not list(tmp_path.glob("runs/train-*/step-*")) and time.monotonic() < until:
+        time.sleep(0.1)
+    victims = _ranks(child.pid)
+    assert len(victims) == 2
+    os.kill(victims[1], signal.SIGKILL)
+    _, errors = child.communicate(timeout=600)
+    assert child.returncode != 0
+    assert "the same command goes on" in errors, errors
+    (folder,) = tmp_path.glob("runs/train-*")
+    reached = max(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
+    about = json.loads((folder / "run.json").read_text())
+    assert 0 < reached < about["steps"] == 3000
+    # Gone on with by one process, from where the two were.
+    again = subprocess.Popen(
+        [sys.executable, "-m", "plait", *command(3000)[7:]], cwd=tmp_path, env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not list(folder.glob("step-*")) or _newest(folder) <= reached:
+        assert again.poll() is None, again.communicate()[1]
+        time.sleep(0.05)
+    again.send_signal(signal.SIGINT)
+    _, errors = again.communicate(timeout=600)
+    assert again.returncode == 130
+    assert "is saved at step" in errors
+
+
+def _newest(folder: Path) -> int:
+    return max((int(path.name.removeprefix("step-")) for path in folder.glob("step-*")), default=0)
+
+
+def _ranks(launcher: int) -> list[int]:
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return [int(child) for child in children]

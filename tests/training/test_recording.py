@@ -1,0 +1,64 @@
+"""A recorded gradient is the gradient, and holds kernels as operators."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from plait.ops.paths import in_graph, plain_wanted, recorded_ops
+from plait.training.ensemble import Member, Plan
+from plait.training.ensemble_step import record_gradients
+
+MEMBERS = [Member(1e-3, 0.0, seed) for seed in range(3)]
+
+
+@pytest.mark.parametrize("body", ["attn", "hyena", "gla", "mamba"])
+def test_a_recorded_gradient_is_the_gradient(make_fleet, body):
+    fleet = make_fleet(MEMBERS, Plan(steps=10, batch=8), body)
+    tokens, targets = fleet._stepper._batch(fleet._batch_rows(0))
+    gradients = fleet._stepper._gradients
+    fleet.template(tokens[0, :1], targets[0, :1])
+    replayed = record_gradients(gradients, fleet.params, tokens)
+    for name in fleet.params:  # other values than those it was recorded with
+        fleet.params[name] = fleet.params[name] + 0.01 * torch.randn_like(fleet.params[name])
+    expected, losses = gradients(fleet.params, tokens, targets)
+    found, found_losses = replayed(fleet.params, tokens, targets)
+    torch.testing.assert_close(found_losses, losses, rtol=1e-5, atol=1e-6)
+    for name, grad in expected.items():
+        torch.testing.assert_close(found[name], grad, rtol=1e-4, atol=1e-6)
+
+
+class Calls(TorchDispatchMode):
+    """Remembers our own operators and the first size of what they are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, int]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "plait":
+            self.seen.append((func.name(), len(args[0])))
+        return func(*args, **(kwargs or {}))
+
+
+def test_operators_run_once_a_layer_with_members_folded_into_their_batch(make_fleet, monkeypatch):
+    """What a GPU's kernels rely on, shown with an operator that a CPU has, too."""
+    monkeypatch.setattr("plait.ops.attention.LONGEST_PLAIN", 0)
+    fleet = make_fleet(MEMBERS, Plan(steps=10, batch=8), "attn")
+    tokens, targets = fleet._stepper._batch(fleet._batch_rows(0))
+    fleet.template(tokens[0, :1], targets[0, :1])
+    replayed = record_gradients(fleet._stepper._gradients, fleet.params, tokens)
+    with Calls() as calls:
+        replayed(fleet.params, tokens, targets)
+    forward, backward = "plait::tiled_attention", "plait::tiled_attention_backward"
+    assert calls.seen == [(forward, 3 * 8)] * 2 + [(backward, 3 * 8)] * 2
+
+
+def test_ops_take_their_plain_form_unless_their_kernel_is_an_operator():
+    assert not in_graph()
+    with recorded_ops():
+        assert in_graph()
+        assert plain_wanted()
+        assert not plain_wanted(operator=True)
+    assert not plain_wanted()
