@@ -102,14 +102,14 @@ def all_at_once(space: Space, drawn: Candidates) -> dict[str, Any]:
 
 def one_by_one(given: list[Architecture]) -> list[tuple[int, int, int]]:
     costs = (model_cost(arch, seq=SEQ) for arch in given)
-    return [(c.decoder_params - c.parts["final norm"], c.flops - c.output_flops, c.dynamic_state) for c in costs]
+    return [(c.decoder_params - c.parts["final norm"], c.flops - c.output_flops, c.kv_cache) for c in costs]
 
 
 def measured(space: Space, count: int, sample: int) -> dict[str, Any]:
     drawn = draw(count)
     texts = [drawn.text(space, i) for i in range(sample)]
     found = all_at_once(space, drawn)
-    columns = [found[name][:sample].tolist() for name in ("params", "flops", "dynamic_state")]
+    columns = [found[name][:sample].tolist() for name in ("params", "flops", "kv_cache")]
     read = [architecture(text) for text in texts]
     if one_by_one(read) != list(zip(*columns, strict=True)):
         raise SystemExit(f"{space.name}: the two ways disagree; nothing was timed")

@@ -57,7 +57,7 @@ def train(
 ) -> tuple[Trainer, dict[str, Any]]:
     corpus = open_corpus(data)
     precision = "bf16" if device == "cuda" else "fp32"
-    job = Job(fitted(spec, corpus), corpus, recipe, Budget(steps=steps), seed, precision, held_out_tokens=2**20)
+    job = Job(fitted(spec, corpus), corpus, recipe, Budget(steps=steps), seed, precision, validation_tokens=2**20)
     trainer = Trainer(job, steps, Processes(0, 1, torch.device(device)), compiled=compiled)
     losses = [trainer.advance().loss for _ in range(5)]
     started = time.perf_counter()
@@ -66,10 +66,10 @@ def train(
     seconds = time.perf_counter() - started
     result = {
         "params": model_cost(job.arch, seq=recipe.length).total_params,
-        "held_out": trainer.held_out_loss(),
+        "validation": trainer.validation_loss(),
         "train": float(np.mean(losses[-50:])),
         "steps": steps,
-        "tokens_per_second": (steps - 5) * job.tokens_a_step / seconds,
+        "tokens_per_second": (steps - 5) * job.tokens_per_step / seconds,
     }
     return trainer, result
 
@@ -86,7 +86,7 @@ def by_position(trainer: Trainer, length: int, windows: int) -> list[float]:
     total = torch.zeros(length, dtype=torch.float64)
     for x, y in zip(rows.split(4), targets.split(4), strict=True):
         with trainer.autocast:
-            scores = model(x.to(trainer.among.device)).float()
+            scores = model(x.to(trainer.dist.device)).float()
         nll = torch.nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten().to(scores.device), reduction="none")
         total += nll.reshape(y.shape).double().sum(0).cpu()
     return (total / windows).reshape(64, -1).mean(1).tolist()

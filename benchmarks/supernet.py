@@ -49,7 +49,7 @@ def main() -> None:
     arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--out", type=Path)
     given = arguments.parse_args()
-    out, among = Console(), Processes(0, 1, torch.device(given.device))
+    out, dist = Console(), Processes(0, 1, torch.device(given.device))
     precision = "bf16" if given.device == "cuda" else "fp32"
     corpus, recipe = open_corpus(given.data), Recipe(batch=given.batch, length=given.length)
     attention, feed_forward = f"attn[heads={given.heads}]", f"mlp[inner={4 * given.d}]"
@@ -66,9 +66,9 @@ def main() -> None:
         settings = Settings(steps=given.steps, weights=weights, architecture=logits, patience=1.0)
         job = SupernetJob(corpus, recipe, settings, device=given.device, precision=precision)
         net = Supernet(baseline.header, [options] * given.layers, device=given.device)
-        sources = {stage: Batches(baseline, text, recipe, 0, among) for stage, text in job.split().items()}
+        sources = {stage: Batches(baseline, text, recipe, 0, dist) for stage, text in job.split().items()}
         search = SupernetTraining(net, sources, recipe, settings, precision=precision)
-        train = Trainer(Job(baseline, corpus, recipe, Budget(steps=given.steps), 0, precision), given.steps, among)
+        train = Trainer(Job(baseline, corpus, recipe, Budget(steps=given.steps), 0, precision), given.steps, dist)
         times = taking_turns([lambda t=train: t.advance(), lambda s=search: s.advance()], given.steps, sync)
         cells = [f"{1e3 * seconds / (given.steps - TURN):.1f}" for seconds in times]
         rows.append([weights, logits, *cells, f"{times[1] / times[0]:.2f}"])

@@ -68,7 +68,7 @@ def code(value: Any) -> str:
 def source_tree() -> str:
     """Every part of the package with the first sentence of its own docstring, then what stands beside it."""
     beside = {
-        "tests/": "mirrors src/plait: tests/ops/test_gla.py is about ops/gla.py",
+        "tests/": "by package: tests/ops/test_gla.py is about ops/gla.py",
         "docs/": "the pages, and what writes and checks them",
         "benchmarks/": "measurements: `make bench`",
     }
@@ -79,7 +79,7 @@ def source_tree() -> str:
 
 def package_parts() -> list[str]:
     """The packages under src/plait, in the order in which they build on each other."""
-    order = [*storeys(), "cli"]
+    order = list(storeys())
     found = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
     return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
 
@@ -143,7 +143,7 @@ def mixer_overview() -> str:
         cost = options.cost(WIDTH, TOKENS)
         body.append((
             f"[`{name}`](#{name})", options.kind, int(cost.total_params), int(cost.total_flops // TOKENS),
-            int(cost.fixed_state), int(cost.tail_state), int(cost.dynamic_state),
+            int(cost.fixed_state), int(cost.conv_state), int(cost.kv_cache),
         ))  # fmt: skip
     return rows("mixer|kind|parameters|FLOPs a token|fixed state|tail|dynamic state", *body)
 
@@ -266,14 +266,14 @@ def facts() -> str:
     )
 
 
-def clauses() -> str:
-    from plait.model.contract import CLAUSES
+def checks() -> str:
+    from plait.model.contract import CHECKS
 
-    return rows("clause | what must hold", *((name, _paragraphs(test.__doc__ or "")) for name, test in CLAUSES.items()))
+    return rows("clause | what must hold", *((name, _paragraphs(test.__doc__ or "")) for name, test in CHECKS.items()))
 
 
-def storeys() -> dict[str, tuple[str, ...]]:
-    """What may import what, as the layer test has it."""
+def storeys() -> dict[str, str]:
+    """The packages, lowest first, and where torch may be imported in each, as the layer test has it."""
     path = ROOT / "tests" / "test_layers.py"
     found = importlib.util.spec_from_file_location("layer_table", path)
     assert found is not None
@@ -281,19 +281,16 @@ def storeys() -> dict[str, tuple[str, ...]]:
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # its dataclasses look themselves up
     found.loader.exec_module(module)
-    table: dict[str, tuple[str, ...]] = module.BELOW
+    table: dict[str, str] = module.LAYERS
     return table
 
 
 def layers() -> str:
-    """The parts that exist."""
-    here = {path.stem if path.is_file() else path.name for path in PACKAGE.iterdir()}
+    words = {"never": "no", "inside": "inside functions", "yes": "yes"}
     body = [
-        (f"`{part}`", ", ".join(f"`{below}`" for below in beneath if below in here))
-        for part, beneath in storeys().items()
-        if part in here
+        (f"`{name}`", words[torch], first_sentence(PACKAGE / name / "__init__.py")) for name, torch in storeys().items()
     ]
-    return rows("part | may import", *body, ("`cli`", "everything, inside its functions"))
+    return rows("package | torch | holds", *body)
 
 
 def verbs() -> list[str]:
@@ -326,7 +323,7 @@ PARTS = {
     "preset-families": preset_families,
     "preset-names": preset_names,
     "facts": facts,
-    "clauses": clauses,
+    "checks": checks,
     "layers": layers,
     "commands": help_pages,
 }

@@ -36,7 +36,7 @@ def test_copies_of_par_give_par_back() -> None:
     assert found.rule is not None
     assert found.rule.chosen.pattern == PAR_32
     assert found.rule.chosen.spec == "rule:par(n=32,p=5.33)"  # within the first two thirds, the default
-    assert (found.rule.agreement, found.rule.held_out, found.rule.skill) == (1, 1, 1)
+    assert (found.rule.agreement, found.rule.validation, found.rule.skill) == (1, 1, 1)
     assert found.rule.random == pytest.approx(1 - 2 * (6 / 32) * (26 / 32))
     assert found.early is not None
     assert (found.early.value, found.early.high, found.early.concentrated) == (1, 1, True)
@@ -63,7 +63,7 @@ def test_random_places_are_told_as_such() -> None:
     told = [read(*scattered(32, 6, 32, seeds=6, seed=seed)) for seed in range(20)]
     assert sum(one.says_something for one in told) <= 4  # 1 expected
     assert sum(one.early.concentrated for one in told if one.early) <= 4
-    unseen = np.mean([one.rule.held_out - one.rule.random for one in told if one.rule and one.rule.held_out])
+    unseen = np.mean([one.rule.validation - one.rule.random for one in told if one.rule and one.rule.validation])
     assert abs(unseen) < 0.02, "on architectures that it has not seen the rule is no better than chance"
     assert np.mean([one.chance for one in told if one.chance]) == pytest.approx(0.5, abs=0.2)
     nothing = next(one for one in told if not one.says_something)
@@ -114,7 +114,7 @@ def test_one_architecture_has_no_spread() -> None:
     assert found.early.low is found.early.high is None
     assert "share 1.00 where" in found.statement
     assert found.rule is not None
-    assert found.rule.held_out is None
+    assert found.rule.validation is None
     assert "left out" not in found.statement
 
 

@@ -75,7 +75,7 @@ def test_left_out_architectures_are_not_seen_by_the_fit() -> None:
     early, late = "ss" + "f" * 10, "s" + "f" * 10 + "s"
     found = fits(early, late)["fitted"]
     assert found.agreement == pytest.approx(11 / 12)  # one of the two is fitted
-    assert found.held_out == pytest.approx(10 / 12)  # each is judged by the other's rule
+    assert found.validation == pytest.approx(10 / 12)  # each is judged by the other's rule
 
 
 def test_chance() -> None:

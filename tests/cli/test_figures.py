@@ -115,7 +115,7 @@ def test_losses_of_two_runs(here: Path) -> None:
             json.dumps({"key": name, "config": {"spec": "d=64 vocab=256 | attn[heads=2]"}})
         )
         rows = [{"step": step, "loss": 9.0 / step} for step in (1, 2, 3)]
-        logged = [*rows, {"step": 3, "held_out": 4.0}]
+        logged = [*rows, {"step": 3, "validation": 4.0}]
         Path(name, "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in logged))
     assert "3.0000" in run(runs.group, "curves", "bert", "par", "--svg", "fig6.svg")
     assert {"optimizer step", "loss, nats per token"} <= words("fig6.svg")

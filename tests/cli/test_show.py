@@ -34,7 +34,7 @@ def test_json_holds_the_cost(plait: Any) -> None:
     assert params["active"] < params["total"]
     assert flops["forward"] == cost.flops
     assert flops["per_token"] == cost.flops / 100
-    assert (state["fixed"], state["tail"], state["dynamic"]) == (cost.fixed_state, cost.tail_state, cost.dynamic_state)
+    assert (state["fixed"], state["tail"], state["dynamic"]) == (cost.fixed_state, cost.conv_state, cost.kv_cache)
     assert state["bytes_fp32"] == 2 * state["bytes_bf16"] == cost.state_bytes()
 
 

@@ -64,7 +64,7 @@ class Machine:
         state, highest = 0, 0
         for part, layer in zip(parts, cost.layers, strict=True):
             highest = max(highest, state + part.activations)
-            state += int(number * (layer.fixed_state + layer.tail_state + layer.dynamic_state))
+            state += int(number * (layer.fixed_state + layer.conv_state + layer.kv_cache))
         highest = max(highest, state + around.activations)
         memory = number * cost.total_params + highest + KEPT
         made = self._point("model", arch.text, header.d, header.norm, setting, seconds, highest - state)

@@ -39,7 +39,7 @@ def test_forward_is_the_gated_delta_rule() -> None:
 def test_values_may_be_wider_than_keys() -> None:
     cost = GatedDeltaNetOptions(head_dim=64, expand_v=2.0).cost(128, 1)
     assert cost.fixed_state == 2 * 64 * 128
-    assert cost.tail_state == (2 * 128 + 256) * 3
+    assert cost.conv_state == (2 * 128 + 256) * 3
 
 
 def test_widths_that_do_not_split_into_heads_are_refused() -> None:

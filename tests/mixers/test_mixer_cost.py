@@ -15,7 +15,7 @@ from plait.mixers.options import MixerOptions
 from plait.mixers.table import MIXERS, load
 from plait.mixers.xl_attn import XlAttnOptions
 
-QUANTITIES = ("total_params", "active_params", "total_flops", "fixed_state", "tail_state", "dynamic_state")
+QUANTITIES = ("total_params", "active_params", "total_flops", "fixed_state", "conv_state", "kv_cache")
 
 
 def assert_same_as_one_by_one(many: Cost, ones: list[Cost]) -> None:
@@ -68,19 +68,19 @@ def test_options_may_be_arrays(
 def test_flops_are_linear_in_tokens_unless_state_grows(name: str) -> None:
     options = load(name)()
     once, twice = options.cost(256, 32), options.cost(256, 64)
-    if twice.dynamic_state:
+    if twice.kv_cache:
         assert twice.total_flops > 2 * once.total_flops
-        assert twice.dynamic_state == 2 * once.dynamic_state
+        assert twice.kv_cache == 2 * once.kv_cache
     else:
         assert twice.total_flops == 2 * once.total_flops
-    assert (twice.fixed_state, twice.tail_state) == (once.fixed_state, once.tail_state)
+    assert (twice.fixed_state, twice.conv_state) == (once.fixed_state, once.conv_state)
 
 
 def test_a_window_bounds_what_is_kept() -> None:
     for options in (AttnOptions(), XlAttnOptions()):
-        held = dataclasses.replace(options, window=10).cost(64, 6, memory=100).dynamic_state
+        held = dataclasses.replace(options, window=10).cost(64, 6, memory=100).kv_cache
         assert held == 2 * 64 * 9  # the tenth is the next token itself
-        assert dataclasses.replace(options, window=10).cost(64, 6).dynamic_state == 2 * 64 * 6
+        assert dataclasses.replace(options, window=10).cost(64, 6).kv_cache == 2 * 64 * 6
 
 
 def test_experts_count_whole_but_meet_a_token_in_part() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from plait.mixers.cost import MIXING, Cost
 from plait.mixers.mixer import Mixer
 from plait.mixers.options import MixerOptions
-from plait.model.contract import CLAUSES, run_clauses, speed
+from plait.model.contract import CHECKS, run_clauses, speed
 
 
 class Sum(Mixer):
@@ -126,10 +126,10 @@ BROKEN = {
 }
 
 
-def verdicts(mixer, clauses=CLAUSES):
+def verdicts(mixer, checks=CHECKS):
     """Run clauses on a mixer class of this file."""
     options = type("Options", (SumOptions,), {"module": f"{__name__}:{mixer.__name__}"})
-    return {verdict.clause: verdict for verdict in run_clauses(options(), d=16, clauses=clauses)}
+    return {verdict.check: verdict for verdict in run_clauses(options(), d=16, checks=checks)}
 
 
 @pytest.fixture(autouse=True)
@@ -147,17 +147,17 @@ def test_a_sound_mixer_passes_every_clause():
 
 
 def test_every_clause_is_broken_here():
-    assert set(BROKEN) == set(CLAUSES)
+    assert set(BROKEN) == set(CHECKS)
 
 
-@pytest.mark.parametrize("clause", CLAUSES)
-def test_the_clause_notices(clause):
-    found = verdicts(BROKEN[clause], {clause: CLAUSES[clause]})
-    assert found[clause].status == "fail", found[clause].detail
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_clause_notices(check):
+    found = verdicts(BROKEN[check], {check: CHECKS[check]})
+    assert found[check].status == "fail", found[check].detail
 
 
 def test_a_mixer_that_raises_is_a_verdict_not_a_crash():
-    found = verdicts(LooksAtItsData, {"vmap": CLAUSES["vmap"]})
+    found = verdicts(LooksAtItsData, {"vmap": CHECKS["vmap"]})
     assert "Error" in found["vmap"].detail
     assert "\n" not in found["vmap"].detail
 

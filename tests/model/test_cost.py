@@ -286,13 +286,13 @@ def test_state_is_what_generation_holds(layer: str) -> None:
     _, state = model.extend(torch.zeros(1, 13, dtype=torch.long), model.init_state(1))
     held = sum(value.numel() for part in state.layers for value in part.values() if value.is_floating_point())
     cost = model_cost(spec, seq=13)
-    assert held == cost.fixed_state + cost.tail_state + cost.dynamic_state
+    assert held == cost.fixed_state + cost.conv_state + cost.kv_cache
     assert cost.state_bytes(2) == 2 * held
     later = model_cost(spec, seq=4, memory=9)
-    assert (later.fixed_state, later.tail_state, later.dynamic_state) == (
+    assert (later.fixed_state, later.conv_state, later.kv_cache) == (
         cost.fixed_state,
-        cost.tail_state,
-        cost.dynamic_state,
+        cost.conv_state,
+        cost.kv_cache,
     )
 
 
@@ -347,7 +347,7 @@ def test_many_candidates_at_once_cost_what_each_does(family: str) -> None:
         assert found["params"][i] + one.parts["final norm"] == one.decoder_params
         assert found["active_params"][i] == found["params"][i]
         assert found["flops"][i] == one.flops - one.output_flops
-        assert found["dynamic_state"][i] == one.dynamic_state
+        assert found["kv_cache"][i] == one.kv_cache
         assert np.broadcast_to(found["fixed_state"], len(drawn))[i] == one.fixed_state == 0
 
 

@@ -17,7 +17,7 @@ from plait.space.space import COLUMNS, Space
 from plait.space.table import load_space
 
 CHANNELS = ("moe[experts=4,active=1]", "moe[experts=8,active=1]", "mlp[inner=512]")
-EXACT = ("decoder_params", "total_params", "active_params", "flops", "fixed_state", "dynamic_state")
+EXACT = ("decoder_params", "total_params", "active_params", "flops", "fixed_state", "kv_cache")
 
 
 def test_every_name_leads_to_an_objective() -> None:

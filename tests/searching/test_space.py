@@ -51,8 +51,8 @@ def test_columns_are_the_models_cost(name: str) -> None:
                 "active_params": cost.active_params,
                 "flops": cost.flops,
                 "fixed_state": number_bytes * cost.fixed_state,
-                "tail_state": number_bytes * cost.tail_state,
-                "dynamic_state": number_bytes * cost.dynamic_state,
+                "conv_state": number_bytes * cost.conv_state,
+                "kv_cache": number_bytes * cost.kv_cache,
                 "state": cost.state_bytes(number_bytes),
                 "weights": number_bytes * cost.total_params,
             }

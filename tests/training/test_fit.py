@@ -155,7 +155,7 @@ def test_a_training_that_diverged_leaves_no_number_that_json_lacks(tmp_path):
     folder = folder_of(job.key, tmp_path)
     assert not (folder / "result.json").exists()
     rows = [json.loads(line, parse_constant=pytest.fail) for line in (folder / "log.jsonl").read_text().splitlines()]
-    assert rows[-1] == {"step": 3, "held_out": None}
+    assert rows[-1] == {"step": 3, "validation": None}
 
 
 def test_weights_of_another_architecture_are_refused(tmp_path):
@@ -200,9 +200,9 @@ def test_a_time_budget_is_kept_and_resumed_with_the_same_steps(tmp_path, monkeyp
     for module in (speed, sys.modules[fit.__module__]):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(Trainer, "advance", clock.slowing(Trainer.advance, 0.05))
-    monkeypatch.setattr(Trainer, "held_out_loss", clock.slowing(Trainer.held_out_loss, 0.4))
+    monkeypatch.setattr(Trainer, "validation_loss", clock.slowing(Trainer.validation_loss, 0.4))
     job = small_job()
-    timed = Job(job.arch, job.corpus, job.recipe, Budget(seconds=4.0), held_out_tokens=512)
+    timed = Job(job.arch, job.corpus, job.recipe, Budget(seconds=4.0), validation_tokens=512)
     result = run(timed, tmp_path)
     assert 3.7 < clock.now < 4.0
     assert result["seconds"] == pytest.approx(0.05 * result["steps"], abs=0.01)

@@ -35,10 +35,10 @@ def test_it_learns_on_real_text(tmp_path: Path) -> None:
     published = recipe("bert-phase1").recipe
     assert (published.batch, published.length, published.optimizer) == (65536, 128, "nvlamb")
     small = published.with_values({"batch": 8, "length": 32})
-    job = Job(fitted(NARROW, corpus), corpus, small, Budget(steps=40), held_out_tokens=2048)
-    among = Processes(0, 1, torch.device("cpu"))
+    job = Job(fitted(NARROW, corpus), corpus, small, Budget(steps=40), validation_tokens=2048)
+    dist = Processes(0, 1, torch.device("cpu"))
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
-        result = fit(job, among, store, Options(tmp_path / "runs"))
+        result = fit(job, dist, store, Options(tmp_path / "runs"))
     assert (result["steps"], result["tokens"], result["skipped"]) == (40, 40 * 8 * 32, 0)
     # An untrained model is at ln 257 = 5.55; 15 % are masked, and a step changes a tensor by 0.6 % at most.
     assert result["loss"] < math.log(257) - 0.1

@@ -46,7 +46,7 @@ with processes("cpu") as alike:
     if alike.first:
         print(json.dumps(found))
 """
-KINDS = {"tied": {}, "xl": {"accumulate": 2}, "encoder": {}}
+KINDS = {"tied": {}, "xl": {"gradient_accumulation": 2}, "encoder": {}}
 
 
 def launch(number: int, cases: list[list], folder: Path) -> dict:
@@ -71,7 +71,7 @@ def launched(tmp_path_factory):
     one = launch(1, [*alone, ["straight", "xl", "ddp", 8, {}], ["changing", "xl", "ddp", 6, {}]], folder)
     last = launch(2, [["changing", "xl", "ddp", 8, {}]], folder)
     changing = two["changing"]["losses"] + one["changing"]["losses"] + last["changing"]["losses"]
-    return {**two, **one, "changing": {"losses": changing, "held_out": last["changing"]["held_out"]}}
+    return {**two, **one, "changing": {"losses": changing, "validation": last["changing"]["validation"]}}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,13 +81,13 @@ def test_two_processes_train_as_one(kind, way, launched):
     assert two["losses"] == pytest.approx(one["losses"], abs=1e-5)
     # Adam hardly minds gradients that are all twice as large; their norm tells.
     assert two["norms"] == pytest.approx(one["norms"], rel=1e-3)
-    assert two["held_out"] == pytest.approx(one["held_out"], abs=1e-5)
+    assert two["validation"] == pytest.approx(one["validation"], abs=1e-5)
 
 
 def test_a_run_goes_on_with_another_number_of_processes(launched):
     """Two with FSDP, then one, then two with DDP, against one all the way."""
     assert launched["changing"]["losses"] == pytest.approx(launched["straight"]["losses"], abs=1e-5)
-    assert launched["changing"]["held_out"] == pytest.approx(launched["straight"]["held_out"], abs=1e-5)
+    assert launched["changing"]["validation"] == pytest.approx(launched["straight"]["validation"], abs=1e-5)
 
 
 @pytest.mark.parametrize("device", ["tpu", "cpu:1", "cuda:x", "cuda:-1", "gpu", ""])

@@ -15,13 +15,13 @@ from plait.training.speed import TooShort, steps_that_fit
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with every step of the throw-away model."""
     steps: list[int] = []
-    model = SimpleNamespace(advance=lambda: steps.append(0), held_out_loss=lambda share: 0.0)
+    model = SimpleNamespace(advance=lambda: steps.append(0), validation_loss=lambda share: 0.0)
     monkeypatch.setattr(speed, "Trainer", lambda *_, **__: model)
     return steps
 
 
-def fitting(left: float, **among: Any) -> int:
-    return steps_that_fit(None, left, SimpleNamespace(**among), recompute=False, compiled=False)  # type: ignore[arg-type]
+def fitting(left: float, **dist: Any) -> int:
+    return steps_that_fit(None, left, SimpleNamespace(**dist), activation_checkpointing=False, compiled=False)  # type: ignore[arg-type]
 
 
 def test_processes_stop_measuring_at_the_same_step_and_do_what_the_first_has_found(taken: list[int]) -> None:

@@ -52,7 +52,7 @@ def test_a_step_is_adamw_on_the_mean_loss_of_the_batch():
 @pytest.mark.parametrize("kind", ["attn", "encoder", "moe", "xl"])
 def test_accumulation_changes_nothing(kind):
     _, whole = trained(small_job(kind, steps=4))
-    _, parts = trained(small_job(kind, steps=4, accumulate=2))
+    _, parts = trained(small_job(kind, steps=4, gradient_accumulation=2))
     # Experts balance their load within each part, so their own loss differs a little.
     assert parts == pytest.approx(whole, abs=2e-3 if kind == "moe" else 1e-5)
 
@@ -60,7 +60,7 @@ def test_accumulation_changes_nothing(kind):
 def test_recomputed_activations_change_nothing():
     for kind in ("attn", "xl"):
         _, kept = trained(small_job(kind, steps=4, dropout=0.2))
-        _, again = trained(small_job(kind, steps=4, dropout=0.2), recompute=True)
+        _, again = trained(small_job(kind, steps=4, dropout=0.2), activation_checkpointing=True)
         assert again == pytest.approx(kept, abs=1e-6)
 
 
@@ -144,23 +144,23 @@ def test_dropout_is_on_in_training_only():
     first = trainer.objective(batch.tokens_BT, batch.targets_BT)[0].item()
     torch.manual_seed(1)
     assert trainer.objective(batch.tokens_BT, batch.targets_BT)[0].item() != first
-    assert trainer.held_out_loss() == trainer.held_out_loss()
+    assert trainer.validation_loss() == trainer.validation_loss()
     assert trainer.objective.training
 
 
 def test_held_out_loss_is_the_mean_over_windows_in_order():
-    job = small_job(steps=1, held_out=24 * 8)
+    job = small_job(steps=1, validation=24 * 8)
     trainer = Trainer(job, 1, ALONE)
     tokens = torch.from_numpy(job.corpus.tokens("validation")[: 24 * 8 + 1].astype("int64"))
     x, y = tokens[:-1].reshape(8, 24), tokens[1:].reshape(8, 24)
     with torch.no_grad():
         wanted = float(trainer.model.loss(x, y))
-    assert trainer.held_out_loss() == pytest.approx(wanted, abs=1e-5)
+    assert trainer.validation_loss() == pytest.approx(wanted, abs=1e-5)
 
 
 def test_held_out_loss_with_memory_reads_on():
     """With memory as long as a window, a window is scored with the one before it in sight: nearer to one long pass."""
-    job = small_job("xl", steps=1, held_out=24 * 8, batch=2)
+    job = small_job("xl", steps=1, validation=24 * 8, batch=2)
     trainer = Trainer(job, 1, ALONE)
     tokens = torch.from_numpy(job.corpus.tokens("validation")[: 24 * 8 + 1].astype("int64"))
     x, y = tokens[:-1].reshape(2, 4, 24), tokens[1:].reshape(2, 4, 24)
@@ -170,7 +170,7 @@ def test_held_out_loss_with_memory_reads_on():
         for n in range(4):
             loss, memory = trainer.model.loss_with_memory(x[:, n], y[:, n], memory)
             total += float(loss) / 4
-    assert trainer.held_out_loss() == pytest.approx(total, abs=1e-5)
+    assert trainer.validation_loss() == pytest.approx(total, abs=1e-5)
 
 
 def test_steps_that_are_not_finite_are_skipped_then_refused():
@@ -193,7 +193,7 @@ def test_steps_that_are_not_finite_are_skipped_then_refused():
 @pytest.mark.parametrize(
     ("kind", "values", "part"),
     [
-        ("attn", {"batch": 6, "accumulate": 4}, "choose a multiple of 4"),
+        ("attn", {"batch": 6, "gradient_accumulation": 4}, "choose a multiple of 4"),
         ("encoder", {"memory": 8}, "memory=8 is for causal language models"),
         ("attn", {"memory": 8}, "segment memory is for xl-attn"),
     ],
@@ -204,6 +204,6 @@ def test_what_cannot_go_together_is_said(kind, values, part):
 
 
 def test_a_masked_batch_has_something_to_predict_in_every_part():
-    job = small_job("encoder", steps=12, batch=4, length=3, accumulate=4)
+    job = small_job("encoder", steps=12, batch=4, length=3, gradient_accumulation=4)
     trainer = Trainer(job, job.steps, ALONE)
     assert not any(trainer.advance().skipped for _ in range(job.steps))

@@ -126,8 +126,8 @@ class FixedState(Exact):
     unit: ClassVar[str] = "bytes"
 
 
-class DynamicState(Exact):
-    name: str = "dynamic_state"
+class KvCache(Exact):
+    name: str = "kv_cache"
     unit: ClassVar[str] = "bytes"
 
 

@@ -134,9 +134,9 @@ class Placement:
 
     @staticmethod
     def _left_out(rule: Fit) -> list[str]:
-        if rule.held_out is None:
+        if rule.validation is None:
             return []
-        return [f"With architectures left out of the fit it agrees on {100 * rule.held_out:.0f} %."]
+        return [f"With architectures left out of the fit it agrees on {100 * rule.validation:.0f} %."]
 
     def _better(self, rule: Fit) -> list[str]:
         """A rival that explains more, which is told by skill: fewer blocks alone make for more agreement."""

@@ -54,7 +54,7 @@ class Fit:
     chosen: Candidate
     agreement: float
     random: float
-    held_out: float | None
+    validation: float | None
 
     @property
     def skill(self) -> float:
@@ -69,7 +69,7 @@ class Fit:
             "attention": self.chosen.pattern.count("s"),
             "agreement": self.agreement,
             "random": self.random,
-            "held_out": self.held_out,
+            "validation": self.validation,
             "skill": self.skill,
         }
 
@@ -150,11 +150,11 @@ def _sandwiches(found_SL: Mask) -> list[Candidate]:
 
 def _fit(name: str, rule: Rule, found_SL: Mask) -> Fit:
     chosen = _best(rule(found_SL), found_SL)
-    held_out = None
+    validation = None
     if len(found_SL) > 1:
         without = ((np.delete(found_SL, place, axis=0), found_SL[place : place + 1]) for place in range(len(found_SL)))
-        held_out = _mean(_agreement(_best(rule(others), others), left_out) for others, left_out in without)
-    return Fit(name, chosen, _agreement(chosen, found_SL), _random_agreement(chosen, found_SL), held_out)
+        validation = _mean(_agreement(_best(rule(others), others), left_out) for others, left_out in without)
+    return Fit(name, chosen, _agreement(chosen, found_SL), _random_agreement(chosen, found_SL), validation)
 
 
 def _best(candidates: Sequence[Candidate], found_SL: Mask) -> Candidate:

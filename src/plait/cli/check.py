@@ -23,7 +23,7 @@ def command(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from plait import __version__
-    from plait.model.contract import CLAUSES, run_clauses, speed
+    from plait.model.contract import CHECKS, run_clauses, speed
     from plait.model.user_mixers import load_mixer
 
     options = load_mixer(mixer)
@@ -31,7 +31,7 @@ def command(
     columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:.0f}/{task.total}"), TimeElapsedColumn())
     rows: list[dict[str, Any]] = []
     with Progress(*columns, transient=True, console=out, disable=as_json or not out.is_terminal) as progress:
-        bar = progress.add_task(f"checking {options.name}", total=len(CLAUSES) + timing)
+        bar = progress.add_task(f"checking {options.name}", total=len(CHECKS) + timing)
         verdicts = []
         for verdict in run_clauses(options, d=d):
             verdicts.append(verdict)
@@ -46,7 +46,7 @@ def command(
             "d": d,
             "plait": __version__,
             "passed": not broken,
-            "clauses": [v.as_dict() for v in verdicts],
+            "checks": [v.as_dict() for v in verdicts],
             "speed": rows,
         })  # fmt: skip
     else:
@@ -64,9 +64,9 @@ def _print(options: Any, d: int, verdicts: list[Any], rows: list[dict[str, Any]]
     title = plain(str(options.to_layer()))
     out.print(f"[bold]{title}[/] at width {d}, plait {__version__}, torch {torch.__version__}")
     style = {"pass": "green", "fail": "bold red", "skip": "dim"}
-    made = table(clause="left", status="left", detail="left")
+    made = table(check="left", status="left", detail="left")
     for v in verdicts:
-        made.add_row(v.clause, f"[{style[v.status]}]{v.status}[/]", plain(v.detail))
+        made.add_row(v.check, f"[{style[v.status]}]{v.status}[/]", plain(v.detail))
     out.print(made)
     if rows:
         timed = table(tokens="right", batch="right", forward_and_backward="right", attention="right", ratio="right")

@@ -119,7 +119,7 @@ def _print(shown: dict[str, Any]) -> None:
     made.add_row("fingerprint", shown["fingerprint"])
     out.print(made)
     out.print()
-    made = table(split="left", tokens="right", characters="right", characters_a_token="right")
+    made = table(split="left", tokens="right", characters="right", characters_per_token="right")
     for split, tokens in shown["tokens"].items():
         characters = shown["characters"][split]
         made.add_row(split, count(tokens), count(characters), f"{characters / tokens:.2f}" if tokens else "")

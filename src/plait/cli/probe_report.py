@@ -32,7 +32,7 @@ def document(
             "spec": one.arch.text,
             "params": one.params,
             "fixed_state": one.state,
-            "state_grows": one.dynamic_state(2) > one.dynamic_state(1),
+            "state_grows": one.kv_cache(2) > one.kv_cache(1),
             "matching": one.note,
             "baseline": one.baseline,
         }

@@ -57,8 +57,8 @@ def describe(cost: Any) -> dict[str, Any]:
             "active_params": int(layer.active_params + norm),
             "flops": int(layer.total_flops),
             "fixed_state": int(layer.fixed_state),
-            "tail_state": int(layer.tail_state),
-            "dynamic_state": int(layer.dynamic_state),
+            "conv_state": int(layer.conv_state),
+            "kv_cache": int(layer.kv_cache),
         }
         for index, (options, layer, norm) in enumerate(zip(arch.layers, cost.layers, cost.norms, strict=True), start=1)
     ]
@@ -88,8 +88,8 @@ def describe(cost: Any) -> dict[str, Any]:
         },
         "state": {
             "fixed": cost.fixed_state,
-            "tail": cost.tail_state,
-            "dynamic": cost.dynamic_state,
+            "tail": cost.conv_state,
+            "dynamic": cost.kv_cache,
             "bytes_fp32": cost.state_bytes(4),
             "bytes_bf16": cost.state_bytes(2),
         },
@@ -165,7 +165,7 @@ def _mixer_table(shown: dict[str, Any]) -> Any:
         groups.setdefault(mixer["spec"], []).append(mixer)
     made = table(
         mixer="left", at="left", count="right", params_each="right", FLOPs_each="right", fixed_state="right",
-        dynamic_state="right",
+        kv_cache="right",
     )  # fmt: skip
     for text, members in groups.items():
         one = members[0]
@@ -176,7 +176,7 @@ def _mixer_table(shown: dict[str, Any]) -> Any:
             count(one["params"]),
             short(one["flops"]),
             count(one["fixed_state"]),
-            count(one["dynamic_state"]),
+            count(one["kv_cache"]),
         )
     return made
 

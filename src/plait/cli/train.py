@@ -53,9 +53,9 @@ class Display:
         if now.note and now.note != self._said:
             self._bar.console.print(now.note, style="yellow")
             self._said = now.note
-        held_out = "" if math.isnan(now.held_out) else f"  held out {now.held_out:.3f}"
+        validation = "" if math.isnan(now.validation) else f"  held out {now.validation:.3f}"
         words = (
-            f"loss {now.loss:.3f}{held_out}  {short(now.tokens_per_second)} tokens/s  "
+            f"loss {now.loss:.3f}{validation}  {short(now.tokens_per_second)} tokens/s  "
             f"{100 * now.utilisation:.0f} % of peak"
         )
         self._bar.update(self._task, description=now.run.name, total=now.steps, completed=now.step, now=words)
@@ -92,7 +92,9 @@ def command(
     precision: Annotated[str, typer.Option(help="fp32 or bf16. \\[default: bf16 on cuda]")] = "",
     sharding: Annotated[str, typer.Option(help="Several processes (torchrun): ddp or fsdp.")] = "ddp",
     compiled: Annotated[bool, typer.Option("--compile", help="Compile the model first.")] = False,
-    recompute: Annotated[bool, typer.Option(help="Keep no activations: less memory, a third more work.")] = False,
+    activation_checkpointing: Annotated[
+        bool, typer.Option(help="Keep no activations: less memory, a third more work.")
+    ] = False,
     save_every: Annotated[str, typer.Option(help="Time between checkpoints.")] = "60s",
     save_steps: Annotated[int, typer.Option(help="Steps between checkpoints; 0: by time alone.", min=0)] = 0,
     tensorboard: Annotated[bool, typer.Option(help="Log for TensorBoard, too.")] = False,
@@ -118,30 +120,30 @@ def command(
     if steps is None and published is not None and tokens is None and seconds is None and flops is None:
         steps = published
     length_of_run = Budget(steps, tokens, seconds, flops)
-    with processes(device, sharding) as among:
+    with processes(device, sharding) as dist:
         source = open_run(from_, runs) if from_ else None
         start = start_of(source) if source else None
-        corpus = _opened(lambda: _corpus(data, tokenizer, source), among)
+        corpus = _opened(lambda: _corpus(data, tokenizer, source), dist)
         if source is not None:
             require_same_tokens(source, corpus)
         arch = _architecture(spec, corpus, source)
         if recipe == SCALING:
             chosen = _scaled(arch, flops, given, set_ or [])
         job = Job(arch, corpus, chosen, length_of_run, seed, precision or precision_on(device), start=start)
-        options = Options(runs, recompute, compiled, parse_duration(save_every), save_steps, tensorboard)
+        options = Options(runs, activation_checkpointing, compiled, parse_duration(save_every), save_steps, tensorboard)
         try:
-            with open_store(store) as opened, Display(job, quiet=as_json or not among.first) as display:
-                result = fit(job, among, opened, options, tokenizer=tokenizer, report=display.update, started=started)
+            with open_store(store) as opened, Display(job, quiet=as_json or not dist.first) as display:
+                result = fit(job, dist, opened, options, tokenizer=tokenizer, report=display.update, started=started)
         except Interrupted as stopped:
-            _interrupted(stopped, among)
+            _interrupted(stopped, dist)
         except RuntimeError as wrong:
-            if among.world > 1 and _lost_process(wrong):
+            if dist.world > 1 and _lost_process(wrong):
                 raise UserError(
                     "another process of this training has ended, so this one ends too. The last checkpoint is kept: "
                     "the same command goes on from it."
                 ) from None
             raise
-    if among.first:
+    if dist.first:
         print_json(result) if as_json else _print(result, job)
 
 
@@ -194,18 +196,18 @@ def _architecture(spec: str | None, corpus: Any, source: Run | None) -> Any:
     return source.arch
 
 
-def _opened(make: Any, among: Processes) -> Any:
+def _opened(make: Any, dist: Processes) -> Any:
     """Data are prepared by the first process; the others find them ready."""
-    if among.first:
+    if dist.first:
         found = make()
-        among.wait()
+        dist.barrier()
         return found
-    among.wait()
+    dist.barrier()
     return make()
 
 
-def _interrupted(stopped: Interrupted, among: Processes) -> None:
-    if among.first:
+def _interrupted(stopped: Interrupted, dist: Processes) -> None:
+    if dist.first:
         console(stderr=True).print(
             f"interrupted; {stopped.run.name} is saved at step {stopped.step}. The same command goes on from there."
         )

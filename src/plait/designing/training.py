@@ -10,7 +10,7 @@ from plait.records import Store
 if TYPE_CHECKING:
     from plait.data import Corpus
 
-HELD_OUT_TOKENS = 2**15  # a quarter of a long training's: evaluating must not take the time from a short one
+VALIDATION_TOKENS = 2**15  # a quarter of a long training's: evaluating must not take the time from a short one
 LEAST_STEPS = 20  # on a machine so slow or busy that the time holds none
 
 
@@ -29,14 +29,14 @@ def train(brief: Brief, spec: str, corpus: Corpus, store: Store, told: Told) -> 
 
     told("train", None, "measuring speed")
     recipe, budget = Recipe(length=brief.setting.seq), Budget(seconds=brief.share("train"))
-    job = Job(fitted(spec, corpus), corpus, recipe, budget, brief.seed, held_out_tokens=HELD_OUT_TOKENS)
-    with processes(brief.device, "ddp") as among:
+    job = Job(fitted(spec, corpus), corpus, recipe, budget, brief.seed, validation_tokens=VALIDATION_TOKENS)
+    with processes(brief.device, "ddp") as dist:
         try:
-            result = fit(job, among, store, Options(brief.runs), report=report)
+            result = fit(job, dist, store, Options(brief.runs), report=report)
         except TooShort:  # the run keeps to these steps, be the machine quicker when it is called again
             run = Run(folder_of(job.key, brief.runs))
             run.write_about({**run.about, "steps": LEAST_STEPS})
-            result = fit(job, among, store, Options(brief.runs), report=report)
+            result = fit(job, dist, store, Options(brief.runs), report=report)
     told("train", 1.0, f"{result['loss']:.3f} nats a token held out")
     record = store.get(job.key)
     assert record is not None

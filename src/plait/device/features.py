@@ -38,7 +38,7 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
     mixing = float(cost.flops.get(MIXING, 0))
     weights = float(cost.generation_flops) - mixing
     heads = float(getattr(options, "heads", 0) or 0) if not callable(getattr(options, "heads", 0)) else 0.0
-    state = float(cost.fixed_state + cost.tail_state + cost.dynamic_state)
+    state = float(cost.fixed_state + cost.conv_state + cost.kv_cache)
     tokens = batch * new
     terms = (
         1.0,

@@ -156,7 +156,7 @@ class Predictor:
         length = self.setting.new_tokens + self.setting.held_tokens
         for place, (d, options, _) in enumerate(layers):
             cost = options.cost(d, length)
-            numbers = cost.fixed_state + cost.tail_state + cost.dynamic_state
+            numbers = cost.fixed_state + cost.conv_state + cost.kv_cache
             found.state[place] = self.setting.number_bytes * self.setting.batch * float(numbers)
         return found
 

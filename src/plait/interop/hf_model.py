@@ -124,7 +124,7 @@ class PlaitModel(PreTrainedModel):
             getattr(module, name).copy_(value)
 
     def _set_gradient_checkpointing(self, enable: bool = True, *unused: Any, **also_unused: Any) -> None:
-        self.backbone.recompute = enable
+        self.backbone.activation_checkpointing = enable
 
     def get_input_embeddings(self) -> nn.Module:
         tables = self.backbone.embedding.tables

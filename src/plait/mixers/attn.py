@@ -99,8 +99,8 @@ class AttnOptions(MixerOptions):
         return Cost(
             params=params,
             flops={"projections": 2 * seq * weights, MIXING: 4 * seq * seen * queries},
-            tail_state=2 * keys if self.kv_shift else 0,
-            dynamic_state=held * (2 * keys + (self.heads if self.forget != "none" else 0)),
+            conv_state=2 * keys if self.kv_shift else 0,
+            kv_cache=held * (2 * keys + (self.heads if self.forget != "none" else 0)),
         )
 
 

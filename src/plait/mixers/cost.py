@@ -45,8 +45,8 @@ class Cost:
     active: Number | None = None
     shared: Mapping[str, Number] = field(default_factory=dict)
     fixed_state: Number = 0
-    tail_state: Number = 0
-    dynamic_state: Number = 0
+    conv_state: Number = 0
+    kv_cache: Number = 0
 
     @property
     def total_params(self) -> Number:

@@ -45,5 +45,5 @@ class DeltaNetOptions(MixerOptions):
                 MIXING: 6 * seq * state,
             },
             fixed_state=state,
-            tail_state=3 * d * (self.conv - 1),
+            conv_state=3 * d * (self.conv - 1),
         )

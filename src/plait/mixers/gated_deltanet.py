@@ -57,5 +57,5 @@ class GatedDeltaNetOptions(MixerOptions):
                 MIXING: 6 * seq * state,
             },
             fixed_state=state,
-            tail_state=convolved * (self.conv - 1),
+            conv_state=convolved * (self.conv - 1),
         )

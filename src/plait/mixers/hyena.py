@@ -46,7 +46,7 @@ class HyenaOptions(MixerOptions):
                 MIXING: 4 * seq * d * S,
             },
             fixed_state=d * S,
-            tail_state=(self.short - 1) * 3 * d,
+            conv_state=(self.short - 1) * 3 * d,
         )
 
 
@@ -79,7 +79,7 @@ class MhHyenaOptions(HyenaOptions):
                 MIXING: 4 * seq * state + 2 * seq * d * P,
             },
             fixed_state=state,
-            tail_state=(self.short - 1) * 3 * d,
+            conv_state=(self.short - 1) * 3 * d,
         )
 
 
@@ -126,7 +126,7 @@ class HyenaExpertsOptions(MixerOptions):
                 MIXING: 4 * seq * total * S,
             },
             fixed_state=total * S,
-            tail_state=(self.short - 1) * 3 * total,
+            conv_state=(self.short - 1) * 3 * total,
         )
 
 

@@ -63,5 +63,5 @@ class MambaOptions(MixerOptions):
                 MIXING: 4 * seq * E * N,
             },
             fixed_state=E * N,
-            tail_state=(W - 1) * E,
+            conv_state=(W - 1) * E,
         )

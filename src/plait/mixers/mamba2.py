@@ -64,5 +64,5 @@ class Mamba2Options(MixerOptions):
                 MIXING: 4 * seq * inner * self.state,
             },
             fixed_state=inner * self.state,
-            tail_state=channels * (self.conv - 1),
+            conv_state=channels * (self.conv - 1),
         )

@@ -51,5 +51,5 @@ class Rwkv6Options(MixerOptions):
                 MIXING: 4 * seq * state,
             },
             fixed_state=state,
-            tail_state=d,
+            conv_state=d,
         )

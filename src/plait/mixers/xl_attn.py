@@ -57,5 +57,5 @@ class XlAttnOptions(MixerOptions):
                 MIXING: 6 * seq * keys * inner,
             },
             cached=4 * held * d * inner,
-            dynamic_state=(min(keys, self.window - 1) if self.window else keys) * 2 * inner,
+            kv_cache=(min(keys, self.window - 1) if self.window else keys) * 2 * inner,
         )

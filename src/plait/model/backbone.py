@@ -38,7 +38,7 @@ class Backbone(nn.Module):
         self.final_norm = make_norm(h.norm, h.d, h.eps) if h.final_norm else nn.Identity()
         # Set by a training that wants them: dropout on the embeddings, and blocks that compute their activations anew
         # in the backward pass instead of keeping them.
-        self.dropout, self.recompute = 0.0, False
+        self.dropout, self.activation_checkpointing = 0.0, False
         share_biases(block.mixer for block in self.blocks)
 
     def forward(
@@ -132,7 +132,7 @@ class Backbone(nn.Module):
         return F.dropout(out, self.dropout) if self.dropout and self.training else out
 
     def _run(self, part: Callable[..., Any], *args: Any) -> Any:
-        if self.recompute and torch.is_grad_enabled():
+        if self.activation_checkpointing and torch.is_grad_enabled():
             return checkpoint(part, *args, use_reentrant=False)
         return part(*args)
 

@@ -25,7 +25,7 @@ from plait.model.construct import seed_mixer
 
 @dataclass(frozen=True)
 class Verdict:
-    clause: str
+    check: str
     status: str  # "pass", "fail", or "skip" where a clause does not apply
     detail: str
 
@@ -56,7 +56,7 @@ class Subject:
 
 
 Outcome = tuple[bool | None, str]  # None: the clause does not apply
-Clause = Callable[[Subject], Outcome]
+Check = Callable[[Subject], Outcome]
 
 
 def shapes(subject: Subject) -> Outcome:
@@ -209,7 +209,7 @@ def declared_state(subject: Subject) -> Outcome:
     _, state = mixer.extend(subject.inputs(1, 16), mixer.init_state(1))
     counted = sum(value.numel() for value in state.values() if value.is_floating_point())
     cost = subject.options.cost(subject.d, 16)
-    declared = int(cost.fixed_state + cost.tail_state + cost.dynamic_state)
+    declared = int(cost.fixed_state + cost.conv_state + cost.kv_cache)
     return declared == counted, f"declared {declared:,}, counted {counted:,}"
 
 
@@ -271,7 +271,7 @@ def compiles(subject: Subject) -> Outcome:
     return gap < 1e-8, f"fullgraph, backward: gap {gap:.1g}"
 
 
-CLAUSES: dict[str, Clause] = {
+CHECKS: dict[str, Check] = {
     "shape and dtype": shapes,
     "causality": causality,
     "forward = steps": forward_equals_steps,
@@ -288,13 +288,13 @@ CLAUSES: dict[str, Clause] = {
 }
 
 
-def run_clauses(options: MixerOptions, *, d: int = 64, clauses: dict[str, Clause] = CLAUSES) -> Iterator[Verdict]:
+def run_clauses(options: MixerOptions, *, d: int = 64, checks: dict[str, Check] = CHECKS) -> Iterator[Verdict]:
     """Each clause's verdict as it is reached; an exception inside a mixer is a failed clause, not a crash."""
     options.check(d)
     subject = Subject(options, d)
-    for name, clause in clauses.items():
+    for name, check in checks.items():
         try:
-            holds, detail = clause(subject)
+            holds, detail = check(subject)
         except UserError as wrong:
             holds, detail = False, str(wrong)
         except Exception as wrong:

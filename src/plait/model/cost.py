@@ -89,16 +89,16 @@ class ModelCost:
         return int(sum(layer.fixed_state for layer in self.layers))
 
     @property
-    def tail_state(self) -> int:
-        return int(sum(layer.tail_state for layer in self.layers))
+    def conv_state(self) -> int:
+        return int(sum(layer.conv_state for layer in self.layers))
 
     @property
-    def dynamic_state(self) -> int:
-        return int(sum(layer.dynamic_state for layer in self.layers))
+    def kv_cache(self) -> int:
+        return int(sum(layer.kv_cache for layer in self.layers))
 
     def state_bytes(self, bytes_per_number: int = 4) -> int:
         """Memory that generation holds for one sequence at length `memory + seq`."""
-        return bytes_per_number * (self.fixed_state + self.tail_state + self.dynamic_state)
+        return bytes_per_number * (self.fixed_state + self.conv_state + self.kv_cache)
 
 
 def model_cost(given: str | Spec | Architecture, *, seq: int = 1024, memory: int = 0) -> ModelCost:
@@ -125,7 +125,7 @@ def decoder_costs(
              where it is shallower
     norm     parameters of one norm (d or 2 d)
     """
-    totals: dict[str, Number] = dict.fromkeys(("params", "active_params", "flops", "fixed_state", "dynamic_state"), 0)
+    totals: dict[str, Number] = dict.fromkeys(("params", "active_params", "flops", "fixed_state", "kv_cache"), 0)
     shared: dict[str, Number] = {}
     for options, present in layers:
         cost = options.cost(d, seq, memory)
@@ -134,7 +134,7 @@ def decoder_costs(
         totals["active_params"] = totals["active_params"] + present * (cost.active_params + extra)
         totals["flops"] = totals["flops"] + present * cost.total_flops
         totals["fixed_state"] = totals["fixed_state"] + present * cost.fixed_state
-        totals["dynamic_state"] = totals["dynamic_state"] + present * cost.dynamic_state
+        totals["kv_cache"] = totals["kv_cache"] + present * cost.kv_cache
         for name, count in cost.shared.items():
             # Held once, however many layers use it: the larger of the two, as arithmetic on arrays.
             held, wanted = shared.get(name, 0), present * count

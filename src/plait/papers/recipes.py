@@ -47,7 +47,7 @@ _FOX = Recipe(batch=32, length=16384, lr=2e-3, warmup=512, weight_decay=0.1, cli
 _BERT = Recipe(optimizer="nvlamb", batch=65536, length=128, lr=6e-3, schedule="linear", warmup=0.2843, beta2=0.999,
                eps=1e-6, weight_decay=0.01, dropout=0.1)  # fmt: skip
 _MAD = Recipe(length=8192, batch=64, lr=8e-4, warmup=0.01, floor=0.1, weight_decay=0.1,
-              undecayed=("hyena", "mh-hyena", "hyena-experts"))  # fmt: skip
+              no_weight_decay=("hyena", "mh-hyena", "hyena-experts"))  # fmt: skip
 
 RECIPES: dict[str, Published] = {
     "lts-xl-wt103": Published(_LTS_XL, 40_000, "LTS Table 2"),

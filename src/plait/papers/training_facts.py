@@ -113,7 +113,7 @@ def learning_rates() -> tuple[str, str, bool]:
     found = [mad_recipe(size, 8e19).lr for size in (150e6, 350e6, 1.3e9, 3.1e9, 7e9)]
     recipe = mad_recipe(150e6, 8e19)
     ends = [rate(recipe, step, 1000) for step in (0, 10, 1000)]
-    fixed = (recipe.beta1, recipe.beta2, recipe.weight_decay, "hyena" in recipe.undecayed)
+    fixed = (recipe.beta1, recipe.beta2, recipe.weight_decay, "hyena" in recipe.no_weight_decay)
     ours = f"{', '.join(f'{lr:.0e}' for lr in found)}; {', '.join(f'{r:.2g}' for r in ends)}"
     good = np.allclose(found, [8e-4, 6e-4, 4e-4, 3e-4, 2e-4], rtol=1e-9) and np.allclose(ends, [0, 1, 0.1])
     return "8e-04, 6e-04, 4e-04, 3e-04, 2e-04; 0, 1, 0.1", ours, good and fixed == (0.9, 0.95, 0.1, True)

@@ -37,7 +37,7 @@ def one_workflow() -> tuple[str, str, bool]:
     setting = protocol.settings[0]
     short = replace(setting.training, steps=6, eval_every=6, evaluation=8, grid=setting.training.grid[:1])
     protocol = replace(protocol, settings=(replace(setting, training=short),))
-    request = Request(Space(SPACE), Setting(seq=16), objectives=["flops", "dynamic_state"], method="random",
+    request = Request(Space(SPACE), Setting(seq=16), objectives=["flops", "kv_cache"], method="random",
                       iterations=1, population=2)  # fmt: skip
     with TemporaryDirectory(prefix="plait-verify-") as folder, open_store(f"sqlite:///{folder}/runs.db") as store:
         front = search_front(request, None, store, Path(folder)).result["front"]

@@ -59,8 +59,8 @@ class Candidate:
     def state(self) -> int:
         return total_state(self.arch)
 
-    def dynamic_state(self, tokens: int) -> int:
-        return model_cost(self.arch, seq=tokens).dynamic_state
+    def kv_cache(self, tokens: int) -> int:
+        return model_cost(self.arch, seq=tokens).kv_cache
 
 
 def candidates(

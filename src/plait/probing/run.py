@@ -76,7 +76,7 @@ def refuse_leaks(candidates: Sequence[Candidate]) -> None:
 
     for one in candidates:
         for options in dict.fromkeys(o for o in one.arch.layers if o.kind == "sequence"):
-            for found in run_clauses(options, d=one.arch.header.d, clauses={"causality": causality}):
+            for found in run_clauses(options, d=one.arch.header.d, checks={"causality": causality}):
                 if found.status == "fail":
                     raise UserError(
                         f"{options.name} leaks the future ({found.detail}): its scores would mean nothing. "

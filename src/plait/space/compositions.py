@@ -82,7 +82,7 @@ def _kind(name: str) -> str:
 
 
 def _grows(name: str) -> bool:
-    return bool(options_of(Layer(name)).cost(64, 2).dynamic_state)
+    return bool(options_of(Layer(name)).cost(64, 2).kv_cache)
 
 
 def padded(rows: Sequence[Sequence[int]]) -> Ints:

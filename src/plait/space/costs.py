@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 #: What a row of the table holds; `norms` is 1 where a norm, whose parameters come later, stands in front of the layer.
-QUANTITIES = ("params", "active", "flops", "fixed_state", "tail_state", "dynamic_state", "norms")
+QUANTITIES = ("params", "active", "flops", "fixed_state", "conv_state", "kv_cache", "norms")
 CHUNK = 1 << 15  # candidates at once: the sums then stay in the processor's cache
 
 
@@ -58,7 +58,7 @@ class SlotCosts:
             cost = options.cost(self.widths[width], self.seq, self.memory)
             self.rows_RQ[row] = (
                 cost.total_params, cost.active_params, cost.total_flops,
-                cost.fixed_state, cost.tail_state, cost.dynamic_state, options.prenorm,
+                cost.fixed_state, cost.conv_state, cost.kv_cache, options.prenorm,
             )  # fmt: skip
             for name, count in cost.shared.items():
                 self.shared.setdefault(name, np.zeros(self.absent + 1, dtype=np.int64))[row] = count

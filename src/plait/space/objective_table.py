@@ -25,7 +25,7 @@ OBJECTIVES: Table[type[Any]] = Table(
             "plait.algorithms.objectives:FixedState",
             "state that does not grow with the sequence, for one sequence",
         ),
-        "dynamic_state": Entry(
+        "kv_cache": Entry(
             "plait.algorithms.objectives:DynamicState",
             "state that grows with the sequence (KV cache), for one sequence",
         ),

@@ -44,7 +44,7 @@ Columns = dict[str, NDArray[Any]]
 #: Exact for every candidate: parameters and FLOPs in numbers, states and weights in bytes.
 COLUMNS = (
     *("decoder_params", "total_params", "active_params", "flops"),
-    *("fixed_state", "tail_state", "dynamic_state", "state", "weights"),
+    *("fixed_state", "conv_state", "kv_cache", "state", "weights"),
 )
 FITS = "every layer fits its width"
 SOMETHING = "at least one layer"
@@ -215,15 +215,15 @@ class Space:
         norm_N, final_norm_N, embedding_N, flops_N = outside_H4[self.headers.codes(self._chosen(genes_NG))].T
         decoder_N = sums["params"] + sums["norms"] * norm_N + final_norm_N
         total_N = decoder_N + embedding_N
-        state_N = sums["fixed_state"] + sums["tail_state"] + sums["dynamic_state"]
+        state_N = sums["fixed_state"] + sums["conv_state"] + sums["kv_cache"]
         return {
             "decoder_params": decoder_N,
             "total_params": total_N,
             "active_params": total_N - (sums["params"] - sums["active"]),
             "flops": sums["flops"] + flops_N,
             "fixed_state": number_bytes * sums["fixed_state"],
-            "tail_state": number_bytes * sums["tail_state"],
-            "dynamic_state": number_bytes * sums["dynamic_state"],
+            "conv_state": number_bytes * sums["conv_state"],
+            "kv_cache": number_bytes * sums["kv_cache"],
             "state": number_bytes * state_N,
             "weights": number_bytes * total_N,
         }

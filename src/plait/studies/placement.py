@@ -34,7 +34,7 @@ INTERLEAVED = "interleaved"
 PS = (2.0, 3.0, 4.0, 6.0, 8.0)
 STEPS = 150
 RECIPE = Recipe(batch=8, length=64, lr=3e-3)
-HELD_OUT_TOKENS = 2**15
+VALIDATION_TOKENS = 2**15
 #: k of the published sandwiches is 0.38 to 0.42 of their pairs, but for one of 0.25.
 SANDWICHED = 3 / 8
 
@@ -117,7 +117,7 @@ class PlacementStudy:
 
     def _job(self, one: Pattern, seed: int) -> Job:
         budget = Budget(steps=self.steps)
-        return Job(one.arch, self.corpus, self.recipe, budget, seed, self.precision, HELD_OUT_TOKENS)
+        return Job(one.arch, self.corpus, self.recipe, budget, seed, self.precision, VALIDATION_TOKENS)
 
     @property
     def models(self) -> int:
@@ -240,6 +240,6 @@ class PlacementFindings:
             "perplexity": row.perplexity,
             "against": change.value,
             "interval": None if change.interval is None else list(change.interval),
-            "flops_a_token": row.flops,
+            "flops_per_token": row.flops,
             "seconds": row.seconds,
         }

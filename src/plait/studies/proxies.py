@@ -45,7 +45,7 @@ KIND = "proxy"
 PROTOCOL = 1  # raised when the same settings come to give another score
 STEPS = 200
 RECIPE = Recipe(batch=8, length=64, lr=6e-3)
-HELD_OUT_TOKENS = 2**15
+VALIDATION_TOKENS = 2**15
 SAMPLES = 1 << 14  # candidates drawn at once
 ROUNDS = 32
 
@@ -80,7 +80,7 @@ class Study:
         archs = [architecture(space.spec(row_G)) for row_G in drawn(space, self.models, self.seed)]
         budget = Budget(steps=self.steps)
         return [
-            Job(arch, self.corpus, self.recipe, budget, self.seed, self.precision, HELD_OUT_TOKENS) for arch in archs
+            Job(arch, self.corpus, self.recipe, budget, self.seed, self.precision, VALIDATION_TOKENS) for arch in archs
         ]
 
     def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> Findings:
@@ -218,7 +218,7 @@ def counts(job: Job) -> dict[str, int]:
         "decoder_params": cost.decoder_params,
         "total_params": cost.total_params,
         "flops": cost.flops,
-        "state": cost.fixed_state + cost.tail_state + cost.dynamic_state,
+        "state": cost.fixed_state + cost.conv_state + cost.kv_cache,
         "layers": len(job.arch.layers),
         "width": job.arch.header.d,
     }

@@ -34,7 +34,7 @@ from plait.training.recipe import Recipe
 KIND = "shape"
 PROTOCOL = 1
 METRICS = ("latency_ms", "memory_mb", "perplexity")
-HELD_OUT_TOKENS = 2**15
+VALIDATION_TOKENS = 2**15
 
 #: Called with models that are behind us, how many there are, and what is being done.
 Watch = Callable[[float, int, str], None]
@@ -135,7 +135,7 @@ class ShapeStudy:
         keys = {"measurement": measured.key}
         if self.training is not None:
             job = Job(arch, self.training.corpus, self.training.recipe, Budget(steps=self.training.steps), self.seed,
-                      held_out_tokens=HELD_OUT_TOKENS)  # fmt: skip
+                      validation_tokens=VALIDATION_TOKENS)  # fmt: skip
             found = fit_alone(job, store, runs, told=told)
             row |= {"loss": found["loss"], "perplexity": found["perplexity"]}
             keys["training"] = job.key

@@ -30,7 +30,7 @@ class SupernetJob:
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise UserError(f"precision {self.precision}: known are {', '.join(PRECISIONS)}.")
-        if self.recipe.accumulate > 1:
+        if self.recipe.gradient_accumulation > 1:
             raise UserError("a supernet does not accumulate gradients; give a smaller batch.")
         if self.seeds < 1:
             raise UserError(f"{self.seeds} seeds: at least one is needed.")

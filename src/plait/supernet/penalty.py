@@ -49,4 +49,4 @@ def _costs(
     costs = [one.cost(header.d, seq, memory) for one in options]
     if quantity == "flops":
         return [float(cost.total_flops) for cost in costs]
-    return [float(cost.fixed_state + cost.tail_state + cost.dynamic_state) for cost in costs]
+    return [float(cost.fixed_state + cost.conv_state + cost.kv_cache) for cost in costs]

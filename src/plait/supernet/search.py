@@ -37,10 +37,10 @@ from plait.supernet.training import SupernetTraining
 from plait.training.batches import Batches
 from plait.training.batches import Objective as TrainingLoss
 from plait.training.distributed import Processes
-from plait.training.validation import HeldOut
+from plait.training.validation import Validation
 
 AT_ONCE = 10  # training steps of an iteration
-HELD_OUT = 2**14  # tokens on which architectures are compared
+VALIDATION = 2**14  # tokens on which architectures are compared
 
 
 class GumbelSearch(Search):
@@ -63,7 +63,7 @@ class GumbelSearch(Search):
         self.places = layer_choices(self.space)
         self.header = self.space.headers.all[0]
         assert self.header is not None
-        self.among = Processes(0, 1, torch.device(job.device))
+        self.dist = Processes(0, 1, torch.device(job.device))
         self.training: SupernetTraining | None = None
         self.found: list[dict[str, Any]] = []  # one for every seed that is done
 
@@ -110,11 +110,11 @@ class GumbelSearch(Search):
     def _begin(self, number: int) -> SupernetTraining:
         job, seed = self.job, self.seed + number
         assert self.header is not None
-        net = Supernet(self.header, self.choices, seed=seed, device=self.among.device)
+        net = Supernet(self.header, self.choices, seed=seed, device=self.dist.device)
         architecture = net.architecture([0] * len(self.places))
         sources, epoch = {}, 1
         for stage, text in job.split().items():
-            batches = Batches(architecture, text, job.recipe, seed, self.among)
+            batches = Batches(architecture, text, job.recipe, seed, self.dist)
             sources[stage] = batches
             if stage == WEIGHTS:
                 epoch = max(1, len(text.tokens("train")) // (job.recipe.batch * job.recipe.length))
@@ -146,12 +146,12 @@ class GumbelSearch(Search):
         probabilities = net.probabilities_LK.double().cpu().numpy()
         per_layer = [row[: len(places)] for row, places in zip(probabilities, self.places, strict=True)]
         in_order, waiting = (path for path, _ in likeliest(per_layer)), list[Path]()
-        held_out = HeldOut(self.job.corpus, self.job.recipe, net.header.kind, HELD_OUT)
+        validation = Validation(self.job.corpus, self.job.recipe, net.header.kind, VALIDATION)
         objective = TrainingLoss(net.model)
 
         def loss_of(path: Path) -> float:
             net.walk(path)
-            return held_out.loss(objective, net.model, self.among, training.autocast)
+            return validation.loss(objective, net.model, self.dist, training.autocast)
 
         self.loss.loss_of = loss_of
         # A supernet is asked about its own architectures, whatever an earlier seed's has said of them.

@@ -38,17 +38,17 @@ class Batch:
 class Batches:
     """Training batches of one process."""
 
-    def __init__(self, arch: Architecture, corpus: Corpus, recipe: Recipe, seed: int, among: Processes) -> None:
-        parts = among.world * recipe.accumulate
+    def __init__(self, arch: Architecture, corpus: Corpus, recipe: Recipe, seed: int, dist: Processes) -> None:
+        parts = dist.world * recipe.gradient_accumulation
         if recipe.batch % parts:
             raise UserError(
-                f"batch={recipe.batch} does not divide into {among.world} processes × accumulate={recipe.accumulate}; "
-                f"choose a multiple of {parts}."
+                f"batch={recipe.batch} does not divide into {dist.world} processes × "
+                f"gradient_accumulation={recipe.gradient_accumulation}; choose a multiple of {parts}."
             )
         if recipe.memory and arch.header.kind != "lm":
             raise UserError(f"memory={recipe.memory} is for causal language models, not kind={arch.header.kind}.")
         self._masked = arch.header.kind == "encoder"
-        self._recipe, self._seed, self._among, self._corpus = recipe, seed, among, corpus
+        self._recipe, self._seed, self._among, self._corpus = recipe, seed, dist, corpus
         tokens = corpus.tokens("train")
         self._windows = None if recipe.memory else Windows(tokens, recipe.length, recipe.batch, seed)
         self._segments = Segments(tokens, recipe.length, recipe.batch) if recipe.memory else None

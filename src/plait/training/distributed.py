@@ -77,7 +77,7 @@ class Processes:
             dist.all_reduce(number)
         return number
 
-    def most(self, number: float) -> float:
+    def all_reduce_max(self, number: float) -> float:
         """The largest of all processes' numbers, the same in each."""
         if self.world == 1:
             return number
@@ -87,13 +87,13 @@ class Processes:
 
     def any(self, flag: bool) -> bool:
         """Whether it is true in any process."""
-        return self.most(flag) > 0
+        return self.all_reduce_max(flag) > 0
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         if self.world > 1:
             dist.barrier()
 
-    def share(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """The first process's plain value, in all of them."""
         if self.world == 1:
             return value

@@ -20,7 +20,7 @@ from plait.training import shards
 from plait.training.distributed import Processes
 from plait.training.job import KIND, Job
 from plait.training.run import RUNS, Run, folder_of, write_json
-from plait.training.speed import HELD_OUT, IN_BETWEEN, peak_flops, steps_that_fit
+from plait.training.speed import IN_BETWEEN, VALIDATION, peak_flops, steps_that_fit
 from plait.training.trainer import Taken, Trainer
 from plait.training.validation import perplexity_of
 
@@ -34,7 +34,7 @@ class Options:
     """What changes how a training runs, but not what comes out."""
 
     root: Path = RUNS
-    recompute: bool = False
+    activation_checkpointing: bool = False
     compiled: bool = False
     save_seconds: float = SAVE_SECONDS
     save_steps: int = 0  # also save every so many steps; 0 = by time alone
@@ -49,7 +49,7 @@ class Progress:
     steps: int
     step: int = 0
     loss: float = math.nan
-    held_out: float = math.nan
+    validation: float = math.nan
     tokens_per_second: float = 0.0
     utilisation: float = 0.0
     resumed: int = 0
@@ -69,7 +69,7 @@ Report = Callable[[Progress], None]
 
 def fit(
     job: Job,
-    among: Processes,
+    dist: Processes,
     store: Store | None = None,
     options: Options = Options(),  # noqa: B008 (a frozen value)
     *,
@@ -81,14 +81,14 @@ def fit(
     counts) is when a time budget began."""
     started = time.perf_counter() if started is None else started
     run = Run(folder_of(job.key, options.root))
-    done = among.share(_known_result(run, job, store) if among.first else None)
+    done = dist.broadcast(_known_result(run, job, store) if dist.first else None)
     if done is not None:
         return dict(done)
-    if among.first:
+    if dist.first:
         _prepare(run, job, tokenizer)
-    among.wait()
-    with run.locked() if among.first else nullcontext():
-        return _Fit(job, among, run, options, report).run_to_end(store, started)
+    dist.barrier()
+    with run.locked() if dist.first else nullcontext():
+        return _Fit(job, dist, run, options, report).run_to_end(store, started)
 
 
 def fit_alone(
@@ -140,24 +140,30 @@ def _begun_before_an_edit(run: Run, job: Job) -> str:
 @dataclass
 class _Fit:
     job: Job
-    among: Processes
+    dist: Processes
     run: Run
     options: Options
     report: Report | None
     curve: list[list[float]] = field(default_factory=list)  # [step, mean training loss since the last]
-    held_out: list[list[float]] = field(default_factory=list)
+    validation: list[list[float]] = field(default_factory=list)
     seconds: float = 0.0  # of training, over all sittings
     pending: list[float] = field(default_factory=list)  # losses since the last logged step
 
     def run_to_end(self, store: Store | None, started: float) -> dict[str, Any]:
         steps = self._steps(started)
-        trainer = Trainer(self.job, steps, self.among, recompute=self.options.recompute, compiled=self.options.compiled)
+        trainer = Trainer(
+            self.job,
+            steps,
+            self.dist,
+            activation_checkpointing=self.options.activation_checkpointing,
+            compiled=self.options.compiled,
+        )
         self._resume(trainer)
         self.progress = Progress(self.run, steps, step=trainer.step, resumed=trainer.step)
-        if self.among.first and not trainer.step:
+        if self.dist.first and not trainer.step:
             self._say(_begun_before_an_edit(self.run, self.job))
-        self.peak = peak_flops(self.among.device, self.job.precision) * self.among.world
-        self.board = _board(self.run.folder) if self.options.tensorboard and self.among.first else None
+        self.peak = peak_flops(self.dist.device, self.job.precision) * self.dist.world
+        self.board = _board(self.run.folder) if self.options.tensorboard and self.dist.first else None
         began = time.time()
         with stop_signals() as asked:
             self._train(trainer, steps, asked)
@@ -165,16 +171,20 @@ class _Fit:
 
     def _steps(self, started: float) -> int:
         """Fixed when a run is first planned; a resumed one keeps them."""
-        planned = self.among.share(self.run.about.get("steps") if self.among.first else None)
+        planned = self.dist.broadcast(self.run.about.get("steps") if self.dist.first else None)
         if planned is None:
             planned = self.job.steps
         if planned is None:
             assert self.job.budget.seconds is not None
             left = self.job.budget.seconds - (time.perf_counter() - started)
             planned = steps_that_fit(
-                self.job, left, self.among, recompute=self.options.recompute, compiled=self.options.compiled
+                self.job,
+                left,
+                self.dist,
+                activation_checkpointing=self.options.activation_checkpointing,
+                compiled=self.options.compiled,
             )
-        if self.among.first and "steps" not in self.run.about:
+        if self.dist.first and "steps" not in self.run.about:
             self.run.write_about({**self.run.about, "steps": planned})
         return int(planned)
 
@@ -183,13 +193,13 @@ class _Fit:
         if saved is not None:
             trainer.restore(saved)
             kept = saved.plain["fit"]
-            self.curve, self.held_out, self.seconds = kept["curve"], kept["held_out"], kept["seconds"]
+            self.curve, self.validation, self.seconds = kept["curve"], kept["validation"], kept["seconds"]
             self.pending = kept["pending"]
-        if self.among.first:
+        if self.dist.first:
             self.run.truncate_log(trainer.step)
 
     def _train(self, trainer: Trainer, steps: int, asked: threading.Event) -> None:
-        log_every, evaluate_every = max(1, steps // LOGGED), max(1, steps // HELD_OUT)
+        log_every, evaluate_every = max(1, steps // LOGGED), max(1, steps // VALIDATION)
         last_save = last = time.perf_counter()
         while trainer.step < steps:
             taken = trainer.advance()
@@ -203,13 +213,13 @@ class _Fit:
             by_steps = self.options.save_steps and taken.step % self.options.save_steps == 0
             by_time = time.perf_counter() - last_save > self.options.save_seconds
             # Clocks and signals differ between processes, what they do must not.
-            wish = self.among.most(_STOP if asked.is_set() else _SAVE if by_steps or by_time else 0)
+            wish = self.dist.all_reduce_max(_STOP if asked.is_set() else _SAVE if by_steps or by_time else 0)
             if wish >= _SAVE:
                 self._save(trainer, must=wish == _STOP)
                 last_save = time.perf_counter()
             if wish == _STOP:
                 raise Interrupted(self.run, trainer.step)
-            if self.report is not None and self.among.first:
+            if self.report is not None and self.dist.first:
                 self.report(self.progress)
             last = time.perf_counter()
 
@@ -221,10 +231,10 @@ class _Fit:
     def _note(self, taken: Taken, seconds: float) -> None:
         if math.isfinite(taken.loss):
             self.pending.append(taken.loss)
-        speed = self.job.tokens_a_step / seconds
+        speed = self.job.tokens_per_step / seconds
         before = self.progress.tokens_per_second
         self.progress.tokens_per_second = speed if not before else 0.9 * before + 0.1 * speed
-        self.progress.utilisation = self.progress.tokens_per_second * self.job.flops_a_token / self.peak
+        self.progress.utilisation = self.progress.tokens_per_second * self.job.flops_per_token / self.peak
         self.progress.step, self.progress.loss = taken.step, taken.loss
         self.progress.note = f"step {taken.step} was skipped: its gradient is not finite" if taken.skipped else ""
 
@@ -233,7 +243,7 @@ class _Fit:
         self.pending = []
         if mean is not None:
             self.curve.append([taken.step, mean])
-        if self.among.first:
+        if self.dist.first:
             speed = round(self.progress.tokens_per_second)
             norm = taken.norm if math.isfinite(taken.norm) else None
             self.run.log({"step": taken.step, "loss": mean, "lr": taken.lr, "norm": norm, "tokens_per_second": speed})
@@ -242,17 +252,17 @@ class _Fit:
             self._board_scalar("tokens_per_second", speed, taken.step)
 
     def _evaluate(self, trainer: Trainer, share: float = 1.0) -> float:
-        loss = self.progress.held_out = trainer.held_out_loss(share)
+        loss = self.progress.validation = trainer.validation_loss(share)
         finite = math.isfinite(loss)  # JSON has no other numbers
         if finite:
-            self.held_out.append([trainer.step, loss])
-        if self.among.first:
-            self.run.log({"step": trainer.step, "held_out": loss if finite else None})
+            self.validation.append([trainer.step, loss])
+        if self.dist.first:
+            self.run.log({"step": trainer.step, "validation": loss if finite else None})
             self._board_scalar("loss/held_out", loss, trainer.step)
         return loss
 
     def _save(self, trainer: Trainer, must: bool) -> None:
-        plain = {"fit": {"curve": self.curve, "held_out": self.held_out, "seconds": self.seconds,
+        plain = {"fit": {"curve": self.curve, "validation": self.validation, "seconds": self.seconds,
                          "pending": self.pending}}  # fmt: skip
         try:
             trainer.save(self.run.folder, plain)
@@ -271,21 +281,21 @@ class _Fit:
             )
         weights = trainer.weights()
         result = self._result(trainer, loss)
-        if self.among.first:
+        if self.dist.first:
             self.run.save_weights(weights)
             write_json(self.run.folder / "result.json", result)
             if store is not None:
-                stored = {**result, "curve": self.curve, "held_out_curve": self.held_out}
+                stored = {**result, "curve": self.curve, "held_out_curve": self.validation}
                 store.put(Record.of(KIND, self.job.config(), stored, about(began, self.seconds)))
             shards.remove_all(self.run.folder)
-        self.among.wait()
-        if self.report is not None and self.among.first:
+        self.dist.barrier()
+        if self.report is not None and self.dist.first:
             self.report(self.progress)
         return {**result, "trained_now": True}
 
     def _result(self, trainer: Trainer, loss: float) -> dict[str, Any]:
         job, corpus = self.job, self.job.corpus
-        tokens = trainer.step * job.tokens_a_step
+        tokens = trainer.step * job.tokens_per_step
         characters = corpus.characters("validation")
         speed = tokens / self.seconds if self.seconds else 0.0
         result: dict[str, Any] = {
@@ -302,10 +312,10 @@ class _Fit:
             "steps": trainer.step,
             "skipped": trainer.step - trainer.updates,
             "tokens": tokens,
-            "flops": tokens * job.flops_a_token,
+            "flops": tokens * job.flops_per_token,
             "seconds": self.seconds,
             "tokens_per_second": speed,
-            "flop_utilisation": speed * job.flops_a_token / self.peak,
+            "flop_utilisation": speed * job.flops_per_token / self.peak,
             "params": sum(p.numel() for p in trainer.model.parameters()),
         }
         if corpus.entropy is not None:

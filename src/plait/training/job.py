@@ -20,7 +20,7 @@ KIND = "train"
 #: Raised by hand when results change meaning; part of every run's key.
 PROTOCOL = 1
 #: Of the validation text.
-HELD_OUT_TOKENS = 2**17
+VALIDATION_TOKENS = 2**17
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Job:
     budget: Budget
     seed: int = 0
     precision: str = "fp32"
-    held_out_tokens: int = HELD_OUT_TOKENS
+    validation_tokens: int = VALIDATION_TOKENS
     start: Start | None = None
 
     def __post_init__(self) -> None:
@@ -82,11 +82,11 @@ class Job:
             )
 
     @property
-    def tokens_a_step(self) -> int:
+    def tokens_per_step(self) -> int:
         return self.recipe.batch * self.recipe.length
 
     @property
-    def flops_a_token(self) -> float:
+    def flops_per_token(self) -> float:
         """Forward and backward, as three times the forward pass."""
         cost = model_cost(self.arch, seq=self.recipe.length, memory=self.recipe.memory)
         return 3 * cost.flops / self.recipe.length
@@ -99,8 +99,8 @@ class Job:
             return None
         if budget.steps is not None:
             return budget.steps
-        tokens = budget.tokens if budget.tokens is not None else (budget.flops or 0) / self.flops_a_token
-        return max(1, round(tokens / self.tokens_a_step))
+        tokens = budget.tokens if budget.tokens is not None else (budget.flops or 0) / self.flops_per_token
+        return max(1, round(tokens / self.tokens_per_step))
 
     def config(self) -> dict[str, Any]:
         """All that decides the result, but for the machine's speed under a time budget."""
@@ -113,7 +113,7 @@ class Job:
             "length": {"seconds": self.budget.seconds} if self.steps is None else {"steps": self.steps},
             "seed": self.seed,
             "precision": self.precision,
-            "held_out_tokens": self.held_out_tokens,
+            "validation_tokens": self.validation_tokens,
             **({"from": {"key": self.start.key, "steps": self.start.steps}} if self.start else {}),
             **({"optimizer_revision": revision} if revision > 1 else {}),
         }

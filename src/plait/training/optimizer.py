@@ -17,7 +17,7 @@ Groups = list[dict[str, Any]]
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """Two groups: what weight decay is for, and the rest."""
-    decayed = decayed_parameters(model) - _of_mixers(model, recipe.undecayed)
+    decayed = decayed_parameters(model) - _of_mixers(model, recipe.no_weight_decay)
     named = dict(model.named_parameters())  # a tied matrix comes once
     groups: Groups = [
         {"params": [p for name, p in named.items() if name in decayed], "weight_decay": recipe.weight_decay},

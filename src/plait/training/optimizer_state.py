@@ -22,12 +22,12 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 Named = Mapping[str, Tensor]
 
 
-def state_pieces(optimizer: torch.optim.Optimizer, named: Named, among: Processes) -> dict[str, Piece]:
+def state_pieces(optimizer: torch.optim.Optimizer, named: Named, dist: Processes) -> dict[str, Piece]:
     pieces = {}
     for name, parameter in named.items():
         for key, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor) and (among.first or is_sharded(value)):
-                pieces[f"{_PREFIX}/{key}/{name}"] = piece_of(value, among)
+            if isinstance(value, Tensor) and (dist.first or is_sharded(value)):
+                pieces[f"{_PREFIX}/{key}/{name}"] = piece_of(value, dist)
     return pieces
 
 
@@ -50,7 +50,7 @@ def restore_state(
     saved: Checkpoint,
     plain: Mapping[str, Any] | None,
     updates: int,
-    among: Processes,
+    dist: Processes,
 ) -> None:
     """Fill `optimizer` as it was saved; `plain` is None in a checkpoint that kept Adam's two moments alone."""
     names = {id(parameter): name for name, parameter in named.items()}
@@ -59,11 +59,11 @@ def restore_state(
     for at, parameter in enumerate(parameters):
         name = names[id(parameter)]
         if plain is None:
-            kept: dict[str, Any] = {key: _read(saved, f"{key}/{name}", parameter, among) for key in _MOMENTS if updates}
+            kept: dict[str, Any] = {key: _read(saved, f"{key}/{name}", parameter, dist) for key in _MOMENTS if updates}
             state = {"step": torch.tensor(float(updates)), **kept} if kept else {}
         else:
             keys = saved.keys_of(_PREFIX, name)
-            state = {key: _read(saved, f"{_PREFIX}/{key}/{name}", parameter, among) for key in keys}
+            state = {key: _read(saved, f"{_PREFIX}/{key}/{name}", parameter, dist) for key in keys}
             state |= plain["state"].get(name, {})
         if state:
             whole["state"][at] = state
@@ -72,11 +72,11 @@ def restore_state(
     optimizer.load_state_dict(whole)
 
 
-def _read(saved: Checkpoint, name: str, parameter: Tensor, among: Processes) -> Tensor:
+def _read(saved: Checkpoint, name: str, parameter: Tensor, dist: Processes) -> Tensor:
     if not is_sharded(parameter) or saved.shape(name) != tuple(parameter.shape):
         return saved.rows(name)
     like = torch.zeros_like(parameter)
-    read_into(saved, name, like, among)
+    read_into(saved, name, like, dist)
     return like
 
 

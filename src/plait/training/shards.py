@@ -48,26 +48,26 @@ class Piece:
         return cls(data, 0, data.shape[0] if data.dim() else 0)
 
 
-def save(folder: Path, step: int, pieces: dict[str, Piece], plain: dict[str, Any], among: Processes) -> None:
+def save(folder: Path, step: int, pieces: dict[str, Piece], plain: dict[str, Any], dist: Processes) -> None:
     """Write one checkpoint, all processes together, and drop the oldest beyond `KEPT`."""
     final = folder / f"step-{step:08d}"
     unfinished = folder / f"{_UNFINISHED}{step:08d}"
-    name = f"shard-{among.rank}-of-{among.world}.safetensors"
+    name = f"shard-{dist.rank}-of-{dist.world}.safetensors"
     checksum = 0.0
-    with _agreed(among, unfinished):
-        if among.first:
+    with _agreed(dist, unfinished):
+        if dist.first:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
-    with _agreed(among, unfinished):
+    with _agreed(dist, unfinished):
         checksum = float(_write(unfinished / name, pieces))
-    checksums = torch.zeros(among.world, dtype=torch.float64, device=among.device)
-    checksums[among.rank] = checksum  # 32 bits, exact in a double
+    checksums = torch.zeros(dist.world, dtype=torch.float64, device=dist.device)
+    checksums[dist.rank] = checksum  # 32 bits, exact in a double
     files = {
-        f"shard-{rank}-of-{among.world}.safetensors": int(value)
-        for rank, value in enumerate(among.sum(checksums).tolist())
+        f"shard-{rank}-of-{dist.world}.safetensors": int(value)
+        for rank, value in enumerate(dist.sum(checksums).tolist())
     }
-    with _agreed(among, unfinished):
-        if among.first:
+    with _agreed(dist, unfinished):
+        if dist.first:
             _write_text(unfinished / _INDEX, json.dumps({"step": step, "files": files, "plain": plain}))
             shutil.rmtree(final, ignore_errors=True)
             unfinished.rename(final)
@@ -76,15 +76,15 @@ def save(folder: Path, step: int, pieces: dict[str, Piece], plain: dict[str, Any
 
 
 @contextmanager
-def _agreed(among: Processes, unfinished: Path) -> Iterator[None]:
+def _agreed(dist: Processes, unfinished: Path) -> Iterator[None]:
     """What goes wrong in one process goes wrong in all: none waits for another that has given up."""
     failure = ""
     try:
         yield
     except (OSError, SafetensorError) as wrong:
         failure = getattr(wrong, "strerror", None) or str(wrong)
-    if among.any(bool(failure)):
-        if among.first:
+    if dist.any(bool(failure)):
+        if dist.first:
             shutil.rmtree(unfinished, ignore_errors=True)
         raise UserError(f"cannot save a checkpoint: {failure or 'another process could not write its part'}.")
 
@@ -150,27 +150,27 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
-def piece_of(tensor: Tensor, among: Processes) -> Piece:
+def piece_of(tensor: Tensor, dist: Processes) -> Piece:
     """What this process holds of a tensor."""
     local = getattr(tensor, "to_local", None)
     if local is None:
         return Piece.whole(tensor)
-    return Piece(local(), _rows_here(tensor.shape[0], among).start, tensor.shape[0])
+    return Piece(local(), _rows_here(tensor.shape[0], dist).start, tensor.shape[0])
 
 
-def read_into(saved: Checkpoint, name: str, into: Tensor, among: Processes) -> None:
+def read_into(saved: Checkpoint, name: str, into: Tensor, dist: Processes) -> None:
     """Copy what this process holds of a tensor from a checkpoint."""
     local = getattr(into, "to_local", None)
     target = into if local is None else local()
-    rows = _rows_here(into.shape[0], among) if local is not None else range(into.shape[0] if into.dim() else 0)
+    rows = _rows_here(into.shape[0], dist) if local is not None else range(into.shape[0] if into.dim() else 0)
     if target.numel():
         target.copy_(saved.rows(name, rows.start, rows.stop))
 
 
-def _rows_here(rows: int, among: Processes) -> range:
+def _rows_here(rows: int, dist: Processes) -> range:
     """The rows of a tensor that FSDP keeps in this process: equal shares, the last ones shorter."""
-    each = -(-rows // among.world)
-    start = min(rows, among.rank * each)
+    each = -(-rows // dist.world)
+    start = min(rows, dist.rank * each)
     return range(start, min(rows, start + each))
 
 

@@ -16,7 +16,7 @@ WARM_UP = 2
 MEASURED = 50  # steps, or
 MEASURING = 0.05  # of the time, whichever is less
 SAFETY = 1.03  # checkpoints, logging, and a machine that is rarely as quick again as in its first seconds
-HELD_OUT = 5  # evaluations in a run, all but the last on a share of the text
+VALIDATION = 5  # evaluations in a run, all but the last on a share of the text
 IN_BETWEEN = 1 / 16
 
 
@@ -24,26 +24,26 @@ class TooShort(UserError):
     """The time holds not one step."""
 
 
-def steps_that_fit(job: Job, left: float, among: Processes, *, recompute: bool, compiled: bool) -> int:
+def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpointing: bool, compiled: bool) -> int:
     """Steps that take `left` seconds with the evaluations among them, from some steps taken on a throw-away model."""
     started = time.perf_counter()
-    trial = Trainer(job, 10_000, among, recompute=recompute, compiled=compiled)
+    trial = Trainer(job, 10_000, dist, activation_checkpointing=activation_checkpointing, compiled=compiled)
     took = []
     for i in range(WARM_UP + MEASURED):
         begun = time.perf_counter()
         trial.advance()
         took.append(time.perf_counter() - begun)
         # Clocks differ between processes, the steps that they take together must not.
-        if among.any(i > WARM_UP and time.perf_counter() - started > MEASURING * left):
+        if dist.any(i > WARM_UP and time.perf_counter() - started > MEASURING * left):
             break
     begun = time.perf_counter()
-    trial.held_out_loss(IN_BETWEEN)
+    trial.validation_loss(IN_BETWEEN)
     whole = (time.perf_counter() - begun) / IN_BETWEEN
-    evaluating = whole * (1 + (HELD_OUT - 1) * IN_BETWEEN)
+    evaluating = whole * (1 + (VALIDATION - 1) * IN_BETWEEN)
     spent = time.perf_counter() - started
     seconds = statistics.median(took[WARM_UP:] or took)
     # All processes do what the first has measured.
-    fitting = int(among.share(int((left - spent - evaluating) / (SAFETY * seconds))))
+    fitting = int(dist.broadcast(int((left - spent - evaluating) / (SAFETY * seconds))))
     if fitting < 1:
         given = f"{max(0.0, left):.0f} s"  # starting up alone may take longer than was given
         raise TooShort(f"{given} are too few: a step takes {seconds:.2g} s here, an evaluation {whole:.2g} s.")

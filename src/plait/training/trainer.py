@@ -32,7 +32,7 @@ from plait.training.recipe import Recipe
 from plait.training.schedule import rate
 from plait.training.shards import Checkpoint, Piece, is_sharded, piece_of, read_into
 from plait.training.start import load_start
-from plait.training.validation import HeldOut
+from plait.training.validation import Validation
 
 #: So many steps in a row may come out infinite or NaN and be skipped.
 MOST_SKIPPED = 20
@@ -53,26 +53,26 @@ class Trainer:
     """One process's part in a training of `steps` steps."""
 
     def __init__(
-        self, job: Job, steps: int, among: Processes, *, recompute: bool = False, compiled: bool = False
+        self, job: Job, steps: int, dist: Processes, *, activation_checkpointing: bool = False, compiled: bool = False
     ) -> None:
-        self.job, self.steps, self.among, self.recipe = job, steps, among, job.recipe
-        model = build(job.arch, seed=job.seed, device=among.device)
+        self.job, self.steps, self.dist, self.recipe = job, steps, dist, job.recipe
+        model = build(job.arch, seed=job.seed, device=dist.device)
         assert isinstance(model, (LanguageModel, Encoder))
         self.model = model
         if job.start is not None:
             load_start(model, job.start)
-        model.backbone.recompute = recompute
+        model.backbone.activation_checkpointing = activation_checkpointing
         set_dropout(model, self.recipe)
         objective = Objective(model)
         if compiled:
-            if among.sharded:
+            if dist.sharded:
                 raise UserError("--compile does not go together with fsdp; leave one of them out.")
             objective.compile()
-        self.objective = among.wrap(objective, list(model.backbone.blocks)).train()
+        self.objective = dist.wrap(objective, list(model.backbone.blocks)).train()
         self.optimizer = make_optimizer(model, self.recipe)
-        self.batches = Batches(job.arch, job.corpus, self.recipe, job.seed, among)
-        self.held_out = HeldOut(job.corpus, self.recipe, job.arch.header.kind, job.held_out_tokens)
-        self.autocast = torch.autocast(among.device.type, torch.bfloat16, enabled=job.precision == "bf16")
+        self.batches = Batches(job.arch, job.corpus, self.recipe, job.seed, dist)
+        self.validation = Validation(job.corpus, self.recipe, job.arch.header.kind, job.validation_tokens)
+        self.autocast = torch.autocast(dist.device.type, torch.bfloat16, enabled=job.precision == "bf16")
         self.step = self.updates = self.skipped_in_a_row = 0
         self.memory: list[ModelState] = []  # one for each part of an accumulated batch
 
@@ -81,7 +81,7 @@ class Trainer:
         lr = self.recipe.lr * rate(self.recipe, self.step, self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        seed_dropout(self.job.seed, self.step, self.among.rank)
+        seed_dropout(self.job.seed, self.step, self.dist.rank)
         loss = self._backward(self.batches(self.step))
         norm = self._clip()
         skipped = not (math.isfinite(norm) and math.isfinite(loss))
@@ -98,30 +98,32 @@ class Trainer:
             )
         return Taken(self.step, loss, norm, lr, skipped)
 
-    def held_out_loss(self, share: float = 1.0) -> float:
+    def validation_loss(self, share: float = 1.0) -> float:
         """On the held-out text, or on its beginning."""
-        text = replace(self.held_out, most=max(1, round(share * self.held_out.most)))
-        return text.loss(self.objective, self.model, self.among, self.autocast)
+        text = replace(self.validation, most=max(1, round(share * self.validation.most)))
+        return text.loss(self.objective, self.model, self.dist, self.autocast)
 
     def _backward(self, batch: Batch) -> float:
         """Gradients of the mean loss over all scored tokens of the step, in every process and part; the loss."""
-        parts = list(zip(*(x.chunk(self.recipe.accumulate) for x in (batch.tokens_BT, batch.targets_BT)), strict=True))
+        parts = list(
+            zip(*(x.chunk(self.recipe.gradient_accumulation) for x in (batch.tokens_BT, batch.targets_BT)), strict=True)
+        )
         counts = [scored(targets) for _, targets in parts]
-        everywhere = float(self.among.sum(torch.tensor(float(sum(counts)), device=self.among.device)))
+        everywhere = float(self.dist.sum(torch.tensor(float(sum(counts)), device=self.dist.device)))
         if self.recipe.memory and (batch.fresh or not self.memory):
             self.memory = [self._language_model.init_memory(len(tokens), self.recipe.memory) for tokens, _ in parts]
-        total = torch.zeros((), device=self.among.device)
+        total = torch.zeros((), device=self.dist.device)
         for i, (tokens, targets) in enumerate(parts):
-            with self.among.accumulating(self.objective, last=i == len(parts) - 1):
+            with self.dist.accumulating(self.objective, last=i == len(parts) - 1):
                 with self.autocast:
                     loss, memory = self.objective(tokens, targets, self.memory[i] if self.memory else None)
                 # Gradients are averaged over processes, and each has its own number of scored tokens.
                 share = counts[i] / everywhere
-                (loss * (share * self.among.world)).backward()
+                (loss * (share * self.dist.world)).backward()
                 total += loss.detach() * share
             if memory is not None:
                 self.memory[i] = detached(memory)
-        return float(self.among.sum(total))
+        return float(self.dist.sum(total))
 
     def _clip(self) -> float:
         # With no limit the norm is still wanted: it tells whether the step is finite.
@@ -140,19 +142,19 @@ class Trainer:
     def save(self, folder: Path, plain: dict[str, Any]) -> None:
         named = dict(self.model.named_parameters())
         pieces = {
-            f"params/{name}": piece_of(parameter, self.among)
+            f"params/{name}": piece_of(parameter, self.dist)
             for name, parameter in named.items()
-            if self.among.first or is_sharded(parameter)
+            if self.dist.first or is_sharded(parameter)
         }
-        pieces |= state_pieces(self.optimizer, named, self.among)
+        pieces |= state_pieces(self.optimizer, named, self.dist)
         for key, value in _memory_tensors(self.memory).items():
-            pieces[f"memory/{key}"] = Piece(value, self.among.rank * len(value), self.among.world * len(value))
+            pieces[f"memory/{key}"] = Piece(value, self.dist.rank * len(value), self.dist.world * len(value))
         state = {
             "updates": self.updates,
             "skipped_in_a_row": self.skipped_in_a_row,
             "optimizer": plain_state(self.optimizer, named),
         }
-        shards.save(folder, self.step, pieces, {**plain, "trainer": state}, self.among)
+        shards.save(folder, self.step, pieces, {**plain, "trainer": state}, self.dist)
 
     def restore(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint of the same job, whatever the number of processes that wrote it."""
@@ -162,19 +164,19 @@ class Trainer:
         named = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, parameter in named.items():
-                read_into(saved, f"params/{name}", parameter, self.among)
-            restore_state(self.optimizer, named, saved, state.get("optimizer"), self.updates, self.among)
+                read_into(saved, f"params/{name}", parameter, self.dist)
+            restore_state(self.optimizer, named, saved, state.get("optimizer"), self.updates, self.dist)
         if self.recipe.memory and self.step:
             self._restore_memory(saved)
 
     def _restore_memory(self, saved: Checkpoint) -> None:
-        rows = self.recipe.batch // self.among.world // self.recipe.accumulate
+        rows = self.recipe.batch // self.dist.world // self.recipe.gradient_accumulation
         self.memory = []
-        for i in range(self.recipe.accumulate):
-            first = (self.among.rank * self.recipe.accumulate + i) * rows
+        for i in range(self.recipe.gradient_accumulation):
+            first = (self.dist.rank * self.recipe.gradient_accumulation + i) * rows
 
             def kept(name: str, first: int = first) -> Tensor:
-                return saved.rows(f"memory/{name}", first, first + rows).to(self.among.device)
+                return saved.rows(f"memory/{name}", first, first + rows).to(self.dist.device)
 
             empty = self._language_model.init_memory(rows, self.recipe.memory)
             layers = tuple({key: kept(f"{n}/{key}") for key in layer} for n, layer in enumerate(empty.layers))

@@ -24,7 +24,7 @@ from plait.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class Validation:
     """Validation text: its first `most` tokens, in windows as long as those of the training."""
 
     corpus: Corpus
@@ -32,36 +32,35 @@ class HeldOut:
     kind: str
     most: int
 
-    def loss(self, objective: nn.Module, model: nn.Module, among: Processes, autocast: torch.autocast) -> float:
+    def loss(self, objective: nn.Module, model: nn.Module, dist: Processes, autocast: torch.autocast) -> float:
         """Mean nats a scored token, without dropout and the mixers' own losses."""
         training = objective.training
         objective.eval()
         try:
             with torch.no_grad(), autocast:
-                total = self._total(objective, model, among)
+                total = self._total(objective, model, dist)
         finally:
             objective.train(training)
-        nats, count = among.sum(total).tolist()
+        nats, count = dist.sum(total).tolist()
         return float(nats / count)
 
-    def _total(self, objective: nn.Module, model: nn.Module, among: Processes) -> Tensor:
+    def _total(self, objective: nn.Module, model: nn.Module, dist: Processes) -> Tensor:
         """Nats and scored tokens of this process's streams."""
-        rows = max(1, self.recipe.batch // self.recipe.accumulate // among.world)
-        mine = slice(among.rank * rows, (among.rank + 1) * rows)
-        inputs_SNT, targets_SNT = (part[mine] for part in self._streams(rows * among.world))
+        rows = max(1, self.recipe.batch // self.recipe.gradient_accumulation // dist.world)
+        mine = slice(dist.rank * rows, (dist.rank + 1) * rows)
+        inputs_SNT, targets_SNT = (part[mine] for part in self._streams(rows * dist.world))
         memory: ModelState | None = None
         if self.recipe.memory:
             assert isinstance(model, LanguageModel)
             memory = model.init_memory(rows, self.recipe.memory)
-        total = torch.zeros(2, dtype=torch.float64, device=among.device)
+        total = torch.zeros(2, dtype=torch.float64, device=dist.device)
         for n in range(inputs_SNT.shape[1]):
             tokens, targets = (
-                torch.from_numpy(np.ascontiguousarray(part[:, n])).to(among.device)
-                for part in (inputs_SNT, targets_SNT)
+                torch.from_numpy(np.ascontiguousarray(part[:, n])).to(dist.device) for part in (inputs_SNT, targets_SNT)
             )
             loss, memory = objective(tokens, targets, memory)
             if count := scored(targets):
-                total += torch.tensor([float(loss) * count, count], dtype=torch.float64, device=among.device)
+                total += torch.tensor([float(loss) * count, count], dtype=torch.float64, device=dist.device)
         return total
 
     def _streams(self, streams: int) -> tuple[np.ndarray, np.ndarray]:

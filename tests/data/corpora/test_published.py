@@ -54,13 +54,13 @@ def test_wikitext_103_says_what_it_looked_for(tmp_path: Path, opened) -> None:
 
 def lm1b(folder: Path) -> Path:
     training = folder / "training-monolingual.tokenized.shuffled"
-    held_out = folder / "heldout-monolingual.tokenized.shuffled"
+    validation = folder / "heldout-monolingual.tokenized.shuffled"
     training.mkdir(parents=True)
-    held_out.mkdir()
+    validation.mkdir()
     for number in range(1, 100):
         (training / f"news.en-{number:05d}-of-00100").write_text(f"common words {'thrice ' * (number < 4)}no{number}\n")
     for number in range(50):
-        (held_out / f"news.en.heldout-{number:05d}-of-00050").write_text(f"common held out {number}\n" * (number + 1))
+        (validation / f"news.en.heldout-{number:05d}-of-00050").write_text(f"common held out {number}\n" * (number + 1))
     return folder
 
 

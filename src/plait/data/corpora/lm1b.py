@@ -11,17 +11,17 @@ from plait.core.errors import UserError
 from plait.data.corpora.files import SplitFiles
 
 TRAINING = "training-monolingual.tokenized.shuffled"
-HELD_OUT = "heldout-monolingual.tokenized.shuffled"
+VALIDATION = "heldout-monolingual.tokenized.shuffled"
 TOKENIZER = "words:min_count=3"
 
 
 def open_source(given: str) -> SplitFiles:
     folder = Path(given).expanduser()
-    held_out = folder / HELD_OUT
+    validation = folder / VALIDATION
     files = {
         "train": [folder / TRAINING / f"news.en-{number:05d}-of-00100" for number in range(1, 100)],
-        "validation": [held_out / "news.en.heldout-00001-of-00050"],
-        "test": [held_out / "news.en.heldout-00000-of-00050"],
+        "validation": [validation / "news.en.heldout-00001-of-00050"],
+        "test": [validation / "news.en.heldout-00000-of-00050"],
     }
     missing = [path.relative_to(folder) for paths in files.values() for path in paths if not path.is_file()]
     if missing:

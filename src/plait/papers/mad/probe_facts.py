@@ -89,7 +89,7 @@ def probe_set() -> tuple[str, str, bool]:
 @facts.fact("M10", "probe architectures without attention hold 4,096 numbers of fixed state")
 def iso_state() -> tuple[str, str, bool]:
     costs = {name: model_cost(name, seq=128) for name in presets.suite("mad21")}
-    fixed = {name: cost.fixed_state for name, cost in costs.items() if cost.dynamic_state == 0}
+    fixed = {name: cost.fixed_state for name, cost in costs.items() if cost.kv_cache == 0}
     odd = {name: state for name, state in fixed.items() if state != 4096}
     return (
         "4096 each",
@@ -124,7 +124,7 @@ def state_expansion() -> tuple[str, str, bool]:
         "mamba[state=4]": 256 * 4,
     }
     ours = {text: _layer(text).cost(128, 1).fixed_state for text in cases}
-    cache = _layer("attn[heads=16]").cost(128, 100).dynamic_state
+    cache = _layer("attn[heads=16]").cost(128, 100).kv_cache
     listed = ", ".join(f"{text.partition('[')[0]} {n}" for text, n in ours.items())
     good = ours == cases and cache == 2 * 128 * 100
     return "2048, 2048, 2048, 2048, 1024; 256 a token", f"{listed}; attn {cache / 100:.0f} a token", good
