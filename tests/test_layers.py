@@ -40,6 +40,7 @@ LAYERS: dict[str, str] = {
     "studies": "yes",
     "designing": "inside",
     "papers": "yes",
+    "api": "inside",
     "cli": "inside",
 }
 ORDER = tuple(LAYERS)
