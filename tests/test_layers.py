@@ -258,7 +258,9 @@ def planted(root: Path, files: dict[str, str]) -> list[Import]:
     ],
 )
 def test_a_planted_upward_import_is_caught(tmp_path: Path, statement: str) -> None:
-    found = planted(tmp_path, {"mixers/attn": statement, "model/__init__": "", "model/cost": "import house.core.errors"})
+    found = planted(
+        tmp_path, {"mixers/attn": statement, "model/__init__": "", "model/cost": "import house.core.errors"}
+    )
     (wrong,) = upward(found, "house")
     assert wrong.startswith("house.mixers.attn:")
     assert "imports house.model" in wrong
