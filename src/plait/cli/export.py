@@ -71,7 +71,7 @@ def _onnx(run: Run, target: Path, length: int | None, force: bool) -> dict[str, 
     from plait.interop.onnx import check_onnx, export_onnx
 
     model = run.model()
-    longest = length or int(run.config.get("recipe", {}).get("length", 0)) or run.arch.header.max_len or 512
+    longest = length or run.seq_len or run.arch.header.max_len or 512
     export_onnx(model, target, longest, force=force)
     return {"length": longest, "largest_difference": check_onnx(model, target, longest)}
 

@@ -31,7 +31,7 @@ def command(
     config = {
         "protocol": 1,
         "spec": model.arch.text,
-        "recipe": {"length": trained_length(read_config(folder))},
+        "recipe": {"seq_len": trained_length(read_config(folder))},
         "imported": {"folder": folder.resolve().name, "tokenizer": tokenizer.as_dict()},
     }
     with filled_folder(output, force=False) as scratch:

@@ -1,4 +1,4 @@
-"""One live line while a model trains: loss, speed, share of the machine's peak, time left.
+"""One live line while a model trains: loss, speed, MFU, time left.
 
 `plait train SPEC --data …`: train a model; interrupted, the same command goes on.
 """
@@ -14,7 +14,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from plait.cli.devices import precision_on
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
 from plait.reporting.numbers import short
 
@@ -54,10 +54,7 @@ class Display:
             self._bar.console.print(now.note, style="yellow")
             self._said = now.note
         validation = "" if math.isnan(now.validation) else f"  held out {now.validation:.3f}"
-        words = (
-            f"loss {now.loss:.3f}{validation}  {short(now.tokens_per_second)} tokens/s  "
-            f"{100 * now.utilisation:.0f} % of peak"
-        )
+        words = f"loss {now.loss:.3f}{validation}  {short(now.tokens_per_second)} tokens/s  MFU {100 * now.mfu:.0f} %"
         self._bar.update(self._task, description=now.run.name, total=now.steps, completed=now.step, now=words)
 
 
@@ -84,7 +81,8 @@ def command(
     flops: Annotated[float | None, typer.Option(help="or floating-point operations, as 1e15.")] = None,
     recipe: Annotated[str, typer.Option(help="A published recipe to start from; `plait list recipes`.")] = "",
     batch: Annotated[int | None, typer.Option(help="Sequences a step, over all processes.")] = None,
-    length: Annotated[int | None, typer.Option(help="Tokens of a sequence.")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens of a sequence.")] = None,
+    length: FormerLength = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other key of the recipe: key=value.")] = None,
     seed: Annotated[int, typer.Option(help="Of the weights, the order of the data and dropout.")] = 0,
@@ -115,7 +113,7 @@ def command(
     from plait.training.start import require_same_tokens, start_of
 
     seconds = parse_duration(budget) if budget else None
-    given = {"batch": batch, "length": length, "lr": lr}
+    given = {"batch": batch, "seq_len": seq_len, "lr": lr}
     chosen, published = _recipe(recipe, given, set_ or [])
     if steps is None and published is not None and tokens is None and seconds is None and flops is None:
         steps = published
@@ -163,15 +161,15 @@ def _scaled(arch: Any, flops: float | None, given: dict[str, Any], pairs: list[s
     from plait.core.errors import UserError
     from plait.core.settings import read_pairs
     from plait.model import model_cost
-    from plait.papers.recipes import mad_recipe
+    from plait.papers.mad.recipes import mad_recipe
     from plait.training.recipe import Recipe
 
     if flops is None:
         raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")
     values = {key: value for key, value in given.items() if value is not None}
     values |= read_pairs(pairs, "--set", Recipe)
-    length = values.get("length", 8192)
-    return mad_recipe(model_cost(arch, seq=length).total_params, flops, length).with_values(values)
+    seq_len = values.get("seq_len", 8192)
+    return mad_recipe(model_cost(arch, seq=seq_len).total_params, flops, seq_len).with_values(values)
 
 
 def _corpus(data: str | None, tokenizer: str | None, source: Run | None) -> Any:
@@ -233,7 +231,7 @@ def _print(result: dict[str, Any], job: Job) -> None:
         "tokens": count(result["tokens"]),
         "FLOPs": short(result["flops"]),
         "tokens a second": count(result["tokens_per_second"]),
-        "of the machine's peak": f"{100 * result['flop_utilisation']:.0f} %",
+        "MFU": f"{100 * result['mfu']:.0f} %",
         "time": f"{result['seconds']:.0f} s",
     }
     for what, value in rows.items():
