@@ -136,7 +136,9 @@ class Request:
             tokens = min(PROXY_TOKENS, self.space.headers.positions)
             return ProxyObjective(name, self.corpus.tokens("train"), seq=int(tokens), seed=self.seed)
         kind = load(name.rpartition(":")[2])
-        return kind(predictor) if issubclass(kind, Predicted) else exact([name])[0]
+        if issubclass(kind, Predicted):
+            return kind(predictor)
+        return exact([name])[0] if issubclass(kind, Exact) else kind()
 
 
 class Interrupted(Exception):

@@ -191,7 +191,7 @@ class Findings:
 def study_space(given: str) -> Space:
     """One of the two spaces made for studies, or any that a search takes."""
     if given in SHIPPED:
-        return read_space(files("plait.searching.spaces").joinpath(f"{given}.txt").read_text(encoding="utf-8"), given)
+        return read_space(files("plait.space").joinpath(f"{given}.txt").read_text(encoding="utf-8"), given)
     return load_space(given)
 
 
