@@ -38,13 +38,13 @@ class Recipe:
     beta2: float = _key(0.95, "decay of the mean squared gradient")
     eps: float = _key(1e-8, "added to the root of the mean squared gradient")
     weight_decay: float = _key(0.1, "on matrices and embeddings; never on biases, norms and gates")
-    no_weight_decay: tuple[str, ...] = _key((), "mixers whose parameters have no weight decay")
+    no_weight_decay: tuple[str, ...] = _key((), "mixers whose parameters have no weight decay", formerly="undecayed")
     clip: float = _key(1.0, "largest norm of the whole gradient; 0 = no clipping")
     dropout: float = _key(0.0, "on embeddings and on every layer's output")
     attn_dropout: float = _key(0.0, "on the attention probabilities of attn layers")
     memory: int = _key(0, "Transformer-XL: tokens of earlier segments every layer sees")
     mask_share: float = _key(0.15, "encoders: share of the tokens that are masked")
-    gradient_accumulation: int = _key(1, "parts a step's batch is computed in, to save memory")
+    gradient_accumulation: int = _key(1, "parts a step's batch is computed in, to save memory", formerly="accumulate")
 
     def __post_init__(self) -> None:
         for spec in fields(self):
