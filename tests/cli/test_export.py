@@ -78,7 +78,7 @@ def test_import_makes_a_run(tmp_path):
     with pytest.raises(UserError, match=r"no tokenizer\.json"):
         plait("import", theirs_folder, "-o", target)
     assert not target.exists()
-    tokenizer = bpe.learn(["the cat sat on the mat " * 9], size=270)
+    tokenizer = bpe.learn_bpe(["the cat sat on the mat " * 9], size=270)
     tokenizer.save(theirs_folder)
     found = json.loads(plait("import", theirs_folder, "-o", target, "--json").stdout)
     assert found["params"] == theirs.num_parameters()

@@ -62,7 +62,7 @@ def test_the_same_ids_and_the_same_text_back(name, tmp_path):
 
 
 def test_bpe(tmp_path):
-    ours = bpe.learn(TEXTS * 3, size=300)
+    ours = bpe.learn_bpe(TEXTS * 3, size=300)
     other = theirs(ours, tmp_path)
     for text in TEXTS:
         ids = ours.encode(text).tolist()
@@ -74,7 +74,7 @@ def test_bpe(tmp_path):
 
 
 def test_what_would_add_tokens_is_removed(tmp_path):
-    ours = bpe.learn(TEXTS, size=270)
+    ours = bpe.learn_bpe(TEXTS, size=270)
     hf = pytest.importorskip("tokenizers")
     end = ours.decode([ours.end])
     ours._inner.post_processor = hf.processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, ours.end)])

@@ -69,8 +69,8 @@ def _rows(kind: str) -> list[dict[str, Any]]:
         "header": header_keys,
         "tasks": tasks,
         "recipes": recipes,
-        "corpora": corpora.listing,
-        "tokenizers": tokenizers.listing,
+        "corpora": corpora.corpus_listing,
+        "tokenizers": tokenizers.tokenizer_listing,
     }
     return listings[kind]()
 

@@ -16,7 +16,7 @@ from plait.data.corpora.table import open_source
 from plait.data.corpus import Corpus, Progress
 from plait.data.documents import Document, divided
 from plait.data.tokenfiles import is_whole, read_meta, read_tokens, write_tokens
-from plait.data.tokenizers.table import Recipe, load_tokenizer, recipe
+from plait.data.tokenizers.table import TokenizerRecipe, load_tokenizer, tokenizer_recipe
 
 VERSION = 1  # raised by hand when the same source comes to give other tokens
 DIGESTS = "digests"  # the cache's folder for hashes of large files
@@ -37,10 +37,10 @@ def open_corpus(
         digests = file_digests(source.files, folder / DIGESTS, progress)
         fingerprint = _hash(source.identity, digests, source.tokenizer.as_dict())
         return Corpus(given, source.tokenizer, fingerprint, source.entropy, source.tokens, source.characters)
-    return _open_text(given, source, recipe(tokenizer or source.tokenizer), folder, progress)
+    return _open_text(given, source, tokenizer_recipe(tokenizer or source.tokenizer), folder, progress)
 
 
-def _open_text(given: str, source: TextSource, how: Recipe, folder: Path, progress: Progress | None) -> Corpus:
+def _open_text(given: str, source: TextSource, how: TokenizerRecipe, folder: Path, progress: Progress | None) -> Corpus:
     digests = file_digests(source.files(), folder / DIGESTS, progress)
     read = _Reader(source, digests, progress)
 

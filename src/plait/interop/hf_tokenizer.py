@@ -17,7 +17,7 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.data import Tokenizer
 from plait.data.tokenizers.bytes import Bytes
-from plait.data.tokenizers.chars import UNKNOWN as UNKNOWN_CHARACTER
+from plait.data.tokenizers.chars import UNKNOWN_CHARACTER
 from plait.data.tokenizers.chars import Characters
 from plait.data.tokenizers.huggingface import CONFIG, FILE, HuggingFace, library
 from plait.data.tokenizers.ids import Ids

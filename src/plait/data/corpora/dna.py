@@ -1,6 +1,6 @@
 """Synthetic DNA: what a model gains at each range is known, though not its exact entropy.
 
-near     a fourth-order Markov chain over A, C, G, T
+near     a fourth-order Markov dna_chain over A, C, G, T
 motifs   a few short words with rare mistakes, at random places
 far      stretches copied from up to 4096 bases before, with rare mistakes, one in two as reverse complement
 """
@@ -15,8 +15,8 @@ from plait.data.tokenizers.chars import Characters
 
 BASES = "ACGT"
 ORDER = 4
-SIZES = {"train": 1 << 22, "validation": 1 << 18, "test": 1 << 18}
-SEED = 20241
+DNA_SIZES = {"train": 1 << 22, "validation": 1 << 18, "test": 1 << 18}
+DNA_SEED = 20241
 MOTIFS = ("TATAAAAG", "CCAATCT", "GGGCGGGAC", "TTGACATTTATGC")
 MOTIF_EVERY = 256  # bases, on average
 REPEAT_EVERY = 1024
@@ -25,8 +25,8 @@ REPEAT_REACH = 4096
 MISTAKES = 0.02  # the share of bases in motifs and repeats that are drawn anew
 
 
-def chain() -> Chain:
-    stream = np.random.Generator(np.random.PCG64(SEED))
+def dna_chain() -> Chain:
+    stream = np.random.Generator(np.random.PCG64(DNA_SEED))
     contexts = len(BASES) ** ORDER
     shares_CV = byte_shares(np.square(stream.random((contexts, len(BASES)))) + 0.02)
     # The context is the last bases as a number to base 4: the oldest drops out, the new one comes in.
@@ -37,7 +37,7 @@ def chain() -> Chain:
 
 def bases(size: int, stream: np.random.Generator) -> np.ndarray:
     """So many bases, uint8."""
-    found = chain().sample(size, stream).astype(np.uint8)
+    found = dna_chain().sample(size, stream).astype(np.uint8)
     words = [np.array([BASES.index(base) for base in motif], dtype=np.uint8) for motif in MOTIFS]
     for at in np.flatnonzero(stream.random(size) < 1 / MOTIF_EVERY):
         _put(found, int(at), words[int(stream.integers(len(words)))], stream)
@@ -57,11 +57,11 @@ def _put(bases: np.ndarray, at: int, word: np.ndarray, stream: np.random.Generat
     bases[at : at + len(word)] = np.where(stream.random(len(word)) < MISTAKES, anew, word)
 
 
-def open_source() -> TokenSource:
-    streams = {split: np.random.Generator(np.random.PCG64([SEED, place])) for place, split in enumerate(SIZES)}
+def open_dna() -> TokenSource:
+    streams = {split: np.random.Generator(np.random.PCG64([DNA_SEED, place])) for place, split in enumerate(DNA_SIZES)}
     return TokenSource(
         tokenizer=Characters(BASES, unknown=False),
         identity={"corpus": "builtin:dna", "version": 1},
-        tokens={split: bases(size, streams[split]) for split, size in SIZES.items()},
-        characters=SIZES.__getitem__,
+        tokens={split: bases(size, streams[split]) for split, size in DNA_SIZES.items()},
+        characters=DNA_SIZES.__getitem__,
     )

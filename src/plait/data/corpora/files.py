@@ -206,6 +206,6 @@ def _own_splits(names: list[str]) -> dict[str, str]:
     return found if "train" in found.values() else {}
 
 
-def open_source(given: str) -> TextSource | TokenSource:
+def open_folder(given: str) -> TextSource | TokenSource:
     root = Path(given).expanduser()
-    return memmap.open_folder(root) if memmap.holds_tokens(root) else Folder(root)
+    return memmap.open_token_folder(root) if memmap.holds_tokens(root) else Folder(root)

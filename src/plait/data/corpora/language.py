@@ -18,14 +18,14 @@ from plait.data.tokenizers.chars import Characters
 TOKENS = 32
 SUCCESSORS = 8
 ALPHABET = (string.ascii_lowercase + string.ascii_uppercase)[:TOKENS]
-SIZES = {"train": 1 << 23, "validation": 1 << 19, "test": 1 << 19}
-SEED = 20240
+LANGUAGE_SIZES = {"train": 1 << 23, "validation": 1 << 19, "test": 1 << 19}
+LANGUAGE_SEED = 20240
 
 
 @cache
-def chain() -> Chain:
+def language_chain() -> Chain:
     """Context number a·8 + j: token a, then its j-th successor."""
-    stream = np.random.Generator(np.random.PCG64(SEED))
+    stream = np.random.Generator(np.random.PCG64(LANGUAGE_SEED))
     follows_AJ = np.sort(np.argsort(stream.random((TOKENS, TOKENS)), axis=1)[:, :SUCCESSORS], axis=1)
     last_C = follows_AJ.ravel()
     # Fourth powers spread the weights: usually one or two successors are likely, the others rare.
@@ -36,12 +36,12 @@ def chain() -> Chain:
     return Chain(next_CU, last_C)
 
 
-def open_source() -> TokenSource:
-    streams = {split: np.random.Generator(np.random.PCG64([SEED, place])) for place, split in enumerate(SIZES)}
+def open_language() -> TokenSource:
+    streams = {split: np.random.Generator(np.random.PCG64([LANGUAGE_SEED, place])) for place, split in enumerate(LANGUAGE_SIZES)}
     return TokenSource(
         tokenizer=Characters(ALPHABET, unknown=False),
         identity={"corpus": "builtin:language", "version": 1},
-        tokens={split: chain().sample(size, streams[split]).astype(np.uint8) for split, size in SIZES.items()},
-        characters=SIZES.__getitem__,
-        entropy=chain().entropy,
+        tokens={split: language_chain().sample(size, streams[split]).astype(np.uint8) for split, size in LANGUAGE_SIZES.items()},
+        characters=LANGUAGE_SIZES.__getitem__,
+        entropy=language_chain().entropy,
     )

@@ -15,7 +15,7 @@ VALIDATION = "heldout-monolingual.tokenized.shuffled"
 TOKENIZER = "words:min_count=3"
 
 
-def open_source(given: str) -> SplitFiles:
+def open_lm1b(given: str) -> SplitFiles:
     folder = Path(given).expanduser()
     validation = folder / VALIDATION
     files = {

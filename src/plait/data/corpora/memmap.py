@@ -30,7 +30,7 @@ ENDINGS = (".bin", ".npy")
 DECODED = 1 << 20  # tokens decoded at a time to count their characters
 
 
-def open_source(given: str) -> TokenSource:
+def open_token_file(given: str) -> TokenSource:
     """One file, cut by position."""
     path = Path(given).expanduser()
     tokens = _load(path)
@@ -43,7 +43,7 @@ def holds_tokens(folder: Path) -> bool:
     return (folder / META).is_file() and bool(_split_files(folder))
 
 
-def open_folder(folder: Path) -> TokenSource:
+def open_token_folder(folder: Path) -> TokenSource:
     """A folder with a token file a split."""
     files = _split_files(folder)
     missing = [split for split in SPLITS if split not in files]

@@ -41,5 +41,5 @@ def _wanted(path: Path, root: Path) -> bool:
     return LEFT_OUT.isdisjoint(parts) and not parts[-1].startswith(("_sysconfigdata", "sitecustomize"))
 
 
-def open_source() -> Stdlib:
+def open_stdlib() -> Stdlib:
     return Stdlib(Path(sysconfig.get_path("stdlib")))

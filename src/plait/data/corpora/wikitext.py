@@ -12,7 +12,7 @@ PARTS = {"train": "train", "validation": "valid", "test": "test"}
 VARIANTS = {"tokens": "words", "raw": "bytes"}
 
 
-def open_source(given: str) -> SplitFiles:
+def open_wikitext(given: str) -> SplitFiles:
     folder = Path(given).expanduser()
     for ending, tokenizer in VARIANTS.items():
         files = {split: [folder / f"wiki.{part}.{ending}"] for split, part in PARTS.items()}

@@ -1,4 +1,4 @@
-"""One token a byte of UTF-8: nothing to learn, nothing unknown, 256 ids."""
+"""One token a byte of UTF-8: nothing to learn_bytes, nothing unknown, 256 ids."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ class Bytes(OwnTokenizer):
         return cls()
 
 
-def learn(texts: Iterable[str]) -> Bytes:
+def learn_bytes(texts: Iterable[str]) -> Bytes:
     """Bytes need no learning; the texts are not read."""
     return Bytes()

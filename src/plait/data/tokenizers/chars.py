@@ -10,7 +10,7 @@ import numpy as np
 from plait.core.errors import UserError
 from plait.data.tokenizers.tokenizer import OwnTokenizer, flag_field, string_field
 
-UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is decoded
+UNKNOWN_CHARACTER = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is decoded
 
 
 @final
@@ -47,7 +47,7 @@ class Characters(OwnTokenizer):
         return ids
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
-        characters = self.alphabet + UNKNOWN * self.unknown
+        characters = self.alphabet + UNKNOWN_CHARACTER * self.unknown
         return "".join(characters[number] for number in self.checked(ids).tolist())
 
     def content(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _codes(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-def learn(texts: Iterable[str]) -> Characters:
+def learn_characters(texts: Iterable[str]) -> Characters:
     """Every character of the texts in code order, and one id for all others."""
     alphabet: set[str] = set()
     for text in texts:

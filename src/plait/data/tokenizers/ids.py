@@ -42,6 +42,6 @@ class Ids(OwnTokenizer):
         return cls(count_field(fields, "size"))
 
 
-def learn(texts: Iterable[str], *, size: int = 0) -> Ids:
+def learn_ids(texts: Iterable[str], *, size: int = 0) -> Ids:
     """Numbers below `size`, which must be given; the texts are not read."""
     return Ids(size)

@@ -70,7 +70,7 @@ class Words(OwnTokenizer):
         return cls(strings_field(fields, "words"))
 
 
-def learn(texts: Iterable[str], *, min_count: int = 1, size: int = 0) -> Words:
+def learn_words(texts: Iterable[str], *, min_count: int = 1, size: int = 0) -> Words:
     """The words that occur at least `min_count` times; at most `size` ids in all, where it is not 0."""
     if min_count < 1:
         raise UserError(f"min_count={min_count} given; it should be 1 or more.")
