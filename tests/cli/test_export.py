@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from plait.cli import export, import_weights
 from plait.core.errors import UserError
-from plait.data.tokenizers import huggingface as bpe
-from plait.data.tokenizers.bytes import Bytes
+from plait.data import trained_tokenizers as bpe
+from plait.data.simple_tokenizers import Bytes
 from plait.model import build
 from plait.training.run import Run, open_run
 

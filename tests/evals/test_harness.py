@@ -376,7 +376,7 @@ def test_the_exported_model_gives_the_same_numbers(tasks: Path, tmp_path: Path, 
     from lm_eval.tasks import TaskManager
 
     import plait.interop.hf_model  # noqa: F401  (registers the model type)
-    from plait.data.tokenizers import huggingface as bpe
+    from plait.data import trained_tokenizers as bpe
     from plait.evals import harness
     from plait.evals.local_tasks import task_configs
     from plait.interop.hf import export_hf

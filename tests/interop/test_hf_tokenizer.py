@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from plait.core.errors import UserError
-from plait.data.tokenizers import huggingface as bpe
-from plait.data.tokenizers.bytes import Bytes
-from plait.data.tokenizers.chars import Characters
-from plait.data.tokenizers.ids import Ids
-from plait.data.tokenizers.tokenizer import OwnTokenizer
-from plait.data.tokenizers.words import Words
+from plait.data import trained_tokenizers as bpe
+from plait.data.simple_tokenizers import Bytes, Characters, Ids, Words
+from plait.data.tokenizer import OwnTokenizer
 from plait.interop.hf_tokenizer import write_tokenizer
 
 transformers = pytest.importorskip("transformers")

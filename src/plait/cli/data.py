@@ -130,13 +130,13 @@ def _print(shown: dict[str, Any]) -> None:
 
 
 def _corpora() -> list[dict[str, Any]]:
-    from plait.data.corpora.table import corpus_listing
+    from plait.data.corpora import corpus_listing
 
     return corpus_listing()
 
 
 def _tokenizers() -> list[dict[str, Any]]:
-    from plait.data.tokenizers.table import tokenizer_listing
+    from plait.data.tokenizers import tokenizer_listing
 
     return tokenizer_listing()
 

@@ -60,8 +60,7 @@ def command(
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
-    from plait.data.corpora import table as corpora
-    from plait.data.tokenizers import table as tokenizers
+    from plait.data import corpora, tokenizers
 
     listings = {
         "mixers": mixers,

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from plait.data.corpora.dna import BASES, MOTIFS, bases, dna_chain, open_dna
+from plait.data.builtin import BASES, MOTIFS, bases, dna_chain, open_dna
 
 
 def test_motifs_and_repeats_are_there_and_the_background_is_not_even() -> None:

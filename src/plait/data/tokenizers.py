@@ -12,8 +12,8 @@ from typing import Any
 from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Entry, Table, load_attribute
 from plait.core.settings import require_known
-from plait.data.tokenizers import huggingface
-from plait.data.tokenizers.tokenizer import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
+from plait.data import trained_tokenizers as huggingface
+from plait.data.tokenizer import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,25 @@ TOKENIZERS: Table[Callable[..., Tokenizer]] = Table(
     "tokenizer",
     {
         "bytes": TokenizerEntry(
-            "plait.data.tokenizers.bytes:learn_bytes", "one token a byte; 256 ids", "plait.data.tokenizers.bytes:Bytes"
+            "plait.data.simple_tokenizers:learn_bytes",
+            "one token a byte; 256 ids",
+            "plait.data.simple_tokenizers:Bytes",
         ),
         "chars": TokenizerEntry(
-            "plait.data.tokenizers.chars:learn_characters", "one token a character", "plait.data.tokenizers.chars:Characters"
+            "plait.data.simple_tokenizers:learn_characters",
+            "one token a character",
+            "plait.data.simple_tokenizers:Characters",
         ),
         "words": TokenizerEntry(
-            "plait.data.tokenizers.words:learn_words",
+            "plait.data.simple_tokenizers:learn_words",
             "one token a word, by frequency; <eos> at line ends, <unk> for rare words",
-            "plait.data.tokenizers.words:Words",
+            "plait.data.simple_tokenizers:Words",
         ),
         "bpe": TokenizerEntry(
-            "plait.data.tokenizers.huggingface:learn_bpe", "byte-pair encoding on bytes; needs plait[hf]", ""
+            "plait.data.trained_tokenizers:learn_bpe", "byte-pair encoding on bytes; needs plait[hf]", ""
         ),
         "ids": TokenizerEntry(
-            "plait.data.tokenizers.ids:learn_ids", "numbers that are token ids", "plait.data.tokenizers.ids:Ids"
+            "plait.data.simple_tokenizers:learn_ids", "numbers that are token ids", "plait.data.simple_tokenizers:Ids"
         ),
     },
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from plait.data import open_corpus
-from plait.data.corpora.language import SUCCESSORS, TOKENS, language_chain
+from plait.data.builtin import SUCCESSORS, TOKENS, language_chain
 
 
 def conditional_entropy(tokens: np.ndarray, order: int) -> float:

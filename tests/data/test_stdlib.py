@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from plait.data.corpora.stdlib import Stdlib, open_stdlib
+from plait.data.builtin import Stdlib, open_stdlib
 
 
 def test_it_is_real_text_in_three_disjoint_splits(opened, text_of) -> None:

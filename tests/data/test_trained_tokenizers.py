@@ -10,8 +10,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from plait.core.errors import UserError
-from plait.data.tokenizers.huggingface import END, HuggingFace, learn_bpe, open_file
-from plait.data.tokenizers.table import tokenizer_recipe
+from plait.data.tokenizers import tokenizer_recipe
+from plait.data.trained_tokenizers import END, HuggingFace, learn_bpe, open_file
 
 
 def foreign() -> Library:
