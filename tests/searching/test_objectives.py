@@ -80,7 +80,7 @@ def test_predicted_objectives(small: Space, stopwatch: Any) -> None:
 
 
 def test_a_rule_needs_someone_who_knows(small: Space, stopwatch: Any) -> None:
-    limited = small.with_rules(["latency_high <= 1ms"])
+    limited = small.with_constraints(["latency_high <= 1ms"])
     assert limited.needs() == {"latency_high"}
     with pytest.raises(UserError, match="'latency_high <= 1ms' needs latency_high, which none of the objectives"):
         Evaluator(limited, exact(["flops"]))
