@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.core.errors import UserError
-from plait.data.tokenizers.chars import UNKNOWN, Characters, learn
+from plait.data.simple_tokenizers import UNKNOWN_CHARACTER, Characters, learn_characters
 
 
 @given(known=st.text(), text=st.text())
 def test_what_is_not_in_the_alphabet_is_unknown(known: str, text: str) -> None:
-    tokenizer = learn([known])
+    tokenizer = learn_characters([known])
     assert tokenizer.vocab == len(set(known)) + 1
-    expected = "".join(character if character in known else UNKNOWN for character in text)
+    expected = "".join(character if character in known else UNKNOWN_CHARACTER for character in text)
     assert tokenizer.decode(tokenizer.encode(text)) == expected
 
 

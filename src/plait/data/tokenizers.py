@@ -12,8 +12,8 @@ from typing import Any
 from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Entry, Table, load_attribute
 from plait.core.settings import require_known
-from plait.data.tokenizers import huggingface
-from plait.data.tokenizers.tokenizer import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
+from plait.data import trained_tokenizers as huggingface
+from plait.data.tokenizer import OWN_FILE, OWN_VERSION, OwnTokenizer, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,25 @@ TOKENIZERS: Table[Callable[..., Tokenizer]] = Table(
     "tokenizer",
     {
         "bytes": TokenizerEntry(
-            "plait.data.tokenizers.bytes:learn", "one token a byte; 256 ids", "plait.data.tokenizers.bytes:Bytes"
+            "plait.data.simple_tokenizers:learn_bytes",
+            "one token a byte; 256 ids",
+            "plait.data.simple_tokenizers:Bytes",
         ),
         "chars": TokenizerEntry(
-            "plait.data.tokenizers.chars:learn", "one token a character", "plait.data.tokenizers.chars:Characters"
+            "plait.data.simple_tokenizers:learn_characters",
+            "one token a character",
+            "plait.data.simple_tokenizers:Characters",
         ),
         "words": TokenizerEntry(
-            "plait.data.tokenizers.words:learn",
+            "plait.data.simple_tokenizers:learn_words",
             "one token a word, by frequency; <eos> at line ends, <unk> for rare words",
-            "plait.data.tokenizers.words:Words",
+            "plait.data.simple_tokenizers:Words",
         ),
         "bpe": TokenizerEntry(
-            "plait.data.tokenizers.huggingface:learn", "byte-pair encoding on bytes; needs plait[hf]", ""
+            "plait.data.trained_tokenizers:learn_bpe", "byte-pair encoding on bytes; needs plait[hf]", ""
         ),
         "ids": TokenizerEntry(
-            "plait.data.tokenizers.ids:learn", "numbers that are token ids", "plait.data.tokenizers.ids:Ids"
+            "plait.data.simple_tokenizers:learn_ids", "numbers that are token ids", "plait.data.simple_tokenizers:Ids"
         ),
     },
 )
@@ -50,7 +54,7 @@ FROM_FILE = "hf"  # hf:PATH opens what was learned elsewhere
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TokenizerRecipe:
     """How a tokenizer comes about: everything but the texts."""
 
     identity: dict[str, Any]  # decides, with the texts, the tokenizer; plain JSON
@@ -63,7 +67,7 @@ def options_of(name: str) -> dict[str, int]:
     return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
-def listing() -> list[dict[str, Any]]:
+def tokenizer_listing() -> list[dict[str, Any]]:
     """Every way to ask for a tokenizer, with its options and what it is."""
     rows = [{"name": name, "options": options_of(name), "what": TOKENIZERS.what(name)} for name in TOKENIZERS]
     foreign = "a tokenizer.json, or the folder that holds it; needs plait[hf]"
@@ -74,7 +78,7 @@ def listing() -> list[dict[str, Any]]:
     ]
 
 
-def recipe(given: str) -> Recipe:
+def tokenizer_recipe(given: str) -> TokenizerRecipe:
     """`bytes`, `words:min_count=3,size=50000`, `hf:PATH`, or a folder that a tokenizer was saved in."""
     name, _, rest = given.partition(":")
     if name == FROM_FILE:
@@ -84,7 +88,7 @@ def recipe(given: str) -> Recipe:
     if name in TOKENIZERS:
         options = {**options_of(name), **_options(name, rest)}
         learn = TOKENIZERS.load(name)
-        return Recipe({"tokenizer": name, **options}, lambda texts: learn(texts, **options))
+        return TokenizerRecipe({"tokenizer": name, **options}, lambda texts: learn(texts, **options))
     folder = Path(given).expanduser()
     if folder.is_dir():
         return _fixed(load_tokenizer(folder))
@@ -120,8 +124,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise UserError(f"{own} is damaged: {wrong}") from None
 
 
-def _fixed(tokenizer: Tokenizer) -> Recipe:
-    return Recipe(tokenizer.as_dict(), lambda texts: tokenizer)
+def _fixed(tokenizer: Tokenizer) -> TokenizerRecipe:
+    return TokenizerRecipe(tokenizer.as_dict(), lambda texts: tokenizer)
 
 
 def _options(name: str, text: str) -> dict[str, int]:

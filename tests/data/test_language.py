@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from plait.data import open_corpus
-from plait.data.corpora.language import SUCCESSORS, TOKENS, chain
+from plait.data.builtin import SUCCESSORS, TOKENS, language_chain
 
 
 def conditional_entropy(tokens: np.ndarray, order: int) -> float:
@@ -29,13 +29,13 @@ def test_the_stated_entropy_is_that_of_the_text() -> None:
     assert conditional_entropy(train[:4_000_000], 3) == pytest.approx(corpus.entropy, rel=4e-3)  # nothing is further
     assert conditional_entropy(train, 1) > 1.3 * corpus.entropy  # one token does not suffice
     for split in ("validation", "test"):
-        # The loss of one who knows the chain, on held-out text: what a perfect model would report.
+        # The loss of one who knows the language_chain, on held-out text: what a perfect model would report.
         tokens = corpus.tokens(split).astype(np.int64)
         assert known_loss(tokens) == pytest.approx(corpus.entropy, rel=0.004)
 
 
 def known_loss(tokens: np.ndarray) -> float:
-    made = chain()
+    made = language_chain()
     follows = made.token_C.reshape(TOKENS, SUCCESSORS)
     place = np.full((TOKENS, TOKENS), -1)
     np.put_along_axis(place, follows, np.arange(SUCCESSORS)[None], axis=1)

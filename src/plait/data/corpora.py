@@ -9,7 +9,7 @@ from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Entry, Table, load_attribute
-from plait.data.corpora.source import TextSource, TokenSource
+from plait.data.corpus import TextSource, TokenSource
 
 Opener = Callable[..., TextSource | TokenSource]  # of nothing, or of what follows the name
 
@@ -25,32 +25,28 @@ NAMED: Table[Opener] = Table(
     "corpus",
     {
         "builtin:stdlib": CorpusEntry(
-            "plait.data.corpora.stdlib:open_source", "sources of this Python's standard library, real text", "", "bytes"
+            "plait.data.builtin:open_stdlib", "sources of this Python's standard library, real text", "", "bytes"
         ),
         "builtin:language": CorpusEntry(
-            "plait.data.corpora.language:open_source", "synthetic language whose entropy is known exactly", "", ""
+            "plait.data.builtin:open_language", "synthetic language whose entropy is known exactly", "", ""
         ),
         "builtin:dna": CorpusEntry(
-            "plait.data.corpora.dna:open_source", "synthetic DNA: local statistics, motifs, distant repeats", "", ""
+            "plait.data.builtin:open_dna", "synthetic DNA: local statistics, motifs, distant repeats", "", ""
         ),
         "wikitext-103": CorpusEntry(
-            "plait.data.corpora.wikitext:open_source",
+            "plait.data.published:open_wikitext",
             "wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens; or .raw, then as bytes",
             "FOLDER",
             "words",
         ),
         "lm1b": CorpusEntry(
-            "plait.data.corpora.lm1b:open_source",
+            "plait.data.published:open_lm1b",
             "training- and heldout-monolingual.tokenized.shuffled, 99 and 50 files",
             "FOLDER",
             "words:min_count=3",
         ),
-        "enwik8": CorpusEntry(
-            "plait.data.corpora.hutter:enwik8", "the file, or the folder that holds it", "PATH", "bytes"
-        ),
-        "text8": CorpusEntry(
-            "plait.data.corpora.hutter:text8", "the file, or the folder that holds it", "PATH", "chars"
-        ),
+        "enwik8": CorpusEntry("plait.data.published:enwik8", "the file, or the folder that holds it", "PATH", "bytes"),
+        "text8": CorpusEntry("plait.data.published:text8", "the file, or the folder that holds it", "PATH", "chars"),
     },
     group="plait.corpora",
 )
@@ -59,23 +55,26 @@ NAMED: Table[Opener] = Table(
 FILES: Table[Opener] = Table(
     "ending",
     {
-        ".txt": CorpusEntry("plait.data.corpora.files:text_file", "one text", "PATH", "bytes"),
+        ".txt": CorpusEntry("plait.data.text_files:text_file", "one text", "PATH", "bytes"),
         ".jsonl": CorpusEntry(
-            "plait.data.corpora.files:record_file", "a document a line; FILE#field, or text", "PATH", "bytes"
+            "plait.data.text_files:record_file", "a document a line; FILE#field, or text", "PATH", "bytes"
         ),
         ".parquet": CorpusEntry(
-            "plait.data.corpora.files:record_file", "a document a row; FILE#column, or text", "PATH", "bytes"
+            "plait.data.text_files:record_file", "a document a row; FILE#column, or text", "PATH", "bytes"
         ),
         ".npy": CorpusEntry(
-            "plait.data.corpora.memmap:open_source", "token ids; meta.json beside it states vocab", "PATH", ""
+            "plait.data.token_files:open_token_file", "token ids; meta.json beside it states vocab", "PATH", ""
         ),
         ".bin": CorpusEntry(
-            "plait.data.corpora.memmap:open_source", "token ids; meta.json beside it states dtype and vocab", "PATH", ""
+            "plait.data.token_files:open_token_file",
+            "token ids; meta.json beside it states dtype and vocab",
+            "PATH",
+            "",
         ),
     },
 )
 FOLDER = CorpusEntry(
-    "plait.data.corpora.files:open_source", "text, JSONL and Parquet files, or token files", "FOLDER", "bytes"
+    "plait.data.text_files:open_folder", "text, JSONL and Parquet files, or token files", "FOLDER", "bytes"
 )
 
 
@@ -92,7 +91,7 @@ def usage(name: str) -> str:
     return f"{name}:{given}" if given else name
 
 
-def listing() -> list[dict[str, Any]]:
+def corpus_listing() -> list[dict[str, Any]]:
     """Every way to ask for a corpus, with its default tokenizer and what it is."""
     files = {f"FILE{ending}": entry_of(ending, FILES) for ending in FILES}
     ways = {**{usage(name): entry_of(name) for name in NAMED}, **files, "FOLDER": FOLDER}

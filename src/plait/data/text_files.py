@@ -1,9 +1,7 @@
-"""Text in single files: plain, one document a line (JSONL), one document a row (Parquet), or one file a split.
+"""Text in files: plain, one document per line (JSONL), one per row (Parquet), one file per split, or a folder of them.
 
-Any folder: text files (a document each), JSONL and Parquet files (many each), or a folder of token files.
-
-Where the name of every file or subfolder on top says its split (train.txt, valid-00000-of-00002.parquet, test/…),
-that holds; a split that is missing is cut from train.
+Files are read in pieces, so that none has to fit into memory. Where the name of every file or subfolder on top says its
+split (train.txt, valid-00000-of-00002.parquet, test/…), that holds; a split that is missing is cut from train.
 """
 
 from __future__ import annotations
@@ -12,14 +10,87 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, BinaryIO, final
 
 from plait.core.errors import UserError, did_you_mean
-from plait.data.corpora import memmap
-from plait.data.corpora.source import TextSource, TokenSource
-from plait.data.corpus import SPLITS
-from plait.data.documents import Document, bounds, split_named
-from plait.data.reading import cut_place, text_pieces
+from plait.data import token_files as memmap
+from plait.data.corpus import SPLITS, Document, TextSource, TokenSource, bounds, split_named
+
+PIECE = 1 << 20  # bytes
+
+
+def text_pieces(path: Path, start: int = 0, stop: int | None = None, *, errors: str = "strict") -> Iterator[str]:
+    """The bytes from `start` up to `stop` as text.
+
+    Pieces end at line ends where there are any, else behind a blank, so that tokenising them one by one gives what
+    tokenising the whole would.
+    """
+    try:
+        with path.open("rb") as file:
+            at = file.seek(start)
+            for block in _blocks(file, stop):
+                yield _decoded(block, path, at, errors)
+                at += len(block)
+    except OSError as wrong:
+        raise UserError(f"cannot read {path}: {wrong.strerror or wrong}.") from wrong
+
+
+def cut_place(path: Path, wanted: int, limit: int) -> int:
+    """The first good place to cut a text file at or after byte `wanted` and before `limit`: behind a line end, else
+    behind a blank, else between two characters."""
+    with path.open("rb") as file:
+        file.seek(wanted)
+        ahead = file.read(min(PIECE, max(limit - wanted, 0)))
+    for separator in (b"\n", b" "):
+        found = ahead.find(separator, 0, len(ahead) - 1)  # something must be left behind the cut
+        if found >= 0:
+            return wanted + found + 1
+    inside = next((number for number, byte in enumerate(ahead[:4]) if not _continues(byte)), 0)
+    return wanted + inside
+
+
+def _blocks(file: BinaryIO, stop: int | None) -> Iterator[bytes]:
+    rest = b""
+    while True:
+        left = PIECE if stop is None else min(PIECE, stop - file.tell())
+        block = file.read(left) if left > 0 else b""
+        if not block:
+            break
+        block = rest + block
+        end = _end_of_part(block)
+        rest = block[end:]
+        if end:
+            yield block[:end]
+    if rest:
+        yield rest
+
+
+def _end_of_part(block: bytes) -> int:
+    line = block.rfind(b"\n") + 1
+    if line:
+        return line
+    blank = block.rfind(b" ")
+    if blank > 0:
+        return blank  # before the blank: BPE takes a blank together with the word behind it
+    end = len(block)
+    while end and len(block) - end < 4 and _continues(block[end - 1]):
+        end -= 1
+    return end - 1 if end and block[end - 1] >= 0xC0 else len(block)  # a character begun is left for the next part
+
+
+def _continues(byte: int) -> bool:
+    """Whether this byte of UTF-8 is one of those behind a character's first."""
+    return byte & 0xC0 == 0x80
+
+
+def _decoded(block: bytes, path: Path, at: int, errors: str) -> str:
+    try:
+        return block.decode("utf-8", errors)
+    except UnicodeDecodeError as wrong:
+        raise UserError(
+            f"{path} is no UTF-8 text: byte {at + wrong.start} is {block[wrong.start]:#04x} ({wrong.reason})."
+        ) from None
+
 
 FIELD = "text"  # where JSONL and Parquet files keep a document, unless told otherwise
 
@@ -206,6 +277,6 @@ def _own_splits(names: list[str]) -> dict[str, str]:
     return found if "train" in found.values() else {}
 
 
-def open_source(given: str) -> TextSource | TokenSource:
+def open_folder(given: str) -> TextSource | TokenSource:
     root = Path(given).expanduser()
-    return memmap.open_folder(root) if memmap.holds_tokens(root) else Folder(root)
+    return memmap.open_token_folder(root) if memmap.holds_tokens(root) else Folder(root)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from plait.data.corpora.stdlib import Stdlib, open_source
+from plait.data.builtin import Stdlib, open_stdlib
 
 
 def test_it_is_real_text_in_three_disjoint_splits(opened, text_of) -> None:
@@ -25,6 +25,6 @@ def test_what_differs_between_installations_is_left_out(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x = 1\n")
     assert list(Stdlib(tmp_path).files()) == ["json/tool.py", "os.py"]
-    names = list(open_source().files())
+    names = list(open_stdlib().files())
     assert names == sorted(names)
     assert "textwrap.py" in names

@@ -10,8 +10,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from plait.core.errors import UserError
-from plait.data.tokenizers.huggingface import END, HuggingFace, learn, open_file
-from plait.data.tokenizers.table import recipe
+from plait.data.tokenizers import tokenizer_recipe
+from plait.data.trained_tokenizers import END, HuggingFace, learn_bpe, open_file
 
 
 def foreign() -> Library:
@@ -26,7 +26,7 @@ def foreign() -> Library:
 def test_a_foreign_file_is_read_plainly(tmp_path: Path) -> None:
     foreign().save(str(tmp_path / "tokenizer.json"))
     for given in (tmp_path, tmp_path / "tokenizer.json"):
-        tokenizer = recipe(f"hf:{given}").learn([])
+        tokenizer = tokenizer_recipe(f"hf:{given}").learn([])
         assert (tokenizer.vocab, tokenizer.end) == (8, 1)
         assert tokenizer.encode("a b c b").tolist() == [2, 7, 0, 7]  # nothing added, nothing cut off
 
@@ -45,7 +45,7 @@ def test_an_end_that_is_not_in_the_vocabulary_is_refused() -> None:
 
 def test_transformers_opens_what_is_saved(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    tokenizer = learn(["some text, some more text"] * 3, size=270)
+    tokenizer = learn_bpe(["some text, some more text"] * 3, size=270)
     tokenizer.save(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
     assert theirs("some text")["input_ids"] == tokenizer.encode("some text").tolist()
@@ -53,7 +53,7 @@ def test_transformers_opens_what_is_saved(tmp_path: Path) -> None:
 
 
 def test_bpe_merges_what_is_frequent() -> None:
-    tokenizer = learn(["banana banana banana"], size=262)
+    tokenizer = learn_bpe(["banana banana banana"], size=262)
     assert len(tokenizer.encode("banana")) < 4
     assert tokenizer.vocab == 262
     assert tokenizer.end == tokenizer.encode(END)[0] == 0

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.core.errors import UserError
-from plait.data.tokenizers.table import TOKENIZERS, load_tokenizer, recipe
-from plait.data.tokenizers.tokenizer import OWN_FILE, Tokenizer
+from plait.data.tokenizer import OWN_FILE, Tokenizer
+from plait.data.tokenizers import TOKENIZERS, load_tokenizer, tokenizer_recipe
 
 TEXT = "the cat sat on the mat\nthe dog — ein großer Hund — did not\n\n  日本語 \U0001f600\n" * 4
 RECIPES = ["bytes", "chars", "words", "bpe:size=300", "ids:size=50"]
 
 
 def learned(text: str) -> Tokenizer:
-    return recipe(text).learn([TEXT])
+    return tokenizer_recipe(text).learn([TEXT])
 
 
 def sample(name: str) -> str:
@@ -51,7 +51,7 @@ def test_a_saved_tokenizer_is_the_same(name: str, tmp_path: Path) -> None:
     assert found.as_dict() == tokenizer.as_dict()
     assert (found.vocab, found.end) == (tokenizer.vocab, tokenizer.end)
     assert found.encode(sample(name)).tolist() == tokenizer.encode(sample(name)).tolist()
-    again = recipe(str(tmp_path / "there")).learn(["other text"])  # a saved tokenizer is not learned anew
+    again = tokenizer_recipe(str(tmp_path / "there")).learn(["other text"])  # a saved tokenizer is not learned anew
     assert again.as_dict() == tokenizer.as_dict()
     json.dumps(tokenizer.as_dict())
 
@@ -139,4 +139,4 @@ def test_an_empty_folder_says_what_was_looked_for(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_made_is_explained(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        recipe(text).learn(["a b"])
+        tokenizer_recipe(text).learn(["a b"])

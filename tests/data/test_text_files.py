@@ -102,7 +102,7 @@ def test_a_text_without_lines_or_blanks_is_cut_between_characters(tmp_path: Path
 
 def test_cutting_never_depends_on_the_size_of_pieces(tmp_path: Path, opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is read at a time, and wherever that falls in a character, a word or a line."""
-    from plait.data import reading
+    from plait.data import text_files as reading
 
     text = "".join(f"{'wörter ' * (number % 5)}日本{number}\n" * (number % 3) for number in range(60))
     (tmp_path / "a.txt").write_text(text)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.data.tokenizers.tokenizer import Tokenizer, utf8
+from plait.data.tokenizer import Tokenizer, utf8
 
 if TYPE_CHECKING:
     import tokenizers
@@ -108,7 +108,7 @@ END = "<|endoftext|>"
 SMALLEST = 257  # every byte, and the end of a text
 
 
-def learn(texts: Iterable[str], *, size: int = 8192) -> HuggingFace:
+def learn_bpe(texts: Iterable[str], *, size: int = 8192) -> HuggingFace:
     """Merges until there are `size` ids, or nothing that occurs twice is left to merge."""
     if size < SMALLEST:
         raise UserError(f"size={size} given; BPE starts from {SMALLEST} ids: the bytes and {END}.")
