@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plait.api.describe import architecture, build, cost
+    from plait.api.open_run import open_run
+    from plait.api.train import train
     from plait.core.errors import UserError
     from plait.model.user_mixers import load_mixer
     from plait.records.store import open_store
@@ -22,6 +24,8 @@ DOOR: dict[str, str] = {
     "architecture": "plait.api.describe",
     "build": "plait.api.describe",
     "cost": "plait.api.describe",
+    "open_run": "plait.api.open_run",
+    "train": "plait.api.train",
     "load_mixer": "plait.model.user_mixers",
     "open_store": "plait.records.store",
 }
@@ -34,7 +38,9 @@ __all__ = [
     "build",
     "cost",
     "load_mixer",
+    "open_run",
     "open_store",
+    "train",
 ]
 
 

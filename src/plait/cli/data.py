@@ -130,15 +130,15 @@ def _print(shown: dict[str, Any]) -> None:
 
 
 def _corpora() -> list[dict[str, Any]]:
-    from plait.data.corpora.table import listing
+    from plait.data.corpora import corpus_listing
 
-    return listing()
+    return corpus_listing()
 
 
 def _tokenizers() -> list[dict[str, Any]]:
-    from plait.data.tokenizers.table import listing
+    from plait.data.tokenizers import tokenizer_listing
 
-    return listing()
+    return tokenizer_listing()
 
 
 @contextmanager

@@ -107,8 +107,8 @@ def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dic
 def _corpus(data: str, tokenizer: Path) -> Corpus:
     """The corpus as the run's tokenizer writes it; one that comes as tokens has its own."""
     from plait.data import open_corpus
-    from plait.data.corpora.source import TokenSource
-    from plait.data.corpora.table import open_source
+    from plait.data.corpora import open_source
+    from plait.data.corpus import TokenSource
 
     return open_corpus(data, None if isinstance(open_source(data), TokenSource) else str(tokenizer))
 

@@ -60,8 +60,7 @@ def command(
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
-    from plait.data.corpora import table as corpora
-    from plait.data.tokenizers import table as tokenizers
+    from plait.data import corpora, tokenizers
 
     listings = {
         "mixers": mixers,
@@ -69,8 +68,8 @@ def _rows(kind: str) -> list[dict[str, Any]]:
         "header": header_keys,
         "tasks": tasks,
         "recipes": recipes,
-        "corpora": corpora.listing,
-        "tokenizers": tokenizers.listing,
+        "corpora": corpora.corpus_listing,
+        "tokenizers": tokenizers.tokenizer_listing,
     }
     return listings[kind]()
 
