@@ -76,7 +76,6 @@ def command(
     """Search a space for the best architectures under limits, and measure those it returns."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    from plait.cli.devices import usable
     from plait.cli.front_display import print_front
     from plait.cli.output import print_json
     from plait.cli.search_supernet import GUMBEL, Asked, adapted, retrained
@@ -86,6 +85,7 @@ def command(
     from plait.searching.job import Interrupted, Request
     from plait.space.limits import Limits
     from plait.space.table import load_space
+    from plait.training.devices import usable
 
     asked = Asked(data, tokenizer, steps, seeds, recipe, set_ or [], supernet or [], retrain)
     whole = load_space(space)
