@@ -29,7 +29,7 @@ class CorpusResult(Result):
 def corpus(
     name: str | Path, *, tokenizer: str | None = None, sample: int = 100, on_progress: OnProgress = ignore
 ) -> CorpusResult:
-    """A corpus by its name (`plait.listing("corpora")`), file or folder; text is tokenised where it has not been before.
+    """A corpus by name (`plait.listing("corpora")`), file or folder; text is tokenised where it has not been before.
 
     `tokenizer`: such as bytes, words:min_count=3, bpe:size=16384, hf:PATH; else the corpus's own.
     `sample`: tokens of the validation split to decode.

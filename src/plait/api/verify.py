@@ -27,7 +27,7 @@ def verify(*ids: str, on_progress: OnProgress = ignore) -> VerifyResult:
     from plait.papers.verify import select
 
     facts = select(list(ids))
-    results = []
+    results: list[FactResult] = []
     for fact in facts:
         on_progress(f"checking {fact.id}", len(results), len(facts))
         results.append(fact.result())

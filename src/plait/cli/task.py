@@ -68,7 +68,7 @@ def _print(shown: TaskResult, tokens: int) -> None:
         for line in _lines(shown.of, example, tokens, out.width):
             out.print(line, no_wrap=True)
         if len(example.inputs) > tokens:
-            out.print(f"… {len(example['inputs']) - tokens} more tokens (--tokens)", style="dim")
+            out.print(f"… {len(example.inputs) - tokens} more tokens (--tokens)", style="dim")
     out.print()
     out.print(_legend(shown.of))
 
