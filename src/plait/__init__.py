@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from plait.api.generate import generate
     from plait.api.harness import harness, prepare_tasks
     from plait.api.listing import listing
+    from plait.api.open_run import open_run
     from plait.api.task import task
+    from plait.api.train import train
     from plait.api.verify import verify
     from plait.core.errors import UserError
     from plait.model.user_mixers import load_mixer
@@ -42,9 +44,11 @@ DOOR: dict[str, str] = {
     "import_weights": "plait.api.export",
     "listing": "plait.api.listing",
     "load_mixer": "plait.model.user_mixers",
+    "open_run": "plait.api.open_run",
     "open_store": "plait.records.store",
     "prepare_tasks": "plait.api.harness",
     "task": "plait.api.task",
+    "train": "plait.api.train",
     "verify": "plait.api.verify",
 }
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
@@ -65,9 +69,11 @@ __all__ = [
     "import_weights",
     "listing",
     "load_mixer",
+    "open_run",
     "open_store",
     "prepare_tasks",
     "task",
+    "train",
     "verify",
 ]
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from plait.cli.data import group
 from plait.core.errors import UserError
-from plait.data.corpora.table import FILES, NAMED
-from plait.data.tokenizers.table import TOKENIZERS
+from plait.data.corpora import FILES, NAMED
+from plait.data.tokenizers import TOKENIZERS
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.describe import load_mixers
+from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -55,7 +56,7 @@ class EvaluateResult(Result):
 
 
 def evaluate(
-    runs: str | Path | Run | Sequence[str | Path | Run],
+    runs: str | Path | OpenRun | Sequence[str | Path | OpenRun],
     *,
     on: str | Sequence[str] = "perplexity",
     settings: Mapping[str, Any] | None = None,
@@ -77,10 +78,9 @@ def evaluate(
     """
     from plait.evals.stored import evaluated
     from plait.records import open_store
-    from plait.training.run import Run, open_run
 
     load_mixers(mixers)
-    opened = [open_run(run) for run in ([runs] if isinstance(runs, (str, Path, Run)) else runs)]
+    opened = [run_of(run) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
     # Every name and setting is checked before anything is measured.
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
     records: dict[tuple[str, str], tuple[Any, bool, dict[str, Any]]] = {}
@@ -142,8 +142,8 @@ def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dic
 def _corpus(data: str, tokenizer: Path) -> Corpus:
     """The corpus as the run's tokenizer writes it; one that comes as tokens has its own."""
     from plait.data import open_corpus
-    from plait.data.corpora.source import TokenSource
-    from plait.data.corpora.table import open_source
+    from plait.data.corpora import open_source
+    from plait.data.corpus import TokenSource
 
     return open_corpus(data, None if isinstance(open_source(data), TokenSource) else str(tokenizer))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.describe import load_mixers
+from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 
@@ -40,7 +41,7 @@ class ImportResult(Result):
 
 
 def export(
-    run: str | Path | Run,
+    run: str | Path | OpenRun,
     to: str,
     output: str | Path | None = None,
     *,
@@ -56,12 +57,11 @@ def export(
     force   overwrite what is there
     """
     from plait.interop.target import check_free
-    from plait.training.run import open_run
 
     if to not in FORMATS:
         raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
     load_mixers(mixers)
-    opened = open_run(run)
+    opened = run_of(run)
     target = Path(output or (f"{opened.name}-hf" if to == "hf" else f"{opened.name}.onnx"))
     check_free(target, force=force)  # before anything long
     return _hf(opened, target, force) if to == "hf" else _onnx(opened, target, length, force)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.describe import load_mixers
+from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 
 if TYPE_CHECKING:
-    from plait.training.run import Run
+    pass
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class FinetuneResult(Result):
 
 
 def finetune(
-    run: str | Path | Run,
+    run: str | Path | OpenRun,
     task: str,
     data: str | Path,
     *,
@@ -59,10 +60,9 @@ def finetune(
     """
     from plait.evals.finetune import finetune as tune
     from plait.evals.finetune_loop import Plan
-    from plait.training.run import open_run
 
     load_mixers(mixers)
-    opened = open_run(run)
+    opened = run_of(run)
     model = opened.model(device)
     longest = max_len or min(model.arch.header.max_len or 1 << 30, 384 if task == "squad" else 128)
     plan = Plan(epochs=epochs, lr=lr, batch=batch, max_len=longest)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.describe import load_mixers
+from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from plait.data import Tokenizer
     from plait.model.forgetting_cache import Dropped
     from plait.model.generation import Generation
-    from plait.training.run import Run
 
 #: Asked for when no number is given, unless the model's learned positions end before.
 USUAL_TOKENS = 200
@@ -46,7 +46,7 @@ class GenerateResult(Result):
 
 
 def generate(
-    run: str | Path | Run,
+    run: str | Path | OpenRun,
     prompts: str | Sequence[str] = "",
     *,
     tokens: int | None = None,
@@ -75,10 +75,9 @@ def generate(
     from plait.model.heads import LanguageModel
     from plait.model.sampling import GREEDY, Sampling
     from plait.training.devices import usable
-    from plait.training.run import open_run
 
     load_mixers(mixers)
-    opened = open_run(run)
+    opened = run_of(run)
     tokenizer = opened.tokenizer()
     texts = [prompts] if isinstance(prompts, str) else list(prompts)
     model = opened.model(device=usable(device))

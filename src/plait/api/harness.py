@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.describe import load_mixers
+from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 
 if TYPE_CHECKING:
     from plait.records import Store
-    from plait.training.run import Run
 
 PROTOCOL = 1  # raised when the same settings come to mean another evaluation
 
@@ -51,7 +51,7 @@ class TaskFiles(Result):
 
 
 def harness(
-    run: str | Path | Run,
+    run: str | Path | OpenRun,
     tasks: str | Path | Sequence[str | Path],
     *,
     shots: int | None = None,
@@ -70,10 +70,9 @@ def harness(
     max_length  context in tokens; the model's, else 2048, unless given
     """
     from plait.evals.harness import evaluate
-    from plait.training.run import open_run
 
     load_mixers(mixers)
-    opened = open_run(run)
+    opened = run_of(run)
     found = evaluate(
         opened.model(device),
         opened.tokenizer(),

@@ -133,13 +133,13 @@ def _tasks() -> list[dict[str, Any]]:
 
 
 def _corpora() -> list[dict[str, Any]]:
-    from plait.data.corpora.table import listing as rows
+    from plait.data.corpora import corpus_listing as rows
 
     return rows()
 
 
 def _tokenizers() -> list[dict[str, Any]]:
-    from plait.data.tokenizers.table import listing as rows
+    from plait.data.tokenizers import tokenizer_listing as rows
 
     return rows()
 

@@ -35,7 +35,9 @@ def command(
     latency: Annotated[str | None, typer.Option(help="At most, such as 40ms.")] = None,
     memory: Annotated[str | None, typer.Option(help="At most, such as 300MB: weights, state, activations.")] = None,
     state: Annotated[str | None, typer.Option(help="At most, of one sequence, such as 2MB.")] = None,
-    rule: Annotated[list[str] | None, typer.Option(help="Further rules, such as 'count(attn) >= 1'.")] = None,
+    constraint: Annotated[
+        list[str] | None, typer.Option("--constraint", "--rule", help="Further ones, such as 'count(attn) >= 1'.")
+    ] = None,
     seq: Annotated[int | None, typer.Option(min=1, help="Tokens. \\[default: the space's]")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
@@ -105,7 +107,7 @@ def command(
         setting,
         names,
         limits,
-        rule or [],
+        constraint or [],
         method,
         iterations,
         population,

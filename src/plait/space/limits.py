@@ -28,7 +28,7 @@ class Limits:
         both = {"latency": self.latency, "memory": self.memory}
         return {name: limit for name, limit in both.items() if limit is not None}
 
-    def rules(self) -> list[str]:
+    def constraints(self) -> list[str]:
         """For a search: a prediction must hold at the upper end of its interval."""
         found = [f"{name}_high <= {_text(name, limit)}" for name, limit in self.on_device.items()]
         return found if self.state is None else [*found, f"state <= {_text('state', self.state)}"]

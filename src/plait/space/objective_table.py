@@ -26,7 +26,7 @@ OBJECTIVES: Table[type[Any]] = Table(
             "state that does not grow with the sequence, for one sequence",
         ),
         "kv_cache": Entry(
-            "plait.algorithms.objectives:DynamicState",
+            "plait.algorithms.objectives:KvCache",
             "state that grows with the sequence (KV cache), for one sequence",
         ),
         # predicted from a profile of the device
@@ -72,6 +72,7 @@ OBJECTIVES: Table[type[Any]] = Table(
             "minus the loss after a few steps of training; the dearest, the most direct",
         ),
     },
+    group="plait.objectives",
 )
 names, load = OBJECTIVES.names, OBJECTIVES.load
 #: Those that score a built model on text.

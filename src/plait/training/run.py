@@ -129,10 +129,10 @@ class Run:
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as opened:
             opened.write(json.dumps(row) + "\n")
 
-    def losses(self) -> list[tuple[int, float]]:
-        """(step, training loss in nats per token) as they were logged."""
+    def losses(self, of: str = "loss") -> list[tuple[int, float]]:
+        """(step, training loss in nats per token) as they were logged; with `of="validation"` the validation loss."""
         rows = _log_rows(self.folder / "log.jsonl")
-        return [(row["step"], row["loss"]) for row in rows if row.get("loss") is not None]
+        return [(row["step"], row[of]) for row in rows if row.get(of) is not None]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
