@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.data.tokenizer import boundary_token
 from plait.evals.finetune_loop import Row
-from plait.evals.losses import boundary_token
 from plait.evals.squad import Answer, Question
 
 if TYPE_CHECKING:
