@@ -30,7 +30,7 @@ def corpus() -> Corpus:
 
 @pytest.fixture(autouse=True)
 def _little_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.studies.placement.HELD_OUT_TOKENS", 64)
+    monkeypatch.setattr("plait.studies.placement.VALIDATION_TOKENS", 64)
 
 
 def small(corpus: Corpus, seeds: int = 2) -> PlacementStudy:

@@ -55,9 +55,9 @@ class Shape:
         if self.layers < 4 or self.layers % 2:
             raise UserError(f"{self.layers} layers: interleaved and sandwich patterns need an even number, 4 or more.")
 
-    def spec(self, rule: str) -> str:
+    def spec(self, pattern: str) -> str:
         blocks = f"s=xl-attn[heads={self.heads}],f=mlp[inner={self.inner},act=relu]"
-        return f"d={self.width} tie=true norm=layer | rule[{blocks}]:{rule}"
+        return f"d={self.width} tie=true norm=layer | rule[{blocks}]:{pattern}"
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ def patterns_of(
     """Interleaved first, then a sandwich, the PAR rule at every p, and the given specs."""
     pairs = shape.layers // 2
     k = max(1, round(SANDWICHED * pairs)) if k is None else k
-    rules = {INTERLEAVED: f"sandwich(k=0,n={pairs})", f"sandwich k={k}": f"sandwich(k={k},n={pairs})"}
-    rules |= {f"par p={p:g}": f"par(n={shape.layers},p={p!r})" for p in ps}
-    specs = {name: shape.spec(rule) for name, rule in rules.items()}
+    patterns = {INTERLEAVED: f"sandwich(k=0,n={pairs})", f"sandwich k={k}": f"sandwich(k={k},n={pairs})"}
+    patterns |= {f"par p={p:g}": f"par(n={shape.layers},p={p!r})" for p in ps}
+    specs = {name: shape.spec(pattern) for name, pattern in patterns.items()}
     specs |= {f"given {number}": text for number, text in enumerate(given, start=1)}
     return [Pattern(name, fitted(text, corpus)) for name, text in specs.items()]
 
