@@ -18,7 +18,7 @@ from plait.cli.output import console, plain, print_json, table
 from plait.reporting.numbers import short
 
 if TYPE_CHECKING:
-    from plait.designing.config import Brief
+    from plait.designing.config import DesignConfig
 
 
 WORDS = {
@@ -96,10 +96,10 @@ def command(
     check_writable(out)
     with Display(quiet=as_json) as display:
         display.update("text", None, f"opening {data}")
-        brief = _brief(space, latency, memory, data, seq, seconds, seed, runs)
-        display.update("text", 1.0, f"{data}: a vocabulary of {brief.space.headers.base.vocab}")
+        config = _config(space, latency, memory, data, seq, seconds, seed, runs)
+        display.update("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
         with open_store(store) as opened:
-            document = _designed(brief, opened, display, started)
+            document = _designed(config, opened, display, started)
     from plait.designing.page import report_page
 
     write(out, report_page(document))
@@ -107,20 +107,22 @@ def command(
     print_json(document) if as_json else _print(document)
 
 
-def _brief(space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, runs: Path) -> Brief:
-    from plait.designing.workflow import make_brief
+def _config(
+    space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, runs: Path
+) -> DesignConfig:
+    from plait.designing.workflow import design_config
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return make_brief(space, latency, memory, data, seq, seconds, seed, runs=runs, workers=cores)
+    return design_config(space, latency, memory, data, seq, seconds, seed, runs=runs, workers=cores)
 
 
-def _designed(brief: Brief, store: Any, display: Any, started: float) -> dict[str, Any]:
+def _designed(config: DesignConfig, store: Any, display: Any, started: float) -> dict[str, Any]:
     from plait.designing.workflow import design
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped
 
     try:
-        return design(brief, store, display.update, started)
+        return design(config, store, display.update, started)
     except (KeyboardInterrupt, SearchStopped, TrainingStopped):
         display.stop()
         console(stderr=True).print("interrupted; all of it is saved. The same command goes on from here.")
@@ -131,15 +133,15 @@ def _print(document: dict[str, Any]) -> None:
     out = console()
     scores = {row["name"]: row for row in document["probe"]["architectures"]}
     made = table(**{"": "left"}, mix="left", params="right", ms="right", MB="right", probe="right", ahead_by="right")
-    order = sorted(document["candidates"], key=lambda row: scores[row["mix"]]["mean"]["rank"])
+    order = sorted(document["candidates"], key=lambda row: scores[row["pattern"]]["mean"]["rank"])
     for row in order:
-        found, chosen = scores[row["mix"]], row["mix"] == document["pick"]["mix"]
+        found, chosen = scores[row["pattern"]], row["pattern"] == document["pick"]["pattern"]
         ahead, interval = found["pick_ahead_by"], found["mean"]["interval"]
         ends = " ({:.2f}–{:.2f})".format(*interval) if interval else ""
         clear = {1: "", 0: " (unclear)", -1: ""}[ahead["sign"]]
         made.add_row(
             "→" if chosen else "",
-            row["mix"],
+            row["pattern"],
             short(row[document["size"]]),
             f"{row['latency_ms']['measured']:.3g}",
             f"{row['memory_mb']['measured']:.3g}",

@@ -21,7 +21,7 @@ from plait.reporting.numbers import MEASURED, short
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
     from plait.records import Record
-    from plait.searching.confirm import Confirmed
+    from plait.searching.validation import Validated
     from plait.space.limits import Limits
 
 group = typer.Typer(help="Show a search's front, pick a model from it, print it as a table.", no_args_is_help=True)
@@ -44,7 +44,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the front of a search, predicted beside measured."""
-    from plait.searching.confirm import document
+    from plait.searching.validation import document
 
     with _opened(key, store) as (record, known):
         found = document(record, _looked_up(record, known, front))
@@ -73,7 +73,7 @@ def pick(
     as_json: AsJson = False,
 ) -> None:
     """Print the spec of one model: the best that holds the limits. Made for plait train "$(plait front pick)"."""
-    from plait.searching.confirm import describe
+    from plait.searching.validation import describe
     from plait.space.limits import Limits
 
     with _opened(key, store) as (record, known):
@@ -143,14 +143,14 @@ def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]
         yield record, Measurements(opened, Setting(**record.result["setting"]))
 
 
-def _looked_up(record: Record, known: Measurements, count: int) -> Confirmed:
+def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
     """As `plait search` chose and measured, from what is stored."""
     from plait.algorithms.front import Front
-    from plait.searching.confirm import confirm
+    from plait.searching.validation import validate
     from plait.space.limits import Limits
 
     limits = Limits(**record.result["limits"])
-    return confirm(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
+    return validate(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
 
 
 def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]:

@@ -27,7 +27,7 @@ def measure_lengths(
     lengths, blocks, errors = read_lengths(given), distinct_blocks(archs), console(stderr=True)
     with Progress(console=errors, transient=True, disable=as_json or not errors.is_terminal) as bar:
         task = bar.add_task("measuring blocks", total=len(blocks) * len(lengths))
-        found = measure_scaling(blocks, lengths, setting, heard=lambda block, length: bar.advance(task))
+        found = measure_scaling(blocks, lengths, setting, on_progress=lambda block, length: bar.advance(task))
     if as_json:
         shown = {name: value for name, value in setting.as_dict().items() if name != "seq"}
         print_json({"setting": shown, "lengths": list(lengths), "blocks": [one.as_dict() for one in found]})

@@ -4,7 +4,8 @@
     memory  = weights + max over the run of (state so far + activations at work) + what libraries keep
 
 A layer's time depends on its options, its width and the setting alone, and a space has few distinct ones: they are
-predicted once (`layer_table`, `outside_table`), and any number of candidates are sums over the tables (`compose`).
+predicted once (`layer_table`, `embedding_and_head_table`), and any number of candidates are sums over the tables
+(`compose`).
 
 Letters: N candidates, L layers of the deepest.
 """
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from plait.analysis.intervals import NORMAL, t_quantile
 from plait.core.errors import UserError
-from plait.device.features import OUTSIDE, Features, of_layer, of_outside
+from plait.device.features import EMBEDDING_AND_HEAD, Features, of_embedding_and_head, of_layer
 from plait.device.profile import Point, Profile
 from plait.device.regression import Floats, Surface
 from plait.device.setting import Setting
@@ -88,7 +89,7 @@ class Predictor:
             layers_NL[row, : len(where)] = where
         weights_N = self.setting.number_bytes * np.array([model_cost(arch, seq=1).total_params for arch in archs])
         return self.compose(
-            self.outside_table(list(headers)),
+            self.embedding_and_head_table(list(headers)),
             np.array([headers[arch.header] for arch in archs], dtype=np.int64),
             self._table([(d, options, norm) for d, options, norm in distinct]),
             layers_NL,
@@ -101,19 +102,19 @@ class Predictor:
         """For every (width, options): seconds, deviation, activations, state. Invalid pairs must be left out."""
         return self._table([(d, options, norm) for d, options in layers])
 
-    def outside_table(self, headers: Sequence[Header]) -> Table:
+    def embedding_and_head_table(self, headers: Sequence[Header]) -> Table:
         """The same for what stands around the layers of models with these headers."""
-        asked = [of_outside(header, self.setting) for header in headers]
-        seconds, deviation = self._ask(OUTSIDE, asked, self._seconds, "seconds")
-        activations, _ = self._ask(OUTSIDE, asked, self._activations, "activations")
+        asked = [of_embedding_and_head(header, self.setting) for header in headers]
+        seconds, deviation = self._ask(EMBEDDING_AND_HEAD, asked, self._seconds, "seconds")
+        activations, _ = self._ask(EMBEDDING_AND_HEAD, asked, self._activations, "activations")
         return Table(seconds, seconds * deviation, activations, np.zeros(len(headers)))
 
     def compose(
-        self, outside: Table, header_N: Ints, layers: Table, layers_NL: Ints, weights_N: Floats
+        self, embedding_and_head: Table, header_N: Ints, layers: Table, layers_NL: Ints, weights_N: Floats
     ) -> tuple[Prediction, Prediction]:
         """Latency and memory of candidates given as indices into the tables; -1 where there is no layer."""
         table = layers.with_nothing()
-        seconds_N, deviation_N = outside.seconds[header_N], outside.deviation[header_N]
+        seconds_N, deviation_N = embedding_and_head.seconds[header_N], embedding_and_head.deviation[header_N]
         state_N, highest_N = np.zeros(len(header_N)), np.zeros(len(header_N))
         for layer_N in layers_NL.T:
             seconds_N = seconds_N + table.seconds[layer_N]
@@ -121,7 +122,7 @@ class Predictor:
             deviation_N = deviation_N + table.deviation[layer_N]
             np.maximum(highest_N, state_N + table.activations[layer_N], out=highest_N)
             state_N = state_N + table.state[layer_N]
-        np.maximum(highest_N, state_N + outside.activations[header_N], out=highest_N)
+        np.maximum(highest_N, state_N + embedding_and_head.activations[header_N], out=highest_N)
         factor, error = self._composition
         kept, memory_error = self._kept
         latency_N = factor * seconds_N
@@ -178,7 +179,7 @@ class Predictor:
                 f"Add to it with `plait profile --mode {self.setting.mode}`."
             )
         if not points:
-            known = ", ".join(sorted(set(self.kinds) - {OUTSIDE})) or "nothing"
+            known = ", ".join(sorted(set(self.kinds) - {EMBEDDING_AND_HEAD})) or "nothing"
             raise UserError(
                 f"the profile has no measurement of {kind} in mode {self.setting.mode}; it knows {known}. "
                 "Add to it with `plait profile`, naming a space that has it."
@@ -196,8 +197,8 @@ class Predictor:
             if point.mode != self.setting.mode or point.what == "model":
                 continue
             setting = point.setting(self.profile.common)
-            if point.what == OUTSIDE:
-                found.append((point, of_outside(parse(f"{point.spec} | identity").header, setting)))
+            if point.what == EMBEDDING_AND_HEAD:
+                found.append((point, of_embedding_and_head(parse(f"{point.spec} | identity").header, setting)))
             else:
                 layer = parse(f"d={point.d} | {point.spec}").layers[0]
                 with suppress(OptionError):

@@ -39,7 +39,7 @@ VALIDATION_TOKENS = 2**15
 SANDWICHED = 3 / 8
 
 #: Called with models that are behind us, how many there are, and what is being done.
-Watch = Callable[[float, int, str], None]
+OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -123,18 +123,18 @@ class PlacementStudy:
     def models(self) -> int:
         return self.seeds * len(self.patterns)
 
-    def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> PlacementFindings:
+    def run(self, store: Store, runs: Path, on_progress: OnProgress = lambda *_: None) -> PlacementFindings:
         """Train what is not in the store yet."""
         results: list[list[dict[str, Any]]] = [[] for _ in self.patterns]
         for place, (at, job) in enumerate((at, job) for seed in self.jobs for at, job in enumerate(seed)):
             what = self.patterns[at].name
 
             def tell(share: float, behind: int = place, what: str = what) -> None:
-                watch(behind + share, self.models, what)
+                on_progress(behind + share, self.models, what)
 
             tell(0.0)
-            results[at].append(fit_alone(job, store, runs, device=self.device, told=tell))
-        watch(self.models, self.models, "done")
+            results[at].append(fit_alone(job, store, runs, device=self.device, on_progress=tell))
+        on_progress(self.models, self.models, "done")
         rows = [self._row(pattern, found) for pattern, found in zip(self.patterns, results, strict=True)]
         return PlacementFindings(self, rows)
 
