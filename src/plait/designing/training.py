@@ -28,7 +28,7 @@ def train(config: DesignConfig, spec: str, corpus: Corpus, store: Store, on_prog
         on_progress("train", NEARLY * now.step / now.steps, words)
 
     on_progress("train", None, "measuring speed")
-    recipe, budget = Recipe(length=config.setting.seq), Budget(seconds=config.share("train"))
+    recipe, budget = Recipe(seq_len=config.setting.seq), Budget(seconds=config.share("train"))
     job = Job(fitted(spec, corpus), corpus, recipe, budget, config.seed, validation_tokens=VALIDATION_TOKENS)
     with processes(config.device, "ddp") as dist:
         try:

@@ -142,5 +142,5 @@ def commands(document: dict[str, Any]) -> list[str]:
         f"--time {config['seconds']:g}s{seed}",
         f"plait search --space {config['space']} {held} --seq {seq} --method nsga2{seed}",
         f"plait measure '{pick}' --seq {seq}",
-        f"plait train '{pick}' --data {config['data']} --length {seq} --time 1h",
+        f"plait train '{pick}' --data {config['data']} --seq-len {seq} --time 1h",
     ]
