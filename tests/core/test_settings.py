@@ -10,7 +10,7 @@ from plait.training.recipe import Recipe
 
 
 def test_values_have_the_kind_of_their_key() -> None:
-    given = ["batch=4", "lr = 1e-3", "undecayed=hyena/gla"]
+    given = ["batch=4", "lr = 1e-3", "no_weight_decay=hyena/gla"]
     assert read_pairs(given, "--set", Recipe) == {"batch": 4, "lr": 1e-3, "no_weight_decay": ("hyena", "gla")}
 
 
