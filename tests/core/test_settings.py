@@ -34,7 +34,7 @@ def test_an_unknown_setting_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("lenght=3", "there is no key 'lenght'. Did you mean 'length'"),
+        ("seq_length=3", "there is no key 'seq_length'. Did you mean 'seq_len'"),
         ("batch", "write key=value"),
         ("batch=many", "batch takes a whole number"),
         ("lr=high", "lr takes a number"),
