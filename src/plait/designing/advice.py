@@ -21,7 +21,7 @@ from plait.reporting.numbers import short
 
 RULE = (
     "Of the models measured within every limit, those whose pattern no other beats beyond doubt in the probe; of "
-        "these the "
+    "these the "
     "one with the most parameters in its layers; of those within 2 % of the most, the fastest."
 )
 ALIKE = 0.02  # sizes nearer than this count as equal
