@@ -94,7 +94,7 @@ def _in_place_of(
                 continue
             for option, (words, default) in options.items():
                 flag = [f"--{option}"] if kind is bool else []
-                note = Annotated[kind | None if default is None else kind, typer.Option(*flag, help=words)]  # type: ignore[valid-type]
+                note = Annotated[kind | None if default is None else kind, typer.Option(*flag, help=words)]
                 parameters.append(
                     inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=note)
                 )

@@ -63,7 +63,8 @@ def advice(document: dict[str, Any]) -> str:
 
 
 def _what(d: dict[str, Any]) -> str:
-    pick, said = d["pick"], []
+    pick = d["pick"]
+    said: list[str] = []
     for each, entry, limit in limited(d):
         allowed = "" if said else " allowed"
         noisy = " (the machine was busy: measured with noise)" if entry.get("noisy") else ""
