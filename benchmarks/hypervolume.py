@@ -69,7 +69,7 @@ SMALL = dataclasses.replace(
     slots=[["attn[heads=2|4|8,pos=none,bias]"], ["mlp[inner=256..1536 step 64,act=gelu-tanh]"]],
     header="vocab=4096 pos=learned max_len=1024 tie=true norm=layer eps=1e-5",
     vary={},
-    rules=["inner >= int(1.7 * d)"],
+    constraints=["inner >= int(1.7 * d)"],
 )
 #: 30 candidates to begin with and 24 in each of 6 iterations, in the paper's proportions: 174 in all.
 SIZES = {"iterations": 6, "start": 30, "parents": 6, "mutants": 12, "crossovers": 12}

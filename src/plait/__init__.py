@@ -25,14 +25,26 @@ DOOR: dict[str, str] = {
     "load_mixer": "plait.model.user_mixers",
     "open_store": "plait.records.store",
 }
-__all__ = ["UserError", "__version__", "architecture", "build", "cost", "load_mixer", "open_store"]
+#: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
+GROUPS: dict[str, str] = {}
+__all__ = [
+    "UserError",
+    "__version__",
+    "architecture",
+    "build",
+    "cost",
+    "load_mixer",
+    "open_store",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name in GROUPS:
+        return import_module(GROUPS[name])
     if name not in DOOR:
         raise AttributeError(f"module 'plait' has no attribute '{name}'")
     return getattr(import_module(DOOR[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *DOOR})
+    return sorted({*globals(), *DOOR, *GROUPS})

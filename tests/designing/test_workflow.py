@@ -144,6 +144,6 @@ def test_no_model_measures_within_the_limits(bench: Bench) -> None:
 
 
 def test_limits_that_nothing_holds(bench: Bench) -> None:
-    with pytest.raises(UserError, match="no candidate of mine satisfies every rule"):
+    with pytest.raises(UserError, match="no candidate of mine satisfies every constraint"):
         run("--latency", "1us")
     assert not bench.measured

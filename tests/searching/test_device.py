@@ -87,7 +87,7 @@ def test_a_limit_that_nothing_holds_is_explained() -> None:
     predictor = DevicePredictor(Predictor(profile_of(space, SETTING), SETTING))
     objectives = [*exact(["decoder_params"]), Predicted("latency", predictor), Predicted("memory", predictor)]
     with pytest.raises(UserError, match=r"0 of 10,000 samples satisfy latency_high <= 1us"):
-        LtsSearch(space, objectives, rules=["latency_high <= 1us"]).run()
+        LtsSearch(space, objectives, constraints=["latency_high <= 1us"]).run()
 
 
 def test_a_kind_that_the_profile_lacks(small: Space) -> None:

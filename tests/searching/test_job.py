@@ -55,7 +55,9 @@ def test_layers_that_do_not_fit_a_width_cost_nothing() -> None:
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != GUMBEL])
 def test_every_method_holds_the_limits(method: str, small: Space, device: DevicePredictor, tmp_path: Path) -> None:
-    request = Request(small, SETTING, limits=LIMITS, rules=["layers <= 2"], method=method, iterations=3, population=20)
+    request = Request(
+        small, SETTING, limits=LIMITS, constraints=["layers <= 2"], method=method, iterations=3, population=20
+    )
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
         record = search_front(request, device, store, tmp_path)
         assert search_front(request, device, store, tmp_path) == record  # found, not searched again
@@ -106,7 +108,7 @@ def test_text_that_nothing_looks_at_is_refused(small: Space) -> None:
 
 
 def test_one_schema_whoever_stored_the_search(small: Space, tmp_path: Path) -> None:
-    """A Python call's record has what the command's has, and a limit may be what its rule said already."""
+    """A Python call's record has what the command's has, and a limit may be what its constraint said already."""
     request = Request(small, SETTING, ["decoder_params", "flops"], Limits(state=2e4), iterations=3, population=20)
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
         search = request.search(None)
@@ -171,10 +173,10 @@ def test_mistakes_are_told_before_anything_is_profiled(given: dict[str, object],
 
 
 def test_the_impossible_is_told_without_a_profile(small: Space) -> None:
-    Request(small, SETTING, limits=LIMITS, rules=["layers <= 2"]).check_possible()
-    for impossible in (Request(small, SETTING, rules=["layers >= 2", "layers <= 1"]),
+    Request(small, SETTING, limits=LIMITS, constraints=["layers <= 2"]).check_possible()
+    for impossible in (Request(small, SETTING, constraints=["layers >= 2", "layers <= 1"]),
                        Request(small, SETTING, limits=Limits.read(latency="2ms", state="1B"))):  # fmt: skip
-        with pytest.raises(UserError, match="no candidate of small satisfies every rule"):
+        with pytest.raises(UserError, match="no candidate of small satisfies every constraint"):
             impossible.check_possible()
 
 

@@ -1,4 +1,4 @@
-"""Differentiable search among the other methods: rules hold, each seed is told, killing it changes nothing."""
+"""Differentiable search among the other methods: constraints hold, each seed is told, killing it changes nothing."""
 
 from __future__ import annotations
 
@@ -107,10 +107,11 @@ def test_the_data_s_vocabulary_is_the_space_s_wherever_that_is_said(job: Superne
 
 
 def test_what_a_limit_refuses_gives_way_to_the_next_likely_one(job: SupernetJob) -> None:
-    """The rule about the loss is known only after the first few were looked at; those behind them are not lost."""
+    """The constraint about the loss is known only after the first few were looked at; those behind them are not
+    lost."""
     mixers, vocab = [["attn[heads=2]", "mlp[inner=32]"]], f"vocab={job.corpus.vocab}"
     space = Space(Declaration("s", "4", "16", mixers, vocab, seq=16))
-    search = Request(space, Setting(seq=16), rules=["loss < 2"], method="gumbel", supernet=job).search(None)
+    search = Request(space, Setting(seq=16), constraints=["loss < 2"], method="gumbel", supernet=job).search(None)
     looked_at: list[tuple[int, ...]] = []
 
     def loss_of(path: tuple[int, ...]) -> float:
@@ -126,8 +127,11 @@ def test_what_a_limit_refuses_gives_way_to_the_next_likely_one(job: SupernetJob)
 
 
 def test_rules_that_nothing_likely_satisfies_end_with_a_message(job: SupernetJob, tmp_path: Path) -> None:
-    with open_store(f"sqlite:///{tmp_path}/s.db") as store, pytest.raises(UserError, match="satisfies every rule"):
-        search_front(request(job, rules=["count(attn) == 5"]), None, store, tmp_path)
+    with (
+        open_store(f"sqlite:///{tmp_path}/s.db") as store,
+        pytest.raises(UserError, match="satisfies every constraint"),
+    ):
+        search_front(request(job, constraints=["count(attn) == 5"]), None, store, tmp_path)
 
 
 def test_a_price_on_latency_is_that_of_one_profile(job: SupernetJob) -> None:
@@ -142,7 +146,7 @@ def test_a_price_on_latency_is_that_of_one_profile(job: SupernetJob) -> None:
 
 def test_rules_pass_over_what_is_likelier(job: SupernetJob, tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
-        record = search_front(request(job, rules=["count(attn) == 1", "count(mlp) == 2"]), None, store, tmp_path)
+        record = search_front(request(job, constraints=["count(attn) == 1", "count(mlp) == 2"]), None, store, tmp_path)
     assert record.result["front"]
     for row in record.result["front"]:
         assert sorted(layer.name for layer in architecture(row["spec"]).layers) == ["attn", "mlp", "mlp"]

@@ -21,7 +21,7 @@ from plait.space.space import Genes, Space
 
 @dataclass(frozen=True)
 class Batch:
-    """Candidates that have passed every rule so far, with their exact columns."""
+    """Candidates that have passed every constraint so far, with their exact columns."""
 
     space: Space
     genes_NG: Genes
@@ -32,7 +32,7 @@ class Batch:
 
 
 class Objective(ABC):
-    """Gives a column under its own name, in `unit`; others that come with it are there for rules to name."""
+    """Gives a column under its own name, in `unit`; others that come with it are there for constraints to name."""
 
     name: str
     maximise: bool

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.devices import usable
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, plain, print_json, table
 from plait.core.settings import pairs
 from plait.evals import table as evaluations
+from plait.training.devices import usable
 
 if TYPE_CHECKING:
     from plait.data import Corpus

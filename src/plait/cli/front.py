@@ -188,7 +188,7 @@ def _should_hold(row: dict[str, Any], limits: Limits) -> bool:
 def _nothing_holds(rows: list[dict[str, Any]], limits: Limits) -> str:
     shown = in_rows(rows)
     least = {name: min((v for row in rows if (v := _value(row, name)) is not None), default=None) for name in shown}
-    asked = ", ".join(rule.replace("_high", "") for rule in limits.rules())
+    asked = ", ".join(constraint.replace("_high", "") for constraint in limits.constraints())
     there = f"the least on it are {' and '.join(f'{_said(least[name])} {each.unit}' for name, each in shown.items())}"
     return f"no model of this front holds {asked}; {there}. Search again under these limits."
 

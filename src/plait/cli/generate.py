@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.devices import usable
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import count, print_json
+from plait.training.devices import usable
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer

@@ -36,7 +36,9 @@ def command(
     ] = "",
     *,
     limits: Limits,
-    rule: Annotated[list[str] | None, typer.Option(help="Further rules, such as 'count(attn) >= 1'.")] = None,
+    constraint: Annotated[
+        list[str] | None, typer.Option("--constraint", "--rule", help="Further ones, such as 'count(attn) >= 1'.")
+    ] = None,
     seq: Annotated[int | None, typer.Option(min=1, help="Tokens. \\[default: the space's]")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
@@ -77,7 +79,6 @@ def command(
     """Search a space for the best architectures under limits, and measure those it returns."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    from plait.cli.devices import usable
     from plait.cli.front_display import print_front
     from plait.cli.output import print_json
     from plait.cli.search_supernet import GUMBEL, Asked, adapted, retrained
@@ -86,6 +87,7 @@ def command(
     from plait.searching.confirm import document
     from plait.searching.job import Interrupted, Request
     from plait.space.table import load_space
+    from plait.training.devices import usable
 
     asked = Asked(data, tokenizer, steps, seeds, recipe, set_ or [], supernet or [], retrain)
     whole = load_space(space)
@@ -104,7 +106,7 @@ def command(
         setting,
         names,
         limits,
-        rule or [],
+        constraint or [],
         method,
         iterations,
         population,

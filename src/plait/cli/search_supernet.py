@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.cli.devices import precision_on
 from plait.core.errors import UserError
 from plait.core.settings import read_pairs
+from plait.training.devices import precision_on
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.analyse_table import floats
-from plait.cli.devices import usable
 from plait.cli.options import AsJson, Mixers, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
+from plait.training.devices import usable
 
 if TYPE_CHECKING:
     from plait.studies.lr_sweep import SweepFindings

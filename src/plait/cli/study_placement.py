@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.analyse_table import floats
-from plait.cli.devices import precision_on, usable
 from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 from plait.reporting.numbers import short
+from plait.training.devices import precision_on, usable
 
 if TYPE_CHECKING:
     from plait.studies.placement import PlacementFindings

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from plait.cli.devices import precision_on
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
 from plait.reporting.numbers import short
+from plait.training.devices import precision_on
 
 if TYPE_CHECKING:
     from plait.training.distributed import Processes

@@ -109,7 +109,7 @@ def _measured(
     if not chosen:
         raise UserError(
             f"no model on the front of {brief.space.name} mixes anything along the sequence, so there is nothing to "
-            "probe: give the space a rule that asks for it, as count(attn) >= 1."
+            "probe: give the space a constraint that asks for it, as count(attn) >= 1."
         )
     plain_family = sorted(plain_rows, key=lambda row: -row[size])
     total, done = len(chosen) + bool(plain_family) + ACROSS, 0

@@ -49,7 +49,7 @@ class Request:
     setting: Setting
     objectives: Sequence[str] = ()
     limits: Limits = NO_LIMITS
-    rules: Sequence[str] = ()
+    constraints: Sequence[str] = ()
     method: str = "lts"
     iterations: int | None = None
     population: int | None = None
@@ -100,10 +100,11 @@ class Request:
         return any(name in on_device() for name in (*self.names(), penalty))
 
     def check_possible(self) -> None:
-        """Raise a `UserError` where rules that need no profile leave no candidate: before one is made for nothing."""
-        everything = self.space.with_rules([*self.rules, *self.limits.rules()])
-        rules = [rule for rule in everything.rules if not rule.names & everything.needs()]
-        known = Space(replace(everything.declared, rules=rules))
+        """Raise a `UserError` where constraints that need no profile leave no candidate: before one is made for
+        nothing."""
+        everything = self.space.with_constraints([*self.constraints, *self.limits.constraints()])
+        constraints = [constraint for constraint in everything.constraints if not constraint.names & everything.needs()]
+        known = Space(replace(everything.declared, constraints=constraints))
         RandomSearch(known, exact(["decoder_params"]), samples=1, seed=self.seed, seq=self.setting.seq).run()
 
     def _usual(self) -> list[str]:
@@ -114,7 +115,7 @@ class Request:
         objectives = [self._objective(name, predictor, store) for name in self.names()]
         common: dict[str, Any] = {
             "seed": self.seed,
-            "rules": [*self.rules, *self.limits.rules()],
+            "constraints": [*self.constraints, *self.limits.constraints()],
             "seq": self.setting.seq,
         }
         if self.supernet is not None:
@@ -135,7 +136,9 @@ class Request:
             tokens = min(PROXY_TOKENS, self.space.headers.positions)
             return ProxyObjective(name, self.corpus.tokens("train"), seq=int(tokens), seed=self.seed)
         kind = load(name.rpartition(":")[2])
-        return kind(name, predictor) if issubclass(kind, Predicted) else exact([name])[0]
+        if issubclass(kind, Predicted):
+            return kind(name, predictor)
+        return exact([name])[0] if issubclass(kind, Exact) else kind()
 
 
 class Interrupted(Exception):

@@ -32,7 +32,7 @@ class Limits:
         """Those that only a measurement can confirm."""
         return {name: limit for name, limit in self.values if name in on_device()}
 
-    def rules(self) -> list[str]:
+    def constraints(self) -> list[str]:
         """For a search: a prediction must hold at the upper end of its interval."""
         return [f"{quantity(name).upper} <= {quantity(name).text(limit)}" for name, limit in self.values]
 

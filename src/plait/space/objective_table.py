@@ -75,6 +75,7 @@ OBJECTIVES: Table[type[Any]] = Table(
             "minus the loss after a few steps of training; the dearest, the most direct",
         ),
     },
+    group="plait.objectives",
 )
 names, load = OBJECTIVES.names, OBJECTIVES.load
 #: Those that score a built model on text.

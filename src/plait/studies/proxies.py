@@ -75,7 +75,7 @@ class Study:
     def jobs(self) -> list[Job]:
         """One training a model, alike in everything else."""
         masked = any(header is not None and header.kind == "encoder" for header in self.space.headers.all)
-        # Before drawing: the rules are to hold for the models that are trained.
+        # Before drawing: the constraints are to hold for the models that are trained.
         space = type(self.space)(self.space.declared.with_vocabulary(self.corpus.vocab + masked))
         archs = [architecture(space.spec(row_G)) for row_G in drawn(space, self.models, self.seed)]
         budget = Budget(steps=self.steps)
@@ -191,14 +191,16 @@ class Findings:
 def study_space(given: str) -> Space:
     """One of the two spaces made for studies, or any that a search takes."""
     if given in SHIPPED:
-        return read_space(files("plait.searching.spaces").joinpath(f"{given}.txt").read_text(encoding="utf-8"), given)
+        return read_space(files("plait.space").joinpath(f"{given}.txt").read_text(encoding="utf-8"), given)
     return load_space(given)
 
 
 def drawn(space: Space, models: int, seed: int) -> list[Genes]:
-    """So many different candidates that satisfy every rule."""
+    """So many different candidates that satisfy every constraint."""
     if late := sorted(space.needs()):
-        raise UserError(f"{space.name} has rules about {', '.join(late)}, which a study does not know; leave them out.")
+        raise UserError(
+            f"{space.name} has constraints about {', '.join(late)}, which a study does not know; leave them out."
+        )
     rng = np.random.default_rng(seed)
     found: dict[bytes, Genes] = {}
     for _ in range(ROUNDS):
@@ -208,7 +210,9 @@ def drawn(space: Space, models: int, seed: int) -> list[Genes]:
             if len(found) == models:
                 return list(found.values())
     why = failures(space.passed(genes_NG, space.columns(genes_NG)), SAMPLES)
-    raise UserError(f"{space.name} gave {len(found)} different models that satisfy every rule, not {models}:\n{why}")
+    raise UserError(
+        f"{space.name} gave {len(found)} different models that satisfy every constraint, not {models}:\n{why}"
+    )
 
 
 def counts(job: Job) -> dict[str, int]:

@@ -103,12 +103,12 @@ class ShapeStudy:
         watch(place + share, self.models, "training")
 
     def _valid(self) -> tuple[Genes, NDArray[np.float64], NDArray[np.float64]]:
-        """Candidates that satisfy every rule, their decoder parameters and aspect ratios."""
+        """Candidates that satisfy every constraint, their decoder parameters and aspect ratios."""
         rng = np.random.default_rng(self.seed)
         genes_NG = np.concatenate([self.space.sample(rng, SAMPLES) for _ in range(ROUNDS // 4)])
         genes_NG = np.unique(genes_NG[self.space.valid(genes_NG)], axis=0)
         if not len(genes_NG):
-            raise UserError(f"no candidate of {self.space.name} satisfies every rule.")
+            raise UserError(f"no candidate of {self.space.name} satisfies every constraint.")
         depth_N = np.asarray(self.space.depths, dtype=np.float64)[genes_NG[:, 0]]
         widths = np.array([header.d if header else 1 for header in self.space.headers.all], dtype=np.float64)
         width_N = widths[self.space.parts(genes_NG).header_N]

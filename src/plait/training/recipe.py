@@ -49,7 +49,9 @@ class Recipe:
     def __post_init__(self) -> None:
         for spec in fields(self):
             value, choices = getattr(self, spec.name), spec.metadata["choices"]
-            if choices and value not in choices:
+            if spec.name == "optimizer":
+                OPTIMIZERS.require(value)
+            elif choices and value not in choices:
                 raise UserError(
                     f"{spec.name}={value}: must be one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
                 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plait.core.errors import UserError
-from plait.space.constraints import Rule, check_names, failures
+from plait.space.constraints import Constraint, check_names, failures
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ from plait.space.constraints import Rule, check_names, failures
     ],
 )
 def test_what_a_rule_says(text: str, values: dict[str, object], holds: list[bool]) -> None:
-    rule = Rule.parse(text)
-    assert rule.names == values.keys()
-    assert rule.check(values).tolist() == holds
+    constraint = Constraint.parse(text)
+    assert constraint.names == values.keys()
+    assert constraint.check(values).tolist() == holds
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_what_a_rule_says(text: str, values: dict[str, object], holds: list[bool
     ],
 )
 def test_what_is_no_rule(text: str) -> None:
-    with pytest.raises(UserError, match="rule '"):
-        Rule.parse(text)
+    with pytest.raises(UserError, match="constraint '"):
+        Constraint.parse(text)
 
 
 def test_an_unknown_name_gets_a_hint() -> None:
     with pytest.raises(UserError, match="Did you mean 'decoder_params'"):
-        check_names(Rule.parse("decoder_param <= 3M"), ["decoder_params", "flops"])
+        check_names(Constraint.parse("decoder_param <= 3M"), ["decoder_params", "flops"])
 
 
 def test_failures_name_the_rule_to_blame() -> None:

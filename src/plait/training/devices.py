@@ -1,4 +1,4 @@
-"""Devices as they are named on a command line."""
+"""Devices by name: whether torch can compute on one, and in what precision models are trained there."""
 
 from __future__ import annotations
 
