@@ -10,10 +10,10 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from plait.cli import export, import_weights
+from plait.cli import export
 from plait.core.errors import UserError
-from plait.data.tokenizers import huggingface as bpe
-from plait.data.tokenizers.bytes import Bytes
+from plait.data import trained_tokenizers as bpe
+from plait.data.simple_tokenizers import Bytes
 from plait.model import build
 from plait.training.run import Run, open_run
 
@@ -21,7 +21,7 @@ transformers = pytest.importorskip("transformers")
 
 app = typer.Typer()
 app.command("export")(export.command)
-app.command("import")(import_weights.command)
+app.command("import")(export.import_command)
 
 
 def plait(*arguments: object):
@@ -78,7 +78,7 @@ def test_import_makes_a_run(tmp_path):
     with pytest.raises(UserError, match=r"no tokenizer\.json"):
         plait("import", theirs_folder, "-o", target)
     assert not target.exists()
-    tokenizer = bpe.learn(["the cat sat on the mat " * 9], size=270)
+    tokenizer = bpe.learn_bpe(["the cat sat on the mat " * 9], size=270)
     tokenizer.save(theirs_folder)
     found = json.loads(plait("import", theirs_folder, "-o", target, "--json").stdout)
     assert found["params"] == theirs.num_parameters()

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from plait.cli import generate
 from plait.core.errors import UserError
-from plait.data.tokenizers.bytes import Bytes
-from plait.data.tokenizers.words import Words
+from plait.data.simple_tokenizers import Bytes, Words
 from plait.model import build
 from plait.training.run import Run
 
