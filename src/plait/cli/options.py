@@ -94,13 +94,14 @@ def _in_place_of(
                 continue
             for option, (words, default) in options.items():
                 flag = [f"--{option}"] if kind is bool else []
-                note = Annotated[kind | None if default is None else kind, typer.Option(*flag, help=words)]
+                of: Any = kind if default is not None else kind | None
+                note: Any = Annotated[of, typer.Option(*flag, help=words)]
                 parameters.append(
                     inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=note)
                 )
         made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         made.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        del made.__wrapped__  # type: ignore[attr-defined]
+        del made.__wrapped__
         return made
 
     return decorate
