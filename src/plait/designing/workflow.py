@@ -19,6 +19,7 @@ from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
 from plait.designing.finding import Found, find
 from plait.designing.training import train
+from plait.device.quantities import in_rows, quantity
 from plait.device.setting import Setting
 from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
@@ -73,12 +74,11 @@ def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> dict[
 
 
 def design_config(
-    space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, **others: Any
+    space: str, limits: Limits, data: str, seq: int, seconds: float, seed: int, **others: Any
 ) -> DesignConfig:
     """From what a user gives. Text is tokenised here, the first time."""
     corpus = open_corpus(data)
     setting = Setting(seq=seq)
-    limits = Limits.read(latency, memory)
     return DesignConfig(with_vocab(load_space(space), corpus.vocab), setting, limits, data, seconds, seed, **others)
 
 
@@ -127,7 +127,7 @@ MOST_POINTS = 160  # of the front that a page shows
 def _thin(found: Found) -> list[dict[str, Any]]:
     """The predicted front, evenly thinned where it is long: a page is to be looked at."""
     every = -(-len(found.front) // MOST_POINTS)
-    kept = ("spec", found.size, "latency_ms", "memory_mb")
+    kept = ("spec", found.size, *(each.column for each in in_rows(found.front).values()))
     return [{name: row[name] for name in kept} for row in found.front[::every]]
 
 
@@ -135,7 +135,7 @@ def commands(document: dict[str, Any]) -> list[str]:
     """What does the same again, whole and in parts."""
     config, limits, pick = document["config"], document["config"]["limits"], document["pick"]["spec"]
     seq = config["setting"]["seq"]
-    held = f"--latency {1e3 * limits['latency']:g}ms --memory {limits['memory'] / 1e6:g}MB"
+    held = " ".join(f"--{name} {quantity(name).text(limit)}" for name, limit in limits.items())
     seed = f" --seed {config['seed']}" if config["seed"] else ""
     return [
         f"plait design {held} --space {config['space']} --data {config['data']} --seq {seq} "

@@ -19,7 +19,11 @@ from plait.space.table import SPACES, load_space
 
 def config(seconds: float) -> DesignConfig:
     return DesignConfig(
-        load_space("small-hybrid"), Setting(seq=32), Limits.read("20ms", "100MB"), "builtin:stdlib", seconds
+        load_space("small-hybrid"),
+        Setting(seq=32),
+        Limits.read(latency="20ms", memory="100MB"),
+        "builtin:stdlib",
+        seconds,
     )
 
 
