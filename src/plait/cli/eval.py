@@ -73,7 +73,7 @@ def command(
 
 def _chosen(on: str, settings: dict[str, Any]) -> list[Evaluation]:
     """The evaluations named, each with those of the settings that it has; one that none has is an error."""
-    found = [evaluations.load(name.strip()) for name in on.split(",")]
+    found = [evaluations.load_evaluation(name.strip()) for name in on.split(",")]
     spare = {name: value for name, value in settings.items() if not any(name in e.settings() for e in found)}
     return [
         e.with_settings(spare or {name: value for name, value in settings.items() if name in e.settings()})

@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 #: The result of each run, by the run's name.
 Results = Mapping[str, Mapping[str, Any]]
 #: Columns (name → "left" or "right") and rows of text.
-Table = tuple[dict[str, str], list[list[str]]]
+ResultTable = tuple[dict[str, str], list[list[str]]]
 
 Self = TypeVar("Self", bound="Evaluation")
 
@@ -70,7 +70,7 @@ class Evaluation(ABC):
         """The result as plain JSON. The settings are `resolved`."""
 
     @abstractmethod
-    def table(self, results: Results) -> Table:
+    def table(self, results: Results) -> ResultTable:
         """The results of one or more runs for a terminal."""
 
     def resolved(self: Self, subject: Subject) -> Self:

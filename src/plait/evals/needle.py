@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.evaluation import Evaluation, Progress, Results, Subject, ResultTable, silent
 from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
 from plait.evals.losses import check_length, rows_at_once
 from plait.reporting.charts.heatmap import heat_map
@@ -168,7 +168,7 @@ class NeedleEvaluation(Evaluation):
             }
         return result
 
-    def table(self, results: Results) -> Table:
+    def table(self, results: Results) -> ResultTable:
         """Exact matches by length, all depths together, and both judges' means."""
         lengths = sorted({n for found in results.values() for mode in MODES if mode in found
                           for n in found[mode]["lengths"]})  # fmt: skip

@@ -23,6 +23,6 @@ EVALUATIONS: Table[type[Evaluation]] = Table(
 names = EVALUATIONS.names
 
 
-def load(name: str) -> Evaluation:
+def load_evaluation(name: str) -> Evaluation:
     """An evaluation at its default settings; `with_settings` changes them."""
     return EVALUATIONS.load(name)()
