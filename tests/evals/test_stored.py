@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.evals import table
+from plait.evals import evaluation as table
 from plait.evals.evaluation import Evaluation, Subject
 from plait.evals.perplexity import PerplexityEvaluation
 from plait.evals.stored import evaluated, weights_hash

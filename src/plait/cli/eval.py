@@ -12,7 +12,7 @@ import typer
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, plain, print_json, table
 from plait.core.settings import pairs
-from plait.evals import table as evaluations
+from plait.evals import evaluation as evaluations
 from plait.training.devices import usable
 
 if TYPE_CHECKING:

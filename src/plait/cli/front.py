@@ -16,7 +16,7 @@ from plait.cli.output import console, print_json, table
 from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError
 from plait.model.user_mixers import restore
-from plait.reporting.numbers import MEASURED, short
+from plait.reporting.page import MEASURED, short
 
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
@@ -54,7 +54,7 @@ def show(
 
         save(front_picture(found), svg)
     if cube is not None:
-        from plait.reporting.front3d import search_cube
+        from plait.reporting.front import search_cube
         from plait.reporting.svg import save
 
         save(search_cube(found), cube)

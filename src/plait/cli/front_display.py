@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plait.cli.output import console, count, plain, table
-from plait.reporting.numbers import MEASURED, short
+from plait.reporting.page import MEASURED, short
 
 LONG = ("n-head", "d-inner", "layers")
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"

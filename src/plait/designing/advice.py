@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.probing.verdict import Comparison
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 
 RULE = (
     "Of the models measured within every limit, those whose mix no other beats beyond doubt in the probe; of these the "

@@ -20,7 +20,7 @@ import numpy as np
 
 from plait.analysis.intervals import mean_interval
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, Subject, ResultTable, silent
+from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
 from plait.evals.per_token import (
     context_perplexity,
     curves,

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, Subject, ResultTable, silent
+from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
 from plait.evals.losses import rows_at_once, token_losses
 from plait.model.heads import LanguageModel
-from plait.reporting.charts.axes import Axis
-from plait.reporting.charts.xy import Series, xy_chart
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Series, xy_chart
 from plait.training.validation import perplexities
 
 WINDOWS = (101, 1001)  # of the paper's figures

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, Subject, ResultTable, silent
+from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
 from plait.evals.losses import check_length, losses_after, rows_at_once, token_losses
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.heads import IGNORE, LanguageModel
