@@ -9,9 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plait.api.check import check
+    from plait.api.corpus import corpus
     from plait.api.describe import architecture, build, cost
+    from plait.api.evaluate import evaluate
+    from plait.api.export import export, import_weights
+    from plait.api.finetune import finetune
+    from plait.api.generate import generate
+    from plait.api.harness import harness, prepare_tasks
+    from plait.api.listing import listing
     from plait.api.open_run import open_run
+    from plait.api.task import task
     from plait.api.train import train
+    from plait.api.verify import verify
     from plait.core.errors import UserError
     from plait.model.user_mixers import load_mixer
     from plait.records.store import open_store
@@ -23,11 +33,23 @@ DOOR: dict[str, str] = {
     "UserError": "plait.core.errors",
     "architecture": "plait.api.describe",
     "build": "plait.api.describe",
+    "check": "plait.api.check",
+    "corpus": "plait.api.corpus",
     "cost": "plait.api.describe",
-    "open_run": "plait.api.open_run",
-    "train": "plait.api.train",
+    "evaluate": "plait.api.evaluate",
+    "export": "plait.api.export",
+    "finetune": "plait.api.finetune",
+    "generate": "plait.api.generate",
+    "harness": "plait.api.harness",
+    "import_weights": "plait.api.export",
+    "listing": "plait.api.listing",
     "load_mixer": "plait.model.user_mixers",
+    "open_run": "plait.api.open_run",
     "open_store": "plait.records.store",
+    "prepare_tasks": "plait.api.harness",
+    "task": "plait.api.task",
+    "train": "plait.api.train",
+    "verify": "plait.api.verify",
 }
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
 GROUPS: dict[str, str] = {}
@@ -36,11 +58,23 @@ __all__ = [
     "__version__",
     "architecture",
     "build",
+    "check",
+    "corpus",
     "cost",
+    "evaluate",
+    "export",
+    "finetune",
+    "generate",
+    "harness",
+    "import_weights",
+    "listing",
     "load_mixer",
     "open_run",
     "open_store",
+    "prepare_tasks",
+    "task",
     "train",
+    "verify",
 ]
 
 

@@ -54,7 +54,7 @@ class Asked:
             if named := [name for name, value in given.items() if value]:
                 raise UserError(f"{', '.join(named)}: for --method {GUMBEL}, which needs --data as well.")
             return None
-        base = recipe(self.recipe).recipe if self.recipe else Recipe(batch=BATCH, length=LENGTH)
+        base = recipe(self.recipe).recipe if self.recipe else Recipe(batch=BATCH, seq_len=LENGTH)
         settings = PAR if self.recipe == "par-search" else Settings()
         if self.steps is not None:
             settings = settings.with_values({"steps": self.steps})

@@ -71,6 +71,13 @@ class Run:
         return write_copies(arch, self.folder / MIXERS)
 
     @property
+    def seq_len(self) -> int | None:
+        """Tokens of a training sequence; runs of before say `length`. None where it was not trained here."""
+        recipe = self.config.get("recipe", {})
+        found: int | None = recipe.get("seq_len", recipe.get("length"))
+        return found
+
+    @property
     def result(self) -> dict[str, Any] | None:
         path = self.folder / "result.json"
         return _read_json(path) if path.exists() else None
@@ -149,9 +156,11 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
     return root / f"{_PREFIX}{key[:_SHORT_KEY]}"
 
 
-def open_run(given: str, root: Path = RUNS) -> Run:
-    """A run by its folder, its name, the beginning of its key, or "latest"."""
-    as_path = Path(given)
+def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
+    """A run by its folder, its name, the beginning of its key, or "latest"; an opened one is taken as it is."""
+    if isinstance(given, Run):
+        return given
+    given, as_path = str(given), Path(given)
     if (as_path / "run.json").exists():
         return Run(as_path)
     runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)
