@@ -1,7 +1,6 @@
 """How much of each choice goes into a layer of a supernet, and which choice is better, by trying each of them.
 
-A space that leaves open nothing but its layers gives every layer and slot its choices. Each layer's share of them is a
-Gumbel softmax (Jang et al. 2017, arXiv:1611.01144):
+Each layer's share of its choices is a Gumbel softmax (Jang et al. 2017, arXiv:1611.01144):
 
     m = softmax((logits + g) / temperature),   g = -log(-log(u)),   u uniform in (0, 1)
 
@@ -29,32 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.core.errors import UserError
 from plait.core.random_streams import seed_of
-from plait.space.space import Space
-
-MOST_CHOICES = 64  # of a layer
-
-
-def layer_choices(space: Space) -> list[list[int]]:
-    """For every layer and slot in order, the places of the slot's options that may stand there."""
-    varied = {key: values for key, values in space.choices.items() if len(values) > 1}
-    if space.alike:
-        raise UserError(f"{space.name}: all its layers are alike, and gumbel chooses layer by layer.")
-    if len(space.depths) > 1 and None not in space.slots[0].places:
-        varied = {"layers": space.depths, **varied}
-    if varied:
-        fix = " ".join(f"--fix {key}={values[-1]}" for key, values in varied.items())
-        raise UserError(
-            f"{space.name}: gumbel chooses layers of one network, but {', '.join(varied)} may vary; such as {fix}."
-        )
-    of_slot = [space.allowed.options(slot, 0) for slot in range(len(space.slots))]
-    if max(map(len, of_slot)) > MOST_CHOICES:
-        raise UserError(
-            f"{space.name}: a layer has {max(map(len, of_slot))} choices, and a supernet holds all of them; "
-            f"at most {MOST_CHOICES}: name fewer values in a space of your own."
-        )
-    return of_slot * space.depths[-1]
 
 
 def noise(seed: int, step: int, shape: tuple[int, ...]) -> Tensor:

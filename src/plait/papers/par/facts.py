@@ -115,7 +115,7 @@ def convergence() -> tuple[str, str, bool]:
 @facts.fact("P06", "3^32 = 1.85e15 points; supernet cost linear in the number of block kinds")
 def space_size() -> tuple[str, str, bool]:
     from plait.space.table import load_space
-    from plait.supernet.choices import layer_choices
+    from plait.supernet.job import layer_choices
 
     places = layer_choices(load_space("par"))
     points = 1
