@@ -17,7 +17,7 @@ from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError
 from plait.device.quantities import in_rows, on_device, quantity
 from plait.model.user_mixers import restore
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
@@ -56,7 +56,7 @@ def show(
 
         save(front_picture(found), svg)
     if cube is not None:
-        from plait.reporting.front3d import search_cube
+        from plait.reporting.front import search_cube
         from plait.reporting.svg import save
 
         save(search_cube(found), cube)

@@ -90,7 +90,7 @@ def _print(found: Sequence[BlockScaling], lengths: Sequence[int], setting: Setti
 
 
 def _figure(found: Sequence[BlockScaling], lengths: Sequence[int], setting: Setting) -> str:
-    from plait.reporting.lengths import BlockLine, length_chart
+    from plait.reporting.studies import BlockLine, length_chart
 
     lines = [BlockLine(_name(one, found), *one.seconds_low_high(), words=_exponents(one)) for one in found]
     return length_chart(lines, lengths, title="Block latency over sequence length", below=_subtitle(setting))

@@ -18,7 +18,7 @@ from typing import Any
 
 from plait.device.quantities import Quantity, quantity
 from plait.probing.verdict import Comparison
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 
 RULE = (
     "Of the models measured within every limit, those whose pattern no other beats beyond doubt in the probe; of "
