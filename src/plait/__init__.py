@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from plait.api.harness import harness, prepare_tasks
     from plait.api.listing import listing
     from plait.api.open_run import open_run
+    from plait.api.probe import plan_probe, probe
     from plait.api.task import task
     from plait.api.train import train
     from plait.api.verify import verify
@@ -46,7 +47,9 @@ DOOR: dict[str, str] = {
     "load_mixer": "plait.model.user_mixers",
     "open_run": "plait.api.open_run",
     "open_store": "plait.records.store",
+    "plan_probe": "plait.api.probe",
     "prepare_tasks": "plait.api.harness",
+    "probe": "plait.api.probe",
     "task": "plait.api.task",
     "train": "plait.api.train",
     "verify": "plait.api.verify",
@@ -71,7 +74,9 @@ __all__ = [
     "load_mixer",
     "open_run",
     "open_store",
+    "plan_probe",
     "prepare_tasks",
+    "probe",
     "task",
     "train",
     "verify",
