@@ -1,11 +1,12 @@
-"""What many verbs take: a store (its URL, or one that is open), a length of time."""
+"""What many verbs take: a store (its URL, or one that is open), specs, a length of time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from plait.core.units import parse_duration
+from plait.model.architecture import Architecture
 from plait.records import Store, open_store
 
 
@@ -17,6 +18,16 @@ def opened_store(store: str | Store | None) -> Iterator[Store]:
         return
     with open_store(store) as opened:
         yield opened
+
+
+def read_specs(specs: str | Architecture | Sequence[str | Architecture]) -> list[Architecture]:
+    """Architectures, their texts, presets, spec files; a user's mixer file alone means two blocks of it."""
+    from plait.model.user_mixers import read_architectures
+
+    given = [specs] if isinstance(specs, (str, Architecture)) else list(specs)
+    if all(isinstance(each, str) for each in given):
+        return read_architectures([str(each) for each in given])
+    return [each if isinstance(each, Architecture) else read_architectures([each])[0] for each in given]
 
 
 def seconds_of(time: str | float) -> float:
