@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plait.api import runs
+    from plait.api.check import check
+    from plait.api.corpus import corpus
     from plait.api.describe import architecture, build, cost
+    from plait.api.evaluate import evaluate
+    from plait.api.export import export, import_weights
+    from plait.api.finetune import finetune
+    from plait.api.generate import generate
+    from plait.api.harness import harness, prepare_tasks
+    from plait.api.listing import listing
     from plait.api.open_run import open_run
     from plait.api.profile import compare_profiles, open_profile, profile
+    from plait.api.task import task
     from plait.api.train import train
+    from plait.api.verify import verify
     from plait.core.errors import UserError
     from plait.model.user_mixers import load_mixer
     from plait.records.store import open_store
@@ -25,14 +35,26 @@ DOOR: dict[str, str] = {
     "UserError": "plait.core.errors",
     "architecture": "plait.api.describe",
     "build": "plait.api.describe",
-    "cost": "plait.api.describe",
+    "check": "plait.api.check",
     "compare_profiles": "plait.api.profile",
+    "corpus": "plait.api.corpus",
+    "cost": "plait.api.describe",
+    "evaluate": "plait.api.evaluate",
+    "export": "plait.api.export",
+    "finetune": "plait.api.finetune",
+    "generate": "plait.api.generate",
+    "harness": "plait.api.harness",
+    "import_weights": "plait.api.export",
+    "listing": "plait.api.listing",
+    "load_mixer": "plait.model.user_mixers",
     "open_profile": "plait.api.profile",
     "open_run": "plait.api.open_run",
-    "profile": "plait.api.profile",
-    "train": "plait.api.train",
-    "load_mixer": "plait.model.user_mixers",
     "open_store": "plait.records.store",
+    "prepare_tasks": "plait.api.harness",
+    "profile": "plait.api.profile",
+    "task": "plait.api.task",
+    "train": "plait.api.train",
+    "verify": "plait.api.verify",
 }
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
 GROUPS: dict[str, str] = {
@@ -43,15 +65,27 @@ __all__ = [
     "__version__",
     "architecture",
     "build",
+    "check",
     "compare_profiles",
+    "corpus",
     "cost",
+    "evaluate",
+    "export",
+    "finetune",
+    "generate",
+    "harness",
+    "import_weights",
+    "listing",
     "load_mixer",
     "open_profile",
     "open_run",
     "open_store",
+    "prepare_tasks",
     "profile",
     "runs",
+    "task",
     "train",
+    "verify",
 ]
 
 

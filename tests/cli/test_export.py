@@ -10,7 +10,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from plait.cli import export, import_weights
+from plait.cli import export
 from plait.core.errors import UserError
 from plait.data import trained_tokenizers as bpe
 from plait.data.simple_tokenizers import Bytes
@@ -21,7 +21,7 @@ transformers = pytest.importorskip("transformers")
 
 app = typer.Typer()
 app.command("export")(export.command)
-app.command("import")(import_weights.command)
+app.command("import")(export.import_command)
 
 
 def plait(*arguments: object):

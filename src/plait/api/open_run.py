@@ -91,3 +91,10 @@ def open_run(run: str | Path = "latest", *, runs: str | Path = "runs") -> OpenRu
         steps=found.about.get("steps"),
         finished=found.result is not None,
     )
+
+
+def run_of(given: str | Path | OpenRun | Run) -> Run:
+    """The run that a verb's argument means: its folder, name, the beginning of its key, "latest", or one opened."""
+    from plait.training.run import open_run as find
+
+    return find(given.folder if isinstance(given, OpenRun) else given)

@@ -23,7 +23,7 @@ Check = Callable[[], tuple[str, str, bool]]  # expected, ours, whether they agre
 
 
 @dataclass(frozen=True)
-class Result:
+class FactResult:
     id: str
     what: str
     expected: str
@@ -42,17 +42,17 @@ class Fact:
     erratum: bool = False
     needs: str = ""  # "package of plait[extra]" without which it cannot be checked
 
-    def result(self) -> Result:
+    def result(self) -> FactResult:
         if self.check is None:
-            return Result(self.id, self.what, "", "", "not yet")
+            return FactResult(self.id, self.what, "", "", "not yet")
         if self.needs and find_spec(self.needs.split()[0]) is None:
-            return Result(self.id, self.what, "", f"needs {self.needs}", "not here")
+            return FactResult(self.id, self.what, "", f"needs {self.needs}", "not here")
         try:
             expected, ours, agrees = self.check()
         except Exception as wrong:  # a check that breaks has failed; the others still run
-            return Result(self.id, self.what, "", f"{type(wrong).__name__}: {wrong}", "fail")
+            return FactResult(self.id, self.what, "", f"{type(wrong).__name__}: {wrong}", "fail")
         status = ("erratum" if self.erratum else "pass") if agrees else "fail"
-        return Result(self.id, self.what, expected, ours, status)
+        return FactResult(self.id, self.what, expected, ours, status)
 
 
 class FactTable:
@@ -77,7 +77,7 @@ def tally(good: int, of: int) -> str:
     return f"{good} of {of} rows"
 
 
-__all__ = ["Fact", "Result", "all_facts", "select"]
+__all__ = ["Fact", "FactResult", "all_facts", "select"]
 
 #: The modules that hold facts; each has them in `facts`.
 PARTS = (

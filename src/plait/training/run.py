@@ -149,9 +149,11 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
     return root / f"{_PREFIX}{key[:_SHORT_KEY]}"
 
 
-def open_run(given: str, root: Path = RUNS) -> Run:
-    """A run by its folder, its name, the beginning of its key, or "latest"."""
-    as_path = Path(given)
+def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
+    """A run by its folder, its name, the beginning of its key, or "latest"; an opened one is taken as it is."""
+    if isinstance(given, Run):
+        return given
+    given, as_path = str(given), Path(given)
     if (as_path / "run.json").exists():
         return Run(as_path)
     runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)
