@@ -42,7 +42,7 @@ from rich.console import Console
 from plait import __version__
 from plait.algorithms.evolution import LtsSearch
 from plait.algorithms.front import Front
-from plait.algorithms.objectives import Batch, Latency, Memory, exact
+from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.objectives import Predictor as GivesBoth
 from plait.algorithms.predicted import DevicePredictor
 from plait.analysis.fronts import hypervolume
@@ -156,7 +156,7 @@ class Measuring:
 
 
 def searched(space: Space, gives: GivesBoth, sizes: dict[str, int], seed: int) -> Front:
-    objectives = [*exact(["decoder_params"]), Latency(gives), Memory(gives)]
+    objectives = [*exact(["decoder_params"]), Predicted("latency", gives), Predicted("memory", gives)]
     return LtsSearch(space, objectives, seed=seed, **sizes).run()
 
 

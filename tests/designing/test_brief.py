@@ -18,7 +18,13 @@ from plait.space.table import SPACES, load_space
 
 
 def brief(seconds: float) -> Brief:
-    return Brief(load_space("small-hybrid"), Setting(seq=32), Limits.read("20ms", "100MB"), "builtin:stdlib", seconds)
+    return Brief(
+        load_space("small-hybrid"),
+        Setting(seq=32),
+        Limits.read(latency="20ms", memory="100MB"),
+        "builtin:stdlib",
+        seconds,
+    )
 
 
 def test_shares_leave_time_for_the_rest() -> None:

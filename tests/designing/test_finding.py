@@ -22,7 +22,7 @@ from plait.space.table import load_space
 
 
 def test_a_front_that_mixes_no_tokens_is_refused(tmp_path: Path) -> None:
-    limits = Limits.read("20ms", "100MB")
+    limits = Limits.read(latency="20ms", memory="100MB")
     brief = Brief(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path)
     rows = [{"spec": "d=64 vocab=256 | mlp mlp", "size": 2}, {"spec": "d=64 vocab=256 | mlp", "size": 1}]
     front = Front("small-hybrid", "nsga2", [{"objective": "size", "maximise": True}], rows, 2, 2, {})
@@ -57,7 +57,7 @@ def measured_on(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch)
         {"spec": f"d={d} vocab=256 | {mixer}[heads=2] mlp", "size": d} | predicted
         for d, mixer in ((128, "gla"), (64, "gla"), (96, "attn"))
     )
-    limits = Limits.read("20ms", "100MB")
+    limits = Limits.read(latency="20ms", memory="100MB")
     brief = Brief(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=folder)
     front = Front("small-hybrid", "nsga2", [{"objective": "size", "maximise": True}], [large, small], 2, 2, {})
     with open_store(f"sqlite:///{folder}/plait.db") as store:

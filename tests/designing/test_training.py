@@ -22,7 +22,7 @@ SPEC = "d=16 | attn[heads=2] swiglu[inner=16]"
 
 
 def test_what_a_slow_machine_trained_stands_when_it_is_quicker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits.read("20ms", "100MB")
+    limits = Limits.read(latency="20ms", memory="100MB")
     brief = Brief(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path)
     corpus = open_corpus(brief.data)
 
@@ -46,7 +46,7 @@ def test_what_a_slow_machine_trained_stands_when_it_is_quicker(tmp_path: Path, m
 
 def test_what_else_is_wrong_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
-    limits = Limits.read("20ms", "100MB")
+    limits = Limits.read(latency="20ms", memory="100MB")
     brief = Brief(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path / "runs")
     with open_store(f"sqlite:///{tmp_path}/plait.db") as store, pytest.raises(UserError, match="cannot make the run's"):
         train(brief, SPEC, open_corpus(brief.data), store, lambda *_: None)

@@ -9,7 +9,7 @@ import pytest
 from made_up import profile_of
 
 from plait.algorithms.evolution import LtsSearch
-from plait.algorithms.objectives import Batch, Latency, Memory, exact
+from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.predicted import DevicePredictor
 from plait.core.errors import UserError
 from plait.device.predictor import Predictor
@@ -85,7 +85,7 @@ def test_a_limit_that_nothing_holds_is_explained() -> None:
     """Random samples of a space have layers that do not fit their width: nothing can be predicted for those."""
     space = Space(Declaration("odd", layers="1..2", d="48|64", slots=[["attn[heads=16|5|2]"], ["mlp"]]))
     predictor = DevicePredictor(Predictor(profile_of(space, SETTING), SETTING))
-    objectives = [*exact(["decoder_params"]), Latency(predictor), Memory(predictor)]
+    objectives = [*exact(["decoder_params"]), Predicted("latency", predictor), Predicted("memory", predictor)]
     with pytest.raises(UserError, match=r"0 of 10,000 samples satisfy latency_high <= 1us"):
         LtsSearch(space, objectives, constraints=["latency_high <= 1us"]).run()
 

@@ -28,7 +28,7 @@ from plait.space.space import Space
 from plait.space.table import load_space, names
 
 SETTING = Setting(seq=32)
-LIMITS = Limits.read("2ms", "3MB")
+LIMITS = Limits.read(latency="2ms", memory="3MB")
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_mistakes_are_told_before_anything_is_profiled(given: dict[str, object],
 def test_the_impossible_is_told_without_a_profile(small: Space) -> None:
     Request(small, SETTING, limits=LIMITS, constraints=["layers <= 2"]).check_possible()
     for impossible in (Request(small, SETTING, constraints=["layers >= 2", "layers <= 1"]),
-                       Request(small, SETTING, limits=Limits.read("2ms", state="1B"))):  # fmt: skip
+                       Request(small, SETTING, limits=Limits.read(latency="2ms", state="1B"))):  # fmt: skip
         with pytest.raises(UserError, match="no candidate of small satisfies every constraint"):
             impossible.check_possible()
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, plain, print_json, table
+from plait.device.quantities import in_rows
 from plait.reporting.numbers import short
 
 if TYPE_CHECKING:
     from plait.designing.config import Brief
+    from plait.space.limits import Limits
 
 
 WORDS = {
@@ -72,9 +74,10 @@ class Display:
         self.stop()
 
 
+@limit_options({"latency": "20ms", "memory": "100MB"})
 def command(
-    latency: Annotated[str, typer.Option(help="At most, for all tokens at once, such as 20ms.")] = "20ms",
-    memory: Annotated[str, typer.Option(help="At most: weights, state and activations, such as 100MB.")] = "100MB",
+    *,
+    limits: Limits,
     space: Annotated[str, typer.Option(help="What may be chosen: a space by name, or a file.")] = "small-hybrid",
     data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
     seq: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 256,
@@ -96,7 +99,7 @@ def command(
     check_writable(out)
     with Display(quiet=as_json) as display:
         display.update("text", None, f"opening {data}")
-        brief = _brief(space, latency, memory, data, seq, seconds, seed, runs)
+        brief = _brief(space, limits, data, seq, seconds, seed, runs)
         display.update("text", 1.0, f"{data}: a vocabulary of {brief.space.headers.base.vocab}")
         with open_store(store) as opened:
             document = _designed(brief, opened, display, started)
@@ -107,11 +110,11 @@ def command(
     print_json(document) if as_json else _print(document)
 
 
-def _brief(space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, runs: Path) -> Brief:
+def _brief(space: str, limits: Limits, data: str, seq: int, seconds: float, seed: int, runs: Path) -> Brief:
     from plait.designing.workflow import make_brief
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return make_brief(space, latency, memory, data, seq, seconds, seed, runs=runs, workers=cores)
+    return make_brief(space, limits, data, seq, seconds, seed, runs=runs, workers=cores)
 
 
 def _designed(brief: Brief, store: Any, display: Any, started: float) -> dict[str, Any]:
@@ -130,7 +133,9 @@ def _designed(brief: Brief, store: Any, display: Any, started: float) -> dict[st
 def _print(document: dict[str, Any]) -> None:
     out = console()
     scores = {row["name"]: row for row in document["probe"]["architectures"]}
-    made = table(**{"": "left"}, mix="left", params="right", ms="right", MB="right", probe="right", ahead_by="right")
+    shown = list(in_rows(document["candidates"]).values())
+    units = {each.unit: "right" for each in shown}
+    made = table(**{"": "left"}, mix="left", params="right", **units, probe="right", ahead_by="right")
     order = sorted(document["candidates"], key=lambda row: scores[row["mix"]]["mean"]["rank"])
     for row in order:
         found, chosen = scores[row["mix"]], row["mix"] == document["pick"]["mix"]
@@ -141,16 +146,15 @@ def _print(document: dict[str, Any]) -> None:
             "→" if chosen else "",
             row["mix"],
             short(row[document["size"]]),
-            f"{row['latency_ms']['measured']:.3g}",
-            f"{row['memory_mb']['measured']:.3g}",
+            *(f"{row[each.column]['measured']:.3g}" for each in shown),
             f"{found['mean']['accuracy']:.2f}{ends}",
             "" if chosen else f"{ahead['value']:+.2f}{clear}",
             style="bold" if chosen else "",
         )
     out.print(made)
     out.print(
-        "measured milliseconds and megabytes; mean probe accuracy with its 95 % interval; how far the pick is ahead of "
-        "each in it",
+        f"measured {' and '.join(each.name for each in shown)}; mean probe accuracy with its 95 % interval; how far "
+        "the pick is ahead of each in it",
         style="dim",
     )
     out.print(f"\n{document['advice']}\n", markup=False)

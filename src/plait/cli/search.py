@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console
 
 if TYPE_CHECKING:
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from plait.records import Record, Store
     from plait.searching.confirm import Confirmed
     from plait.searching.job import Request
+    from plait.space.limits import Limits
 
 FRONT = 16  # models returned, each measured
 
 
+@limit_options()
 def command(
     space: Annotated[
         str, typer.Option(help="lts-gpt2, lts-xl, lts-opt, lts-proxy, par, hybrid, small-hybrid, or a file.")
@@ -32,9 +34,8 @@ def command(
             help="By commas; min: or max: in front; proxies need --data. \\[default: decoder_params,latency,memory]"
         ),
     ] = "",
-    latency: Annotated[str | None, typer.Option(help="At most, such as 40ms.")] = None,
-    memory: Annotated[str | None, typer.Option(help="At most, such as 300MB: weights, state, activations.")] = None,
-    state: Annotated[str | None, typer.Option(help="At most, of one sequence, such as 2MB.")] = None,
+    *,
+    limits: Limits,
     constraint: Annotated[
         list[str] | None, typer.Option("--constraint", "--rule", help="Further ones, such as 'count(attn) >= 1'.")
     ] = None,
@@ -85,7 +86,6 @@ def command(
     from plait.records import open_store
     from plait.searching.confirm import document
     from plait.searching.job import Interrupted, Request
-    from plait.space.limits import Limits
     from plait.space.table import load_space
     from plait.training.devices import usable
 
@@ -100,7 +100,6 @@ def command(
     corpus = asked.corpus()
     job = asked.job(corpus, where, method)
     chosen = adapted(whole, pairs(fix or [], "--fix"), corpus)
-    limits = Limits.read(latency, memory, state)
     names = [name.strip() for name in objectives.split(",") if name.strip()]
     request = Request(
         chosen,

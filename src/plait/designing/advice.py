@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plait.device.quantities import Quantity, quantity
 from plait.probing.verdict import Comparison
 from plait.reporting.numbers import short
 
@@ -62,14 +63,24 @@ def advice(document: dict[str, Any]) -> str:
 
 
 def _what(d: dict[str, Any]) -> str:
-    pick, limits = d["pick"], d["brief"]["limits"]
-    latency, memory = pick["latency_ms"]["measured"], pick["memory_mb"]["measured"]
-    noisy = " (the machine was busy: measured with noise)" if pick["latency_ms"].get("noisy") else ""
+    pick = d["pick"]
+    said: list[str] = []
+    for each, entry, limit in limited(d):
+        allowed = "" if said else " allowed"
+        noisy = " (the machine was busy: measured with noise)" if entry.get("noisy") else ""
+        said.append(f"{entry['measured']:.3g} {each.unit} of the {limit:g}{allowed}{noisy}")
     return (
-        f"Take the {pick['mix']} model: {short(pick[d['size']])} parameters in its layers, measured at "
-        f"{latency:.3g} ms of the {1e3 * limits['latency']:g} allowed{noisy} "
-        f"and {memory:.3g} MB of the {limits['memory'] / 1e6:g}."
+        f"Take the {pick['mix']} model: {short(pick[d['size']])} parameters in its layers, measured at {listed(said)}."
     )
+
+
+def limited(d: dict[str, Any]) -> list[tuple[Quantity, dict[str, Any], float]]:
+    """Every quantity with a limit, what the pick takes of it, and the limit, both in its unit."""
+    pick, found = d["pick"], []
+    for each, limit in ((quantity(name), limit) for name, limit in d["brief"]["limits"].items()):
+        exact = {} if each.column in pick else {"measured": each.scale * pick[each.name], "interval": None}
+        found.append((each, pick.get(each.column, exact), each.scale * limit))
+    return found
 
 
 def _why(d: dict[str, Any]) -> str:
@@ -81,19 +92,19 @@ def _why(d: dict[str, Any]) -> str:
     if not others:
         return f"In the probe its mix scores {score}, better beyond doubt than the other {number - 1}."
     if pick == d["best_probed"]:
-        reason = f"the best of {number}, though {_listed(others)} cannot be told from it"
+        reason = f"the best of {number}, though {listed(others)} cannot be told from it"
     else:
         best = d["best_probed"]
         nor = [name for name in others if name != best]
         reason = f"which cannot be told from the best, {best} at {_score(rows[best]['mean'])}"
-        reason += f", nor from {_listed(nor)}" if nor else ""
+        reason += f", nor from {listed(nor)}" if nor else ""
     return f"In the probe its mix scores {score}, {reason}; of these it is {_decided(d, others)}."
 
 
 def _decided(d: dict[str, Any], others: Sequence[str]) -> str:
     sizes = {row["mix"]: row[d["size"]] for row in d["candidates"]}
     near = [name for name in others if sizes[name] > (1 - ALIKE) * sizes[d["pick"]["mix"]]]
-    return f"as large as {_listed(near)} and faster" if near else "the largest"
+    return f"as large as {listed(near)} and faster" if near else "the largest"
 
 
 def _beaten(d: dict[str, Any]) -> str:
@@ -102,7 +113,7 @@ def _beaten(d: dict[str, Any]) -> str:
     if not worse:
         return "It beats none of the others beyond doubt." if ahead else ""
     parts = [f"{name} by {ahead[name]['value']:.2f}{_range(ahead[name]['interval'])}" for name in worse]
-    return f"It beats {_listed(parts)}."
+    return f"It beats {listed(parts)}."
 
 
 def _plain(d: dict[str, Any]) -> str:
@@ -153,16 +164,12 @@ def _change(d: dict[str, Any]) -> str:
 
 
 def _binding(d: dict[str, Any]) -> str:
-    pick, limits = d["pick"], d["brief"]["limits"]
-    both = (
-        ("latency", pick["latency_ms"], 1e3 * limits["latency"]),
-        ("memory", pick["memory_mb"], limits["memory"] / 1e6),
-    )
-    shares = " and ".join(f"{entry['measured'] / limit:.0%} of the {name}" for name, entry, limit in both)
+    shares = listed([f"{entry['measured'] / limit:.0%} of the {each.name}" for each, entry, limit in limited(d)])
     # A search keeps the upper end of what it predicts below a limit, so that is what held it back.
-    tight = [name for name, entry, limit in both if max(entry["measured"], entry["interval"][1]) >= TIGHT * limit]
+    reach = {each.name: max(entry["measured"], *(entry["interval"] or ())) / limit for each, entry, limit in limited(d)}
+    tight = [name for name, share in reach.items() if share >= TIGHT]
     if tight:
-        return f"a looser limit of {_listed(tight)}, for it uses {shares} allowed"
+        return f"a looser limit of {listed(tight)}, for it uses {shares} allowed"
     return f"hardly a looser limit, for it uses only {shares} allowed: the space {d['brief']['space']} ends before them"
 
 
@@ -200,5 +207,5 @@ def _range(interval: Sequence[float] | None, how: str = ".2f") -> str:
     return f" ({interval[0]:{how}} to {interval[1]:{how}})" if interval else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]

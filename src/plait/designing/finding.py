@@ -70,7 +70,7 @@ def find(brief: Brief, store: Store, told: Told, seconds: dict[str, float]) -> F
     begun = time.perf_counter()
     predictor = DevicePredictor(Predictor(profile, brief.setting))
     # State that grows with the text is a cost of its own; without it only mixers cheap a parameter would be left.
-    objectives = [*usual_objectives(brief.space), "min:dynamic_state"]
+    objectives = [*usual_objectives(brief.space), "min:kv_cache"]
     request = Request(brief.space, brief.setting, objectives, brief.limits, method=METHOD, seed=brief.seed)
 
     def step(search: Any) -> None:

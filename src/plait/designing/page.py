@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from plait.designing.advice import limited, listed
+from plait.device.quantities import EXACT, Quantity, in_rows
 from plait.reporting import charts
 from plait.reporting.markup import Child, tag
-from plait.reporting.numbers import MEASURED, short
+from plait.reporting.numbers import short
 from plait.reporting.page import card, code, folded, grid, legend, note, page, section, table, tiles
 
 MILLION = 1e6
@@ -22,8 +24,8 @@ STAGES = {
 
 
 def report_page(document: dict[str, Any]) -> str:
-    limits, machine = document["brief"]["limits"], document["machine"]
-    title = f"A model for {1e3 * limits['latency']:g} ms and {limits['memory'] / 1e6:g} MB"
+    machine = document["machine"]
+    title = f"A model for {listed([f'{limit:g} {each.unit}' for each, _, limit in limited(document)])}"
     setting = document["brief"]["setting"]
     lead = (
         f"Designed by measurement on {machine['cpu'] or machine['system']} ({machine['cores']} cores), "
@@ -49,14 +51,16 @@ def _advice(d: dict[str, Any]) -> Element:
 
 
 def _figures(d: dict[str, Any]) -> Element:
-    pick, limits, trained = d["pick"], d["brief"]["limits"], d["train"]
+    pick, trained = d["pick"], d["train"]
     mean = next(row["mean"] for row in d["probe"]["architectures"] if row["name"] == pick["mix"])
     spread = "95 % interval {:.2f} to {:.2f}".format(*mean["interval"]) if mean["interval"] else "one seed"
     bits = trained.get("bits_per_character")
     return tiles(
         [
-            ("latency", f"{pick['latency_ms']['measured']:.3g} ms", f"measured, {1e3 * limits['latency']:g} allowed"),
-            ("memory", f"{pick['memory_mb']['measured']:.3g} MB", f"measured, {limits['memory'] / 1e6:g} allowed"),
+            *(
+                (each.name, f"{entry['measured']:.3g} {each.unit}", f"{_basis(each)}, {limit:g} allowed")
+                for each, entry, limit in limited(d)
+            ),
             ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in all"),
             ("probe, mean accuracy", f"{mean['accuracy']:.2f}", spread),
             (
@@ -72,24 +76,20 @@ def _figures(d: dict[str, Any]) -> Element:
 
 
 def _front(d: dict[str, Any]) -> Element:
-    limits, names = d["brief"]["limits"], _order(d)
-    both = (
-        ("latency_ms", "milliseconds", 1e3 * limits["latency"], f"limit {1e3 * limits['latency']:g} ms"),
-        ("memory_mb", "megabytes", limits["memory"] / 1e6, f"limit {limits['memory'] / 1e6:g} MB"),
-    )
+    names, limits = _order(d), {each.name: limit for each, _, limit in limited(d)}
     drawn = [
         card(
             charts.scatter(
-                _marks(d, column),
-                title=f"Parameters of the layers against {what}",
-                x_label=what,
+                _marks(d, each.column),
+                title=f"Parameters of the layers against {each.name}",
+                x_label=f"{each.name}, {each.unit}",
                 y_label="million parameters in the layers",
-                limit=limit,
-                limit_label=words,
+                limit=limits.get(name),
+                limit_label=f"limit {limits[name]:g} {each.unit}" if name in limits else "",
             ),
-            title={"latency_ms": "Size against latency", "memory_mb": "Size against memory"}[column],
+            title=f"Size against {each.name}",
         )
-        for column, what, limit, words in both
+        for name, each in in_rows(d["predicted_front"]).items()
     ]
     entries = [(charts.swatch(number), name) for name, number in names.items()]
     entries += [(charts.swatch(None), "measured, not probed"), (charts.swatch(None, hollow=True), "predicted only")]
@@ -135,8 +135,10 @@ def _marks(d: dict[str, Any], column: str) -> list[charts.Mark]:
 def _hint(row: dict[str, Any], size: str) -> str:
     lines = [row["mix"]] if "mix" in row else []
     lines += [row["spec"], f"{row[size]:,} parameters in its layers"]
-    for column, unit in MEASURED.values():
-        entry = row[column]
+    for each in in_rows([row]).values():
+        entry, unit = row[each.column], each.unit
+        if entry["interval"] is None:
+            continue
         low, high = entry["interval"]
         predicted = f"predicted {entry['predicted']:.3g} ({low:.3g} to {high:.3g}) {unit}"
         measured = "" if entry["measured"] is None else f"measured {entry['measured']:.3g} {unit}, "
@@ -154,12 +156,12 @@ def _candidates(d: dict[str, Any]) -> Element:
             [
                 code(row["spec"], row["mix"]),
                 short(row[d["size"]]),
-                *_numbers(row),
+                *_numbers(d, row),
                 f"{row['state'] / 1e6:.3g}",
                 _score(scores[row["mix"]]["mean"]),
             ]
         )
-    columns = ("model", ">params", ">ms", ">predicted", ">MB", ">predicted", ">state MB", ">probe")
+    columns = ("model", ">params", *_columns(d), ">state MB", ">probe")
     told = note("Milliseconds with ≈ were measured while the machine was busy; state is what one sequence holds.")
     return card(table(columns, rows, chosen=pick), told, title="The models that were probed, the best first")
 
@@ -169,22 +171,30 @@ def _measured(d: dict[str, Any]) -> Element:
         [
             code(row["spec"]),
             short(row[d["size"]]),
-            *_numbers(row),
+            *_numbers(d, row),
             {True: "within", False: "; ".join(row["exceeded"]), None: ""}[row["within"]],
         ]
         for row in [*d["search"]["front"], *d["search"]["over_limit"]]
     ]
-    return table(("model", ">params", ">ms", ">predicted", ">MB", ">predicted", "limits"), rows)
+    return table(("model", ">params", *_columns(d), "limits"), rows)
 
 
-def _numbers(row: dict[str, Any]) -> list[str]:
+def _columns(d: dict[str, Any]) -> list[str]:
+    return [column for each in in_rows(d["candidates"]).values() for column in (f">{each.unit}", ">predicted")]
+
+
+def _numbers(d: dict[str, Any], row: dict[str, Any]) -> list[str]:
     cells = []
-    for column, _ in MEASURED.values():
-        entry = row[column]
+    for each in in_rows(d["candidates"]).values():
+        entry = row.get(each.column, {})
         noisy = "≈ " if entry.get("noisy") else ""
-        measured = "–" if entry["measured"] is None else f"{noisy}{entry['measured']:.3g}"
-        cells += [measured, f"{entry['predicted']:.3g}"]
+        values = ((noisy, entry.get("measured")), ("", entry.get("predicted")))
+        cells += ["–" if value is None else f"{mark}{value:.3g}" for mark, value in values]
     return cells
+
+
+def _basis(each: Quantity) -> str:
+    return "counted" if each.predicted == EXACT else "measured"
 
 
 # ---- the probe

@@ -19,6 +19,7 @@ from plait.designing.compositions import mix_name, probe_candidate
 from plait.designing.config import NEARLY, Brief, Told, with_vocab
 from plait.designing.finding import Found, find
 from plait.designing.training import train
+from plait.device.quantities import in_rows, quantity
 from plait.device.setting import Setting
 from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
@@ -70,13 +71,10 @@ def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> dict[
     }
 
 
-def make_brief(
-    space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, **others: Any
-) -> Brief:
+def make_brief(space: str, limits: Limits, data: str, seq: int, seconds: float, seed: int, **others: Any) -> Brief:
     """From what a user gives. Text is tokenised here, the first time."""
     corpus = open_corpus(data)
     setting = Setting(seq=seq)
-    limits = Limits.read(latency, memory)
     return Brief(with_vocab(load_space(space), corpus.vocab), setting, limits, data, seconds, seed, **others)
 
 
@@ -125,7 +123,7 @@ MOST_POINTS = 160  # of the front that a page shows
 def _thin(found: Found) -> list[dict[str, Any]]:
     """The predicted front, evenly thinned where it is long: a page is to be looked at."""
     every = -(-len(found.front) // MOST_POINTS)
-    kept = ("spec", found.size, "latency_ms", "memory_mb")
+    kept = ("spec", found.size, *(each.column for each in in_rows(found.front).values()))
     return [{name: row[name] for name in kept} for row in found.front[::every]]
 
 
@@ -133,7 +131,7 @@ def commands(document: dict[str, Any]) -> list[str]:
     """What does the same again, whole and in parts."""
     brief, limits, pick = document["brief"], document["brief"]["limits"], document["pick"]["spec"]
     seq = brief["setting"]["seq"]
-    held = f"--latency {1e3 * limits['latency']:g}ms --memory {limits['memory'] / 1e6:g}MB"
+    held = " ".join(f"--{name} {quantity(name).text(limit)}" for name, limit in limits.items())
     seed = f" --seed {brief['seed']}" if brief["seed"] else ""
     return [
         f"plait design {held} --space {brief['space']} --data {brief['data']} --seq {seq} "

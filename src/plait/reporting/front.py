@@ -7,9 +7,10 @@ import re
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.device.quantities import in_rows, on_device, quantity
 from plait.reporting.charts.axes import PAGE
 from plait.reporting.charts.page import Mark, scatter, swatch
-from plait.reporting.numbers import MEASURED, PREFIXES
+from plait.reporting.numbers import PREFIXES
 from plait.reporting.style import STYLE
 from plait.reporting.svg import Drawing
 
@@ -31,14 +32,14 @@ def front_picture(found: dict[str, Any]) -> str:
             y=value_of(row, y_name) / y_unit,
             series=FLAGGED if row["within"] is False else HOLDS,
             hint=hint_of(row, found),
-            measured=row["measurement"] is not None or x_name not in MEASURED,
+            measured=row["measurement"] is not None or x_name not in on_device(),
             span=_span(row, x_name),
         )
         for row in shown
     ]
     limit = found["limits"].get(x_name)
     if limit is not None:
-        limit *= {"latency": 1e3, "memory": 1e-6}.get(x_name, 1 / x_unit)
+        limit *= quantity(x_name).scale if x_name in on_device() else 1 / x_unit
     ends = [end for mark in marks for end in (mark.x, *(mark.span or ()))]
     title = f"{found['space']} by {found['method']}: {len(found['front'])} of {found['on_front']} models on the front"
     drawing = Drawing(WIDTH, HEIGHT, title, background=PAGE.paper)
@@ -67,26 +68,26 @@ def _axes(found: dict[str, Any]) -> tuple[str, str]:
 
 
 def value_of(row: dict[str, Any], name: str) -> float:
-    """Of latency and memory what was measured, else what was predicted."""
-    if name not in MEASURED:
+    """Of a quantity of the device what was measured, else what was predicted."""
+    if name not in on_device():
         return float(row[name])
-    entry = row[MEASURED[name][0]]
+    entry = row[quantity(name).column]
     return float(entry["predicted"] if entry["measured"] is None else entry["measured"])
 
 
 def _span(row: dict[str, Any], name: str) -> tuple[float, float] | None:
     """How far the value may reach: by its repeats where it was measured, else by the prediction."""
-    if name not in MEASURED:
+    if name not in on_device():
         return None
-    entry = row[MEASURED[name][0]]
+    entry = row[quantity(name).column]
     interval = entry["interval"] if entry["measured"] is None else entry.get("measured_interval")
     return (interval[0], interval[1]) if interval else None
 
 
 def axis_scale(name: str, values: list[float]) -> tuple[float, str]:
     """By what to divide so that an axis has short numbers, and the unit then."""
-    if name in MEASURED:
-        return 1.0, f" {MEASURED[name][1]}"
+    if name in on_device():
+        return 1.0, f" {quantity(name).unit}"
     largest = max(map(abs, values))
     return next(((size, f" {prefix}") for size, prefix in PREFIXES if largest >= size), (1.0, ""))
 
@@ -100,11 +101,11 @@ def axis_start(values: list[float]) -> float:
 def hint_of(row: dict[str, Any], found: dict[str, Any]) -> str:
     lines = [row["spec"]]
     for name in (objective.rpartition(":")[2] for objective in found["objectives"]):
-        if name not in MEASURED:
+        if name not in on_device():
             step, suffix = axis_scale(name, [row[name]])
             lines.append(f"{name.replace('_', ' ')}: {row[name] / step:.3g}{suffix}")
-    for name, (column, unit) in MEASURED.items():
-        entry, said = row[column], []
+    for name, each in in_rows([row]).items():
+        entry, unit, said = row[each.column], each.unit, []
         if entry["measured"] is not None:
             ends = entry.get("measured_interval")
             reach = f" ({ends[0]:.3g} to {ends[1]:.3g})" if ends else ""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 #: A thousand and its powers, the largest first.
 PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-#: The columns of what is measured on a device, and their units.
-MEASURED = {"latency": ("latency_ms", "ms"), "memory": ("memory_mb", "MB")}
 
 
 def short(number: float, unit: str = "") -> str:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from plait.analysis.comparisons import AspectStudy, aspect_study
 from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.device.measurements import Measurements
+from plait.device.measurements import Measurements, noisy, values
+from plait.device.quantities import on_device, quantity
 from plait.device.setting import Setting
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
@@ -33,7 +34,7 @@ from plait.training.recipe import Recipe
 
 KIND = "shape"
 PROTOCOL = 1
-METRICS = ("latency_ms", "memory_mb", "perplexity")
+METRICS = {**{each.column: each.name for each in on_device().values()}, "perplexity": "perplexity"}  # column: word
 VALIDATION_TOKENS = 2**15
 
 #: Called with models that are behind us, how many there are, and what is being done.
@@ -128,9 +129,8 @@ class ShapeStudy:
             "aspect": arch.header.d / depth,
             "decoder_params": cost.decoder_params,
             "total_params": cost.total_params,
-            "latency_ms": 1e3 * measured.result["latency"]["seconds"],
-            "noisy": measured.result["latency"]["noisy"],
-            "memory_mb": measured.result["memory"]["peak"] / 1e6,
+            **{quantity(name).column: quantity(name).scale * value for name, value in values(measured).items()},
+            "noisy": noisy(measured),
         }
         keys = {"measurement": measured.key}
         if self.training is not None:
@@ -159,8 +159,7 @@ class ShapeFindings:
 
     def statement(self) -> str:
         (group,) = self.aspects.groups
-        words = {"latency_ms": "latency", "memory_mb": "peak memory", "perplexity": "perplexity"}
-        spreads = ", ".join(f"{words[name]} {ratio:.3g}×" for name, ratio in group.spread.items())
+        spreads = ", ".join(f"{METRICS[name]} {ratio:.3g}×" for name, ratio in group.spread.items())
         return (
             f"{len(self.rows)} shapes of {group.size[0]:,.0f} to {group.size[1]:,.0f} decoder parameters, aspect ratio "
             f"{group.aspect[0]:.3g} to {group.aspect[1]:.3g}: largest over smallest {spreads}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.settings import kinds_of, require_known
+from plait.device.quantities import PEAK, quantities
 
 WEIGHTS, ARCHITECTURE = "weights", "architecture"
 #: soft: a little of every choice. straight-through: one choice, with the soft mixture's gradient.
@@ -22,7 +23,7 @@ WEIGHTS, ARCHITECTURE = "weights", "architecture"
 SAMPLINGS = ("soft", "straight-through", "path")
 #: Every choice in turn in a few layers of a drawn network (`plait.supernet.choices`): for the logits alone.
 SWAP = "swap"
-PENALTIES = ("latency", "flops", "state")
+PENALTIES = tuple(each.name for each in quantities() if each.predicted != PEAK)  # what has a share in every layer
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Settings:
     architecture  how a step of the logits mixes; swap: not at all, it tries the choices of some layers one by one
     swaps         layers whose choices are compared in one such step
     patience      stop once the likeliest architecture has stayed for this share of the logits' stage; 1: never
-    penalty       a quantity that is to be low as well: latency, flops, state; empty: the loss alone
+    penalty       a quantity that is to be low as well, such as latency, flops, state; empty: the loss alone
     strength      nats that the whole network's quantity costs, at the start, in the loss of the logits
     top           likeliest architectures of every seed that are looked at
     """
