@@ -8,7 +8,7 @@ import torch
 import plait
 
 SPEC = "d=16 | attn[heads=2] swiglu[inner=24]"
-TIMED = {"seconds", "tokens_per_second", "flop_utilisation", "trained_now"}
+TIMED = {"seconds", "tokens_per_second", "mfu", "trained_now"}
 
 
 def test_a_training_is_what_the_command_prints(plait_json):

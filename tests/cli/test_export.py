@@ -33,7 +33,7 @@ def run(tmp_path) -> Path:
     folder, spec = tmp_path / "run", "d=32 vocab=256 pos=learned max_len=8 | attn[heads=2,pos=none] mlp"
     folder.mkdir()
     made = Run(folder)
-    made.write_about({"key": "0" * 64, "config": {"spec": spec, "recipe": {"length": 8}}, "tokenizer": "bytes"})
+    made.write_about({"key": "0" * 64, "config": {"spec": spec, "recipe": {"seq_len": 8}}, "tokenizer": "bytes"})
     made.save_weights(dict(build(spec, seed=1).named_parameters()))
     Bytes().save(folder / "tokenizer")
     return folder
@@ -83,7 +83,7 @@ def test_import_makes_a_run(tmp_path):
     found = json.loads(plait("import", theirs_folder, "-o", target, "--json").stdout)
     assert found["params"] == theirs.num_parameters()
     run = open_run(str(target))
-    assert run.config["recipe"]["length"] == 24
+    assert run.seq_len == 24
     assert run.tokenizer().as_dict() == tokenizer.as_dict()
     tokens = torch.randint(300, (2, 9))
     torch.testing.assert_close(run.model()(tokens), theirs(tokens).logits, rtol=0, atol=1e-5)

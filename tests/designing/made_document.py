@@ -98,7 +98,7 @@ def document(
         "train": {
             "run": "train-0123", "folder": "runs/train-0123", "data": "builtin:stdlib", "loss": 2.0, "perplexity": 7.4,
             "bits_per_character": 2.9, "seconds": 60.0, "tokens": 500_000, "steps": 250, "tokens_per_second": 8_000.0,
-            "flop_utilisation": 0.4, "recipe": {"batch": 8, "length": 256}, "seed": 0,
+            "mfu": 0.4, "recipe": {"batch": 8, "seq_len": 256}, "seed": 0,
             "curve": [[10 * i, 5.0 - 0.1 * i] for i in range(25)], "held_out_curve": [[125, 2.6], [250, 2.0]], **known,
         },
         "stages": {"profile": 72.0, "search": 2.0, "measure": 30.0, "probe": 100.0, "train": 60.0},

@@ -20,7 +20,7 @@ from plait.training.recipe import Recipe
 from plait.training.run import Run
 
 SHAPE = Shape(layers=4, width=16, heads=2, inner=16)
-RECIPE = Recipe(batch=2, length=8)
+RECIPE = Recipe(batch=2, seq_len=8)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_what_cannot_be_studied_is_refused(corpus: Corpus) -> None:
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = ["placement", "--p", "2,4", "--layers", "4", "--width", "16", "--heads", "2", "--inner", "16"]
-    given += ["--data", "builtin:language", "--steps", "2", "--seeds", "2", "--batch", "2", "--length", "8"]
+    given += ["--data", "builtin:language", "--steps", "2", "--seeds", "2", "--batch", "2", "--seq-len", "8"]
     given += ["--spec", "d=16 | attn[heads=2] (mlp)x3"]
     shown = CliRunner().invoke(group, [*given, "--svg", "p.svg"], catch_exceptions=False)
     assert shown.exit_code == 0

@@ -21,7 +21,7 @@ from plait.space.space import Space
 from plait.studies.proxies import COUNTS, SHIPPED, Findings, Study, best, drawn, study_space
 from plait.training.recipe import Recipe
 
-RECIPE = Recipe(batch=2, length=8)
+RECIPE = Recipe(batch=2, seq_len=8)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plait.studies.proxies.HELD_OUT_TOKENS", 64)
     Path("mine.txt").write_text("layers: 1..2\nd: 16|32\nmixers: [attn[heads=2], gla[heads=2]]\nchannel: [mlp]\n")
     given = ["proxies", "--space", "mine.txt", "--models", "4", "--data", "builtin:language", "--steps", "2"]
-    given += ["--batch", "2", "--length", "8", "--proxies", "snip"]
+    given += ["--batch", "2", "--seq-len", "8", "--proxies", "snip"]
     shown = CliRunner().invoke(group, given, catch_exceptions=False)
     assert shown.exit_code == 0
     assert "4 models, 2 steps each on builtin:language" in shown.output

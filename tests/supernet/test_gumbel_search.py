@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "searching"))
 from made_up import profile_of
 
 SPACE = Declaration("tiny", "4", "16", [["attn[heads=2]", "mlp[inner=32]", "none"]], "vocab=256", seq=16)
-RECIPE = Recipe(batch=32, length=16, lr=1e-2)
+RECIPE = Recipe(batch=32, seq_len=16, lr=1e-2)
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +239,7 @@ def test_text_for_the_logits_is_not_that_of_the_weights(job: SupernetJob) -> Non
 
 COMMAND = (
     *("search", "--space", "space.txt", "--method", "gumbel", "--data", "builtin:language", "--steps", "100"),
-    *("--seeds", "2", "--set", "batch=32", "--set", "length=16", "--retrain", "10", "--json"),
+    *("--seeds", "2", "--set", "batch=32", "--set", "seq_len=16", "--retrain", "10", "--json"),
 )
 TEXT = """
 layers: 3

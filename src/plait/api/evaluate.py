@@ -134,7 +134,8 @@ def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dic
         raise UserError(f"{corpus.name} was tokenised by another tokenizer than {run.name}'s; its ids mean other text.")
     text = corpus.tokens(split)
     model = run.model(device=usable(device))
-    trained_length = run.config["recipe"]["length"]
+    trained_length = run.seq_len
+    assert trained_length is not None
     subject = Subject(model, text, trained_length, tokenizer, corpus.characters(split), corpus.entropy)
     return subject, {"name": corpus.name, "fingerprint": corpus.fingerprint, "split": split}
 

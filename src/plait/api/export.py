@@ -88,7 +88,7 @@ def _onnx(run: Run, target: Path, length: int | None, force: bool) -> ExportResu
     from plait.interop.onnx import check_onnx, export_onnx
 
     model = run.model()
-    longest = length or int(run.config.get("recipe", {}).get("length", 0)) or run.arch.header.max_len or 512
+    longest = length or run.seq_len or run.arch.header.max_len or 512
     export_onnx(model, target, longest, force=force)
     return ExportResult(run.name, "onnx", str(target), check_onnx(model, target, longest), length=longest)
 
@@ -109,7 +109,7 @@ def import_weights(folder: str | Path, output: str | Path) -> ImportResult:
     config = {
         "protocol": 1,
         "spec": model.arch.text,
-        "recipe": {"length": trained_length(read_config(source))},
+        "recipe": {"seq_len": trained_length(read_config(source))},
         "imported": {"folder": source.resolve().name, "tokenizer": tokenizer.as_dict()},
     }
     with filled_folder(target, force=False) as scratch:

@@ -92,16 +92,16 @@ def _presets() -> list[dict[str, Any]]:
 
 
 def _recipes() -> list[dict[str, Any]]:
-    from plait.papers.recipes import RECIPES
+    from plait.papers.recipes import recipes as published
 
     return [
         {
             "name": name,
             "steps": one.steps,
-            **{key: getattr(one.recipe, key) for key in ("optimizer", "lr", "schedule", "batch", "length", "memory")},
+            **{key: getattr(one.recipe, key) for key in ("optimizer", "lr", "schedule", "batch", "seq_len", "memory")},
             "source": one.source,
         }
-        for name, one in RECIPES.items()
+        for name, one in published().items()
     ]
 
 

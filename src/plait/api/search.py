@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FRONT = 16  # models returned, each measured
 GUMBEL = "gumbel"
-BATCH, LENGTH = 8, 128  # where no recipe is named: a search on a processor, not a training
+BATCH, SEQ_LEN = 8, 128  # where no recipe is named: a search on a processor, not a training
 SHARES = 1000  # progress of profiling is told in thousandths of its time
 
 
@@ -137,7 +137,7 @@ def _supernet_job(
         if named := [name for name, value in given.items() if value]:
             raise UserError(f"{', '.join(named)}: for --method {GUMBEL}, which needs --data as well.")
         return None
-    base = recipe(asked.recipe).recipe if asked.recipe else Recipe(batch=BATCH, length=LENGTH)
+    base = recipe(asked.recipe).recipe if asked.recipe else Recipe(batch=BATCH, seq_len=SEQ_LEN)
     settings = PAR if asked.recipe == "par-search" else Settings()
     if asked.steps is not None:
         settings = settings.with_values({"steps": asked.steps})

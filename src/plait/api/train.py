@@ -46,7 +46,7 @@ class TrainResult(Result):
     flops: float
     seconds: float
     tokens_per_second: float
-    flop_utilisation: float  # MFU
+    mfu: float  # model FLOPs utilisation
     params: int
     trained_now: bool  # False: it had been trained before
     curve: tuple[tuple[int, float], ...]  # (step, training loss)
@@ -114,7 +114,7 @@ def train(
     from plait.training.start import require_same_tokens, start_of
 
     load_mixers(mixers)
-    given = {"batch": batch, "length": seq_len, "lr": lr}
+    given = {"batch": batch, "seq_len": seq_len, "lr": lr}
     values = {**{key: value for key, value in given.items() if value is not None}, **(recipe_values or {})}
     chosen, published = _recipe(recipe, values)
     seconds = None if time is None else seconds_of(time)
@@ -168,11 +168,11 @@ def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | 
 def _scaled(arch: Architecture, flops: float | None, values: dict[str, Any]) -> Recipe:
     """MAD's recipe at this size and budget; what was asked for goes before it."""
     from plait.model import model_cost
-    from plait.papers.recipes import mad_recipe
+    from plait.papers.mad.recipes import mad_recipe
 
     if flops is None:
         raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")
-    seq_len = values.get("length", 8192)
+    seq_len = values.get("seq_len", 8192)
     return mad_recipe(model_cost(arch, seq=seq_len).total_params, flops, seq_len).with_values(values)
 
 

@@ -26,6 +26,13 @@ def _load_mixers(files: list[str] | None) -> list[str]:
     return files or []
 
 
+def _former_length(context: typer.Context, value: int | None) -> int | None:
+    """`--length` as it was called before, for commands written down long ago."""
+    if value is not None:
+        context.default_map = {**(context.default_map or {}), "seq_len": value}
+    return value
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
 Runs = Annotated[Path, typer.Option("--runs", help="Where trained models are kept.")]
@@ -39,6 +46,8 @@ Mixers = Annotated[
         show_default=False,
     ),
 ]
+#: Goes with an option `seq_len`, which it sets.
+FormerLength = Annotated[int | None, typer.Option("--length", hidden=True, is_eager=True, callback=_former_length)]
 Text = Annotated[str, typer.Option("--data", help="Corpus, folder or file; `plait data list` shows them.")]
 
 

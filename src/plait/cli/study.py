@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli import study_lr, study_placement, study_shapes
-from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json, table
 from plait.cli.study_progress import progress
 from plait.reporting.numbers import short
@@ -34,7 +34,8 @@ def command(
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 200,
     proxies: Annotated[str, typer.Option(help="Only these, separated by commas; none: counts alone.")] = "",
     batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
-    length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
@@ -52,7 +53,7 @@ def command(
 
     named = tuple(name.strip() for name in proxies.split(",") if name.strip())
     chosen = () if named == ("none",) else named or tuple(PROXIES)
-    recipe = RECIPE.with_values({"batch": batch, "length": length, "lr": lr})
+    recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     space_, corpus, precision = study_space(space), open_corpus(data), precision_on(usable(device))
     study = Study(space_, corpus, models, steps, chosen, recipe, seed, device, precision)
     with open_store(store) as opened, progress(study.models, quiet=as_json) as watch:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.analyse_table import floats
-from plait.cli.options import AsJson, Mixers, StoreUrl, Text
+from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 from plait.training.devices import usable
@@ -25,7 +25,8 @@ def lr(
     data: Text = "builtin:stdlib",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 60,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 32,
+    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 32,
+    length: FormerLength = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     mixers: Mixers = None,
@@ -47,7 +48,7 @@ def lr(
         whole = study_space(space)
         fitting = type(whole)(whole.declared.with_vocabulary(corpus.vocab))
         archs += [architecture(fitting.spec(row_G)) for row_G in drawn(fitting, models, seed)]
-    sweep = RateSweep(archs, corpus, floats(rates, "--rates"), seeds, steps, batch, length, device=device)
+    sweep = RateSweep(archs, corpus, floats(rates, "--rates"), seeds, steps, batch, seq_len, device=device)
     with open_store(store) as opened, progress(len(archs), quiet=as_json) as watch:
         found = sweep.run(opened, watch)
     print_json(found.as_dict()) if as_json else _print(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.analyse_table import floats
-from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 from plait.reporting.numbers import short
@@ -30,7 +30,8 @@ def placement(
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 150,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pattern.")] = 3,
     batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
-    length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-3,
     svg: Annotated[Path | None, typer.Option(help="Draw perplexity against attention blocks.")] = None,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
@@ -47,7 +48,7 @@ def placement(
     usable(device)  # before a long text is read
     corpus = open_corpus(data)
     patterns = patterns_of(corpus, Shape(layers, width, heads, inner), floats(p, "--p"), spec or (), k)
-    recipe = RECIPE.with_values({"batch": batch, "length": length, "lr": lr})
+    recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     study = PlacementStudy(patterns, corpus, steps, seeds, recipe, device, precision_on(device))
     with open_store(store) as opened, progress(study.models, quiet=as_json) as watch:
         found = study.run(opened, runs, watch)

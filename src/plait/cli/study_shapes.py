@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 from plait.core.errors import UserError
@@ -29,7 +29,8 @@ def shapes(
     steps: Annotated[int, typer.Option(min=0, help="Train each for so many steps, too; 0: only measure.")] = 0,
     data: Text = "builtin:stdlib",
     batch: Annotated[int, typer.Option(min=1, help="Sequences per training step.")] = 8,
-    length: Annotated[int, typer.Option(min=1, help="Tokens of a training sequence.")] = 64,
+    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a training sequence.")] = 64,
+    length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
     runs: Runs = Path("runs"),
@@ -48,7 +49,7 @@ def shapes(
     if steps:
         corpus = open_corpus(data)
         chosen = type(chosen)(chosen.declared.with_vocabulary(corpus.vocab))
-        training = Training(corpus, steps, RECIPE.with_values({"batch": batch, "length": length, "lr": lr}))
+        training = Training(corpus, steps, RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr}))
     setting = Setting(seq=seq, threads=threads)
     study = ShapeStudy(chosen, setting, models, _number(params), tolerance, seed, training)
     with open_store(store) as opened, progress(models, quiet=as_json) as watch:

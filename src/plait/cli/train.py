@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
 from plait.reporting.numbers import short
 
@@ -47,10 +47,7 @@ class Display:
             self._bar.console.print(now.note, style="yellow")
             self._said = now.note
         validation = "" if math.isnan(now.validation) else f"  validation {now.validation:.3f}"
-        words = (
-            f"loss {now.loss:.3f}{validation}  {short(now.tokens_per_second)} tokens/s  "
-            f"{100 * now.utilisation:.0f} % MFU"
-        )
+        words = f"loss {now.loss:.3f}{validation}  {short(now.tokens_per_second)} tokens/s  {100 * now.mfu:.0f} % MFU"
         self._bar.update(self._task, description=now.run.name, total=now.steps, completed=now.step, now=words)
 
 
@@ -73,7 +70,8 @@ def command(
     flops: Annotated[float | None, typer.Option(help="or floating-point operations, as 1e15.")] = None,
     recipe: Annotated[str, typer.Option(help="A published recipe to start from; `plait list recipes`.")] = "",
     batch: Annotated[int | None, typer.Option(help="Sequences per step, over all processes.")] = None,
-    length: Annotated[int | None, typer.Option(help="Tokens of a sequence.")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens of a sequence.")] = None,
+    length: FormerLength = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other key of the recipe: key=value.")] = None,
     seed: Annotated[int, typer.Option(help="Of the weights, the order of the data and dropout.")] = 0,
@@ -112,7 +110,7 @@ def command(
                 flops=flops,
                 recipe=recipe,
                 batch=batch,
-                seq_len=length,
+                seq_len=seq_len,
                 lr=lr,
                 recipe_values=read_pairs(set_ or [], "--set", Recipe),
                 seed=seed,
@@ -154,7 +152,7 @@ def _print(result: TrainResult) -> None:
         "tokens": count(result.tokens),
         "FLOPs": short(result.flops),
         "tokens per second": count(result.tokens_per_second),
-        "MFU": f"{100 * result.flop_utilisation:.0f} %",
+        "MFU": f"{100 * result.mfu:.0f} %",
         "time": f"{result.seconds:.0f} s",
     }
     for what, value in rows.items():

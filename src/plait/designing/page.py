@@ -263,7 +263,7 @@ def _training(d: dict[str, Any]) -> Element:
     drawn = charts.curves(
         lines,
         title="Loss of the pick while it trains",
-        x_label=f"steps of {trained['recipe']['batch'] * trained['recipe']['length']:,} tokens",
+        x_label=f"steps of {trained['tokens'] // trained['steps']:,} tokens",
         y_label="nats a token",
         floor=entropy,
         floor_label=f"true entropy {entropy:.3f}" if entropy is not None else "",
@@ -271,7 +271,7 @@ def _training(d: dict[str, Any]) -> Element:
     words = (
         f"{trained['steps']:,} steps, {short(trained['tokens'])} tokens of {trained['data']} in "
         f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens a second, "
-        f"{trained['flop_utilisation']:.0%} of this machine's peak."
+        f"{trained.get('mfu', trained.get('flop_utilisation', 0)):.0%} MFU (of this machine's peak)."
     )
     entries = [
         (charts.swatch(5), "training, mean since the last point"),

@@ -28,7 +28,7 @@ def train(brief: Brief, spec: str, corpus: Corpus, store: Store, told: Told) -> 
         told("train", NEARLY * now.step / now.steps, words)
 
     told("train", None, "measuring speed")
-    recipe, budget = Recipe(length=brief.setting.seq), Budget(seconds=brief.share("train"))
+    recipe, budget = Recipe(seq_len=brief.setting.seq), Budget(seconds=brief.share("train"))
     job = Job(fitted(spec, corpus), corpus, recipe, budget, brief.seed, validation_tokens=VALIDATION_TOKENS)
     with processes(brief.device, "ddp") as dist:
         try:

@@ -138,5 +138,5 @@ def commands(document: dict[str, Any]) -> list[str]:
         f"--time {brief['seconds']:g}s{seed}",
         f"plait search --space {brief['space']} {held} --seq {seq} --method nsga2{seed}",
         f"plait measure '{pick}' --seq {seq}",
-        f"plait train '{pick}' --data {brief['data']} --length {seq} --time 1h",
+        f"plait train '{pick}' --data {brief['data']} --seq-len {seq} --time 1h",
     ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from plait.model.cost import model_cost
 from plait.papers.conventions import fox_flops_per_token
 from plait.papers.fox.presets import TABLE_5
-from plait.papers.recipes import RECIPES, mad_recipe
+from plait.papers.mad.recipes import mad_recipe
+from plait.papers.recipes import recipe
 from plait.papers.verify import FactTable
 
 facts = FactTable()
@@ -41,8 +42,8 @@ def table_9() -> tuple[str, str, bool]:
     """Its six models include Samba and the sliding window, which have no learning rate at 48B (Table 5)."""
     shown = ("fox-pro", "transformer-pro", "fox-llama", "transformer-llama", "samba", "swa")
     long = [name for name in shown if f"{name}-760m" in TABLE_5]
-    runs = (RECIPES["fox-760m"], RECIPES["fox-48b-fox-pro-760m"])
-    tokens = [run.steps * run.recipe.batch * run.recipe.length / 1e9 for run in runs]
+    runs = (recipe("fox-760m"), recipe("fox-48b-fox-pro-760m"))
+    tokens = [run.steps * run.recipe.batch * run.recipe.seq_len / 1e9 for run in runs]
     ours = f"{tokens[0]:.1f}B and {tokens[1]:.1f}B; {len(long)} of {len(shown)} models have a recipe for the longer"
     return "one number of tokens", ours, [round(n) for n in tokens] == [16, 48] and len(long) == 4
 

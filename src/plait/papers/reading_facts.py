@@ -12,7 +12,7 @@ import numpy as np
 
 from plait.data import open_corpus
 from plait.model.architecture import architecture
-from plait.papers.recipes import RECIPES
+from plait.papers.recipes import recipe
 from plait.papers.verify import FactTable
 
 facts = FactTable()
@@ -37,7 +37,7 @@ def pipelines() -> tuple[str, str, bool]:
         round_trip = bpe.tokenizer.decode(bpe.tokens("test")) == LINES * 3 and bpe.vocab == 280
     vocabularies = [architecture(name).header.vocab for name in
                     ("lts-xl-arm-M1", "lts-gpt2-arm-M1", "lts1-gpt2-arm-M1", "lts-opt-baseline")]  # fmt: skip
-    lengths = [RECIPES[name].recipe.length for name in ("lts-xl-wt103", "lts-gpt2-wt103", "lts-xl-lm1b")]
+    lengths = [recipe(name).recipe.seq_len for name in ("lts-xl-wt103", "lts-gpt2-wt103", "lts-xl-lm1b")]
     ours = (
         f"{words.vocab} words, most frequent {first!r}, {rare.vocab - 2} of them 9 times or more; "
         f"BPE {bpe.vocab}, round trip {round_trip}; {vocabularies}; {lengths}"

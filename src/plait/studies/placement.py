@@ -33,7 +33,7 @@ from plait.training.validation import MOST_NATS, perplexity_of
 INTERLEAVED = "interleaved"
 PS = (2.0, 3.0, 4.0, 6.0, 8.0)
 STEPS = 150
-RECIPE = Recipe(batch=8, length=64, lr=3e-3)
+RECIPE = Recipe(batch=8, seq_len=64, lr=3e-3)
 VALIDATION_TOKENS = 2**15
 #: k of the published sandwiches is 0.38 to 0.42 of their pairs, but for one of 0.25.
 SANDWICHED = 3 / 8
@@ -139,7 +139,7 @@ class PlacementStudy:
         return PlacementFindings(self, rows)
 
     def _row(self, pattern: Pattern, found: Sequence[dict[str, Any]]) -> Row:
-        flops = model_cost(pattern.arch, seq=self.recipe.length).flops / self.recipe.length
+        flops = model_cost(pattern.arch, seq=self.recipe.seq_len).flops / self.recipe.seq_len
         return Row(pattern, [one["loss"] for one in found], flops, sum(one["seconds"] for one in found))
 
 

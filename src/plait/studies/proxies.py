@@ -44,7 +44,7 @@ TOPS = (10, 20, 50)
 KIND = "proxy"
 PROTOCOL = 1  # raised when the same settings come to give another score
 STEPS = 200
-RECIPE = Recipe(batch=8, length=64, lr=6e-3)
+RECIPE = Recipe(batch=8, seq_len=64, lr=6e-3)
 VALIDATION_TOKENS = 2**15
 SAMPLES = 1 << 14  # candidates drawn at once
 ROUNDS = 32
@@ -109,15 +109,15 @@ class Study:
             **job.arch.identity(),
             "data": self.corpus.fingerprint,
             "batch": recipe.batch,
-            "length": recipe.length,
+            "length": recipe.seq_len,
             "seed": self.seed,
         }
         found = store.get(record_key(KIND, config))
         if found is None:
             started = time.time()
-            data = Windows(self.corpus.tokens("train"), batch=recipe.batch, seq=recipe.length, seed=self.seed)
+            data = Windows(self.corpus.tokens("train"), batch=recipe.batch, seq=recipe.seq_len, seed=self.seed)
             score = proxy.score(build(job.arch, seed=self.seed), data)
-            forward = recipe.batch * model_cost(job.arch, seq=recipe.length).flops
+            forward = recipe.batch * model_cost(job.arch, seq=recipe.seq_len).flops
             # JSON has no infinities: null is "worse than any number".
             result = {"score": score if math.isfinite(score) else None, "flops": proxy.flops(forward, recipe.batch)}
             found = Record.of(KIND, config, result, about(started, time.time() - started))
@@ -217,7 +217,7 @@ def drawn(space: Space, models: int, seed: int) -> list[Genes]:
 
 def counts(job: Job) -> dict[str, int]:
     """`COUNTS` of a model, FLOPs and state for one sequence of the training's length."""
-    cost = model_cost(job.arch, seq=job.recipe.length)
+    cost = model_cost(job.arch, seq=job.recipe.seq_len)
     return {
         "decoder_params": cost.decoder_params,
         "total_params": cost.total_params,

@@ -48,16 +48,16 @@ class SupernetJob:
 
     def check(self, space: Space) -> None:
         """Refuse what could not be trained: now, not after minutes of profiling."""
-        if self.recipe.length > space.headers.positions:
+        if self.recipe.seq_len > space.headers.positions:
             raise UserError(
-                f"sequences of {self.recipe.length} tokens given, but models of {space.name} have "
-                f"{space.headers.positions:g} positions; write --set length=…"
+                f"sequences of {self.recipe.seq_len} tokens given, but models of {space.name} have "
+                f"{space.headers.positions:g} positions; write --set seq_len=…"
             )
         for stage, text in self.split().items():
-            have, need = len(text.tokens("train")), self.recipe.batch * self.recipe.length + 1
+            have, need = len(text.tokens("train")), self.recipe.batch * self.recipe.seq_len + 1
             if have < need:
                 raise UserError(
-                    f"a batch of {self.recipe.batch} × {self.recipe.length} tokens needs {need:,} tokens, and "
+                    f"a batch of {self.recipe.batch} × {self.recipe.seq_len} tokens needs {need:,} tokens, and "
                     f"{self.corpus.name} has {have:,} for the {stage}; make the batch or the length smaller."
                 )
 

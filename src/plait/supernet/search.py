@@ -118,7 +118,7 @@ class GumbelSearch(Search):
             batches = Batches(architecture, text, job.recipe, seed, self.dist)
             sources[stage] = batches
             if stage == WEIGHTS:
-                epoch = max(1, len(text.tokens("train")) // (job.recipe.batch * job.recipe.length))
+                epoch = max(1, len(text.tokens("train")) // (job.recipe.batch * job.recipe.seq_len))
         costs_LK = None
         if job.settings.penalty:
             shares_LK = cost_shares(

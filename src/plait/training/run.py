@@ -71,6 +71,13 @@ class Run:
         return write_copies(arch, self.folder / MIXERS)
 
     @property
+    def seq_len(self) -> int | None:
+        """Tokens of a training sequence; runs of before say `length`. None where it was not trained here."""
+        recipe = self.config.get("recipe", {})
+        found: int | None = recipe.get("seq_len", recipe.get("length"))
+        return found
+
+    @property
     def result(self) -> dict[str, Any] | None:
         path = self.folder / "result.json"
         return _read_json(path) if path.exists() else None

@@ -9,7 +9,7 @@ from typing import Any
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.papers.conventions import fox_flops_per_token
-from plait.papers.recipes import RECIPES
+from plait.papers.recipes import recipe
 from plait.papers.verify import FactTable, tally
 
 facts = FactTable()
@@ -122,10 +122,10 @@ def configurations() -> tuple[str, str, bool]:
     table = {"760m": (24, 1536, 1e-3, 16e9), "360m": (24, 1024, 2e-3, 7.5e9), "125m": (12, 768, 2e-3, 2.7e9)}
     good = of = 0
     for size, (blocks, d, lr, tokens) in table.items():
-        made = RECIPES[f"fox-{size}"]
-        trained = made.steps * made.recipe.batch * made.recipe.length
+        made = recipe(f"fox-{size}")
+        trained = made.steps * made.recipe.batch * made.recipe.seq_len
         of += 1
-        good += (made.recipe.lr, made.recipe.batch, made.recipe.length) == (lr, 32, 16384) and (
+        good += (made.recipe.lr, made.recipe.batch, made.recipe.seq_len) == (lr, 32, 16384) and (
             abs(trained / tokens - 1) < 0.01
         )
         for model in ("fox-pro", "fox-llama", "transformer-pro", "transformer-llama"):

@@ -149,7 +149,7 @@ def sizes() -> tuple[str, str, bool]:
         attention, feed_forward, d = _first(arch, "xl-attn"), _first(arch, "mlp"), arch.header.d
         shape = (d, attention.heads, attention.head_width(d), feed_forward.inner_width(d), len(arch.layers))
         # Of 24B the paper has no batch, of Large no number of steps.
-        training = (made.recipe.length, made.recipe.memory, made.recipe.batch, made.steps)[: len(printed)]
+        training = (made.recipe.seq_len, made.recipe.memory, made.recipe.batch, made.steps)[: len(printed)]
         evaluation = presets.describe(name).what.rpartition(" ")[2]
         found[name] = (shape, named, training, evaluation)
     told, ours = ("; ".join(f"{name} {row[2]} {row[3]}" for name, row in rows.items()) for rows in (expected, found))
