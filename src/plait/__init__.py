@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from plait.api.measure import measure, measure_lengths
     from plait.api.open_run import open_run
     from plait.api.predict import predict
+    from plait.api.probe import plan_probe, probe
     from plait.api.profile import compare_profiles, open_profile, profile
     from plait.api.search import search
     from plait.api.task import task
@@ -57,8 +58,10 @@ DOOR: dict[str, str] = {
     "open_profile": "plait.api.profile",
     "open_run": "plait.api.open_run",
     "open_store": "plait.records.store",
+    "plan_probe": "plait.api.probe",
     "predict": "plait.api.predict",
     "prepare_tasks": "plait.api.harness",
+    "probe": "plait.api.probe",
     "profile": "plait.api.profile",
     "search": "plait.api.search",
     "task": "plait.api.task",
@@ -94,8 +97,10 @@ __all__ = [
     "open_profile",
     "open_run",
     "open_store",
+    "plan_probe",
     "predict",
     "prepare_tasks",
+    "probe",
     "profile",
     "runs",
     "search",
