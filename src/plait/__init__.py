@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import front, runs
+    from plait.api import front, runs, study
     from plait.api.check import check
     from plait.api.corpus import corpus
     from plait.api.describe import architecture, build, cost
@@ -72,6 +72,7 @@ DOOR: dict[str, str] = {
 GROUPS: dict[str, str] = {
     "front": "plait.api.front",
     "runs": "plait.api.runs",
+    "study": "plait.api.study",
 }
 __all__ = [
     "UserError",
@@ -104,6 +105,7 @@ __all__ = [
     "profile",
     "runs",
     "search",
+    "study",
     "task",
     "train",
     "verify",

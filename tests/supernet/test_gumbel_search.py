@@ -29,8 +29,7 @@ from plait.space.declaration import Declaration
 from plait.space.space import Space
 from plait.space.table import load_space
 from plait.studies.retrain import retrain
-from plait.supernet.job import SupernetJob
-from plait.supernet.layer_choices import layer_choices
+from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import likeliest
 from plait.supernet.settings import Settings
 from plait.training.recipe import Recipe

@@ -17,11 +17,11 @@ from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.device.quantities import in_rows, on_device, quantity
 from plait.records import Record, Store
-from plait.reporting.numbers import said
+from plait.reporting.page import said
 
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
-    from plait.searching.confirm import Confirmed
+    from plait.searching.validation import Validated
     from plait.space.limits import Limits
 
 KIND = "search"
@@ -160,7 +160,7 @@ def show(
     """The front of a stored search (its key, or enough of its beginning), predicted beside measured; `front`: how many
     models, 0 for all. `svg` and `cube` draw it into these files, on the plane and in space."""
     from plait.reporting.svg import save
-    from plait.searching.confirm import document
+    from plait.searching.validation import document
 
     load_mixers(mixers)
     with _opened(key, store) as (record, known, opened):
@@ -171,7 +171,7 @@ def show(
 
         save(front_picture(found), Path(svg))
     if cube is not None:
-        from plait.reporting.front3d import search_cube
+        from plait.reporting.front import search_cube
 
         save(search_cube(found), Path(cube))
     return result
@@ -187,7 +187,7 @@ def pick(
 ) -> Picked:
     """The best model of a search that holds the limits: the search's own, where none are given. `by`: the best in what;
     else in the search's first objective."""
-    from plait.searching.confirm import describe
+    from plait.searching.validation import describe
     from plait.space.limits import Limits
 
     load_mixers(mixers)
@@ -277,14 +277,14 @@ def _opened(key: str, store: str | Store | None) -> Iterator[tuple[Record, Measu
         yield record, Measurements(opened, Setting(**record.result["setting"])), opened
 
 
-def _looked_up(record: Record, known: Measurements, count: int) -> Confirmed:
+def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
     """As `plait search` chose and measured, from what is stored."""
     from plait.algorithms.front import Front
-    from plait.searching.confirm import confirm
+    from plait.searching.validation import validate
     from plait.space.limits import Limits
 
     limits = Limits(**record.result["limits"])
-    return confirm(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
+    return validate(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
 
 
 # ---- picking

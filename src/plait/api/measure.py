@@ -79,7 +79,7 @@ class LengthsResult(Result):
 
     def save_svg(self, path: str | Path) -> None:
         """Draw the latency of every block over sequence length."""
-        from plait.reporting.lengths import BlockLine, length_chart
+        from plait.reporting.studies import BlockLine, length_chart
         from plait.reporting.svg import save
 
         lines = [BlockLine(self.name_of(one), *one.seconds_low_high(), words=_exponents(one)) for one in self.blocks]
@@ -147,7 +147,7 @@ def measure_lengths(
         done += 1
         on_progress("measuring blocks", done, len(blocks) * len(wanted))
 
-    return LengthsResult(setting, wanted, tuple(measure_scaling(blocks, wanted, setting, heard=heard)))
+    return LengthsResult(setting, wanted, tuple(measure_scaling(blocks, wanted, setting, on_progress=heard)))
 
 
 def _exponents(one: BlockScaling) -> str:

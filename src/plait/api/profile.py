@@ -131,7 +131,7 @@ def _extend(
 
     on_progress("starting", 0, SHARES)
     try:
-        extend_profile(growing, kits, settings, seconds=seconds, heard=heard)
+        extend_profile(growing, kits, settings, seconds=seconds, on_progress=heard)
     finally:
         if growing.points:
             growing.save(path)

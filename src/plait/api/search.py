@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from plait.data import Corpus
     from plait.device.profile import Profile
     from plait.device.setting import Setting
-    from plait.searching.confirm import Confirmed
     from plait.searching.job import Request
+    from plait.searching.validation import Validated
     from plait.space.space import Space
     from plait.supernet.job import SupernetJob
 
@@ -77,8 +77,8 @@ def search(
     The machine is profiled the first time, or `profile` names a file of `plait.profile`; with `anywhere` it may be
     another machine's, and nothing is measured. Interrupted, the same call resumes.
     """
-    from plait.searching.confirm import document
     from plait.searching.job import Request
+    from plait.searching.validation import document
     from plait.space.table import load_space
     from plait.training.devices import usable
 
@@ -195,7 +195,7 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
                 request.space,
                 request.setting,
                 runs,
-                heard=lambda point, over: on_progress(what, round(SHARES * min(1.0, over)), SHARES),
+                on_progress=lambda point, over: on_progress(what, round(SHARES * min(1.0, over)), SHARES),
             )
         predictor = DevicePredictor(Predictor(profile, request.setting))
     what_now = f"searching {request.space.name}"
@@ -211,16 +211,16 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
 
 def _confirmed(
     record: Record, request: Request, count: int, store: Store, on_progress: OnProgress, *, measure: bool
-) -> Confirmed:
+) -> Validated:
     from plait.algorithms.front import Front
     from plait.device.measurements import Measurements
-    from plait.searching.confirm import confirm
+    from plait.searching.validation import validate
 
     front = Front.from_dict(record.result)
     if not (measure and request.asks_device):
-        return confirm(front, request.limits, count, lambda spec, again: None)
+        return validate(front, request.limits, count, lambda spec, again: None)
     with Measurements(store, request.setting) as known:
-        return confirm(
+        return validate(
             front,
             request.limits,
             count,

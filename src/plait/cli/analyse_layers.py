@@ -144,14 +144,14 @@ def _spec(rule: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[str
 def _draw(
     path: Path, found: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], told: Placement, called: str
 ) -> None:
-    from plait.reporting.mixture import Panel, mixture_chart
+    from plait.reporting.studies import LayerChoices, mixture_chart
     from plait.reporting.svg import save
 
     choices: Any = found.get("choices")
     if not _lists_of(str, choices) or not all(_lists_of((int, float), seed.get("probabilities")) for seed in seeds):
         raise UserError(f"{called}: to draw it needs 'choices', and 'probabilities' in every seed: a list a layer.")
     panels = [
-        Panel(_title(seed, number), seed["probabilities"], pattern)
+        LayerChoices(_title(seed, number), seed["probabilities"], pattern)
         for number, (seed, pattern) in enumerate(zip(seeds, told.patterns, strict=True))
     ]
     save(mixture_chart(choices, panels, title=f"What each layer is, by {called}"), path)

@@ -11,7 +11,7 @@ from plait.cli.front_display import cell, print_front
 from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, print_json, table
 from plait.device.quantities import in_rows, on_device
-from plait.reporting.numbers import said, short
+from plait.reporting.page import said, short
 
 if TYPE_CHECKING:
     from plait.space.limits import Limits

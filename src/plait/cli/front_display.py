@@ -6,7 +6,7 @@ from typing import Any
 
 from plait.cli.output import console, count, plain, table
 from plait.device.quantities import in_rows
-from plait.reporting.numbers import digits, short
+from plait.reporting.page import digits, short
 
 LONG = ("n-head", "d-inner", "layers")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from plait.device.quantities import Quantity, quantity
 from plait.probing.verdict import Comparison
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 
 RULE = (
     "Of the models measured within every limit, those whose mix no other beats beyond doubt in the probe; of these the "

@@ -8,10 +8,8 @@ from xml.etree.ElementTree import Element
 
 from plait.designing.advice import limited, listed
 from plait.device.quantities import EXACT, Quantity, in_rows
-from plait.reporting import charts
-from plait.reporting.markup import Child, tag
-from plait.reporting.numbers import short
-from plait.reporting.page import card, code, folded, grid, legend, note, page, section, table, tiles
+from plait.reporting import charts, page_charts
+from plait.reporting.page import Child, card, code, folded, grid, legend, note, page, section, short, table, tag, tiles
 
 MILLION = 1e6
 STAGES = {
@@ -79,7 +77,7 @@ def _front(d: dict[str, Any]) -> Element:
     names, limits = _order(d), {each.name: limit for each, _, limit in limited(d)}
     drawn = [
         card(
-            charts.scatter(
+            page_charts.scatter(
                 _marks(d, each.column),
                 title=f"Parameters of the layers against {each.name}",
                 x_label=f"{each.name}, {each.unit}",
@@ -91,8 +89,11 @@ def _front(d: dict[str, Any]) -> Element:
         )
         for name, each in in_rows(d["predicted_front"]).items()
     ]
-    entries = [(charts.swatch(number), name) for name, number in names.items()]
-    entries += [(charts.swatch(None), "measured, not probed"), (charts.swatch(None, hollow=True), "predicted only")]
+    entries = [(page_charts.swatch(number), name) for name, number in names.items()]
+    entries += [
+        (page_charts.swatch(None), "measured, not probed"),
+        (page_charts.swatch(None, hollow=True), "predicted only"),
+    ]
     found = d["search"]
     return section(
         "What this machine can run",
@@ -109,19 +110,19 @@ def _front(d: dict[str, Any]) -> Element:
     )
 
 
-def _marks(d: dict[str, Any], column: str) -> list[charts.Mark]:
+def _marks(d: dict[str, Any], column: str) -> list[page_charts.Mark]:
     """Those probed, those measured from all over the front, those predicted only; each spec once."""
     names, size = _order(d), d["size"]
-    marks: dict[str, charts.Mark] = {}
+    marks: dict[str, page_charts.Mark] = {}
     for row in d["predicted_front"]:
-        marks[row["spec"]] = charts.Mark(
+        marks[row["spec"]] = page_charts.Mark(
             row[column]["predicted"], row[size] / MILLION, hint=_hint(row, size), measured=False
         )
     for row in [*d["search"]["front"], *d["candidates"]]:
         entry, mix = row[column], row.get("mix")
         if entry["measured"] is None:  # it did not fit into memory, say
             continue
-        marks[row["spec"]] = charts.Mark(
+        marks[row["spec"]] = page_charts.Mark(
             entry["measured"],
             row[size] / MILLION,
             series=names.get(mix) if mix else None,
@@ -256,11 +257,11 @@ def _differences(d: dict[str, Any]) -> Element:
 def _training(d: dict[str, Any]) -> Element:
     trained = d["train"]
     lines = [
-        charts.Line("training", [(x, y) for x, y in trained["curve"]], series=5),
-        charts.Line("held out", [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
+        page_charts.Line("training", [(x, y) for x, y in trained["curve"]], series=5),
+        page_charts.Line("held out", [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
     ]
     entropy = trained.get("entropy")
-    drawn = charts.curves(
+    drawn = page_charts.curves(
         lines,
         title="Loss of the pick while it trains",
         x_label=f"steps of {trained['tokens'] // trained['steps']:,} tokens",
@@ -274,8 +275,8 @@ def _training(d: dict[str, Any]) -> Element:
         f"{trained.get('mfu', trained.get('flop_utilisation', 0)):.0%} MFU (of this machine's peak)."
     )
     entries = [
-        (charts.swatch(5), "training, mean since the last point"),
-        (charts.swatch(1), "held-out text; of all of it at the end"),
+        (page_charts.swatch(5), "training, mean since the last point"),
+        (page_charts.swatch(1), "held-out text; of all of it at the end"),
     ]
     return section("How it trains", note(words), card(drawn, legend(entries)))
 
