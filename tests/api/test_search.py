@@ -24,7 +24,7 @@ channel: [mlp[inner=64|128], none]
 seq: 32
 """
 #: A made-up machine predicts; nothing is measured.
-TINY = ["--profile", "box.json", "--no-confirm", "--iterations", "3", "--population", "20"]
+TINY = ["--profile", "box.json", "--no-validate", "--iterations", "3", "--population", "20"]
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def machine(plait_json, tmp_path):
 
 def search():
     return plait.search(
-        "mine.txt", latency="1s", profile="box.json", confirm=False, iterations=3, population=20, method="nsga2"
+        "mine.txt", latency="1s", profile="box.json", validate=False, iterations=3, population=20, method="nsga2"
     )
 
 
 def test_a_search_is_what_the_command_prints(machine):
     seen = []
     found = plait.search(
-        "mine.txt", latency=1.0, profile="box.json", confirm=False, iterations=3, population=20, method="nsga2",
+        "mine.txt", latency=1.0, profile="box.json", validate=False, iterations=3, population=20, method="nsga2",
         on_progress=lambda what, done, total: seen.append((what, done, total)),
     )  # fmt: skip
     assert seen[-1] == ("searching mine", 4, 4)  # the first population, and three more

@@ -39,8 +39,8 @@ class DesignResult(Result):
             {
                 **{name: value for name, value in row.items() if not isinstance(value, (dict, list))},
                 **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
-                "probe_accuracy": probed[row["mix"]],
-                "picked": row["mix"] == self.document["pick"]["mix"],
+                "probe_accuracy": probed[row["pattern"]],
+                "picked": row["pattern"] == self.document["pick"]["pattern"],
             }
             for row in self.document["candidates"]
         ]
@@ -65,7 +65,7 @@ def design(
     started = clock.perf_counter()
     from plait.designing.page import report_page
     from plait.designing.workflow import design as run
-    from plait.designing.workflow import make_brief
+    from plait.designing.workflow import design_config
     from plait.reporting.page import check_writable, write
 
     load_mixers(mixers)
@@ -74,10 +74,10 @@ def design(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     on_progress("text", None, f"opening {data}")
     held = read_limits(**{**LIMITS, **limits})
-    brief = make_brief(space, held, data, seq_len, seconds, seed, runs=Path(runs), workers=cores)
-    on_progress("text", 1.0, f"{data}: a vocabulary of {brief.space.headers.base.vocab}")
+    config = design_config(space, held, data, seq_len, seconds, seed, runs=Path(runs), workers=cores)
+    on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
     with opened_store(store) as opened:
-        document = run(brief, opened, on_progress, started)
+        document = run(config, opened, on_progress, started)
     write(page, report_page(document))
     return DesignResult(
         spec=document["pick"]["spec"],

@@ -142,12 +142,12 @@ def measure_lengths(
     wanted = read_lengths(lengths if isinstance(lengths, str) else ",".join(map(str, lengths)))
     blocks, done = distinct_blocks(read_specs(specs)), 0
 
-    def heard(block: object, seq_len: int) -> None:
+    def report(block: object, seq_len: int) -> None:
         nonlocal done
         done += 1
         on_progress("measuring blocks", done, len(blocks) * len(wanted))
 
-    return LengthsResult(setting, wanted, tuple(measure_scaling(blocks, wanted, setting, on_progress=heard)))
+    return LengthsResult(setting, wanted, tuple(measure_scaling(blocks, wanted, setting, on_progress=report)))
 
 
 def _exponents(one: BlockScaling) -> str:

@@ -66,7 +66,7 @@ def profile(
 ) -> ProfileResult:
     """Measure layers of every kind of these `spaces` on this machine for so long, choosing those that predictions are
     least sure of, and write them to `out`; where that exists, they are added to it."""
-    from plait.device.components import Kit
+    from plait.device.components import Components
     from plait.device.setting import Setting
     from plait.space.table import load_space
 
@@ -79,9 +79,9 @@ def profile(
     ]
     if not settings[0].on_cpu:
         import_module("torch")  # a GPU is known, and written down, only once torch is there
-    kits = [kit for name in spaces for kit in Kit.of(load_space(str(name)))]
+    component_sets = [components for name in spaces for components in Components.of(load_space(str(name)))]
     begun = _begun(path, settings[0])
-    _extend(begun, kits, settings, seconds, path, on_progress)
+    _extend(begun, component_sets, settings, seconds, path, on_progress)
     return ProfileResult(str(path), begun)
 
 
@@ -120,18 +120,18 @@ def _begun(path: Path, setting: Setting) -> Profile:
 
 
 def _extend(
-    growing: Profile, kits: Any, settings: list[Setting], seconds: float, path: Path, on_progress: OnProgress
+    growing: Profile, component_sets: Any, settings: list[Setting], seconds: float, path: Path, on_progress: OnProgress
 ) -> None:
     from plait.device.profiling import extend_profile
 
-    def heard(point: Point, over: float) -> None:
+    def report(point: Point, over: float) -> None:
         on_progress(f"{point.what} {point.spec}", round(SHARES * min(1.0, over)), SHARES)
         if len(growing.points) % SAVE_EVERY == 0:
             growing.save(path)
 
     on_progress("starting", 0, SHARES)
     try:
-        extend_profile(growing, kits, settings, seconds=seconds, on_progress=heard)
+        extend_profile(growing, component_sets, settings, seconds=seconds, on_progress=report)
     finally:
         if growing.points:
             growing.save(path)

@@ -64,7 +64,7 @@ def search(
     device: str | None = None,
     threads: int | None = None,
     front: int = FRONT,
-    confirm: bool = True,
+    validate: bool = True,
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
     store: str | Store | None = None,
@@ -72,7 +72,7 @@ def search(
     **limits: str | float | None,
 ) -> FrontResult:
     """Search a space for the best architectures under `limits` (`latency="40ms"`, `memory="300MB"` …; numbers are
-    seconds and bytes), and measure `front` of them (0: all) unless `confirm=False`.
+    seconds and bytes), and measure `front` of them (0: all) unless `validate=False`.
 
     The machine is profiled the first time, or `profile` names a file of `plait.profile`; with `anywhere` it may be
     another machine's, and nothing is measured. Interrupted, the same call resumes.
@@ -107,8 +107,8 @@ def search(
     )
     with opened_store(store) as opened:
         record = _searched(request, read, opened, Path(runs), on_progress)
-        confirmed = _confirmed(record, request, front, opened, on_progress, measure=confirm and not anywhere)
-        found = document(record, confirmed)
+        validated = _validated(record, request, front, opened, on_progress, measure=validate and not anywhere)
+        found = document(record, validated)
         if job is not None and asked.retrain is not None:
             _retrain(found, job, asked.retrain, opened, Path(runs), on_progress)
         return FrontResult.of(found, opened)
@@ -209,7 +209,7 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
     )
 
 
-def _confirmed(
+def _validated(
     record: Record, request: Request, count: int, store: Store, on_progress: OnProgress, *, measure: bool
 ) -> Validated:
     from plait.algorithms.front import Front
@@ -238,9 +238,9 @@ def _retrain(
     rows = [*found["front"], *(seed for seed in found["seeds"] if seed["spec"])]
     specs = list(dict.fromkeys(row["spec"] for row in rows))
 
-    def told(done: float) -> None:
-        on_progress("training from scratch", int(done), len(specs))
+    def report(done: float) -> None:
+        on_progress("training from scratch", done, len(specs))
 
-    losses = retrain(specs, job, steps, store, runs, told=told)
+    losses = retrain(specs, job, steps, store, runs, on_progress=report)
     for row in rows:
         row["retrained_loss"] = losses[row["spec"]]

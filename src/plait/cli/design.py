@@ -118,16 +118,16 @@ def _print(document: dict[str, Any]) -> None:
     scores = {row["name"]: row for row in document["probe"]["architectures"]}
     shown = list(in_rows(document["candidates"]).values())
     units = {each.unit: "right" for each in shown}
-    made = table(**{"": "left"}, mix="left", params="right", **units, probe="right", ahead_by="right")
-    order = sorted(document["candidates"], key=lambda row: scores[row["mix"]]["mean"]["rank"])
+    made = table(**{"": "left"}, pattern="left", params="right", **units, probe="right", ahead_by="right")
+    order = sorted(document["candidates"], key=lambda row: scores[row["pattern"]]["mean"]["rank"])
     for row in order:
-        found, chosen = scores[row["mix"]], row["mix"] == document["pick"]["mix"]
+        found, chosen = scores[row["pattern"]], row["pattern"] == document["pick"]["pattern"]
         ahead, interval = found["pick_ahead_by"], found["mean"]["interval"]
         ends = " ({:.2f}–{:.2f})".format(*interval) if interval else ""
         clear = {1: "", 0: " (unclear)", -1: ""}[ahead["sign"]]
         made.add_row(
             "→" if chosen else "",
-            row["mix"],
+            row["pattern"],
             short(row[document["size"]]),
             *(f"{row[each.column]['measured']:.3g}" for each in shown),
             f"{found['mean']['accuracy']:.2f}{ends}",

@@ -63,7 +63,9 @@ def command(
     device: Annotated[str | None, typer.Option(help="\\[default: the profile's, else cpu]")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="\\[default: the profile's, else 1]")] = None,
     front: Annotated[int, typer.Option(min=0, help="How many models to return and measure; 0: all.")] = FRONT,
-    no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Predict only; measure nothing.")] = False,
+    no_validate: Annotated[
+        bool, typer.Option("--no-validate", "--no-confirm", help="Predict only; measure nothing.")
+    ] = False,
     runs: Annotated[Path, typer.Option(help="Where profile and unfinished searches are kept.")] = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
@@ -108,7 +110,7 @@ def command(
                 device=device,
                 threads=threads,
                 front=front,
-                confirm=not no_confirm,
+                validate=not no_validate,
                 mixers=mixers or (),
                 runs=runs,
                 store=store,

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from plait.analysis.comparisons import find_twins
+from plait.analysis.comparisons import find_matched_pairs
 from plait.analysis.fronts import front_distance, lower_hull
 from plait.analysis.pareto import pareto_front
 from plait.analysis.rank import common_ratio, spearman, top_spearman
@@ -148,13 +148,13 @@ def ranking() -> tuple[str, str, bool]:
 
 
 @facts.fact("L21", "3-D view and matched pairs (Fig. 15): equal on two axes, far apart on the third")
-def twins() -> tuple[str, str, bool]:
+def matched_pairs() -> tuple[str, str, bool]:
     """Fig. 15's two pairs, planted among five models: 2× in latency, 30 MB in memory; drawn over all three axes."""
     params = np.array([10.0, 10.05, 20.0, 20.1, 30.0])
     latency = np.array([50.0, 100.0, 70.0, 70.5, 90.0])
     memory = np.array([200.0, 201.0, 310.0, 340.0, 400.0])
-    red = find_twins(np.column_stack([params, memory]), latency)
-    green = find_twins(np.column_stack([params, latency]), memory)
+    red = find_matched_pairs(np.column_stack([params, memory]), latency)
+    green = find_matched_pairs(np.column_stack([params, latency]), memory)
     found = [(each.low, each.high, each.ratio, each.difference) for each in (*red, *green)]
     pairs = "; ".join(f"models {low} and {high}: {ratio:.3g}×, {gap:g}" for low, high, ratio, gap in found)
     models = [Model(values, f"model {at}") for at, values in enumerate(zip(params, latency, memory, strict=True))]

@@ -83,7 +83,7 @@ def search_preset() -> tuple[str, str, bool]:
 
     weights = recipe("par-search").recipe
     total = Turns.of(PAR, epoch=5000).total
-    found = (weights.batch, PAR.lr, PAR.weight_decay, weights.lr, weights.weight_decay, round(PAR.frozen * PAR.steps),
+    found = (weights.batch, PAR.lr, PAR.weight_decay, weights.lr, weights.weight_decay, round(PAR.warmup * PAR.steps),
              PAR.share, PAR.steps)  # fmt: skip
     expected = (128, 1e-2, 5e-4, 1e-2, 1e-4, 10_000, 0.2, 40_000)
     return str(expected), f"{found}; {total}", found == expected and total["architecture"] == 6000
@@ -100,7 +100,7 @@ def convergence() -> tuple[str, str, bool]:
 
     tokens = torch.arange(14).reshape(2, 7) % 11
     batch = Batch(tokens, tokens)
-    settings = Settings(steps=80, frozen=0.5, cycle=2, share=0.5, lr=1e-9, hot=1.0, cold=1.0)
+    settings = Settings(steps=80, warmup=0.5, cycle=2, share=0.5, lr=1e-9, start_temperature=1.0, end_temperature=1.0)
     sources = {WEIGHTS: lambda n: batch, ARCHITECTURE: lambda n: batch}
     net = _supernet()
     with torch.no_grad():

@@ -31,7 +31,7 @@ Measure = Callable[[str, bool], "Record | None"]
 
 
 @dataclass
-class Confirmed:
+class Validated:
     """Rows as `plait search --json` has them.
 
     rows        as many as were asked for, in the front's order
@@ -46,17 +46,17 @@ class Confirmed:
     seconds: float = 0.0
 
 
-def confirm(
+def validate(
     front: Front,
     limits: Limits,
     count: int,
     measure: Measure,
-    told: Callable[[int, int], object] | None = None,
-) -> Confirmed:
-    """Measure `count` candidates of the front (0: all). `told` hears how many of how many are done."""
+    on_progress: Callable[[int, int], object] | None = None,
+) -> Validated:
+    """Measure `count` candidates of the front (0: all). `on_progress` hears how many of how many are done."""
     scaled_NM = _scaled(front)
     wanted = spread(scaled_NM, count or len(front))
-    places, found = _Places(front, limits, measure, set(wanted)), Confirmed()
+    places, found = _Places(front, limits, measure, set(wanted)), Validated()
     rows: dict[int, dict[str, Any]] = {}
     for done, place in enumerate(wanted):
         tried = [(place, places.row(place))]
@@ -69,8 +69,8 @@ def confirm(
         kept = tried[-1] if tried[-1][1]["within"] is not False else tried[0]
         rows[kept[0]] = kept[1]
         found.over_limit += [row for at, row in tried if at != kept[0]]
-        if told is not None:
-            told(done + 1, len(wanted))
+        if on_progress is not None:
+            on_progress(done + 1, len(wanted))
     found.rows = [rows[place] for place in sorted(rows)]
     found.measured, found.seconds = places.measured, places.seconds
     return found
@@ -175,20 +175,20 @@ def _distances(scaled_NM: Floats, place: int) -> Floats:
     return np.asarray(((scaled_NM - scaled_NM[place]) ** 2).sum(axis=1))
 
 
-def document(record: Record, confirmed: Confirmed) -> dict[str, Any]:
+def document(record: Record, validated: Validated) -> dict[str, Any]:
     """What `plait search --json` prints, from the record of a front and what was measured of it."""
     result = record.result
-    cost = {**result["cost"], "measure_seconds": round(confirmed.seconds, 3)}
+    cost = {**result["cost"], "measure_seconds": round(validated.seconds, 3)}
     return {
         "key": record.key,
         **{name: result[name] for name in ("space", "method", "limits", "setting")},
         "objectives": [f"{'max' if each['maximise'] else 'min'}:{each['objective']}" for each in result["objectives"]],
         "profile": result["profile"]["hash"] if result["profile"] else None,
-        "front": confirmed.rows,
-        "over_limit": confirmed.over_limit,
+        "front": validated.rows,
+        "over_limit": validated.over_limit,
         "on_front": len(result["front"]),
         **{name: result[name] for name in ("evaluated", "proposed")},
-        "measured": confirmed.measured,
+        "measured": validated.measured,
         # What gumbel's supernets came to, seed by seed.
         **{name: result[name] for name in ("choices", "seeds") if name in result},
         "cost": {**cost, "total_seconds": round(sum(cost.values()), 3)},
