@@ -29,8 +29,7 @@ from plait.space.declaration import Declaration
 from plait.space.space import Space
 from plait.space.table import load_space
 from plait.studies.retrain import retrain
-from plait.supernet.job import SupernetJob
-from plait.supernet.layer_choices import layer_choices
+from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import likeliest
 from plait.supernet.settings import Settings
 from plait.training.recipe import Recipe
@@ -197,7 +196,7 @@ def test_retraining_trains_each_once_and_tells_how_far_it_is(job: SupernetJob, t
     specs = [f"d=16 vocab={job.corpus.vocab} | {layers}" for layers in ("attn[heads=2]", "mlp[inner=32]")]
     told: list[float] = []
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
-        losses = retrain([*specs, specs[0]], job, 2, store, tmp_path, told=told.append)
+        losses = retrain([*specs, specs[0]], job, 2, store, tmp_path, on_progress=told.append)
     assert list(losses) == specs
     assert all(0 < loss < 10 for loss in losses.values())
     assert sorted(set(told)) == [0.5, 1.0, 1.5, 2.0]

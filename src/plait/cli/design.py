@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, plain, print_json, table
-from plait.reporting.numbers import short
+from plait.device.quantities import in_rows
+from plait.reporting.page import short
 
 if TYPE_CHECKING:
-    from plait.designing.config import Brief
+    from plait.designing.config import DesignConfig
+    from plait.space.limits import Limits
 
 
 WORDS = {
@@ -72,9 +74,10 @@ class Display:
         self.stop()
 
 
+@limit_options({"latency": "20ms", "memory": "100MB"})
 def command(
-    latency: Annotated[str, typer.Option(help="At most, for all tokens at once, such as 20ms.")] = "20ms",
-    memory: Annotated[str, typer.Option(help="At most: weights, state and activations, such as 100MB.")] = "100MB",
+    *,
+    limits: Limits,
     space: Annotated[str, typer.Option(help="What may be chosen: a space by name, or a file.")] = "small-hybrid",
     data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
     seq: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 256,
@@ -96,10 +99,10 @@ def command(
     check_writable(out)
     with Display(quiet=as_json) as display:
         display.update("text", None, f"opening {data}")
-        brief = _brief(space, latency, memory, data, seq, seconds, seed, runs)
-        display.update("text", 1.0, f"{data}: a vocabulary of {brief.space.headers.base.vocab}")
+        config = _config(space, limits, data, seq, seconds, seed, runs)
+        display.update("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
         with open_store(store) as opened:
-            document = _designed(brief, opened, display, started)
+            document = _designed(config, opened, display, started)
     from plait.designing.page import report_page
 
     write(out, report_page(document))
@@ -107,20 +110,20 @@ def command(
     print_json(document) if as_json else _print(document)
 
 
-def _brief(space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, runs: Path) -> Brief:
-    from plait.designing.workflow import make_brief
+def _config(space: str, limits: Limits, data: str, seq: int, seconds: float, seed: int, runs: Path) -> DesignConfig:
+    from plait.designing.workflow import design_config
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return make_brief(space, latency, memory, data, seq, seconds, seed, runs=runs, workers=cores)
+    return design_config(space, limits, data, seq, seconds, seed, runs=runs, workers=cores)
 
 
-def _designed(brief: Brief, store: Any, display: Any, started: float) -> dict[str, Any]:
+def _designed(config: DesignConfig, store: Any, display: Any, started: float) -> dict[str, Any]:
     from plait.designing.workflow import design
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped
 
     try:
-        return design(brief, store, display.update, started)
+        return design(config, store, display.update, started)
     except (KeyboardInterrupt, SearchStopped, TrainingStopped):
         display.stop()
         console(stderr=True).print("interrupted; all of it is saved. The same command goes on from here.")
@@ -130,27 +133,28 @@ def _designed(brief: Brief, store: Any, display: Any, started: float) -> dict[st
 def _print(document: dict[str, Any]) -> None:
     out = console()
     scores = {row["name"]: row for row in document["probe"]["architectures"]}
-    made = table(**{"": "left"}, mix="left", params="right", ms="right", MB="right", probe="right", ahead_by="right")
-    order = sorted(document["candidates"], key=lambda row: scores[row["mix"]]["mean"]["rank"])
+    shown = list(in_rows(document["candidates"]).values())
+    units = {each.unit: "right" for each in shown}
+    made = table(**{"": "left"}, pattern="left", params="right", **units, probe="right", ahead_by="right")
+    order = sorted(document["candidates"], key=lambda row: scores[row["pattern"]]["mean"]["rank"])
     for row in order:
-        found, chosen = scores[row["mix"]], row["mix"] == document["pick"]["mix"]
+        found, chosen = scores[row["pattern"]], row["pattern"] == document["pick"]["pattern"]
         ahead, interval = found["pick_ahead_by"], found["mean"]["interval"]
         ends = " ({:.2f}–{:.2f})".format(*interval) if interval else ""
         clear = {1: "", 0: " (unclear)", -1: ""}[ahead["sign"]]
         made.add_row(
             "→" if chosen else "",
-            row["mix"],
+            row["pattern"],
             short(row[document["size"]]),
-            f"{row['latency_ms']['measured']:.3g}",
-            f"{row['memory_mb']['measured']:.3g}",
+            *(f"{row[each.column]['measured']:.3g}" for each in shown),
             f"{found['mean']['accuracy']:.2f}{ends}",
             "" if chosen else f"{ahead['value']:+.2f}{clear}",
             style="bold" if chosen else "",
         )
     out.print(made)
     out.print(
-        "measured milliseconds and megabytes; mean probe accuracy with its 95 % interval; how far the pick is ahead of "
-        "each in it",
+        f"measured {' and '.join(each.name for each in shown)}; mean probe accuracy with its 95 % interval; how far "
+        "the pick is ahead of each in it",
         style="dim",
     )
     out.print(f"\n{document['advice']}\n", markup=False)

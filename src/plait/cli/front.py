@@ -11,17 +11,18 @@ import typer
 
 from plait.cli import front_candidates
 from plait.cli.front_display import cell, digits, print_front, shapes
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, print_json, table
 from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError
+from plait.device.quantities import in_rows, on_device, quantity
 from plait.model.user_mixers import restore
-from plait.reporting.numbers import MEASURED, short
+from plait.reporting.page import short
 
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
     from plait.records import Record
-    from plait.searching.confirm import Confirmed
+    from plait.searching.validation import Validated
     from plait.space.limits import Limits
 
 group = typer.Typer(help="Show a search's front, pick a model from it, print it as a table.", no_args_is_help=True)
@@ -29,6 +30,7 @@ group = typer.Typer(help="Show a search's front, pick a model from it, print it 
 Key = Annotated[str, typer.Argument(help="Of the search, or enough of its beginning.")]
 Count = Annotated[int, typer.Option("--front", min=0, help="How many models; 0: the whole front.")]
 SHOWN = 16
+NOTHING = {"measured": None, "predicted": None}
 
 
 @group.command()
@@ -44,7 +46,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the front of a search, predicted beside measured."""
-    from plait.searching.confirm import document
+    from plait.searching.validation import document
 
     with _opened(key, store) as (record, known):
         found = document(record, _looked_up(record, known, front))
@@ -54,7 +56,7 @@ def show(
 
         save(front_picture(found), svg)
     if cube is not None:
-        from plait.reporting.front3d import search_cube
+        from plait.reporting.front import search_cube
         from plait.reporting.svg import save
 
         save(search_cube(found), cube)
@@ -62,23 +64,22 @@ def show(
 
 
 @group.command()
+@limit_options(otherwise="the search's")
 def pick(
     key: Key = LATEST,
-    latency: Annotated[str | None, typer.Option(help="At most, such as 30ms. \\[default: the search's]")] = None,
-    memory: Annotated[str | None, typer.Option(help="At most, such as 200MB. \\[default: the search's]")] = None,
-    state: Annotated[str | None, typer.Option(help="At most, such as 1MB. \\[default: the search's]")] = None,
+    *,
+    limits: Limits,
     by: Annotated[str, typer.Option(help="The best in what. \\[default: the search's first objective]")] = "",
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the spec of one model: the best that holds the limits. Made for plait train "$(plait front pick)"."""
-    from plait.searching.confirm import describe
+    from plait.searching.validation import describe
     from plait.space.limits import Limits
 
     with _opened(key, store) as (record, known):
-        given = Limits.read(latency, memory, state).as_dict()
-        limits = Limits(**{**record.result["limits"], **given})
+        limits = Limits(**{**record.result["limits"], **limits.as_dict()})
         rows = [describe(row, limits, known.find(row["spec"])) for row in record.result["front"]]
     name, maximise = _direction(record, by, rows[0])
     # What was measured is certain; among the rest the interval's upper end must hold.
@@ -90,7 +91,8 @@ def pick(
         print_json(best)
         return
     said = [f"{name} {_said(_value(best, name))}"]
-    said += [f"{_said(value)} {unit}" for of, (_, unit) in MEASURED.items() if (value := _value(best, of)) is not None]
+    shown = ((each, _value(best, of)) for of, each in in_rows([best]).items())
+    said += [f"{_said(value)} {each.unit}" for each, value in shown if value is not None]
     basis = "measured" if best["measurement"] else "predicted, not measured"
     words = f"{', '.join(said)} ({basis}); the best of {len(pool)} that hold the limits"
     console(stderr=True).print(words, style="dim")
@@ -112,13 +114,13 @@ def as_table(
     entries: list[dict[str, Any]] = []
     for number, (row, shape) in enumerate(zip(rows, shapes([row["spec"] for row in rows]), strict=True), 1):
         costs = {"decoder_params": row["decoder_params"]}
-        costs |= {"latency_ms": _value(row, "latency"), "memory_mb": _value(row, "memory")}
+        costs |= {each.column: _value(row, of) for of, each in in_rows(rows).items()}
         entries.append({"model": f"M{number}", **shape, **costs, "measured": row["measurement"] is not None})
     if as_json:
         print_json({"key": record.key, "models": entries})
         return
     shown = [name for name in entries[0] if name != "measured"]
-    right = ("n_layer", "d_model", "decoder_params", "latency_ms", "memory_mb")
+    right = ("n_layer", "d_model", "decoder_params", *(each.column for each in on_device().values()))
     made = table(**{name.replace("_", "-"): "right" if name in right else "left" for name in shown})
     for entry in entries:
         made.add_row(*(_cell(name, entry[name], entry["measured"]) for name in shown))
@@ -143,14 +145,14 @@ def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]
         yield record, Measurements(opened, Setting(**record.result["setting"]))
 
 
-def _looked_up(record: Record, known: Measurements, count: int) -> Confirmed:
+def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
     """As `plait search` chose and measured, from what is stored."""
     from plait.algorithms.front import Front
-    from plait.searching.confirm import confirm
+    from plait.searching.validation import validate
     from plait.space.limits import Limits
 
     limits = Limits(**record.result["limits"])
-    return confirm(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
+    return validate(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
 
 
 def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]:
@@ -159,7 +161,7 @@ def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]
     if not by:
         return next(iter(objectives.items()))
     numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
-    known = [*numbers, *(name for name in MEASURED if _value(row, name) is not None)]
+    known = [*numbers, *(name for name in in_rows([row]) if _value(row, name) is not None)]
     if by not in known:
         from plait.core.errors import did_you_mean
 
@@ -168,26 +170,26 @@ def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]
 
 
 def _value(row: dict[str, Any], name: str) -> Any:
-    """A column; of latency and memory what was measured, else what was predicted."""
-    if name not in MEASURED:
+    """A column; of a quantity of the device what was measured, else what was predicted."""
+    if name not in on_device():
         return row[name]
-    entry = row[MEASURED[name][0]]
+    entry = row.get(quantity(name).column, NOTHING)
     return entry["predicted"] if entry["measured"] is None else entry["measured"]
 
 
 def _should_hold(row: dict[str, Any], limits: Limits) -> bool:
     if row["measurement"] or row["exceeded"]:
         return False
-    highest = {name: row[column]["interval"] for name, (column, _) in MEASURED.items()}
-    scales = {"latency": 1e-3, "memory": 1e6}
-    asked = {name: scales[name] * highest[name][1] for name in limits.on_device if highest[name]}
+    highest = {name: row[each.column]["interval"] for name, each in in_rows([row]).items()}
+    asked = {name: highest[name][1] / quantity(name).scale for name in limits.on_device if highest.get(name)}
     return len(asked) == len(limits.on_device) and not limits.exceeded(asked)
 
 
 def _nothing_holds(rows: list[dict[str, Any]], limits: Limits) -> str:
-    least = {name: min((v for row in rows if (v := _value(row, name)) is not None), default=None) for name in MEASURED}
+    shown = in_rows(rows)
+    least = {name: min((v for row in rows if (v := _value(row, name)) is not None), default=None) for name in shown}
     asked = ", ".join(constraint.replace("_high", "") for constraint in limits.constraints())
-    there = f"the least on it are {_said(least['latency'])} ms and {_said(least['memory'])} MB"
+    there = f"the least on it are {' and '.join(f'{_said(least[name])} {each.unit}' for name, each in shown.items())}"
     return f"no model of this front holds {asked}; {there}. Search again under these limits."
 
 

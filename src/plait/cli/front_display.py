@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from plait.cli.output import console, count, plain, table
-from plait.reporting.numbers import MEASURED, short
+from plait.device.quantities import in_rows
+from plait.reporting.page import short
 
 LONG = ("n-head", "d-inner", "layers")
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
@@ -84,8 +85,8 @@ def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:
             cells[name.replace("_", "-")] = short(row[name])
     if "retrained_loss" in row:
         cells["retrained"] = short(row["retrained_loss"])
-    for column, unit in MEASURED.values():
-        cells[unit], cells[f"predicted_{unit}"] = _both(row[column])
+    for each in in_rows(found["front"]).values():
+        cells[each.unit], cells[f"predicted_{each.unit}"] = _both(row.get(each.column))
     state = {"state": short(row["state"])} if "state" in found["limits"] else {}
     return {**cells, **state, "limits": verdict(row)}
 
@@ -125,11 +126,14 @@ def verdict(row: dict[str, Any]) -> str:
         return "not measured"
     if not row["within"]:
         return "[bold red]above[/]: " + cell("; ".join(row["exceeded"]))
-    return "[yellow]within, noisy[/]" if row["latency_ms"].get("noisy") else "within"
+    noisy = any(row[each.column].get("noisy") for each in in_rows([row]).values())
+    return "[yellow]within, noisy[/]" if noisy else "within"
 
 
-def _both(entry: dict[str, Any]) -> tuple[str, str]:
+def _both(entry: dict[str, Any] | None) -> tuple[str, str]:
     """The measured value, and the predicted one with the reach of its interval."""
+    if entry is None:
+        return "", ""
     measured = "" if entry["measured"] is None else digits(entry["measured"])
     if entry["predicted"] is None:
         return measured, ""

@@ -10,10 +10,12 @@ import typer
 from plait.cli.measure_lengths import measure_lengths, where
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, plain, print_json, table
+from plait.device.quantities import on_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from plait.device.quantities import Quantity
     from plait.device.setting import Setting
     from plait.records import Record, Store
 
@@ -73,14 +75,13 @@ def _measured(
 ) -> Iterator[Record]:
     from rich.progress import track
 
-    from plait.device.measurements import Measurements
+    from plait.device.measurements import Measurements, noisy
 
     out = console(stderr=True)
     with Measurements(store, setting, archai=archai) as known:
         for spec in track(specs, "measuring", console=out, transient=True, disable=quiet or not out.is_terminal):
             stored = known.find(spec)
-            noisy = stored is not None and stored.result["latency"]["noisy"]
-            yield known.measure(spec, again=again or noisy)
+            yield known.measure(spec, again=again or noisy(stored))
 
 
 def _document(record: Record) -> dict[str, Any]:
@@ -91,23 +92,33 @@ def _print(found: list[Record], setting: Setting, archai: bool) -> None:
     out = console()
     tokens = f"{setting.seq} tokens" if setting.mode == "prefill" else f"one token after {setting.seq}"
     out.print(f"{setting.mode} of {tokens}, batch {setting.batch}; {where(setting)}", style="dim")
+    rows = [{name: cell for each in on_device().values() for name, cell in _cells(each, record)} for record in found]
     extra = {"archai_ms": "right", "archai_MB": "right"} if archai else {}
-    made = table(
-        spec="left", ms="right", interval="right", MB="right", weights_MB="right", state_MB="right",
-        activations_MB="right", **extra, noise="left",
-    )  # fmt: skip
-    for record in found:
-        latency, memory = record.result["latency"], record.result["memory"]
+    made = table(spec="left", **dict.fromkeys(rows[0], "right"), **extra, noise="left")
+    for record, row in zip(found, rows, strict=True):
         counted = record.result.get("archai")
         made.add_row(
             plain(record.config["spec"]),
-            f"{1e3 * latency['seconds']:.2f}",
-            f"{1e3 * latency['low']:.2f} to {1e3 * latency['high']:.2f}",
-            *(f"{memory[part] / 1e6:.1f}" for part in ("peak", "weights", "state", "activations")),
+            *row.values(),
             *((f"{1e3 * counted['seconds']:.2f}", f"{counted['memory'] / 1e6:.1f}") if counted else ()),
-            noise(latency),
+            noise(record.result["latency"]),
         )
     out.print(made)
+
+
+def _cells(each: Quantity, record: Record) -> Iterator[tuple[str, str]]:
+    """The columns of one quantity, if it was measured: its value, how far that reaches, its parts."""
+    found = record.result.get(each.name)
+    if found is None:
+        return
+
+    def text(entry: str) -> str:
+        return f"{each.scale * found[entry]:.{each.decimals}f}"
+
+    yield each.unit, text(each.value)
+    if "low" in found:
+        yield f"{each.unit}_interval", f"{text('low')} to {text('high')}"
+    yield from ((f"{part}_{each.unit}", text(part)) for part in each.parts)
 
 
 def noise(latency: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ def measure_lengths(
     lengths, blocks, errors = read_lengths(given), distinct_blocks(archs), console(stderr=True)
     with Progress(console=errors, transient=True, disable=as_json or not errors.is_terminal) as bar:
         task = bar.add_task("measuring blocks", total=len(blocks) * len(lengths))
-        found = measure_scaling(blocks, lengths, setting, heard=lambda block, length: bar.advance(task))
+        found = measure_scaling(blocks, lengths, setting, on_progress=lambda block, length: bar.advance(task))
     if as_json:
         shown = {name: value for name, value in setting.as_dict().items() if name != "seq"}
         print_json({"setting": shown, "lengths": list(lengths), "blocks": [one.as_dict() for one in found]})
@@ -90,7 +90,7 @@ def _print(found: Sequence[BlockScaling], lengths: Sequence[int], setting: Setti
 
 
 def _figure(found: Sequence[BlockScaling], lengths: Sequence[int], setting: Setting) -> str:
-    from plait.reporting.lengths import BlockLine, length_chart
+    from plait.reporting.studies import BlockLine, length_chart
 
     lines = [BlockLine(_name(one, found), *one.seconds_low_high(), words=_exponents(one)) for one in found]
     return length_chart(lines, lengths, title="Block latency over sequence length", below=_subtitle(setting))

@@ -29,24 +29,24 @@ def command(
     """Predict latency and peak memory from a profile, with 95 % intervals."""
     from plait.device.predictor import Predictor
     from plait.device.profile import Profile
+    from plait.device.quantities import quantity
     from plait.device.setting import Setting
     from plait.model.user_mixers import read_architectures
 
     archs = read_architectures(specs)
     read = Profile.load(profile, anywhere=anywhere)
     predictor = Predictor(read, Setting(mode=mode, seq=seq, batch=batch))
-    latency, memory = predictor.latency(archs), predictor.memory(archs)
+    found = {quantity(name): each for name, each in predictor.predict(archs).items()}
     rows: list[dict[str, Any]] = [
-        {"spec": arch.text, "latency_ms": _entry(latency, at, 1e3), "memory_mb": _entry(memory, at, 1e-6)}
+        {"spec": arch.text, **{of.column: _entry(each, at, of.scale) for of, each in found.items()}}
         for at, arch in enumerate(archs)
     ]
     if as_json:
         print_json({"setting": predictor.setting.as_dict(), "profile": read.describe(), "models": rows})
         return
-    made = table(spec="left", ms="right", ms_interval="right", MB="right", MB_interval="right")
+    made = table(spec="left", **{name: "right" for of in found for name in (of.unit, f"{of.unit}_interval")})
     for row in rows:
-        cells = [_cells(row[name]) for name in ("latency_ms", "memory_mb")]
-        made.add_row(plain(str(row["spec"])), *cells[0], *cells[1])
+        made.add_row(plain(str(row["spec"])), *(cell for of in found for cell in _cells(row[of.column])))
     console().print(made)
 
 

@@ -40,7 +40,7 @@ def command(
     """Measure layers of every kind on this machine, choosing those that predictions are least sure of."""
     if context.invoked_subcommand is not None:
         return
-    from plait.device.components import Kit
+    from plait.device.components import Components
     from plait.device.setting import Setting
     from plait.space.table import load_space
 
@@ -52,9 +52,9 @@ def command(
     ]
     if not settings[0].on_cpu:
         import_module("torch")  # a GPU is known, and written down, only once torch is there
-    kits = [kit for name in space or SPACES for kit in Kit.of(load_space(name))]
+    component_sets = [components for name in space or SPACES for components in Components.of(load_space(name))]
     profile = _begun(out, settings[0])
-    _extend(profile, kits, settings, seconds, out, quiet=as_json)
+    _extend(profile, component_sets, settings, seconds, out, quiet=as_json)
     if as_json:
         print_json({"path": str(out), **profile.describe()})
     else:
@@ -116,7 +116,7 @@ def _begun(path: Path, setting: Any) -> Profile:
     return profile
 
 
-def _extend(profile: Profile, kits: Any, settings: Any, seconds: float, path: Path, *, quiet: bool) -> None:
+def _extend(profile: Profile, component_sets: Any, settings: Any, seconds: float, path: Path, *, quiet: bool) -> None:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     from plait.device.profiling import extend_profile
@@ -125,13 +125,13 @@ def _extend(profile: Profile, kits: Any, settings: Any, seconds: float, path: Pa
     with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as bar:
         task = bar.add_task("starting", total=1.0)
 
-        def heard(point: Point, over: float) -> None:
+        def on_progress(point: Point, over: float) -> None:
             bar.update(task, completed=over, description=plain(f"{point.what} {point.spec}"[:40]))
             if len(profile.points) % SAVE_EVERY == 0:
                 profile.save(path)
 
         try:
-            extend_profile(profile, kits, settings, seconds=seconds, heard=heard)
+            extend_profile(profile, component_sets, settings, seconds=seconds, on_progress=on_progress)
         finally:
             if profile.points:
                 profile.save(path)

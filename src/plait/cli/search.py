@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console
 
 if TYPE_CHECKING:
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from plait.device.profile import Profile
     from plait.device.setting import Setting
     from plait.records import Record, Store
-    from plait.searching.confirm import Confirmed
     from plait.searching.job import Request
+    from plait.searching.validation import Validated
+    from plait.space.limits import Limits
 
 FRONT = 16  # models returned, each measured
 
 
+@limit_options()
 def command(
     space: Annotated[
         str, typer.Option(help="lts-gpt2, lts-xl, lts-opt, lts-proxy, par, hybrid, small-hybrid, or a file.")
@@ -32,9 +34,8 @@ def command(
             help="By commas; min: or max: in front; proxies need --data. \\[default: decoder_params,latency,memory]"
         ),
     ] = "",
-    latency: Annotated[str | None, typer.Option(help="At most, such as 40ms.")] = None,
-    memory: Annotated[str | None, typer.Option(help="At most, such as 300MB: weights, state, activations.")] = None,
-    state: Annotated[str | None, typer.Option(help="At most, of one sequence, such as 2MB.")] = None,
+    *,
+    limits: Limits,
     constraint: Annotated[
         list[str] | None, typer.Option("--constraint", "--rule", help="Further ones, such as 'count(attn) >= 1'.")
     ] = None,
@@ -69,7 +70,9 @@ def command(
     device: Annotated[str | None, typer.Option(help="\\[default: the profile's, else cpu]")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="\\[default: the profile's, else 1]")] = None,
     front: Annotated[int, typer.Option(min=0, help="How many models to return and measure; 0: all.")] = FRONT,
-    no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Predict only; measure nothing.")] = False,
+    no_validate: Annotated[
+        bool, typer.Option("--no-validate", "--no-confirm", help="Predict only; measure nothing.")
+    ] = False,
     runs: Annotated[Path, typer.Option(help="Where profile and unfinished searches are kept.")] = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
@@ -83,9 +86,8 @@ def command(
     from plait.cli.search_supernet import GUMBEL, Asked, adapted, retrained
     from plait.core.settings import pairs
     from plait.records import open_store
-    from plait.searching.confirm import document
     from plait.searching.job import Interrupted, Request
-    from plait.space.limits import Limits
+    from plait.searching.validation import document
     from plait.space.table import load_space
     from plait.training.devices import usable
 
@@ -100,7 +102,6 @@ def command(
     corpus = asked.corpus()
     job = asked.job(corpus, where, method)
     chosen = adapted(whole, pairs(fix or [], "--fix"), corpus)
-    limits = Limits.read(latency, memory, state)
     names = [name.strip() for name in objectives.split(",") if name.strip()]
     request = Request(
         chosen,
@@ -120,8 +121,8 @@ def command(
         try:
             with Progress(*columns, console=console(stderr=True), transient=True, disable=as_json) as bar:
                 record = _searched(request, read, opened, runs, bar)
-                confirmed = _confirmed(record, request, front, opened, bar, measure=not (no_confirm or anywhere))
-                found = document(record, confirmed)
+                validated = _validated(record, request, front, opened, bar, measure=not (no_validate or anywhere))
+                found = document(record, validated)
                 if job is not None and retrain is not None:
                     retrained(found, job, retrain, opened, runs, bar)
         except (Interrupted, KeyboardInterrupt) as stopped:
@@ -168,7 +169,7 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
                 request.space,
                 request.setting,
                 runs,
-                heard=lambda point, over: bar.update(task, completed=over),
+                on_progress=lambda point, over: bar.update(task, completed=over),
             )
             bar.remove_task(task)
         predictor = DevicePredictor(Predictor(profile, request.setting))
@@ -184,19 +185,19 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
     return record
 
 
-def _confirmed(
+def _validated(
     record: Record, request: Request, count: int, store: Store, bar: Progress, *, measure: bool
-) -> Confirmed:
+) -> Validated:
     from plait.algorithms.front import Front
     from plait.device.measurements import Measurements
-    from plait.searching.confirm import confirm
+    from plait.searching.validation import validate
 
     front = Front.from_dict(record.result)
     if not (measure and request.asks_device):
-        return confirm(front, request.limits, count, lambda spec, again: None)
+        return validate(front, request.limits, count, lambda spec, again: None)
     task = bar.add_task("measuring the front", total=None)
     with Measurements(store, request.setting) as known:
-        return confirm(
+        return validate(
             front,
             request.limits,
             count,

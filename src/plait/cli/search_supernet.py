@@ -86,7 +86,7 @@ def retrained(found: dict[str, Any], job: SupernetJob, steps: int, store: Store,
     specs = list(dict.fromkeys(row["spec"] for row in rows))
     task = bar.add_task("training from scratch", total=len(specs))
     try:
-        losses = retrain(specs, job, steps, store, runs, told=lambda done: bar.update(task, completed=done))
+        losses = retrain(specs, job, steps, store, runs, on_progress=lambda done: bar.update(task, completed=done))
     except Interrupted:
         raise KeyboardInterrupt from None
     for row in rows:

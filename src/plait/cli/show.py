@@ -10,7 +10,7 @@ import typer
 
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, count, plain, print_json, table
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 
 
 def command(

@@ -12,7 +12,7 @@ from plait.cli import study_lr, study_placement, study_shapes
 from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json, table
 from plait.cli.study_progress import progress
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 from plait.training.devices import precision_on, usable
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from plait.cli.analyse_table import floats
 from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 from plait.training.devices import precision_on, usable
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def _print(found: PlacementFindings) -> None:
 
 
 def _draw(path: Path, found: PlacementFindings) -> None:
-    from plait.reporting.charts.axes import Axis
-    from plait.reporting.charts.xy import Series, xy_chart
+    from plait.reporting.axes import Axis
+    from plait.reporting.charts import Series, xy_chart
     from plait.reporting.svg import save
 
     # The rule's patterns are one curve over p; every other pattern is a point of its own.

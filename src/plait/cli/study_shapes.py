@@ -11,6 +11,7 @@ from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, table
 from plait.cli.study_progress import progress
 from plait.core.errors import UserError
+from plait.device.quantities import in_rows
 
 if TYPE_CHECKING:
     from plait.studies.shapes import ShapeFindings
@@ -69,11 +70,13 @@ def _number(text: str) -> float | None:
 def _print(found: ShapeFindings) -> None:
     trained = "loss" in found.rows[0]
     columns = {"d_model": "right", "n_layer": "right", "aspect": "right", "decoder_params": "right"}
-    columns |= {"ms": "right", "MB": "right", **({"perplexity": "right"} if trained else {})}
+    shown = list(in_rows(found.rows).values())
+    columns |= {**{each.unit: "right" for each in shown}, **({"perplexity": "right"} if trained else {})}
     made = table(**columns, layers="left")
     for row in found.rows:
         cells = [str(row["d_model"]), str(row["n_layer"]), f"{row['aspect']:.3g}", f"{row['decoder_params']:,}"]
-        cells += [f"{row['latency_ms']:.3g}{'*' if row['noisy'] else ''}", f"{row['memory_mb']:.3g}"]
+        cells += [f"{row[each.column]:.3g}" for each in shown]
+        cells[-len(shown)] += "*" if row["noisy"] else ""
         cells += [f"{row['perplexity']:.4g}"] if trained else []
         made.add_row(*cells, plain(row["spec"].partition("|")[2].strip()))
     out = console()

@@ -1,4 +1,8 @@
-"""Series over two axes, in one panel or several: curves, marks, step fronts and intervals. An SVG document as text."""
+"""Charts from plain numbers, each an SVG document as text: series over two axes, bars, heat maps.
+
+Series are curves, marks, step fronts and intervals, in one panel or several. A bar goes from 0 to 1, its interval is a
+whisker. Heat maps have the numbers in their cells; matrices with too many cells for that are bitmaps.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from xml.etree.ElementTree import Element
 
-from plait.reporting.charts.axes import FILE, LEGEND_ROW, Axis, Entry, draw_axes, draw_legend, draw_mark, legend_rows
-from plait.reporting.svg import Drawing, Scale, cut
+import numpy as np
+
+from plait.reporting.axes import FILE, LEGEND_ROW, PAGE, Axis, Entry, draw_axes, draw_legend, draw_mark, legend_rows
+from plait.reporting.page_charts import colour
+from plait.reporting.svg import CHARACTER, DIVERGING, RAMP, Drawing, Ramp, Scale, cut, label, shade, shades
 
 MOST_DOTS = 40  # a curve of more points is drawn without marking each
 LEFT, RIGHT, BOTTOM = 72.0, 24.0, 56.0  # beside and below a panel
@@ -186,3 +194,126 @@ def _guide(drawing: Drawing, x_of: Scale, y_of: Scale, power: int, words: str) -
     shift, anchor = (-7, "end") if power == 1 else (15, "start")
     place = x_of(at) - shift / 2, y_of(y * (at / x) ** power) + shift
     drawing.text(*place, words, size=11, colour=FILE.pale, anchor=anchor)
+
+
+TRACK = "var(--track)"
+WIDE_CHARACTER = 8.2  # pixels of a bold letter at 12; names are mostly wide ones (m, a, ×)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of 1 with its interval, if it has one."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    series: int | None = None
+    hint: str = ""
+    chosen: bool = False
+
+
+def bars(rows: Sequence[Bar], *, title: str) -> Element:
+    """With the value behind each bar."""
+    wide = max((WIDE_CHARACTER * len(row.name) for row in rows), default=0.0)
+    left, right, row_height = min(180.0, 16 + wide), 346.0, 25.0
+    drawing = Drawing(390, 34 + row_height * len(rows), title, background="")
+    most = int((left - 12) / WIDE_CHARACTER)
+    x_of = Scale(0, 1, left, right)
+    for value in (0.0, 0.5, 1.0):
+        drawing.line(x_of(value), 4, x_of(value), drawing.height - 24, PAGE.grid)
+        drawing.text(x_of(value), drawing.height - 8, label(value), size=11, anchor="middle", colour=PAGE.pale)
+    for number, row in enumerate(rows):
+        y = 6 + row_height * number
+        middle = y + row_height / 2 - 2
+        drawing.text(left - 8, middle + 4, cut(row.name, most), anchor="end", bold=row.chosen, colour=PAGE.ink)
+        drawing.rect(left, y + 3, right - left, row_height - 10, TRACK)
+        ends = " ({:.2f} to {:.2f})".format(*row.interval) if row.interval else ""
+        hint = row.hint or f"{row.name}: {row.value:.2f}{ends}"
+        drawing.rect(left, y + 3, max(1.0, x_of(row.value) - left), row_height - 10, colour(row.series), hint=hint)
+        if row.interval:
+            drawing.line(x_of(row.interval[0]), middle, x_of(row.interval[1]), middle, PAGE.ink, width=1.5)
+        for end in row.interval or ():
+            drawing.line(x_of(end), middle - 4, x_of(end), middle + 4, PAGE.ink, width=1.5)
+        drawing.text(right + 8, middle + 4, f"{row.value:.2f}", bold=row.chosen, colour=PAGE.ink)
+    return drawing.inline("chart")
+
+
+CELL, ROW = 52.0, 28.0  # pixels; a cell grows with the words below it
+LONGEST_TICK = 28  # characters
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Entries in [0, 1], row 0 on top."""
+
+    title: str
+    values_RC: np.ndarray
+
+
+def heat_map(
+    values_RC: np.ndarray, *, title: str, x_label: str, y_label: str, x_ticks: Sequence[str], y_ticks: Sequence[str],
+    low: float = 0.0, marker: float = -1, marker_label: str = "",
+) -> str:  # fmt: skip
+    """A cell for each value with the value written in it. Values are between `low`, 0 or -1, and 1: from -1 on the
+    shades have two hues, one for each sign. `marker` is the column, counted from 0 and with parts of a column, at whose
+    left edge a dashed line stands; none where it is below 0."""
+    rows, columns = values_RC.shape
+    ramp = DIVERGING if low < 0 else RAMP
+    across, beside = ([cut(tick, LONGEST_TICK) for tick in ticks] for ticks in (x_ticks, y_ticks))
+    wide = max(CELL, 14 + CHARACTER * max(map(len, across), default=0))
+    left = max(84.0, 48 + CHARACTER * max(map(len, beside), default=0))
+    top = 64.0
+    words = 8.4 * len(title)  # a narrow map's title is wider than its cells
+    drawing = Drawing(max(left + wide * columns + 92, 24 + words), top + ROW * rows + 62, title)
+    drawing.text(min(left, max(12.0, drawing.width - words)), 26, title, size=15, bold=True)
+    for r in range(rows):
+        y = top + ROW * r
+        drawing.text(left - 8, y + ROW / 2 + 4, beside[r], anchor="end", colour=FILE.pale)
+        for c in range(columns):
+            value = float(values_RC[r, c])
+            at = (value - low) / (1 - low)
+            hint = f"{x_label} {x_ticks[c]}, {y_label} {y_ticks[r]}: {value:.3g}".strip()
+            drawing.rect(left + wide * c, y, wide, ROW, shade(at, ramp), stroke="#ffffff", hint=hint)
+            dark = at > 0.55 if low >= 0 else abs(value) > 0.7
+            ink = "#ffffff" if dark else FILE.ink
+            place = left + wide * (c + 0.5), y + ROW / 2 + 4
+            drawing.text(*place, _short(value), anchor="middle", colour=ink, size=11)
+    for c in range(columns):
+        drawing.text(left + wide * (c + 0.5), top + ROW * rows + 18, across[c], anchor="middle", colour=FILE.pale)
+    if 0 <= marker <= columns:
+        x = left + wide * marker
+        drawing.line(x, top - 10, x, top + ROW * rows, FILE.ink, dashed=True)
+        anchor = "end" if marker > columns / 2 else "start"
+        drawing.text(x, top - 14, marker_label, size=11, colour=FILE.pale, anchor=anchor)
+    drawing.text(left + wide * columns / 2, drawing.height - 14, x_label, anchor="middle")
+    drawing.text(22, top + ROW * rows / 2, y_label, anchor="middle", turned=True)
+    draw_ramp(drawing, left + wide * columns + 24, top, ROW * rows, low, ramp)
+    return str(drawing)
+
+
+def matrices(panels: Sequence[Matrix], *, title: str, x_label: str, y_label: str, columns: int) -> str:
+    """Side by side, with one ramp."""
+    side, gap, left, top = 260.0, 46.0, 46.0, 72.0
+    rows = math.ceil(len(panels) / columns)
+    across = min(columns, len(panels))
+    drawing = Drawing(left + across * (side + gap) + 46, top + rows * (side + gap), title)
+    drawing.text(left, 26, title, size=15, bold=True)
+    drawing.text(left, 44, f"down: {y_label} · across: {x_label}", size=11, colour=FILE.pale)
+    for number, panel in enumerate(panels):
+        x, y = left + (number % columns) * (side + gap), top + (number // columns) * (side + gap)
+        drawing.text(x, y - 6, panel.title, size=12)
+        drawing.bitmap(x, y, side, side, shades(panel.values_RC))
+        drawing.rect(x, y, side, side, "none", stroke=FILE.grid)
+    draw_ramp(drawing, left + across * (side + gap) - gap + 20, top, side)
+    return str(drawing)
+
+
+def draw_ramp(drawing: Drawing, x: float, y: float, height: float, low: float = 0.0, ramp: Ramp = RAMP) -> None:
+    """The bar that says which shade is which value."""
+    drawing.bitmap(x, y, 12, height, shades(np.linspace(1, 0, 64)[:, None], ramp))
+    for value, at in ((1, y + 4), ((1 + low) / 2, y + height / 2 + 4), (low, y + height + 4)):
+        drawing.text(x + 17, at, f"{value:g}", size=11, colour=FILE.pale)
+
+
+def _short(value: float) -> str:
+    return "–" if not math.isfinite(value) else f"{value:.2f}".rstrip("0").rstrip(".").replace("-", "−")

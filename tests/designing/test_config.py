@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plait.core.errors import UserError
-from plait.designing.config import SHARES, Brief, with_vocab
+from plait.designing.config import SHARES, DesignConfig, with_vocab
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
 from plait.probing.protocol import QUICK
@@ -17,23 +17,29 @@ from plait.space.space import Space
 from plait.space.table import SPACES, load_space
 
 
-def brief(seconds: float) -> Brief:
-    return Brief(load_space("small-hybrid"), Setting(seq=32), Limits.read("20ms", "100MB"), "builtin:stdlib", seconds)
+def config(seconds: float) -> DesignConfig:
+    return DesignConfig(
+        load_space("small-hybrid"),
+        Setting(seq=32),
+        Limits.read(latency="20ms", memory="100MB"),
+        "builtin:stdlib",
+        seconds,
+    )
 
 
 def test_shares_leave_time_for_the_rest() -> None:
-    given = brief(300)
+    given = config(300)
     assert 150 < sum(given.share(stage) for stage in SHARES) < 255
     assert given.few == 4
     assert len(given.tasks) == 2
-    assert brief(60).few == 3
-    assert brief(3600).few == 7
-    assert set(brief(3600).tasks) == set(QUICK)
+    assert config(60).few == 3
+    assert config(3600).few == 7
+    assert set(config(3600).tasks) == set(QUICK)
 
 
 def test_too_little_time() -> None:
     with pytest.raises(UserError, match="5 s given; a design takes 20 s"):
-        brief(5)
+        config(5)
 
 
 def test_vocabulary() -> None:

@@ -1,15 +1,15 @@
-"""A design rule read off found architectures: the PAR rule that fits them best, and whether it says anything.
+"""A placement pattern read off found architectures: the PAR rule that fits them best, and whether it says anything.
 
 PAR (Mandava et al. 2020, arXiv:2009.04534, section 2.3) sums six searches up in two numbers: one attention block for p
 blocks, evenly among the first share of them. `plait.spec.patterns.par_pattern` draws that pattern; here p and the share
 are fitted. p comes from the number of attention blocks and only the share from their places: agreement alone would
 always choose few blocks, because where most layers are not attention, saying "none is" agrees with most of them.
 
-Rule and architecture agree on a layer when both have attention there or neither has. How much that is worth is told by
-what stands beside it: the same figure for as many blocks anywhere, for architectures the fit has not seen, for other
-rules, and the chance that places drawn at random are fitted as well.
+Pattern and architecture agree on a layer when both have attention there or neither has. How much that is worth is told
+by what stands beside it: the same figure for as many blocks anywhere, for architectures the fit has not seen, for other
+patterns, and the chance that places drawn at random are fitted as well.
 
-Letters: S architectures, L layers, C candidates of a rule, D draws.
+Letters: S architectures, L layers, C candidates of a pattern, D draws.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ DRAWS = 2000
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A rule with its numbers chosen: as spec text, and the letters s and f that it stands for."""
+class Pattern:
+    """A pattern with its numbers chosen: as spec text, and the letters s and f that it stands for."""
 
     spec: str
     pattern: str
@@ -40,18 +40,18 @@ class Candidate:
         return np.array([letter == "s" for letter in self.pattern])
 
 
-#: The candidates of a rule for these architectures, the preferred first.
-Rule = Callable[[Mask], Sequence[Candidate]]
+#: The candidates of a pattern for these architectures, the preferred first.
+Patterns = Callable[[Mask], Sequence[Pattern]]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """`agreement` is the mean share of layers on which rule and found architectures agree, `random` what is expected of
-    as many blocks placed anywhere, `held_out` the agreement with architectures left out of the fit one at a time (None
-    where there is only one)."""
+    """`agreement` is the mean share of layers on which pattern and found architectures agree, `random` what is expected
+    of as many blocks placed anywhere, `validation` the agreement with architectures left out of the fit one at a time
+    (None where there is only one)."""
 
-    rule: str
-    chosen: Candidate
+    name: str
+    chosen: Pattern
     agreement: float
     random: float
     validation: float | None
@@ -63,7 +63,7 @@ class Fit:
 
     def as_dict(self) -> dict[str, object]:
         return {
-            "rule": self.rule,
+            "placement": self.name,
             "spec": self.chosen.spec,
             "pattern": self.chosen.pattern,
             "attention": self.chosen.pattern.count("s"),
@@ -74,22 +74,23 @@ class Fit:
         }
 
 
-def fit_rules(found_SL: Mask) -> list[Fit]:
+def fit_patterns(found_SL: Mask) -> list[Fit]:
     """The fitted PAR rule first, then what it must beat. `found_SL` says where attention stands."""
-    rules: dict[str, Rule] = {
+    patterns: dict[str, Patterns] = {
         "fitted": par_candidates,
         "published": _published,
         "interleaved": _interleaved,
     }
     if found_SL.shape[1] % 2 == 0:  # a sandwich is made of pairs
-        rules["sandwich"] = _sandwiches
-    return [_fit(name, rule, found_SL) for name, rule in rules.items()]
+        patterns["sandwich"] = _sandwiches
+    return [_fit(name, patterns_of, found_SL) for name, patterns_of in patterns.items()]
 
 
 def chance(found_SL: Mask, draws: int = DRAWS, seed: int = 0) -> float:
     """How often the PAR rule fits places drawn at random, as many in each architecture, as well as the found ones.
 
-    The rule is fitted anew to every draw, so its freedom is accounted for. Never 0: the found places count as a draw.
+    The pattern is fitted anew to every draw, so its freedom is accounted for. Never 0: the found places count as a
+    draw.
     """
     candidates_CL = np.stack([one.attention_L for one in par_candidates(found_SL)]).astype(np.int64)
     stream = np.random.default_rng(seed)
@@ -100,13 +101,13 @@ def chance(found_SL: Mask, draws: int = DRAWS, seed: int = 0) -> float:
     return at_least / (draws + 1)
 
 
-def par_candidates(found_SL: Mask) -> list[Candidate]:
+def par_candidates(found_SL: Mask) -> list[Pattern]:
     """Every pattern of the PAR rule with as many attention blocks as the architectures have on average.
 
     Several shares of the layers give the same pattern: two thirds if it is among them, else the shortest decimal.
     """
     n = found_SL.shape[1]
-    count = max(1, ceil(found_SL.sum() / len(found_SL) - 0.5))  # a half goes down, as in the rule itself
+    count = max(1, ceil(found_SL.sum() / len(found_SL) - 0.5))  # a half goes down, as in the pattern itself
     p = next(p for digits in range(2, 12) if par_attention(n, p := round(n / count, digits)) == count)
 
     def pattern_of(room: int) -> str:
@@ -116,7 +117,7 @@ def par_candidates(found_SL: Mask) -> list[Candidate]:
     for _, same in groupby(range(count, n + 1), key=pattern_of):
         within = _share(n, set(same))
         told = "" if within == TWO_THIRDS else f",within={within:.12g}"
-        candidate = Candidate(f"rule:par(n={n},p={p:.12g}{told})", par_pattern(n, p, within))
+        candidate = Pattern(f"rule:par(n={n},p={p:.12g}{told})", par_pattern(n, p, within))
         made.append((abs(within - TWO_THIRDS), candidate))
     return [candidate for _, candidate in sorted(made, key=lambda pair: pair[0])]
 
@@ -132,42 +133,42 @@ def _share(n: int, rooms: set[int]) -> float:
     raise AssertionError(f"no share of {n} layers is any of {rooms}")
 
 
-def _published(found_SL: Mask) -> list[Candidate]:
+def _published(found_SL: Mask) -> list[Pattern]:
     n = found_SL.shape[1]
-    return [Candidate(f"rule:par(n={n},p=5)", par_pattern(n, 5))]
+    return [Pattern(f"rule:par(n={n},p=5)", par_pattern(n, 5))]
 
 
-def _interleaved(found_SL: Mask) -> list[Candidate]:
+def _interleaved(found_SL: Mask) -> list[Pattern]:
     n = found_SL.shape[1]
     pattern = ("sf" * n)[:n]
-    return [Candidate(f"rule:sandwich(k=0,n={n // 2})" if n % 2 == 0 else f"par:{pattern}", pattern)]
+    return [Pattern(f"rule:sandwich(k=0,n={n // 2})" if n % 2 == 0 else f"par:{pattern}", pattern)]
 
 
-def _sandwiches(found_SL: Mask) -> list[Candidate]:
+def _sandwiches(found_SL: Mask) -> list[Pattern]:
     pairs = found_SL.shape[1] // 2
-    return [Candidate(f"rule:sandwich(k={k},n={pairs})", sandwich_pattern(k, pairs)) for k in range(1, pairs + 1)]
+    return [Pattern(f"rule:sandwich(k={k},n={pairs})", sandwich_pattern(k, pairs)) for k in range(1, pairs + 1)]
 
 
-def _fit(name: str, rule: Rule, found_SL: Mask) -> Fit:
-    chosen = _best(rule(found_SL), found_SL)
+def _fit(name: str, patterns_of: Patterns, found_SL: Mask) -> Fit:
+    chosen = _best(patterns_of(found_SL), found_SL)
     validation = None
     if len(found_SL) > 1:
         without = ((np.delete(found_SL, place, axis=0), found_SL[place : place + 1]) for place in range(len(found_SL)))
-        validation = _mean(_agreement(_best(rule(others), others), left_out) for others, left_out in without)
+        validation = _mean(_agreement(_best(patterns_of(others), others), left_out) for others, left_out in without)
     return Fit(name, chosen, _agreement(chosen, found_SL), _random_agreement(chosen, found_SL), validation)
 
 
-def _best(candidates: Sequence[Candidate], found_SL: Mask) -> Candidate:
+def _best(candidates: Sequence[Pattern], found_SL: Mask) -> Pattern:
     """`max` takes the first of several that agree as well, which is the preferred one."""
     return max(candidates, key=lambda one: _agreement(one, found_SL))
 
 
-def _agreement(one: Candidate, found_SL: Mask) -> float:
+def _agreement(one: Pattern, found_SL: Mask) -> float:
     return float((one.attention_L == found_SL).mean())
 
 
-def _random_agreement(one: Candidate, found_SL: Mask) -> float:
-    """Expected of as many blocks as the rule has, all places equally likely."""
+def _random_agreement(one: Pattern, found_SL: Mask) -> float:
+    """Expected of as many blocks as the pattern has, all places equally likely."""
     share, shares_S = one.attention_L.mean(), found_SL.mean(axis=1)
     return float((share * shares_S + (1 - share) * (1 - shares_S)).mean())
 

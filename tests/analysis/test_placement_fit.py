@@ -1,4 +1,4 @@
-"""The fitted rule: found again where it was planted, spelled so that the spec language reads it back."""
+"""The fitted pattern: found again where it was planted, spelled so that the spec language reads it back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plait.analysis.pareto import Mask
-from plait.analysis.placement_rule import Fit, chance, fit_rules, par_candidates
+from plait.analysis.placement_fit import Fit, chance, fit_patterns, par_candidates
 from plait.spec import parse
 from plait.spec.patterns import par_pattern, sandwich_pattern
 
@@ -18,7 +18,7 @@ def mask(*patterns: str) -> Mask:
 
 
 def fits(*patterns: str) -> dict[str, Fit]:
-    return {fit.rule: fit for fit in fit_rules(mask(*patterns))}
+    return {fit.name: fit for fit in fit_patterns(mask(*patterns))}
 
 
 @pytest.mark.parametrize("within", [0.25, 0.5, 2 / 3, 0.9, 1])
@@ -75,11 +75,11 @@ def test_left_out_architectures_are_not_seen_by_the_fit() -> None:
     early, late = "ss" + "f" * 10, "s" + "f" * 10 + "s"
     found = fits(early, late)["fitted"]
     assert found.agreement == pytest.approx(11 / 12)  # one of the two is fitted
-    assert found.validation == pytest.approx(10 / 12)  # each is judged by the other's rule
+    assert found.validation == pytest.approx(10 / 12)  # each is judged by the other's pattern
 
 
 def test_chance() -> None:
     assert chance(mask(*["sff" * 4 + "f" * 12] * 3), draws=200) == pytest.approx(1 / 201)
     assert chance(mask("s" * 8), draws=50) == 1
-    # One block: the rule can only say "the first layer", and one of four draws agrees.
+    # One block: the pattern can only say "the first layer", and one of four draws agrees.
     assert chance(mask("sfff"), draws=2000) == pytest.approx(0.25, abs=0.04)

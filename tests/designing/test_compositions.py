@@ -1,10 +1,10 @@
-"""Mixes by name, by family, and at the probe's size."""
+"""Mixes by name, by composition, and at the probe's size."""
 
 from __future__ import annotations
 
 import pytest
 
-from plait.designing.compositions import families, few_of, mix_name, mixers_of, probe_candidate
+from plait.designing.compositions import compositions, few_of, mixers_of, pattern_name, probe_candidate
 from plait.model.resize import decoder_params
 from plait.probing.candidates import TOLERANCE
 from plait.probing.protocol import quick
@@ -21,7 +21,7 @@ from plait.probing.protocol import quick
     ],
 )
 def test_names(layers: str, name: str) -> None:
-    assert mix_name(f"d=64 vocab=256 | {layers}") == name
+    assert pattern_name(f"d=64 vocab=256 | {layers}") == name
 
 
 def rows(*layers: str) -> list[dict[str, object]]:
@@ -31,12 +31,12 @@ def rows(*layers: str) -> list[dict[str, object]]:
 
 def test_families_are_sets_of_mixers_the_largest_first() -> None:
     given = rows("gla attn", "attn attn", "attn gla gla", "attn")
-    found = families(list(reversed(given)), "size")
-    assert [[row["size"] for row in family] for family in found] == [[100, 98], [99, 97]]
+    found = compositions(list(reversed(given)), "size")
+    assert [[row["size"] for row in composition] for composition in found] == [[100, 98], [99, 97]]
 
 
 def test_no_mixer_is_in_all_of_the_few() -> None:
-    given = families(rows("gla", "gla attn", "gla fox", "gla mamba2", "attn", "fox hyena"), "size")
+    given = compositions(rows("gla", "gla attn", "gla fox", "gla mamba2", "attn", "fox hyena"), "size")
     assert [set(mixers_of(str(f[0]["spec"]))) for f in few_of(given, 5)] == [
         {"gla"}, {"gla", "attn"}, {"gla", "fox"}, {"attn"}, {"fox", "hyena"},
     ]  # fmt: skip
@@ -50,7 +50,7 @@ def test_a_mix_at_the_probes_size(layers: str) -> None:
     spec = f"d=256 vocab=256 | {layers}"
     protocol = quick()
     found = probe_candidate(spec, protocol)
-    assert found.name == mix_name(spec)
+    assert found.name == pattern_name(spec)
     assert found.arch.header == protocol.header
     assert mixers_of(found.arch.text) == mixers_of(spec)
     assert not found.note
@@ -64,5 +64,5 @@ def test_mixers_without_swiglu_are_left_as_they_are() -> None:
 
 
 def test_what_mixes_no_tokens_is_of_no_family() -> None:
-    found = families(rows("mlp mlp", "identity", "gla mlp"), "size")
-    assert [[row["size"] for row in family] for family in found] == [[98]]
+    found = compositions(rows("mlp mlp", "identity", "gla mlp"), "size")
+    assert [[row["size"] for row in composition] for composition in found] == [[98]]

@@ -1,4 +1,4 @@
-"""Charts of a page: marks over two axes, and curves, in the page's colours (`plait.reporting.style`), light and dark.
+"""Charts of a page: marks over two axes, and curves, in the page's colours (`plait.reporting.page`), light and dark.
 Every mark with a hint says it when it is pointed at."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from plait.reporting.charts.axes import MARKS, PAGE, draw_axes
+from plait.reporting.axes import MARKS, PAGE, draw_axes
 from plait.reporting.svg import Drawing, Scale
 
 

@@ -32,7 +32,7 @@ class Theme:
 
 #: Of a file: not every program that shows pictures knows CSS variables.
 FILE = Theme(svg.INK, svg.PALE, svg.GRID, "#ffffff", "#b3261e", svg.COLOURS)
-#: Of a page: its variables (`plait.reporting.style`), so that one drawing serves light and dark.
+#: Of a page: its variables (`plait.reporting.page`), so that one drawing serves light and dark.
 PAGE = Theme("var(--ink)", "var(--pale)", "var(--grid)", "var(--card)", "var(--limit)",
              tuple(f"var(--s{number})" for number in range(8)))  # fmt: skip
 

@@ -17,7 +17,7 @@ from plait.device.measurements import Measurements
 from plait.device.memory import Memory
 from plait.device.setting import Setting
 from plait.records import Record, open_store
-from plait.searching.confirm import Confirmed, confirm, measured_row, spread
+from plait.searching.validation import Validated, measured_row, spread, validate
 from plait.space.limits import Limits
 
 LIMITS = Limits(latency=0.040, memory=300e6)
@@ -53,13 +53,13 @@ class Bench:
         return Record.of("measure", {"protocol": 1, "spec": spec}, result, {"seconds": 2.0})
 
 
-def specs_of(found: Confirmed) -> list[int]:
+def specs_of(found: Validated) -> list[int]:
     return [int(row["spec"].split("vocab=")[1].split()[0]) - 64 for row in found.rows]
 
 
 def test_what_was_predicted_stands_beside_what_was_measured() -> None:
     front = front_of([38, 20, 10])
-    found = confirm(front, LIMITS, 0, Bench(front, lambda at: 1.02))
+    found = validate(front, LIMITS, 0, Bench(front, lambda at: 1.02))
     row = found.rows[0]
     assert row["spec"] == front.specs[0]
     assert row["decoder_params"] == 38_000_000
@@ -80,7 +80,7 @@ def test_a_neighbour_takes_the_place_of_one_above_the_limit() -> None:
     front = front_of([39, 38, 37, 30, 20, 10])
     # All take a tenth more than predicted, so 37 and above break the promise.
     bench = Bench(front, lambda at: 1.1)
-    found = confirm(front, LIMITS, 2, bench)
+    found = validate(front, LIMITS, 2, bench)
     assert [at for at, _ in bench.asked] == [0, 3, 5]  # 38 and 37, wrong by as much, would be too slow as well
     assert specs_of(found) == [3, 5]
     assert all(row["within"] for row in found.rows)
@@ -92,7 +92,7 @@ def test_a_neighbour_takes_the_place_of_one_above_the_limit() -> None:
 
 def test_one_above_the_limit_without_neighbours_is_flagged() -> None:
     front = front_of([39, 38, 37])
-    found = confirm(front, LIMITS, 1, Bench(front, lambda at: 1.2))
+    found = validate(front, LIMITS, 1, Bench(front, lambda at: 1.2))
     (row,) = found.rows
     assert row["spec"] == front.specs[0]
     assert row["within"] is False
@@ -101,7 +101,7 @@ def test_one_above_the_limit_without_neighbours_is_flagged() -> None:
 
 def test_neighbours_that_fail_too_are_told() -> None:
     front = front_of([39, 30, 20, 10])
-    found = confirm(front, LIMITS, 1, Bench(front, lambda at: 1.1 if at == 0 else 5.0))
+    found = validate(front, LIMITS, 1, Bench(front, lambda at: 1.1 if at == 0 else 5.0))
     assert specs_of(found) == [0]
     assert found.rows[0]["within"] is False
     assert all(row["exceeded"] for row in found.over_limit)
@@ -112,7 +112,7 @@ def test_a_noisy_measurement_counts_only_where_it_decides_nothing() -> None:
     front = front_of([39, 10])
     bench = Bench(front, lambda at: 1.1)
     bench.noisy = True
-    confirm(front, LIMITS, 1, bench)
+    validate(front, LIMITS, 1, bench)
     assert bench.asked == [(0, False), (0, True), (1, False)]
 
 
@@ -125,7 +125,7 @@ def test_a_model_that_cannot_be_measured_is_flagged_not_fatal() -> None:
             raise UserError("the process that ran it was ended by SIGKILL")
         return bench(spec, again)
 
-    found = confirm(front, LIMITS, 0, failing)
+    found = validate(front, LIMITS, 0, failing)
     assert [row["within"] for row in found.rows] == [False, True]
     assert "SIGKILL" in found.rows[0]["exceeded"][0]
     assert found.measured == 1
@@ -151,11 +151,11 @@ def test_a_row_is_measured_again_only_where_noise_decides() -> None:
 
 def test_unmeasured_rows_promise_nothing() -> None:
     front = front_of([39, 20, 10])
-    found = confirm(front, LIMITS, 2, lambda spec, again: None)
+    found = validate(front, LIMITS, 2, lambda spec, again: None)
     assert [row["within"] for row in found.rows] == [None, None]
     assert found.rows[0]["latency_ms"]["measured"] is None
     assert found.measured == 0
-    assert [row["within"] for row in confirm(front, Limits(state=7.0), 1, lambda *_: None).rows] == [False]
+    assert [row["within"] for row in validate(front, Limits(state=7.0), 1, lambda *_: None).rows] == [False]
 
 
 def test_representatives_lie_all_over_the_front() -> None:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from plait.algorithms.front import Front, Row
 from plait.core.errors import UserError
+from plait.device.measurements import noisy, values
+from plait.device.quantities import Quantity, on_device, quantity
 from plait.records import Record
 from plait.space.limits import Limits
 
@@ -26,11 +28,10 @@ NEIGHBOURS = 3  # tried in place of one that is above a limit
 
 #: A record of a spec; None where there is none. The second argument: to be measured again, for it was noisy.
 Measure = Callable[[str, bool], "Record | None"]
-PREDICTED = {"latency": ("latency_ms", 1e3), "memory": ("memory_mb", 1e-6)}
 
 
 @dataclass
-class Confirmed:
+class Validated:
     """Rows as `plait search --json` has them.
 
     rows        as many as were asked for, in the front's order
@@ -45,17 +46,17 @@ class Confirmed:
     seconds: float = 0.0
 
 
-def confirm(
+def validate(
     front: Front,
     limits: Limits,
     count: int,
     measure: Measure,
-    told: Callable[[int, int], object] | None = None,
-) -> Confirmed:
-    """Measure `count` candidates of the front (0: all). `told` hears how many of how many are done."""
+    on_progress: Callable[[int, int], object] | None = None,
+) -> Validated:
+    """Measure `count` candidates of the front (0: all). `on_progress` hears how many of how many are done."""
     scaled_NM = _scaled(front)
     wanted = spread(scaled_NM, count or len(front))
-    places, found = _Places(front, limits, measure, set(wanted)), Confirmed()
+    places, found = _Places(front, limits, measure, set(wanted)), Validated()
     rows: dict[int, dict[str, Any]] = {}
     for done, place in enumerate(wanted):
         tried = [(place, places.row(place))]
@@ -68,8 +69,8 @@ def confirm(
         kept = tried[-1] if tried[-1][1]["within"] is not False else tried[0]
         rows[kept[0]] = kept[1]
         found.over_limit += [row for at, row in tried if at != kept[0]]
-        if told is not None:
-            told(done + 1, len(wanted))
+        if on_progress is not None:
+            on_progress(done + 1, len(wanted))
     found.rows = [rows[place] for place in sorted(rows)]
     found.measured, found.seconds = places.measured, places.seconds
     return found
@@ -109,11 +110,11 @@ class _Places:
         below_N = np.ones(len(self.front), dtype=np.bool_)
         below_N[list(self.taken)] = False
         for name, limit in self.limits.on_device.items():
-            column, scale = PREDICTED[name]
-            found = row[column]["measured"]
-            if found is not None and found > scale * limit:
+            each = quantity(name)
+            found = row[each.column]["measured"]
+            if found is not None and found > each.scale * limit:
                 predicted_N = np.array(self.front.column(name))
-                below_N &= predicted_N <= predicted_N[place] * scale * limit / found
+                below_N &= predicted_N <= predicted_N[place] * each.scale * limit / found
         if not below_N.any():
             return None
         return int(np.where(below_N, _distances(scaled_NM, wanted), np.inf).argmin())
@@ -126,7 +127,7 @@ def measured_row(row: Row, limits: Limits, measure: Measure) -> tuple[dict[str, 
     """
     try:
         record = measure(row["spec"], False)
-        if record is not None and record.result["latency"]["noisy"] and limits.exceeded(measured(record)):
+        if noisy(record) and limits.exceeded(values(record)):
             record = measure(row["spec"], True)
     except UserError as wrong:
         return {**describe(row, limits, None), "within": False, "exceeded": [str(wrong)]}, None
@@ -135,31 +136,27 @@ def measured_row(row: Row, limits: Limits, measure: Measure) -> tuple[dict[str, 
 
 def describe(row: Row, limits: Limits, record: Record | None) -> dict[str, Any]:
     """A row of a front beside its measurement. `within`: whether every limit holds; None before it is measured."""
-    exact = {name: value for name, value in row.items() if name.removesuffix("_high") not in PREDICTED}
-    exceeded = limits.exceeded({**exact, **measured(record)})
-    within = None if record is None and limits.on_device else not exceeded
-    both = {column: _entry(row, name, scale, record) for name, (column, scale) in PREDICTED.items()}
+    exact = {name: value for name, value in row.items() if name.removesuffix("_high") not in on_device()}
+    measured = values(record)
+    exceeded = limits.exceeded({**exact, **measured})
+    within = None if set(limits.on_device) - set(measured) else not exceeded
+    # What only some machines can tell has a column where it was predicted or measured, or is limited.
+    asked = {**row, **measured, **limits.as_dict()}
+    shown = [each for name, each in on_device().items() if not each.optional or name in asked]
+    both = {each.column: _entry(row, each, record) for each in shown}
     return {**exact, **both, "within": within, "exceeded": exceeded, "measurement": record.key if record else None}
 
 
-def measured(record: Record | None) -> dict[str, float]:
-    """Seconds and bytes."""
-    if record is None:
-        return {}
-    return {"latency": record.result["latency"]["seconds"], "memory": record.result["memory"]["peak"]}
-
-
-def _entry(row: Row, name: str, scale: float, record: Record | None) -> dict[str, Any]:
+def _entry(row: Row, each: Quantity, record: Record | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"predicted": None, "interval": None, "measured": None}
-    if name in row:
-        mean, high = scale * row[name], scale * row[f"{name}_high"]
+    if each.name in row:
+        mean, high = each.scale * row[each.name], each.scale * row[each.upper]
         entry |= {"predicted": mean, "interval": [max(0.0, 2 * mean - high), high]}
-    if record is not None:
-        entry["measured"] = scale * measured(record)[name]
-        if name == "latency":
-            timing = record.result["latency"]
-            entry["measured_interval"] = [scale * timing["low"], scale * timing["high"]]
-            entry["noisy"] = timing["noisy"]
+    if record is not None and (found := record.result.get(each.name)):
+        entry["measured"] = each.scale * found[each.value]
+        if "low" in found:
+            entry["measured_interval"] = [each.scale * found["low"], each.scale * found["high"]]
+            entry["noisy"] = found["noisy"]
     return entry
 
 
@@ -178,20 +175,20 @@ def _distances(scaled_NM: Floats, place: int) -> Floats:
     return np.asarray(((scaled_NM - scaled_NM[place]) ** 2).sum(axis=1))
 
 
-def document(record: Record, confirmed: Confirmed) -> dict[str, Any]:
+def document(record: Record, validated: Validated) -> dict[str, Any]:
     """What `plait search --json` prints, from the record of a front and what was measured of it."""
     result = record.result
-    cost = {**result["cost"], "measure_seconds": round(confirmed.seconds, 3)}
+    cost = {**result["cost"], "measure_seconds": round(validated.seconds, 3)}
     return {
         "key": record.key,
         **{name: result[name] for name in ("space", "method", "limits", "setting")},
         "objectives": [f"{'max' if each['maximise'] else 'min'}:{each['objective']}" for each in result["objectives"]],
         "profile": result["profile"]["hash"] if result["profile"] else None,
-        "front": confirmed.rows,
-        "over_limit": confirmed.over_limit,
+        "front": validated.rows,
+        "over_limit": validated.over_limit,
         "on_front": len(result["front"]),
         **{name: result[name] for name in ("evaluated", "proposed")},
-        "measured": confirmed.measured,
+        "measured": validated.measured,
         # What gumbel's supernets came to, seed by seed.
         **{name: result[name] for name in ("choices", "seeds") if name in result},
         "cost": {**cost, "total_seconds": round(sum(cost.values()), 3)},

@@ -1,4 +1,4 @@
-"""Design rules against the published patterns."""
+"""Placement patterns against the published patterns."""
 
 from __future__ import annotations
 
