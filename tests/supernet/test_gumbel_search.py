@@ -250,7 +250,7 @@ seq: 16
 #: The program itself, saving after every iteration rather than every minute, and resting so long whenever it has.
 EAGER = """
 import sys, time
-from plait.search.supernet.search import GumbelSearch
+from plait.supernet.search import GumbelSearch
 from plait.__main__ import main
 
 rest, save = float(sys.argv.pop(1)), GumbelSearch.save
