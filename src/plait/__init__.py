@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from plait.api.listing import listing
     from plait.api.open_run import open_run
     from plait.api.probe import plan_probe, probe
+    from plait.api.show import show
     from plait.api.task import task
     from plait.api.train import train
     from plait.api.verify import verify
     from plait.core.errors import UserError
+    from plait.data.opening import open_corpus
+    from plait.evals.perplexity import perplexity
     from plait.model.user_mixers import load_mixer
     from plait.records.store import open_store
 
@@ -45,11 +48,14 @@ DOOR: dict[str, str] = {
     "import_weights": "plait.api.export",
     "listing": "plait.api.listing",
     "load_mixer": "plait.model.user_mixers",
+    "open_corpus": "plait.data.opening",
     "open_run": "plait.api.open_run",
     "open_store": "plait.records.store",
+    "perplexity": "plait.evals.perplexity",
     "plan_probe": "plait.api.probe",
     "prepare_tasks": "plait.api.harness",
     "probe": "plait.api.probe",
+    "show": "plait.api.show",
     "task": "plait.api.task",
     "train": "plait.api.train",
     "verify": "plait.api.verify",
@@ -72,11 +78,14 @@ __all__ = [
     "import_weights",
     "listing",
     "load_mixer",
+    "open_corpus",
     "open_run",
     "open_store",
+    "perplexity",
     "plan_probe",
     "prepare_tasks",
     "probe",
+    "show",
     "task",
     "train",
     "verify",
