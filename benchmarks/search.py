@@ -34,7 +34,7 @@ from rich.table import Table
 from plait import __version__
 from plait.algorithms.evolution import LtsSearch
 from plait.algorithms.nsga import Nsga2, Nsga3
-from plait.algorithms.objectives import Batch, Latency, Memory, exact
+from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.random_search import RandomSearch
 from plait.algorithms.search import Search
@@ -78,7 +78,7 @@ def predicted(space: Space, path: Path, limits: Limits, candidates: int) -> dict
     profile = Profile.load(path, anywhere=True)
     check_predictions(space, DevicePredictor(Predictor(profile, Setting(seq=space.seq))))
     device = DevicePredictor(Predictor(profile, Setting(seq=space.seq)))
-    objectives = [*exact(["decoder_params"]), Latency(device), Memory(device)]
+    objectives = [*exact(["decoder_params"]), Predicted("latency", device), Predicted("memory", device)]
     found = timed(RandomSearch(space, objectives, samples=candidates, constraints=limits.constraints()))
     return {**found, "limits": limits.as_dict(), "profile": profile.describe(), "in_time": found["seconds"] < LIMIT_S}
 
@@ -136,7 +136,9 @@ def main() -> None:
     rows = compared(space)
     limited = None
     if given.profile:
-        limited = predicted(space, given.profile, Limits.read(given.latency, given.memory), given.candidates)
+        limited = predicted(
+            space, given.profile, Limits.read(latency=given.latency, memory=given.memory), given.candidates
+        )
 
     out = Console(highlight=False)
     out.print(

@@ -270,7 +270,7 @@ def facts() -> str:
 def checks() -> str:
     from plait.model.contract import CHECKS
 
-    return rows("clause | what must hold", *((name, _paragraphs(test.__doc__ or "")) for name, test in CHECKS.items()))
+    return rows("check | what must hold", *((name, _paragraphs(test.__doc__ or "")) for name, test in CHECKS.items()))
 
 
 def storeys() -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plait.algorithms.evaluate import Evaluator
-from plait.algorithms.objectives import Batch, Latency, Memory, Objective, exact
+from plait.algorithms.objectives import Batch, Objective, Predicted, exact
 from plait.algorithms.proxies import PROXIES
 from plait.algorithms.proxy_objective import ProxyObjective
 from plait.core.errors import UserError
@@ -72,11 +72,17 @@ def test_costs_are_to_be_minimised(small: Space) -> None:
 
 def test_predicted_objectives(small: Space, stopwatch: Any) -> None:
     genes = small.sample(np.random.default_rng(0), 20)
-    found = Latency(stopwatch).columns(Batch(small, genes, small.columns(genes)))
+    found = Predicted("latency", stopwatch).columns(Batch(small, genes, small.columns(genes)))
     assert found["latency_high"] == pytest.approx(1.1 * found["latency"])
-    assert Memory(stopwatch).as_dict() == {"objective": "memory", "maximise": False, "predictor": {"stopwatch": 1}}
+    assert Predicted("memory", stopwatch).as_dict() == {
+        "objective": "memory",
+        "maximise": False,
+        "predictor": {"stopwatch": 1},
+    }
     with pytest.raises(UserError, match="latency is predicted from a profile"):
-        Latency()
+        Predicted(
+            "latency",
+        )
 
 
 def test_a_rule_needs_someone_who_knows(small: Space, stopwatch: Any) -> None:
@@ -84,7 +90,7 @@ def test_a_rule_needs_someone_who_knows(small: Space, stopwatch: Any) -> None:
     assert limited.needs() == {"latency_high"}
     with pytest.raises(UserError, match="'latency_high <= 1ms' needs latency_high, which none of the objectives"):
         Evaluator(limited, exact(["flops"]))
-    evaluator = Evaluator(limited, [*exact(["flops"]), Latency(stopwatch)])
+    evaluator = Evaluator(limited, [*exact(["flops"]), Predicted("latency", stopwatch)])
     genes = small.sample(np.random.default_rng(0), 200)
     columns, fine = evaluator.exact(genes)
     assert (fine == small.valid(genes)).all()  # what is not known yet refuses nothing

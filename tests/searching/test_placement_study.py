@@ -30,7 +30,7 @@ def corpus() -> Corpus:
 
 @pytest.fixture(autouse=True)
 def _little_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.studies.placement.HELD_OUT_TOKENS", 64)
+    monkeypatch.setattr("plait.studies.placement.VALIDATION_TOKENS", 64)
 
 
 def small(corpus: Corpus, seeds: int = 2) -> PlacementStudy:
@@ -108,7 +108,7 @@ def test_differences_are_paired_by_seed(corpus: Corpus) -> None:
     unsure = found.rows[2].against(found.baseline)
     gaps = [0.0, 0.2, -0.1]
     spread = math.sqrt(sum((gap - sum(gaps) / 3) ** 2 for gap in gaps) / 2)
-    half = 4.3027 * spread / math.sqrt(3)
+    half = 4.302652729911275 * spread / math.sqrt(3)
     assert unsure.interval == pytest.approx((math.expm1(1 / 30 - half), math.expm1(1 / 30 + half)))
     assert not unsure.surely_more
     assert found.rows[0].perplexity == pytest.approx(math.exp(3))

@@ -13,7 +13,7 @@ import pytest
 from plait.algorithms.evolution import LtsSearch
 from plait.algorithms.front import Front
 from plait.algorithms.nsga import Nsga2, Nsga3
-from plait.algorithms.objectives import Latency, exact
+from plait.algorithms.objectives import Predicted, exact
 from plait.algorithms.random_search import RandomSearch
 from plait.algorithms.search import Search
 from plait.analysis.fronts import hypervolume
@@ -64,7 +64,7 @@ def test_the_seed_decides(make: Make) -> None:
 
 @methods
 def test_nothing_is_predicted_in_vain(make: Make, small: Space, stopwatch: Any) -> None:
-    search = make(small, [*exact(["decoder_params"]), Latency(stopwatch)])
+    search = make(small, [*exact(["decoder_params"]), Predicted("latency", stopwatch)])
     front = search.run()
     assert len(set(stopwatch.asked)) == len(stopwatch.asked) == front.evaluated  # none twice
     asked = np.frombuffer(b"".join(stopwatch.asked), dtype=np.int16).reshape(-1, small.genes)
@@ -127,7 +127,7 @@ def test_evolution_beats_chance(evolve: type[Search]) -> None:
 
 @methods
 def test_contradictory_constraints_are_explained(make: Make, stopwatch: Any, small: Space) -> None:
-    objectives = [*exact(["flops"]), Latency(stopwatch)]
+    objectives = [*exact(["flops"]), Predicted("latency", stopwatch)]
     search = make(small, objectives, constraints=["latency_high <= 0.1us", "layers <= 2"])
     with pytest.raises(UserError, match="no candidate of small satisfies every constraint") as raised:
         search.run()
@@ -160,12 +160,14 @@ def test_a_front_is_plain_data(small: Space, tmp_path: Path) -> None:
 @methods
 def test_constraints_on_predictions_cost_few_more_proposals(make: Make, stopwatch: Any, small: Space) -> None:
     """Three of four are refused by their latency: as many more are predicted, and none of them is lost or met twice."""
-    everything = make(small, [*exact(["decoder_params"]), Latency(stopwatch)], iterations=0).first(
+    everything = make(small, [*exact(["decoder_params"]), Predicted("latency", stopwatch)], iterations=0).first(
         np.random.default_rng(0), 400
     )
     limit = float(np.quantile(everything.columns["latency_high"], 0.25))
     stopwatch.asked.clear()
-    search = make(small, [*exact(["decoder_params"]), Latency(stopwatch)], constraints=[f"latency_high <= {limit!r}"])
+    search = make(
+        small, [*exact(["decoder_params"]), Predicted("latency", stopwatch)], constraints=[f"latency_high <= {limit!r}"]
+    )
     found = search.first(np.random.default_rng(1), 80)
     assert len(found) == search.evaluated == 80
     assert max(found.columns["latency_high"]) <= limit

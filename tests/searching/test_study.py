@@ -31,7 +31,7 @@ def corpus() -> Corpus:
 
 @pytest.fixture
 def study(small: Space, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Study:
-    monkeypatch.setattr("plait.studies.proxies.HELD_OUT_TOKENS", 64)
+    monkeypatch.setattr("plait.studies.proxies.VALIDATION_TOKENS", 64)
     return Study(small, corpus, models=3, steps=4, proxies=("grad_norm", "relu_log_det"), recipe=RECIPE)
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_studied_is_refused(small: Space, corpus: Corpus) -> None
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("plait.studies.proxies.HELD_OUT_TOKENS", 64)
+    monkeypatch.setattr("plait.studies.proxies.VALIDATION_TOKENS", 64)
     Path("mine.txt").write_text("layers: 1..2\nd: 16|32\nmixers: [attn[heads=2], gla[heads=2]]\nchannel: [mlp]\n")
     given = ["proxies", "--space", "mine.txt", "--models", "4", "--data", "builtin:language", "--steps", "2"]
     given += ["--batch", "2", "--seq-len", "8", "--proxies", "snip"]

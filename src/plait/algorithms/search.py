@@ -172,7 +172,7 @@ class Search(ABC):
         found = self.collect(lambda n: self.space.sample(rng, n), want)
         if not len(found):
             why = self.evaluator.explain(np.random.default_rng(self.seed))
-            raise UserError(f"no candidate of {self.space.name} satisfies every rule:\n{why}")
+            raise UserError(f"no candidate of {self.space.name} satisfies every constraint:\n{why}")
         return found
 
     def keep(self, found: Evaluated) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ TABLES: Table[Table[Any]] = Table(
         "objectives": Entry("plait.space.objective_table:OBJECTIVES", "what a search may optimise"),
         "methods": Entry("plait.searching.methods:METHODS", "search algorithms, for --method"),
         "proxies": Entry("plait.algorithms.proxies:PROXIES", "scores of an untrained model"),
-        "evaluations": Entry("plait.evals.table:EVALUATIONS", "what a trained model is asked, for eval --on"),
+        "evaluations": Entry("plait.evals.evaluation:EVALUATIONS", "what a trained model is asked, for eval --on"),
     },
 )
 

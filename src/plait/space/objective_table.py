@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plait.core.registry import Entry, Table
+from plait.device.quantities import on_device
 
 OBJECTIVES: Table[type[Any]] = Table(
     "objective",
@@ -30,8 +31,10 @@ OBJECTIVES: Table[type[Any]] = Table(
             "state that grows with the sequence (KV cache), for one sequence",
         ),
         # predicted from a profile of the device
-        "latency": Entry("plait.algorithms.objectives:Latency", "predicted seconds on the profiled device"),
-        "memory": Entry("plait.algorithms.objectives:Memory", "predicted peak memory in bytes on the profiled device"),
+        **{
+            name: Entry("plait.algorithms.objectives:Predicted", f"{each.what}; predicted, in {each.dimension}")
+            for name, each in on_device().items()
+        },
         # measured by the probe, or predicted from its records
         "capability": Entry(
             "plait.searching.capability:Capability",

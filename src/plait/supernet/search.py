@@ -25,10 +25,10 @@ from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
 from plait.device.predictor import Predictor
+from plait.device.quantities import on_device
 from plait.mixers.options import MixerOptions
 from plait.space.space import FITS, Genes, Space
-from plait.supernet.job import SupernetJob
-from plait.supernet.layer_choices import layer_choices
+from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import Path, SupernetLoss, likeliest
 from plait.supernet.network import Supernet
 from plait.supernet.penalty import cost_shares
@@ -74,7 +74,7 @@ class GumbelSearch(Search):
 
     def settings(self) -> dict[str, Any]:
         told = self.job.as_dict()
-        if self.predictor is not None and self.job.settings.penalty == "latency":
+        if self.predictor is not None and self.job.settings.penalty in on_device():
             told["priced_by"] = DevicePredictor(self.predictor).as_dict()
         return told
 

@@ -20,8 +20,8 @@ from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.data.stream import Segments, Windows, mask_tokens
 from plait.model.architecture import Architecture
+from plait.model.block import ModelState
 from plait.model.heads import IGNORE, Encoder, LanguageModel
-from plait.model.state import ModelState
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe
 
