@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     from plait.api.open_run import open_run
     from plait.api.predict import predict
     from plait.api.probe import plan_probe, probe
-<<<<<<< HEAD
-    from plait.api.show import show
-=======
     from plait.api.profile import compare_profiles, open_profile, profile
     from plait.api.search import search
->>>>>>> main
+    from plait.api.show import show
     from plait.api.task import task
     from plait.api.train import train
     from plait.api.verify import verify
@@ -59,13 +56,10 @@ DOOR: dict[str, str] = {
     "import_weights": "plait.api.export",
     "listing": "plait.api.listing",
     "load_mixer": "plait.model.user_mixers",
-<<<<<<< HEAD
-    "open_corpus": "plait.data.opening",
-=======
     "measure": "plait.api.measure",
     "measure_lengths": "plait.api.measure",
+    "open_corpus": "plait.data.opening",
     "open_profile": "plait.api.profile",
->>>>>>> main
     "open_run": "plait.api.open_run",
     "open_store": "plait.records.store",
     "perplexity": "plait.evals.perplexity",
@@ -73,12 +67,9 @@ DOOR: dict[str, str] = {
     "predict": "plait.api.predict",
     "prepare_tasks": "plait.api.harness",
     "probe": "plait.api.probe",
-<<<<<<< HEAD
-    "show": "plait.api.show",
-=======
     "profile": "plait.api.profile",
     "search": "plait.api.search",
->>>>>>> main
+    "show": "plait.api.show",
     "task": "plait.api.task",
     "train": "plait.api.train",
     "verify": "plait.api.verify",
@@ -108,13 +99,10 @@ __all__ = [
     "import_weights",
     "listing",
     "load_mixer",
-<<<<<<< HEAD
-    "open_corpus",
-=======
     "measure",
     "measure_lengths",
+    "open_corpus",
     "open_profile",
->>>>>>> main
     "open_run",
     "open_store",
     "perplexity",
@@ -122,14 +110,11 @@ __all__ = [
     "predict",
     "prepare_tasks",
     "probe",
-<<<<<<< HEAD
-    "show",
-=======
     "profile",
     "runs",
     "search",
+    "show",
     "study",
->>>>>>> main
     "task",
     "train",
     "verify",

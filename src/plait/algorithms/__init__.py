@@ -6,8 +6,7 @@ from plait.core.lazy import lazy
 
 HOMES = {
     "LtsSearch": "evolution",
-    "Latency": "objectives",
-    "Memory": "objectives",
+    "Predicted": "objectives",
     "exact": "objectives",
     "DevicePredictor": "predicted",
     "PROXIES": "proxies",

@@ -52,8 +52,8 @@ class Flops:
 @dataclass(frozen=True)
 class State:
     fixed: int  # numbers per sequence
-    tail: int  # conv state
-    dynamic: int  # KV cache
+    conv: int
+    kv_cache: int
     bytes_fp32: int
     bytes_bf16: int
 

@@ -33,13 +33,8 @@ def layers(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-<<<<<<< HEAD
-    """Tell where attention stands in found architectures, and fit the rule that says so."""
-    from plait.analysis.placement import judge_placement
-=======
     """Tell where attention stands in found architectures, and fit the pattern that says so."""
-    from plait.analysis.placement import placement
->>>>>>> main
+    from plait.analysis.placement import judge_placement
 
     called, found, seeds = _together([_found(key, store) for key in keys or [LATEST]])
     channel = _channel_mixers(seeds, called)
