@@ -27,11 +27,11 @@ def layers(
     store: str | Store | None = None,
 ) -> Analysis:
     """Tell where attention stands in found architectures, and fit the pattern that says so."""
-    from plait.analysis.placement import placement
+    from plait.analysis.placement import judge_placement
 
     called, found, seeds = _together([_found(key, store) for key in keys or [LATEST]])
     channel = _channel_mixers(seeds, called)
-    told = placement([seed["layers"] for seed in seeds], channel)
+    told = judge_placement([seed["layers"] for seed in seeds], channel)
     rows = [
         {
             "seed": seed.get("seed", number),
