@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from plait.algorithms.predicted import DevicePredictor
-from plait.cli.search_supernet import adapted
+from plait.api.search import adapted
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.device.predictor import Predictor
