@@ -59,7 +59,7 @@ def layers(
     fits = [{name: value for name, value in fit.as_dict().items() if name != "pattern"} for fit in told.fits]
     document = {"seeds": rows, "thirds": told.as_dict()["thirds"], "fits": fits}
     ready = spec if told.fitted and spec != told.fitted.chosen.spec else ""  # the statement has the pattern alone
-    legend = _legend(told) + ("; loss in nats a token" if any(row["loss"] is not None for row in rows) else "")
+    legend = _legend(told) + ("; loss in nats per token" if any(row["loss"] is not None for row in rows) else "")
     notes = [legend, told.statement, ready or "", f"drawn: {svg}" if svg else ""]
     show(document, as_json, "seeds", "thirds", "fits", notes=notes)
 

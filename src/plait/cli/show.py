@@ -217,7 +217,7 @@ def _totals(shown: dict[str, Any]) -> Any:
         "state",
         count(state["fixed"] + state["tail"] + state["dynamic"]),
         (
-            f"numbers a sequence: fixed {count(state['fixed'])}, tail {count(state['tail'])}, "
+            f"numbers per sequence: fixed {count(state['fixed'])}, tail {count(state['tail'])}, "
             f"dynamic {count(state['dynamic'])}; {short(state['bytes_bf16'])}B in bf16"
         ),
     )

@@ -33,7 +33,7 @@ def command(
     data: Text = "builtin:stdlib",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 200,
     proxies: Annotated[str, typer.Option(help="Only these, separated by commas; none: counts alone.")] = "",
-    batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
     seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
     length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
@@ -75,7 +75,7 @@ def _print(found: Findings) -> None:
     cost = sum(row["train_flops"] for row in found.rows)
     out.print(
         f"[bold]{study.space.name}[/]: {len(found.rows)} models, {study.steps} steps each on {study.corpus.name}; "
-        f"held-out loss {low:.3f} to {high:.3f} nats a token; {short(cost)}FLOP"
+        f"held-out loss {low:.3f} to {high:.3f} nats per token; {short(cost)}FLOP"
     )
     made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top}%": "right" for top in TOPS}, cost="right")
     for one in found.rankings:

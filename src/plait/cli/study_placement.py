@@ -29,7 +29,7 @@ def placement(
     data: Text = "builtin:stdlib",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 150,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pattern.")] = 3,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
     seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
     length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-3,
