@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from plait.algorithms.predicted import DevicePredictor
-from plait.cli.search_supernet import adapted
+from plait.api.search import adapted
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.device.predictor import Predictor
@@ -88,7 +88,8 @@ def test_the_front_and_every_seed_are_told(job: SupernetJob, tmp_path: Path) -> 
 def test_any_space_of_layers_is_searched(slots: list[list[str]], header: str, tmp_path: Path) -> None:
     corpus = open_corpus("builtin:language")
     declared = Declaration("s", "2", "16", slots, header, seq=16)
-    space = adapted(Space(declared), {}, job := SupernetJob(corpus, RECIPE, Settings(steps=10)))
+    job = SupernetJob(corpus, RECIPE, Settings(steps=10))
+    space = adapted(Space(declared), {}, corpus)
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
         result = search_front(
             Request(space, Setting(seq=16), method="gumbel", supernet=job), None, store, tmp_path
@@ -102,7 +103,7 @@ def test_any_space_of_layers_is_searched(slots: list[list[str]], header: str, tm
 def test_the_data_s_vocabulary_is_the_space_s_wherever_that_is_said(job: SupernetJob) -> None:
     mixers = [["attn[heads=2,causal=false]", "none"]]
     space = Space(Declaration("s", "2", "16", mixers, vary={"kind": "encoder", "vocab": "8"}, seq=16))
-    assert [header.vocab for header in adapted(space, {}, job).headers.all if header] == [job.corpus.vocab + 1]
+    assert [header.vocab for header in adapted(space, {}, job.corpus).headers.all if header] == [job.corpus.vocab + 1]
 
 
 def test_what_a_limit_refuses_gives_way_to_the_next_likely_one(job: SupernetJob) -> None:
@@ -249,7 +250,7 @@ seq: 16
 #: The program itself, saving after every iteration rather than every minute, and resting so long whenever it has.
 EAGER = """
 import sys, time
-from plait.search.supernet.search import GumbelSearch
+from plait.supernet.search import GumbelSearch
 from plait.__main__ import main
 
 rest, save = float(sys.argv.pop(1)), GumbelSearch.save

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.api.front import LATEST, restored_search
 from plait.cli.analyse_table import show
 from plait.cli.options import AsJson, StoreUrl
-from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError, did_you_mean
-from plait.model.user_mixers import restore
 
 if TYPE_CHECKING:
     from plait.analysis.placement import Placement
@@ -35,11 +34,11 @@ def layers(
     as_json: AsJson = False,
 ) -> None:
     """Tell where attention stands in found architectures, and fit the pattern that says so."""
-    from plait.analysis.placement import placement
+    from plait.analysis.placement import judge_placement
 
     called, found, seeds = _together([_found(key, store) for key in keys or [LATEST]])
     channel = _channel_mixers(seeds, called)
-    told = placement([seed["layers"] for seed in seeds], channel)
+    told = judge_placement([seed["layers"] for seed in seeds], channel)
     rows = [
         {
             "seed": seed.get("seed", number),
@@ -71,10 +70,7 @@ def _found(key: str, store: str | None) -> tuple[str, Mapping[str, Any]]:
     from plait.records import open_store
 
     with open_store(store) as opened:
-        record = stored_search(opened, key, method="gumbel")
-    restore(
-        record.result.get("mixers", []), f"the search {record.key[:10]}"
-    )  # only they know whether they mix channels
+        record = restored_search(opened, key, method="gumbel")  # its mixers know whether they mix channels
     return record.key[:10], record.result
 
 

@@ -1,12 +1,10 @@
-"""The stages of a design as they run: one bar each in a terminal, one line each in a log.
+"""`plait design`: the main job in one command, from limits to a trained pick, a paragraph of advice and a page.
 
-`plait design`: the main job in one command, from limits to a trained pick, a paragraph of advice and a page.
+Its stages as they run: one bar each in a terminal, one line each in a log.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +17,6 @@ from plait.device.quantities import in_rows
 from plait.reporting.page import short
 
 if TYPE_CHECKING:
-    from plait.designing.config import DesignConfig
     from plait.space.limits import Limits
 
 
@@ -90,44 +87,30 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Design a model for this machine: profile it, search under limits, probe the best few, train the pick, report."""
-    started = time.perf_counter()
-    from plait.core.units import parse_duration
-    from plait.records import open_store
-    from plait.reporting.page import check_writable, write
-
-    seconds = parse_duration(budget)
-    check_writable(out)
-    with Display(quiet=as_json) as display:
-        display.update("text", None, f"opening {data}")
-        config = _config(space, limits, data, seq, seconds, seed, runs)
-        display.update("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
-        with open_store(store) as opened:
-            document = _designed(config, opened, display, started)
-    from plait.designing.page import report_page
-
-    write(out, report_page(document))
-    document = {**document, "report": str(out)}
-    print_json(document) if as_json else _print(document)
-
-
-def _config(space: str, limits: Limits, data: str, seq: int, seconds: float, seed: int, runs: Path) -> DesignConfig:
-    from plait.designing.workflow import design_config
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return design_config(space, limits, data, seq, seconds, seed, runs=runs, workers=cores)
-
-
-def _designed(config: DesignConfig, store: Any, display: Any, started: float) -> dict[str, Any]:
-    from plait.designing.workflow import design
+    from plait.api.design import design
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped
 
-    try:
-        return design(config, store, display.update, started)
-    except (KeyboardInterrupt, SearchStopped, TrainingStopped):
-        display.stop()
-        console(stderr=True).print("interrupted; all of it is saved. The same command goes on from here.")
-        raise typer.Exit(130) from None
+    with Display(quiet=as_json) as display:
+        try:
+            found = design(
+                space=space,
+                data=data,
+                seq_len=seq,
+                time=budget,
+                out=out,
+                seed=seed,
+                mixers=mixers or (),
+                runs=runs,
+                store=store,
+                on_progress=display.update,
+                **limits.as_dict(),
+            )
+        except (KeyboardInterrupt, SearchStopped, TrainingStopped):
+            display.stop()
+            console(stderr=True).print("interrupted; all of it is saved. The same command goes on from here.")
+            raise typer.Exit(130) from None
+    print_json(found.as_dict()) if as_json else _print(found.as_dict())
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -53,6 +53,18 @@ def short(number: float, unit: str = "") -> str:
     return f"{rounded / size:.3g} {prefix}{unit}".rstrip()
 
 
+def digits(value: float) -> str:
+    """Three of them, or all before the point: 0.312, 12.3, 1234."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def said(value: float | None) -> str:
+    """A count with its prefix, a measure with three digits, `?` where there is none."""
+    if value is None:
+        return "?"
+    return short(value) if isinstance(value, int) else digits(value)
+
+
 #: Series are told apart with any colour vision (after Okabe and Ito 2008), lighter on dark ground.
 STYLE = """
 :root {
