@@ -1,4 +1,4 @@
-"""A store that an earlier plait wrote (`previous_store.sql`: a search and a training, with keys and fields of that time)
+"""A store that an earlier plait wrote (`previous_store.sql`: a search and a training, keys and fields of that time)
 is read as it is: listed, shown, chosen from."""
 
 from __future__ import annotations
