@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.analyse_table import floats, names
+from plait.api.analyse_table import floats, names
 from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import print_json
 from plait.cli.study_display import draw_placement, draw_proxies, print_lr, print_placement, print_proxies, print_shapes
@@ -28,7 +28,7 @@ def command(
     data: Text = "builtin:stdlib",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 200,
     proxies: Annotated[str, typer.Option(help="Only these, separated by commas; none: counts alone.")] = "",
-    batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
     seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
     length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
@@ -78,7 +78,7 @@ def placement(
     data: Text = "builtin:stdlib",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 150,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pattern.")] = 3,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
     seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
     length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-3,
