@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.measure_lengths import measure_lengths, where
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl, needed_options
 from plait.cli.output import console, plain, print_json, table
 from plait.device.quantities import on_device
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plait.records import Record, Store
 
 
+@needed_options()
 def command(
     specs: Annotated[
         list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
@@ -34,14 +35,17 @@ def command(
         str | None, typer.Option(help="Instead: single blocks over these lengths, as 128,256,512.")
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="With --lengths: draw them into this file.")] = None,
+    *,
+    needed: tuple[str, ...],
     archai: Annotated[bool, typer.Option("--archai", help="Also as LiteTransformerSearch's code counts.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure even what is in the store.")] = False,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure latency and peak memory of models on this machine."""
+    """Measure latency, peak memory and, where it can be read, energy of models on this machine."""
     from plait.core.errors import UserError
+    from plait.device.quantities import require_measurable
     from plait.device.setting import Setting
     from plait.model.user_mixers import read_architectures
     from plait.records import open_store
@@ -52,6 +56,7 @@ def command(
         _check_lengths_alone(archai=archai, again=again, store=store)
         measure_lengths(archs, lengths, setting, svg, as_json=as_json)
         return
+    require_measurable(needed, setting)
     if svg is not None:
         raise UserError("--svg draws latency over lengths: give --lengths, too, as 128,256,512.")
     with open_store(store) as records:
