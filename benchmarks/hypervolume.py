@@ -46,7 +46,7 @@ from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.objectives import Predictor as GivesBoth
 from plait.algorithms.predicted import DevicePredictor
 from plait.analysis.fronts import hypervolume
-from plait.device.components import Kit
+from plait.device.components import Components
 from plait.device.latency import Stopwatch, keep_freed_memory
 from plait.device.memory import MemoryMeter
 from plait.device.predictor import Predictor
@@ -177,7 +177,7 @@ def reduced(seconds: float, sizes: dict[str, int], seed: int, out: Console) -> d
         out.print("predicted: a profile, the search, its front measured")
         with bench.costed() as cheap:
             profile = Profile.here(SETTING)
-            extend_profile(profile, Kit.of(space), [SETTING], seconds=seconds)
+            extend_profile(profile, Components.of(space), [SETTING], seconds=seconds)
             one = searched(space, DevicePredictor(Predictor(profile, SETTING)), sizes, seed)
             first = {row["spec"]: bench.both(row["spec"]) for row in one.rows}
         out.print("measured: the same search, every candidate measured")

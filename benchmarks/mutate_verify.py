@@ -147,7 +147,7 @@ FAULTS = [
           "L08"),
     Fault("crossover", "from_one_NG = rng.random(one_NG.shape) < 0.5", "from_one_NG = rng.random(one_NG.shape) < 0.8", "L09"),
     Fault("Gumbel's temperature", "/ temperature).softmax(dim=1)", "* temperature).softmax(dim=1)", "P03"),
-    Fault("PAR's frozen share", "frozen=0.25,\n    share=0.2,\n    cycle=0", "frozen=0.5,\n    share=0.2,\n    cycle=0", "P04"),
+    Fault("PAR's warm-up share", "warmup=0.25,\n    share=0.2,\n    cycle=0", "warmup=0.5,\n    share=0.2,\n    cycle=0", "P04"),
     # analysis and evaluation
     Fault("the hull is the other way round", "(c[1] - a[1]) > (b[1]", "(c[1] - a[1]) < (b[1]", "L11"),
     Fault("Spearman's ties", "last - (copies - 1) / 2", "last - copies / 2 + 1", "L13 L34"),

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plait.data.tokenizers.words import Words as WordTokenizer
 
 import plait
 from plait.core.errors import UserError
+from plait.data.simple_tokenizers import Words as WordTokenizer
 from plait.evals.finetune import encode_texts, finetune
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order
 from plait.model import build

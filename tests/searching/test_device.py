@@ -60,7 +60,7 @@ def test_where_the_norm_is_chosen_layers_differ_with_it() -> None:
 
 def test_each_distinct_part_is_predicted_once(small: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = Predictor(profile_of(small, SETTING), SETTING)
-    asked: dict[str, list[object]] = {"layer_table": [], "outside_table": [], "compose": []}
+    asked: dict[str, list[object]] = {"layer_table": [], "embedding_and_head_table": [], "compose": []}
 
     def listening(name: str, original: Callable[..., object]) -> Callable[..., object]:
         def listen(*given: object) -> object:
@@ -77,7 +77,7 @@ def test_each_distinct_part_is_predicted_once(small: Space, monkeypatch: pytest.
         device.predict("latency", batch)
         device.predict("memory", batch)
     assert len(asked["layer_table"]) == len(set(asked["layer_table"])) == 4 * 5  # widths × layers
-    assert len(asked["outside_table"]) == len(set(asked["outside_table"])) == 4
+    assert len(asked["embedding_and_head_table"]) == len(set(asked["embedding_and_head_table"])) == 4
     assert len(asked["compose"]) == 3  # one pass for both quantities
 
 

@@ -19,9 +19,9 @@ from plait.data import open_corpus
 from plait.device.predictor import Predictor
 from plait.device.setting import Setting
 from plait.records import Record, open_store
-from plait.searching.confirm import Confirmed, document
 from plait.searching.job import GUMBEL, Interrupted, Request, search_front, usual_objectives
 from plait.searching.methods import METHODS
+from plait.searching.validation import Validated, document
 from plait.space.declaration import Declaration
 from plait.space.limits import Limits
 from plait.space.space import Space
@@ -120,7 +120,7 @@ def test_one_schema_whoever_stored_the_search(small: Space, tmp_path: Path) -> N
         assert found.result["limits"] == {"state": 2e4}
         assert set(found.result) == set(stored.result)
         assert found.result["front"] == stored.result["front"]
-        assert document(found, Confirmed())["cost"]["search_seconds"] >= 0
+        assert document(found, Validated())["cost"]["search_seconds"] >= 0
         assert store.get(stored.key) == found
         # A record of an earlier layout says neither limits nor setting.
         old = {
@@ -129,7 +129,7 @@ def test_one_schema_whoever_stored_the_search(small: Space, tmp_path: Path) -> N
         store.delete([stored.key])
         store.put(Record.of("search", stored.config, {**old, "cost": {"seconds": 2.5}}, stored.about))
         again = search_front(request, None, store, tmp_path)
-        assert document(again, Confirmed())["cost"]["search_seconds"] == 2.5
+        assert document(again, Validated())["cost"]["search_seconds"] == 2.5
 
 
 def test_capability_is_learnt_from_the_store(small: Space, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from plait.algorithms.predicted import DevicePredictor
-from plait.cli.search_supernet import adapted
+from plait.api.search import adapted
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.device.predictor import Predictor
@@ -29,8 +29,7 @@ from plait.space.declaration import Declaration
 from plait.space.space import Space
 from plait.space.table import load_space
 from plait.studies.retrain import retrain
-from plait.supernet.job import SupernetJob
-from plait.supernet.layer_choices import layer_choices
+from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import likeliest
 from plait.supernet.settings import Settings
 from plait.training.recipe import Recipe
@@ -89,7 +88,8 @@ def test_the_front_and_every_seed_are_told(job: SupernetJob, tmp_path: Path) -> 
 def test_any_space_of_layers_is_searched(slots: list[list[str]], header: str, tmp_path: Path) -> None:
     corpus = open_corpus("builtin:language")
     declared = Declaration("s", "2", "16", slots, header, seq=16)
-    space = adapted(Space(declared), {}, job := SupernetJob(corpus, RECIPE, Settings(steps=10)))
+    job = SupernetJob(corpus, RECIPE, Settings(steps=10))
+    space = adapted(Space(declared), {}, corpus)
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
         result = search_front(
             Request(space, Setting(seq=16), method="gumbel", supernet=job), None, store, tmp_path
@@ -103,7 +103,7 @@ def test_any_space_of_layers_is_searched(slots: list[list[str]], header: str, tm
 def test_the_data_s_vocabulary_is_the_space_s_wherever_that_is_said(job: SupernetJob) -> None:
     mixers = [["attn[heads=2,causal=false]", "none"]]
     space = Space(Declaration("s", "2", "16", mixers, vary={"kind": "encoder", "vocab": "8"}, seq=16))
-    assert [header.vocab for header in adapted(space, {}, job).headers.all if header] == [job.corpus.vocab + 1]
+    assert [header.vocab for header in adapted(space, {}, job.corpus).headers.all if header] == [job.corpus.vocab + 1]
 
 
 def test_what_a_limit_refuses_gives_way_to_the_next_likely_one(job: SupernetJob) -> None:
@@ -196,7 +196,7 @@ def test_retraining_trains_each_once_and_tells_how_far_it_is(job: SupernetJob, t
     specs = [f"d=16 vocab={job.corpus.vocab} | {layers}" for layers in ("attn[heads=2]", "mlp[inner=32]")]
     told: list[float] = []
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
-        losses = retrain([*specs, specs[0]], job, 2, store, tmp_path, told=told.append)
+        losses = retrain([*specs, specs[0]], job, 2, store, tmp_path, on_progress=told.append)
     assert list(losses) == specs
     assert all(0 < loss < 10 for loss in losses.values())
     assert sorted(set(told)) == [0.5, 1.0, 1.5, 2.0]
@@ -250,7 +250,7 @@ seq: 16
 #: The program itself, saving after every iteration rather than every minute, and resting so long whenever it has.
 EAGER = """
 import sys, time
-from plait.search.supernet.search import GumbelSearch
+from plait.supernet.search import GumbelSearch
 from plait.__main__ import main
 
 rest, save = float(sys.argv.pop(1)), GumbelSearch.save

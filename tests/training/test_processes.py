@@ -23,9 +23,9 @@ sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from pathlib import Path
 from small_job import small_job
-from plait.train import shards
-from plait.train.processes import processes
-from plait.train.trainer import Trainer
+from plait.training import shards
+from plait.training.distributed import processes
+from plait.training.trainer import Trainer
 
 found = {}
 with processes("cpu") as alike:

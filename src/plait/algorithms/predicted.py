@@ -82,7 +82,7 @@ class SpaceTables:
 
     def _predict_headers(self, rows: list[int]) -> tuple[list[int], PartTable]:
         there = {row: header for row in rows if (header := self.space.headers.all[row]) is not None}
-        return list(there), self.predictor.outside_table(list(there.values()))
+        return list(there), self.predictor.embedding_and_head_table(list(there.values()))
 
     def _predict_layers(self, rows: list[int]) -> tuple[list[int], PartTable]:
         kept: list[int] = []

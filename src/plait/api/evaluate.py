@@ -12,7 +12,7 @@ from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.evals import table as evaluations
+from plait.evals import evaluation as evaluations
 
 if TYPE_CHECKING:
     from plait.data import Corpus
@@ -115,7 +115,7 @@ def evaluate(
 
 def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
     """The evaluations named, each with those of the settings that it has; one that none has is an error."""
-    found = [evaluations.load(name.strip()) for names in on for name in names.split(",")]
+    found = [evaluations.load_evaluation(name.strip()) for names in on for name in names.split(",")]
     spare = {name: value for name, value in settings.items() if not any(name in e.settings() for e in found)}
     return [
         e.with_settings(spare or {name: value for name, value in settings.items() if name in e.settings()})

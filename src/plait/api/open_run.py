@@ -11,6 +11,10 @@ from plait.core.result import Result
 from plait.model.architecture import Architecture
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plait.api.evaluate import EvaluateResult
+    from plait.api.generate import GenerateResult
     from plait.data import Tokenizer
     from plait.model.heads import Encoder, LanguageModel
     from plait.training.run import Run
@@ -66,17 +70,17 @@ class OpenRun(Result):
         """The trained torch module, ready for evaluation; of an unfinished run that of its newest checkpoint."""
         return self._run.model(device)
 
-    def evaluate(self, **options: Any) -> Any:
-        """`plait.evaluate` of this run."""
-        import plait
+    def evaluate(self, **options: Any) -> EvaluateResult:
+        """`plait.evaluate` of this run, with its options."""
+        from plait.api.evaluate import evaluate
 
-        return plait.evaluate(self.folder, **options)
+        return evaluate(self, **options)
 
-    def generate(self, *prompt: str, **options: Any) -> Any:
-        """`plait.generate` from this run."""
-        import plait
+    def generate(self, prompts: str | Sequence[str] = "", **options: Any) -> GenerateResult:
+        """`plait.generate` from this run, with its options."""
+        from plait.api.generate import generate
 
-        return plait.generate(self.folder, *prompt, **options)
+        return generate(self, prompts, **options)
 
 
 def open_run(run: str | Path = "latest", *, runs: str | Path = "runs") -> OpenRun:

@@ -10,7 +10,7 @@ import typer
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, plain, print_json, progress_bar, table
 from plait.core.settings import pairs
-from plait.evals import table as evaluations
+from plait.evals import evaluation as evaluations
 
 if TYPE_CHECKING:
     from plait.api.evaluate import EvaluateResult

@@ -1,4 +1,4 @@
-"""A front in the terminal: one row a model, predicted beside measured."""
+"""A front in the terminal: one row per model, predicted beside measured."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Any
 
 from plait.cli.output import console, count, plain, table
 from plait.device.quantities import in_rows
-from plait.reporting.numbers import short
+from plait.reporting.page import digits, short
 
 LONG = ("n-head", "d-inner", "layers")
-ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
 
 
 def print_front(found: dict[str, Any]) -> None:
@@ -92,27 +91,12 @@ def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:
 
 
 def _shapes_of(found: dict[str, Any]) -> list[dict[str, str]]:
+    from plait.api.front import shapes
+
     return [
         {name.replace("_", "-"): cell(value) for name, value in shape.items() if name != "n_layer"}
         for shape in shapes([row["spec"] for row in found["front"]])
     ]
-
-
-def shapes(specs: list[str]) -> list[dict[str, Any]]:
-    """Models in the terms of LiteTransformerSearch's tables; where one has other layers, all by their layers' text."""
-    from plait.model.architecture import architecture
-
-    models = [architecture(spec) for spec in specs]
-    lists = [_heads_and_inner(model.layers) for model in models]
-    found = []
-    for spec, model, both in zip(specs, models, lists, strict=True):
-        if None in lists or both is None:
-            layers = spec.partition("|")[2].strip()
-            found.append({"n_layer": len(model.layers), "d_model": model.header.d, "layers": layers})
-        else:
-            heads, inner = both
-            found.append({"n_layer": len(heads), "d_model": model.header.d, "n_head": heads, "d_inner": inner})
-    return found
 
 
 def cell(value: Any) -> str:
@@ -138,16 +122,3 @@ def _both(entry: dict[str, Any] | None) -> tuple[str, str]:
     if entry["predicted"] is None:
         return measured, ""
     return measured, f"{digits(entry['predicted'])} ± {digits(entry['interval'][1] - entry['predicted'])}"
-
-
-def _heads_and_inner(layers: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:
-    """Of attention and feed-forward in turn; None for any other architecture."""
-    pairs = list(zip(layers[::2], layers[1::2], strict=False))
-    if len(layers) % 2 or any(a.name not in ATTENTION or f.name != FEED_FORWARD for a, f in pairs):
-        return None
-    return [a.heads for a, _ in pairs], [f.inner for _, f in pairs]
-
-
-def digits(value: float) -> str:
-    """Three of them, or all before the point: 0.312, 12.3, 1234."""
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 
 if TYPE_CHECKING:
     from plait.api.train import TrainResult

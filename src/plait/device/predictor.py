@@ -6,7 +6,8 @@
 Every quantity that adds up (`plait.device.quantities`) is predicted as latency is, where the profile has it.
 
 A layer's time depends on its options, its width and the setting alone, and a space has few distinct ones: they are
-predicted once (`layer_table`, `outside_table`), and any number of candidates are sums over the tables (`compose`).
+predicted once (`layer_table`, `embedding_and_head_table`), and any number of candidates are sums over the tables
+(`compose`).
 
 Letters: N candidates, L layers of the deepest.
 """
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from plait.analysis.intervals import NORMAL, t_quantile
 from plait.core.errors import UserError
-from plait.device.features import OUTSIDE, Features, of_layer, of_outside
+from plait.device.features import EMBEDDING_AND_HEAD, Features, of_embedding_and_head, of_layer
 from plait.device.profile import Point, Profile
 from plait.device.quantities import SUM, on_device
 from plait.device.regression import Floats, Surface
@@ -88,7 +89,7 @@ class Predictor:
             layers_NL[row, : len(where)] = where
         weights_N = self.setting.number_bytes * np.array([model_cost(arch, seq=1).total_params for arch in archs])
         return self.compose(
-            self.outside_table(list(headers)),
+            self.embedding_and_head_table(list(headers)),
             np.array([headers[arch.header] for arch in archs], dtype=np.int64),
             self._table([(d, options, norm) for d, options, norm in distinct]),
             layers_NL,
@@ -101,10 +102,12 @@ class Predictor:
         """For every (width, options) a table's columns. Invalid pairs must be left out."""
         return self._table([(d, options, norm) for d, options in layers])
 
-    def outside_table(self, headers: Sequence[Header]) -> PartTable:
+    def embedding_and_head_table(self, headers: Sequence[Header]) -> PartTable:
         """The same for what stands around the layers of models with these headers."""
         found = self.empty_table(len(headers))
-        self._fill(found, slice(None), OUTSIDE, [of_outside(header, self.setting) for header in headers])
+        self._fill(
+            found, slice(None), EMBEDDING_AND_HEAD, [of_embedding_and_head(header, self.setting) for header in headers]
+        )
         return found
 
     def empty_table(self, size: int) -> PartTable:
@@ -112,21 +115,21 @@ class Predictor:
         return {name: np.zeros(size) for name in columns}
 
     def compose(
-        self, outside: PartTable, header_N: Ints, layers: PartTable, layers_NL: Ints, weights_N: Floats
+        self, embedding_and_head: PartTable, header_N: Ints, layers: PartTable, layers_NL: Ints, weights_N: Floats
     ) -> dict[str, Prediction]:
         """Quantities of candidates given as indices into the tables; -1 where there is no layer."""
         # A last entry of zeros: index -1 is a layer that is not there.
         table = {name: np.append(column, 0.0) for name, column in layers.items()}
         # Neighbouring layers err alike: deviations add up, not their squares.
         adding = [*self.sums, *(DEVIATION + name for name in self.sums)]
-        sums = {name: outside[name][header_N] for name in adding}
+        sums = {name: embedding_and_head[name][header_N] for name in adding}
         state_N, highest_N = np.zeros(len(header_N)), np.zeros(len(header_N))
         for layer_N in layers_NL.T:
             for name in adding:
                 sums[name] = sums[name] + table[name][layer_N]
             np.maximum(highest_N, state_N + table["activations"][layer_N], out=highest_N)
             state_N = state_N + table["state"][layer_N]
-        np.maximum(highest_N, state_N + outside["activations"][header_N], out=highest_N)
+        np.maximum(highest_N, state_N + embedding_and_head["activations"][header_N], out=highest_N)
         found = {}
         for name in self.sums:
             factor, error = self._composition[name]
@@ -187,7 +190,7 @@ class Predictor:
                 f"Add to it with `plait profile --mode {self.setting.mode}`."
             )
         if not points:
-            known = ", ".join(sorted(set(self.kinds) - {OUTSIDE})) or "nothing"
+            known = ", ".join(sorted(set(self.kinds) - {EMBEDDING_AND_HEAD})) or "nothing"
             of = f"the {column} of {kind}" if self.measured(kind) else kind
             raise UserError(
                 f"the profile has no measurement of {of} in mode {self.setting.mode}; it knows {known}. "
@@ -205,8 +208,8 @@ class Predictor:
             if point.mode != self.setting.mode or point.what == "model":
                 continue
             setting = point.setting(self.profile.common)
-            if point.what == OUTSIDE:
-                found.append((point, of_outside(parse(f"{point.spec} | identity").header, setting)))
+            if point.what == EMBEDDING_AND_HEAD:
+                found.append((point, of_embedding_and_head(parse(f"{point.spec} | identity").header, setting)))
             else:
                 layer = parse(f"d={point.d} | {point.spec}").layers[0]
                 with suppress(OptionError):

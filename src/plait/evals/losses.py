@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.model.block import ModelState
 from plait.model.embedding import AdaptiveSoftmax
 from plait.model.heads import IGNORE, Encoder, LanguageModel
-from plait.model.state import ModelState
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer
@@ -91,14 +91,6 @@ def _nll(model: LanguageModel, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
 
 def _on_device(model: LanguageModel, tokens_BT: Tensor) -> Tensor:
     return tokens_BT.to(next(model.parameters()).device)
-
-
-def boundary_token(tokenizer: Tokenizer) -> int:
-    """End-of-text where the tokenizer has one, else what it makes of a line break."""
-    if tokenizer.end is not None:
-        return tokenizer.end
-    line_break = tokenizer.encode("\n")
-    return int(line_break[-1]) if len(line_break) else 0
 
 
 def require_same_vocabulary(arch: Architecture, tokenizer: Tokenizer) -> None:

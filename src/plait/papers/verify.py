@@ -1,12 +1,10 @@
-"""A checkable fact: what a paper states, how plait computes it, and the verdict.
+"""The papers' checkable facts, by id: what a paper states, how plait computes it, and the verdict.
 
 pass      ours agrees with the paper
 fail      it does not
 erratum   the paper contradicts itself here, and plait shows where
 not yet   plait has nothing that could answer
 not here  the check needs a package that is not installed
-
-The papers' checkable facts, by id, and the code that checks them.
 """
 
 from __future__ import annotations
@@ -83,19 +81,14 @@ __all__ = ["Fact", "FactResult", "all_facts", "select"]
 PARTS = (
     "lts.facts",
     "lts.search_facts",
-    "lts.device_facts",
+    "lts.study_facts",
     "reading_facts",
-    "lts.analysis_facts",
-    "par.search_facts",
     "par.facts",
-    "mad.task_facts",
     "mad.probe_facts",
     "mad.facts",
     "fox.facts",
     "training_facts",
-    "workflow_facts",
     "across_facts",
-    "errata_facts",
 )
 
 

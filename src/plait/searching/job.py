@@ -29,8 +29,7 @@ from plait.space.allowed import layer_fits
 from plait.space.limits import Limits
 from plait.space.objective_table import PROXIES, load
 from plait.space.space import Space
-from plait.supernet.job import SupernetJob
-from plait.supernet.layer_choices import layer_choices
+from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import SupernetLoss
 
 CAPABILITY = "capability"

@@ -50,7 +50,7 @@ SAMPLES = 1 << 14  # candidates drawn at once
 ROUNDS = 32
 
 #: Called with models that are behind us, how many there are, and what is being done.
-Watch = Callable[[float, int, str], None]
+OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,22 @@ class Study:
             Job(arch, self.corpus, self.recipe, budget, self.seed, self.precision, VALIDATION_TOKENS) for arch in archs
         ]
 
-    def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> Findings:
+    def run(self, store: Store, runs: Path, on_progress: OnProgress = lambda *_: None) -> Findings:
         """Train and score what is not in the store yet."""
         rows = []
         for place, job in enumerate(self.jobs):
             row: dict[str, Any] = {"spec": job.arch.text, **counts(job)}
             for name in self.proxies:
-                watch(place, self.models, name)
+                on_progress(place, self.models, name)
                 row[name], row[f"{name}_flops"] = self._score(job, name, store)
-            told = partial(self._tell, watch, place)
-            found = fit_alone(job, store, runs, device=self.device, told=told)
+            told = partial(self._tell, on_progress, place)
+            found = fit_alone(job, store, runs, device=self.device, on_progress=told)
             rows.append({**row, "loss": found["loss"], "train_flops": found["flops"], "seconds": found["seconds"]})
-        watch(self.models, self.models, "done")
+        on_progress(self.models, self.models, "done")
         return Findings(self, rows)
 
-    def _tell(self, watch: Watch, place: int, share: float) -> None:
-        watch(place + share, self.models, "training")
+    def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
+        on_progress(place + share, self.models, "training")
 
     def _score(self, job: Job, name: str, store: Store) -> tuple[float, int]:
         """A proxy's score of the untrained model, and its FLOPs."""

@@ -38,7 +38,7 @@ METRICS = {**{each.column: each.name for each in on_device().values()}, "perplex
 VALIDATION_TOKENS = 2**15
 
 #: Called with models that are behind us, how many there are, and what is being done.
-Watch = Callable[[float, int, str], None]
+OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -89,18 +89,18 @@ class ShapeStudy:
         rows = sorted(chosen, key=lambda place: float(ratio[place]))
         return [architecture(self.space.spec(genes_NG[equal[place]])) for place in rows]
 
-    def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> ShapeFindings:
+    def run(self, store: Store, runs: Path, on_progress: OnProgress = lambda *_: None) -> ShapeFindings:
         """Measure, and train, what is not in the store yet."""
         rows = []
         with Measurements(store, self.setting) as known:
             for place, arch in enumerate(self.archs):
-                watch(place, self.models, "measuring")
-                rows.append(self._row(arch, known, store, runs, partial(self._tell, watch, place)))
-        watch(self.models, self.models, "done")
+                on_progress(place, self.models, "measuring")
+                rows.append(self._row(arch, known, store, runs, partial(self._tell, on_progress, place)))
+        on_progress(self.models, self.models, "done")
         return ShapeFindings(self, rows)
 
-    def _tell(self, watch: Watch, place: int, share: float) -> None:
-        watch(place + share, self.models, "training")
+    def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
+        on_progress(place + share, self.models, "training")
 
     def _valid(self) -> tuple[Genes, NDArray[np.float64], NDArray[np.float64]]:
         """Candidates that satisfy every constraint, their decoder parameters and aspect ratios."""
@@ -116,7 +116,7 @@ class ShapeStudy:
         return genes_NG, params_N, width_N / depth_N
 
     def _row(
-        self, arch: Architecture, known: Measurements, store: Store, runs: Path, told: Callable[[float], None]
+        self, arch: Architecture, known: Measurements, store: Store, runs: Path, on_progress: Callable[[float], None]
     ) -> dict[str, Any]:
         started, clock = time.time(), time.perf_counter()
         measured = known.measure(arch.text)
@@ -136,7 +136,7 @@ class ShapeStudy:
         if self.training is not None:
             job = Job(arch, self.training.corpus, self.training.recipe, Budget(steps=self.training.steps), self.seed,
                       validation_tokens=VALIDATION_TOKENS)  # fmt: skip
-            found = fit_alone(job, store, runs, told=told)
+            found = fit_alone(job, store, runs, on_progress=on_progress)
             row |= {"loss": found["loss"], "perplexity": found["perplexity"]}
             keys["training"] = job.key
         config = {"protocol": PROTOCOL, **arch.identity(), **keys}

@@ -1,4 +1,4 @@
-"""What a differentiable search trains on: data, recipe, settings, seeds; known without torch."""
+"""What a differentiable search trains on (data, recipe, settings, seeds) and chooses among; known without torch."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from plait.space.space import Space
 
 
+MOST_CHOICES = 64  # of a layer
+
+
 @dataclass(frozen=True)
 class SupernetJob:
     corpus: Corpus
@@ -32,6 +35,8 @@ class SupernetJob:
             raise UserError(f"precision {self.precision}: known are {', '.join(PRECISIONS)}.")
         if self.recipe.gradient_accumulation > 1:
             raise UserError("a supernet does not accumulate gradients; give a smaller batch.")
+        if self.recipe.next_sentence:
+            raise UserError("next_sentence=true is for plait train; a supernet learns the masked tokens alone.")
         if self.seeds < 1:
             raise UserError(f"{self.seeds} seeds: at least one is needed.")
 
@@ -76,3 +81,24 @@ class SupernetJob:
         from plait.supernet.search import GumbelSearch
 
         return GumbelSearch(space, objectives, self, predictor=predictor, **common)
+
+
+def layer_choices(space: Space) -> list[list[int]]:
+    """For every layer and slot in order, the places of the slot's options that may stand there."""
+    varied = {key: values for key, values in space.choices.items() if len(values) > 1}
+    if space.alike:
+        raise UserError(f"{space.name}: all its layers are alike, and gumbel chooses layer by layer.")
+    if len(space.depths) > 1 and None not in space.slots[0].places:
+        varied = {"layers": space.depths, **varied}
+    if varied:
+        fix = " ".join(f"--fix {key}={values[-1]}" for key, values in varied.items())
+        raise UserError(
+            f"{space.name}: gumbel chooses layers of one network, but {', '.join(varied)} may vary; such as {fix}."
+        )
+    of_slot = [space.allowed.options(slot, 0) for slot in range(len(space.slots))]
+    if max(map(len, of_slot)) > MOST_CHOICES:
+        raise UserError(
+            f"{space.name}: a layer has {max(map(len, of_slot))} choices, and a supernet holds all of them; "
+            f"at most {MOST_CHOICES}: name fewer values in a space of your own."
+        )
+    return of_slot * space.depths[-1]

@@ -28,8 +28,7 @@ from plait.device.predictor import Predictor
 from plait.device.quantities import on_device
 from plait.mixers.options import MixerOptions
 from plait.space.space import FITS, Genes, Space
-from plait.supernet.job import SupernetJob
-from plait.supernet.layer_choices import layer_choices
+from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import Path, SupernetLoss, likeliest
 from plait.supernet.network import Supernet
 from plait.supernet.penalty import cost_shares

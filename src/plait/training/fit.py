@@ -92,11 +92,16 @@ def fit(
 
 
 def fit_alone(
-    job: Job, store: Store, runs: Path, *, device: str = "cpu", told: Callable[[float], None] = lambda share: None
+    job: Job,
+    store: Store,
+    runs: Path,
+    *,
+    device: str = "cpu",
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
-    """`fit` in this process alone. `told` hears after every step how much of the training is done."""
+    """`fit` in this process alone. `on_progress` is told after every step how much of the training is done."""
     alone = Processes(0, 1, torch.device(device))
-    return fit(job, alone, store, Options(root=runs), report=lambda now: told(now.step / now.steps))
+    return fit(job, alone, store, Options(root=runs), report=lambda now: on_progress(now.step / now.steps))
 
 
 def _known_result(run: Run, job: Job, store: Store | None) -> dict[str, Any] | None:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.data import Corpus
+from plait.model.block import ModelState
 from plait.model.heads import IGNORE, LanguageModel
-from plait.model.state import ModelState
 from plait.training.batches import masked, scored
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe

@@ -25,7 +25,7 @@ class LtsGpt2(Space):
         layers="2..15",
         d="128..960 step 64",
         slots=[["attn[heads=2|4|8,pos=none,bias]"], ["mlp[inner=128..4032 step 64,act=gelu-tanh]"]],
-        header="vocab=50264 pos=learned max_len=1024 tie=true embed=adaptive norm=layer eps=1e-5",
+        header="vocab=50264 pos=learned max_len=1024 tie=true embed=adaptive div=4 norm=layer eps=1e-5",
         vary={"div": "4"},  # the adaptive embeddings' factor, a gene of one value
         constraints=["inner >= int(1.7 * d)", "6M <= decoder_params <= 100M"],
         seq=192,
