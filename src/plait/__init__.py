@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import front, runs, study
+    from plait.api import analyse, front, runs, study
     from plait.api.check import check
     from plait.api.corpus import corpus
     from plait.api.describe import architecture, build, cost
@@ -76,6 +76,7 @@ DOOR: dict[str, str] = {
 }
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
 GROUPS: dict[str, str] = {
+    "analyse": "plait.api.analyse",
     "front": "plait.api.front",
     "runs": "plait.api.runs",
     "study": "plait.api.study",
@@ -83,6 +84,7 @@ GROUPS: dict[str, str] = {
 __all__ = [
     "UserError",
     "__version__",
+    "analyse",
     "architecture",
     "build",
     "check",
