@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-<<<<<<< HEAD
-from plait.cli.measure_lengths import measure_lengths, where
 from plait.cli.options import AsJson, Mixers, StoreUrl, needed_options
-from plait.cli.output import console, plain, print_json, table
-=======
-from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, plain, print_json, progress_bar, table
->>>>>>> main
 from plait.device.quantities import on_device
 
 if TYPE_CHECKING:
@@ -47,18 +41,9 @@ def command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-<<<<<<< HEAD
     """Measure latency, peak memory and, where it can be read, energy of models on this machine."""
-    from plait.core.errors import UserError
-    from plait.device.quantities import require_measurable
-    from plait.device.setting import Setting
-    from plait.model.user_mixers import read_architectures
-    from plait.records import open_store
-=======
-    """Measure latency and peak memory of models on this machine."""
     from plait.api.measure import measure, measure_lengths
     from plait.core.errors import UserError
->>>>>>> main
 
     common: dict[str, Any] = {"batch": batch, "mode": mode, "device": device, "dtype": dtype, "threads": threads}
     common["mixers"] = mixers or ()
@@ -70,11 +55,11 @@ def command(
         if svg is not None:  # last: a place that cannot be written to costs no results
             over.save_svg(svg)
         return
-    require_measurable(needed, setting)
     if svg is not None:
         raise UserError("--svg draws latency over lengths: give --lengths, too, as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
-        found = measure(specs, seq_len=seq, **common, archai=archai, again=again, store=store, on_progress=on_progress)
+        kept: dict[str, Any] = {"needed": needed, "archai": archai, "again": again, "store": store}
+        found = measure(specs, seq_len=seq, **common, **kept, on_progress=on_progress)
     print_json(found.as_dict()) if as_json else _print(found, archai)
 
 
