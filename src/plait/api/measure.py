@@ -104,8 +104,8 @@ def measure(
     on_progress: OnProgress = ignore,
 ) -> MeasureResult:
     """Measure latency, peak memory and, where it can be read, energy of models here: `mode="prefill"` of `seq_len`
-    tokens, or `"decode"`, one token after them. Without a quantity that is `needed` it is an error. What is in the store is not measured `again` unless it was noisy; `archai`: also as
-    LiteTransformerSearch's code counts."""
+    tokens, or `"decode"`, one token after them. Where a quantity that is `needed` cannot be read, it is an error. What is
+    in the store is not measured `again` unless it was noisy; `archai`: also as LiteTransformerSearch's code counts."""
     from plait.device.measurements import Measurements, noisy
 
     load_mixers(mixers)
