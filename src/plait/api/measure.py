@@ -104,7 +104,7 @@ def measure(
     on_progress: OnProgress = ignore,
 ) -> MeasureResult:
     """Measure latency, peak memory and, where it can be read, energy of models here: `mode="prefill"` of `seq_len`
-    tokens, or `"decode"`, one token after them. Where a quantity that is `needed` cannot be read, it is an error. What is
+    tokens, or `"decode"`, one token after them. A `needed` quantity that cannot be read is an error. What is
     in the store is not measured `again` unless it was noisy; `archai`: also as LiteTransformerSearch's code counts."""
     from plait.device.measurements import Measurements, noisy
 
