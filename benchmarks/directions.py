@@ -65,7 +65,7 @@ def train(
         losses.append(trainer.advance().loss)
     seconds = time.perf_counter() - started
     result = {
-        "params": model_cost(job.arch, seq=recipe.length).total_params,
+        "params": model_cost(job.arch, seq=recipe.seq_len).total_params,
         "validation": trainer.validation_loss(),
         "train": float(np.mean(losses[-50:])),
         "steps": steps,
@@ -94,7 +94,7 @@ def by_position(trainer: Trainer, length: int, windows: int) -> list[float]:
 
 def recipe_of(given: argparse.Namespace) -> Recipe:
     memory = given.length if given.group == "par" else 0
-    return Recipe(batch=given.batch, length=given.length, lr=given.lr, warmup=0.1, memory=memory)
+    return Recipe(batch=given.batch, seq_len=given.length, lr=given.lr, warmup=0.1, memory=memory)
 
 
 def main() -> None:

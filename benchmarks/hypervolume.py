@@ -42,11 +42,11 @@ from rich.console import Console
 from plait import __version__
 from plait.algorithms.evolution import LtsSearch
 from plait.algorithms.front import Front
-from plait.algorithms.objectives import Batch, Latency, Memory, exact
+from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.objectives import Predictor as GivesBoth
 from plait.algorithms.predicted import DevicePredictor
 from plait.analysis.fronts import hypervolume
-from plait.device.components import Kit
+from plait.device.components import Components
 from plait.device.latency import Stopwatch, keep_freed_memory
 from plait.device.memory import MemoryMeter
 from plait.device.predictor import Predictor
@@ -69,7 +69,7 @@ SMALL = dataclasses.replace(
     slots=[["attn[heads=2|4|8,pos=none,bias]"], ["mlp[inner=256..1536 step 64,act=gelu-tanh]"]],
     header="vocab=4096 pos=learned max_len=1024 tie=true norm=layer eps=1e-5",
     vary={},
-    rules=["inner >= int(1.7 * d)"],
+    constraints=["inner >= int(1.7 * d)"],
 )
 #: 30 candidates to begin with and 24 in each of 6 iterations, in the paper's proportions: 174 in all.
 SIZES = {"iterations": 6, "start": 30, "parents": 6, "mutants": 12, "crossovers": 12}
@@ -156,7 +156,7 @@ class Measuring:
 
 
 def searched(space: Space, gives: GivesBoth, sizes: dict[str, int], seed: int) -> Front:
-    objectives = [*exact(["decoder_params"]), Latency(gives), Memory(gives)]
+    objectives = [*exact(["decoder_params"]), Predicted("latency", gives), Predicted("memory", gives)]
     return LtsSearch(space, objectives, seed=seed, **sizes).run()
 
 
@@ -177,7 +177,7 @@ def reduced(seconds: float, sizes: dict[str, int], seed: int, out: Console) -> d
         out.print("predicted: a profile, the search, its front measured")
         with bench.costed() as cheap:
             profile = Profile.here(SETTING)
-            extend_profile(profile, Kit.of(space), [SETTING], seconds=seconds)
+            extend_profile(profile, Components.of(space), [SETTING], seconds=seconds)
             one = searched(space, DevicePredictor(Predictor(profile, SETTING)), sizes, seed)
             first = {row["spec"]: bench.both(row["spec"]) for row in one.rows}
         out.print("measured: the same search, every candidate measured")

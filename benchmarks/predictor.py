@@ -22,7 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from plait.device.components import Kit
+from plait.device.components import Components
 from plait.device.latency import Stopwatch, keep_freed_memory
 from plait.device.memory import MemoryMeter
 from plait.device.predictor import Predictor
@@ -62,12 +62,12 @@ def profiled(setting: Setting, seconds: float, pace: Pace) -> tuple[Profile, flo
     """A profile, and the pace while it was made."""
     profile, paces = Profile.here(setting), [pace.now()]
 
-    def heard(point: Point, over: float) -> None:
+    def on_progress(point: Point, over: float) -> None:
         if len(profile.points) % PACED == 0:
             paces.append(pace.now())
 
-    kits = [kit for name in SPACES for kit in Kit.of(load_space(name))]
-    extend_profile(profile, kits, [setting], seconds=seconds, heard=heard)
+    component_sets = [components for name in SPACES for components in Components.of(load_space(name))]
+    extend_profile(profile, component_sets, [setting], seconds=seconds, on_progress=on_progress)
     return profile, float(np.median([*paces, pace.now()]))
 
 

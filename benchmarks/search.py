@@ -3,8 +3,8 @@
     python benchmarks/search.py [--out FILE.json] [--candidates 1000000] [--space lts-gpt2]
                                 [--profile box.json --latency 200ms --memory 300MB]
 
-The million: drawn, checked against every rule, costed exactly, compared in three objectives (decoder parameters, FLOPs,
-key-value cache), reduced to the non-dominated front and written out as specs. The limit is 60 s on two cores;
+The million: drawn, checked against every constraint, costed exactly, compared in three objectives (decoder parameters,
+FLOPs, key-value cache), reduced to the non-dominated front and written out as specs. The limit is 60 s on two cores;
 this uses one. Then LiteTransformerSearch's own 30 × 100 loop, NSGA-II and NSGA-III with as many evaluations, each
 with the hypervolume of its front beside that of as many random candidates. Before anything is timed, the exact columns
 of a sample must equal `model_cost` of its specs.
@@ -34,7 +34,7 @@ from rich.table import Table
 from plait import __version__
 from plait.algorithms.evolution import LtsSearch
 from plait.algorithms.nsga import Nsga2, Nsga3
-from plait.algorithms.objectives import Batch, Latency, Memory, exact
+from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.random_search import RandomSearch
 from plait.algorithms.search import Search
@@ -78,8 +78,8 @@ def predicted(space: Space, path: Path, limits: Limits, candidates: int) -> dict
     profile = Profile.load(path, anywhere=True)
     check_predictions(space, DevicePredictor(Predictor(profile, Setting(seq=space.seq))))
     device = DevicePredictor(Predictor(profile, Setting(seq=space.seq)))
-    objectives = [*exact(["decoder_params"]), Latency(device), Memory(device)]
-    found = timed(RandomSearch(space, objectives, samples=candidates, rules=limits.rules()))
+    objectives = [*exact(["decoder_params"]), Predicted("latency", device), Predicted("memory", device)]
+    found = timed(RandomSearch(space, objectives, samples=candidates, constraints=limits.constraints()))
     return {**found, "limits": limits.as_dict(), "profile": profile.describe(), "in_time": found["seconds"] < LIMIT_S}
 
 
@@ -136,7 +136,9 @@ def main() -> None:
     rows = compared(space)
     limited = None
     if given.profile:
-        limited = predicted(space, given.profile, Limits.read(given.latency, given.memory), given.candidates)
+        limited = predicted(
+            space, given.profile, Limits.read(latency=given.latency, memory=given.memory), given.candidates
+        )
 
     out = Console(highlight=False)
     out.print(

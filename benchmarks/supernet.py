@@ -51,7 +51,7 @@ def main() -> None:
     given = arguments.parse_args()
     out, dist = Console(), Processes(0, 1, torch.device(given.device))
     precision = "bf16" if given.device == "cuda" else "fp32"
-    corpus, recipe = open_corpus(given.data), Recipe(batch=given.batch, length=given.length)
+    corpus, recipe = open_corpus(given.data), Recipe(batch=given.batch, seq_len=given.length)
     attention, feed_forward = f"attn[heads={given.heads}]", f"mlp[inner={4 * given.d}]"
     baseline = fitted(f"d={given.d} | ({attention} {feed_forward})x{given.layers // 2}", corpus)
     options = [*baseline.layers[:2], None]

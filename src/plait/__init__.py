@@ -9,7 +9,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plait.api import front, runs, study
+    from plait.api.check import check
+    from plait.api.corpus import corpus
     from plait.api.describe import architecture, build, cost
+    from plait.api.design import design
+    from plait.api.evaluate import evaluate
+    from plait.api.export import export, import_weights
+    from plait.api.finetune import finetune
+    from plait.api.generate import generate
+    from plait.api.harness import harness, prepare_tasks
+    from plait.api.listing import listing
+    from plait.api.measure import measure, measure_lengths
+    from plait.api.open_run import open_run
+    from plait.api.predict import predict
+    from plait.api.probe import plan_probe, probe
+    from plait.api.profile import compare_profiles, open_profile, profile
+    from plait.api.search import search
+    from plait.api.task import task
+    from plait.api.train import train
+    from plait.api.verify import verify
     from plait.core.errors import UserError
     from plait.model.user_mixers import load_mixer
     from plait.records.store import open_store
@@ -21,18 +40,85 @@ DOOR: dict[str, str] = {
     "UserError": "plait.core.errors",
     "architecture": "plait.api.describe",
     "build": "plait.api.describe",
+    "check": "plait.api.check",
+    "compare_profiles": "plait.api.profile",
+    "corpus": "plait.api.corpus",
     "cost": "plait.api.describe",
+    "design": "plait.api.design",
+    "evaluate": "plait.api.evaluate",
+    "export": "plait.api.export",
+    "finetune": "plait.api.finetune",
+    "generate": "plait.api.generate",
+    "harness": "plait.api.harness",
+    "import_weights": "plait.api.export",
+    "listing": "plait.api.listing",
     "load_mixer": "plait.model.user_mixers",
+    "measure": "plait.api.measure",
+    "measure_lengths": "plait.api.measure",
+    "open_profile": "plait.api.profile",
+    "open_run": "plait.api.open_run",
     "open_store": "plait.records.store",
+    "plan_probe": "plait.api.probe",
+    "predict": "plait.api.predict",
+    "prepare_tasks": "plait.api.harness",
+    "probe": "plait.api.probe",
+    "profile": "plait.api.profile",
+    "search": "plait.api.search",
+    "task": "plait.api.task",
+    "train": "plait.api.train",
+    "verify": "plait.api.verify",
 }
-__all__ = ["UserError", "__version__", "architecture", "build", "cost", "load_mixer", "open_store"]
+#: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
+GROUPS: dict[str, str] = {
+    "front": "plait.api.front",
+    "runs": "plait.api.runs",
+    "study": "plait.api.study",
+}
+__all__ = [
+    "UserError",
+    "__version__",
+    "architecture",
+    "build",
+    "check",
+    "compare_profiles",
+    "corpus",
+    "cost",
+    "design",
+    "evaluate",
+    "export",
+    "finetune",
+    "front",
+    "generate",
+    "harness",
+    "import_weights",
+    "listing",
+    "load_mixer",
+    "measure",
+    "measure_lengths",
+    "open_profile",
+    "open_run",
+    "open_store",
+    "plan_probe",
+    "predict",
+    "prepare_tasks",
+    "probe",
+    "profile",
+    "runs",
+    "search",
+    "study",
+    "task",
+    "train",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name in GROUPS:
+        return import_module(GROUPS[name])
     if name not in DOOR:
         raise AttributeError(f"module 'plait' has no attribute '{name}'")
     return getattr(import_module(DOOR[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *DOOR})
+    return sorted({*globals(), *DOOR, *GROUPS})

@@ -33,18 +33,18 @@ def test_copies_of_par_give_par_back() -> None:
     assert least < found.p < most, "six searches that agree do not know the mean exactly"
     assert found.counts == (6,) * 6
     assert [(third.layers, third.mean, third.std) for third in found.thirds] == [(10, 3, 0), (11, 3, 0), (11, 0, 0)]
-    assert found.rule is not None
-    assert found.rule.chosen.pattern == PAR_32
-    assert found.rule.chosen.spec == "rule:par(n=32,p=5.33)"  # within the first two thirds, the default
-    assert (found.rule.agreement, found.rule.validation, found.rule.skill) == (1, 1, 1)
-    assert found.rule.random == pytest.approx(1 - 2 * (6 / 32) * (26 / 32))
+    assert found.fitted is not None
+    assert found.fitted.chosen.pattern == PAR_32
+    assert found.fitted.chosen.spec == "rule:par(n=32,p=5.33)"  # within the first two thirds, the default
+    assert (found.fitted.agreement, found.fitted.validation, found.fitted.skill) == (1, 1, 1)
+    assert found.fitted.random == pytest.approx(1 - 2 * (6 / 32) * (26 / 32))
     assert found.early is not None
     assert (found.early.value, found.early.high, found.early.concentrated) == (1, 1, True)
     assert 0.85 < found.early.low < 1
     assert found.says_something
     assert "concentrates in the first two thirds: yes, share 1.00" in found.statement
     assert "100 % of the layers" in found.statement
-    assert "the rule says something" in found.statement
+    assert "the pattern says something" in found.statement
 
 
 @pytest.mark.parametrize("pattern", [*scattered(24, 6, 24, seeds=1, seed=3), "f" * 12 + "s" * 6 + "f" * 6])
@@ -63,11 +63,13 @@ def test_random_places_are_told_as_such() -> None:
     told = [read(*scattered(32, 6, 32, seeds=6, seed=seed)) for seed in range(20)]
     assert sum(one.says_something for one in told) <= 4  # 1 expected
     assert sum(one.early.concentrated for one in told if one.early) <= 4
-    unseen = np.mean([one.rule.validation - one.rule.random for one in told if one.rule and one.rule.validation])
-    assert abs(unseen) < 0.02, "on architectures that it has not seen the rule is no better than chance"
+    unseen = np.mean(
+        [one.fitted.validation - one.fitted.random for one in told if one.fitted and one.fitted.validation]
+    )
+    assert abs(unseen) < 0.02, "on architectures that it has not seen the pattern is no better than chance"
     assert np.mean([one.chance for one in told if one.chance]) == pytest.approx(0.5, abs=0.2)
     nothing = next(one for one in told if not one.says_something)
-    assert "the rule says nothing" in nothing.statement
+    assert "the pattern says nothing" in nothing.statement
 
 
 def test_what_is_early_but_uneven_is_concentrated() -> None:
@@ -117,8 +119,8 @@ def test_one_architecture_has_no_spread() -> None:
     assert found.early is not None
     assert found.early.low is found.early.high is None
     assert "share 1.00 where" in found.statement
-    assert found.rule is not None
-    assert found.rule.validation is None
+    assert found.fitted is not None
+    assert found.fitted.validation is None
     assert "left out" not in found.statement
 
 
@@ -146,15 +148,15 @@ def test_letters() -> None:
 
 def test_a_rule_for_nothing_is_not_made_up() -> None:
     found = placement([["f", "f", "none", "f"], ["f"] * 4], channel={"f"})
-    assert (found.p, found.early, found.rule, found.chance) == (None, None, None, None)
-    assert "there is no rule to read off" in found.statement
+    assert (found.p, found.early, found.fitted, found.chance) == (None, None, None, None)
+    assert "there is no pattern to read off" in found.statement
     json.dumps(found.as_dict(), allow_nan=False)
 
 
 def test_the_document_is_plain_json() -> None:
     found = read("sfff", "ffff", "ffsf")
     document = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert document["rule"] == document["fits"][0]["spec"]
+    assert document["fitted"] == document["fits"][0]["spec"]
     assert document["statement"] == found.statement
     assert document["p_interval"][1] > 3 * document["p"], "hardly any is possible"
 

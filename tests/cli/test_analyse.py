@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from plait.cli.analyse import group
 from plait.core.errors import UserError
 
-# Two language pairs: in the first more parameters help, in the second they hurt. Latency and memory make twins.
+# Two language pairs: in the first more parameters help, in the second they hurt. Latency and memory make matched pairs.
 TABLE = """pair,name,params,bleu,valid_ppl,latency_ms,memory_mb,d_model,n_layer
 de-en,a,1000,20,60,10,100,64,4
 de-en,b,2000,25,50,20,150,128,4
@@ -26,7 +26,7 @@ so-en,g,3000,7,,32,210,128,8
 
 @pytest.fixture
 def analyse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`analyse("src", …)`: the JSON of that command on the table; `text=True` for what a person sees."""
+    """`analyse("ranks", …)`: the JSON of that command on the table; `text=True` for what a person sees."""
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text(TABLE)
 
@@ -42,15 +42,15 @@ def analyse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_src(analyse: Any) -> None:
     asked = ("--proxy", "params", "--truth", "valid_ppl", "--where", "pair=de-en", "--top", "50,100", "--bins", "2")
-    found = analyse("src", *asked)
+    found = analyse("ranks", *asked)
     assert found["models"] == 4
     assert found["src"] == pytest.approx(0.9486833)
     assert found["top"][1] == {"percent": 100, "models": 4, "src": found["src"], "common_ratio": 1}
     assert found["top"][0]["src"] is None, "the two best have equally many parameters"
     assert [each["models"] for each in found["bins"]] == [2, 2]
-    text = analyse("src", *asked, text=True)
+    text = analyse("ranks", *asked, text=True)
     assert "params: higher is better; valid_ppl: lower is better" in text
-    turned = analyse("src", *asked, "--higher", "valid_ppl")
+    turned = analyse("ranks", *asked, "--higher", "valid_ppl")
     assert turned["src"] == pytest.approx(-found["src"])
 
 
@@ -106,18 +106,18 @@ def test_hypervolume(analyse: Any) -> None:
 
 def test_davg(analyse: Any) -> None:
     asked = ("--proxy", "params", "--cost", "latency_ms", "--quality", "valid_ppl", "--where", "pair=de-en")
-    found = analyse("davg", *asked, "--whole-front")
+    found = analyse("front-distance", *asked, "--whole-front")
     assert [row["row"] for row in found["front"]] == ["a", "b", "c"]
     assert found["d_avg"] == 0
     # The hull goes straight from a to c: b meets a, the cheaper of two equally near.
-    assert analyse("davg", *asked)["d_avg"] == pytest.approx((10 / 60) / 3)
+    assert analyse("front-distance", *asked)["d_avg"] == pytest.approx((10 / 60) / 3)
 
 
 def test_twins(analyse: Any) -> None:
-    (pair,) = analyse("twins", "--equal", "params,memory_mb", "--far", "latency_ms")["twins"]
+    (pair,) = analyse("matched-pairs", "--equal", "params,memory_mb", "--far", "latency_ms")["matched_pairs"]
     assert (pair["low"], pair["high"], pair["ratio"]) == ("c", "d", 2)
     assert "no two rows" in analyse(
-        "twins", "--equal", "params,memory_mb", "--far", "latency_ms", "--ratio", "3", text=True
+        "matched-pairs", "--equal", "params,memory_mb", "--far", "latency_ms", "--ratio", "3", text=True
     )
 
 
@@ -149,14 +149,17 @@ def test_lr(analyse: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("src", "--proxy", "param", "--truth", "bleu"), "Did you mean 'params'"),
-        (("src", "--proxy", "params", "--truth", "bleu", "--top", "ten"), "--top ten"),
-        (("src", "--proxy", "params", "--truth", "bleu", "--where", "pair=fr-en"), "no row of t.csv meets pair=fr-en"),
-        (("src", "--proxy", "params", "--truth", "bleu", "--lower", "bleu", "--higher", "bleu"), "both"),
+        (("ranks", "--proxy", "param", "--truth", "bleu"), "Did you mean 'params'"),
+        (("ranks", "--proxy", "params", "--truth", "bleu", "--top", "ten"), "--top ten"),
+        (
+            ("ranks", "--proxy", "params", "--truth", "bleu", "--where", "pair=fr-en"),
+            "no row of t.csv meets pair=fr-en",
+        ),
+        (("ranks", "--proxy", "params", "--truth", "bleu", "--lower", "bleu", "--higher", "bleu"), "both"),
         (("front",), "--minimise and --maximise"),
         (("front", "--minimise", "bleu", "--maximise", "bleu"), "named twice"),
         (("front", "--minimise", "bleu", "--hull"), "--hull takes two objectives"),
-        (("twins", "--equal", "", "--far", "bleu"), "--equal"),
+        (("matched-pairs", "--equal", "", "--far", "bleu"), "--equal"),
         (("hypervolume", "--minimise", "bleu", "--reference", "1,2"), "2 values for 1 objectives"),
         (("front", "--minimise", "valid_ppl", "--where", "name=g"), "has a number in each"),
     ],

@@ -1,4 +1,4 @@
-"""`plait analyse layers`: a search's record or a file in, rows, a rule and a picture out."""
+"""`plait analyse layers`: a search's record or a file in, rows, a pattern and a picture out."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_file(layers: Any) -> None:
     ]
     assert [third["mean"] for third in found["thirds"]] == [2, 1, 0]
     assert found["p"] == 4
-    assert found["rule"] == "rule:par(n=12,p=4)"
+    assert found["fitted"] == "rule:par(n=12,p=4)"
     assert found["fits"][0]["agreement"] == 1
     spec = parse(found["spec"])
     assert spec.header.d == 64
@@ -131,7 +131,7 @@ def test_a_record_document_and_bare_layers_do(layers: Any) -> None:
     assert layers("record.json")["counts"] == [3, 3, 3]
     Path("bare.json").write_text(json.dumps([{"layers": ["attn", "mlp", "gla", "swiglu"]}]))
     found = layers("bare.json")
-    assert found["spec"] == found["rule"] == "rule:par(n=4,p=2,within=0.8)"  # no specs to take layers from
+    assert found["spec"] == found["fitted"] == "rule:par(n=4,p=2,within=0.8)"  # no specs to take layers from
     assert [row["layers"] for row in found["seeds"]] == ["amgs"]
     assert "– " in layers("bare.json", text=True)
     with pytest.raises(UserError, match="to draw it needs 'choices'"):
@@ -159,8 +159,8 @@ def test_a_picture_needs_numbers_layer_by_layer(layers: Any) -> None:
 def test_nothing_to_read_off(layers: Any) -> None:
     Path("none.json").write_text(json.dumps(result_of("ff·f")))
     found = layers("none.json")
-    assert (found["p"], found["rule"], found["spec"], found["seeds"][0]["p"]) == (None, None, None, None)
-    assert "there is no rule" in layers("none.json", text=True)
+    assert (found["p"], found["fitted"], found["spec"], found["seeds"][0]["p"]) == (None, None, None, None)
+    assert "there is no pattern" in layers("none.json", text=True)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from plait.cli import export, import_weights
+from plait.cli import export
 from plait.core.errors import UserError
-from plait.data.tokenizers import huggingface as bpe
-from plait.data.tokenizers.bytes import Bytes
+from plait.data import trained_tokenizers as bpe
+from plait.data.simple_tokenizers import Bytes
 from plait.model import build
 from plait.training.run import Run, open_run
 
@@ -21,7 +21,7 @@ transformers = pytest.importorskip("transformers")
 
 app = typer.Typer()
 app.command("export")(export.command)
-app.command("import")(import_weights.command)
+app.command("import")(export.import_command)
 
 
 def plait(*arguments: object):
@@ -33,7 +33,7 @@ def run(tmp_path) -> Path:
     folder, spec = tmp_path / "run", "d=32 vocab=256 pos=learned max_len=8 | attn[heads=2,pos=none] mlp"
     folder.mkdir()
     made = Run(folder)
-    made.write_about({"key": "0" * 64, "config": {"spec": spec, "recipe": {"length": 8}}, "tokenizer": "bytes"})
+    made.write_about({"key": "0" * 64, "config": {"spec": spec, "recipe": {"seq_len": 8}}, "tokenizer": "bytes"})
     made.save_weights(dict(build(spec, seed=1).named_parameters()))
     Bytes().save(folder / "tokenizer")
     return folder
@@ -78,12 +78,12 @@ def test_import_makes_a_run(tmp_path):
     with pytest.raises(UserError, match=r"no tokenizer\.json"):
         plait("import", theirs_folder, "-o", target)
     assert not target.exists()
-    tokenizer = bpe.learn(["the cat sat on the mat " * 9], size=270)
+    tokenizer = bpe.learn_bpe(["the cat sat on the mat " * 9], size=270)
     tokenizer.save(theirs_folder)
     found = json.loads(plait("import", theirs_folder, "-o", target, "--json").stdout)
     assert found["params"] == theirs.num_parameters()
     run = open_run(str(target))
-    assert run.config["recipe"]["length"] == 24
+    assert run.seq_len == 24
     assert run.tokenizer().as_dict() == tokenizer.as_dict()
     tokens = torch.randint(300, (2, 9))
     torch.testing.assert_close(run.model()(tokens), theirs(tokens).logits, rtol=0, atol=1e-5)

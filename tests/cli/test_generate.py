@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from plait.cli import generate
 from plait.core.errors import UserError
-from plait.data.tokenizers.bytes import Bytes
-from plait.data.tokenizers.words import Words
+from plait.data.simple_tokenizers import Bytes, Words
 from plait.model import build
 from plait.training.run import Run
 
@@ -31,7 +30,7 @@ def made_run(folder: Path, spec: str, tokenizer) -> Path:
             parameter.mul_(4.0 if parameter.dim() > 1 else 1.0)
     folder.mkdir()
     run = Run(folder)
-    run.write_about({"key": "0" * 64, "config": {"spec": spec, "recipe": {"length": 64}}, "tokenizer": "bytes"})
+    run.write_about({"key": "0" * 64, "config": {"spec": spec, "recipe": {"seq_len": 64}}, "tokenizer": "bytes"})
     run.save_weights(dict(model.named_parameters()))
     tokenizer.save(folder / "tokenizer")
     return folder

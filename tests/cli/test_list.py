@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plait.cli.list_things import TABLES
+from plait.api.listing import TABLES
 from plait.mixers import table as arch
 from plait.mixers.table import MIXERS
 from plait.spec import Header, presets

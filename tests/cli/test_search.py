@@ -151,7 +151,7 @@ def test_without_measuring(bench: Bench) -> None:
 
 def test_what_is_exact_needs_no_profile(here: Path) -> None:
     arguments = ("search", "--space", "mine.txt", "--objectives", "decoder_params,flops", "--state", "20KB")
-    found = json.loads(run(*arguments, "--rule", "count(attn) >= 1", "--iterations", "2", "--json").stdout)
+    found = json.loads(run(*arguments, "--constraint", "count(attn) >= 1", "--iterations", "2", "--json").stdout)
     assert found["profile"] is None
     assert {row["within"] for row in found["front"]} == {True}
     assert all(row["state"] <= 20_000 and "attn" in row["spec"] for row in found["front"])
@@ -258,9 +258,15 @@ def test_another_machine_is_refused_unless_asked_for(bench: Bench, here: Path) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--latency", "1us"), r"no candidate of mine satisfies every rule:\n0 of 10,000 samples satisfy latency_high"),
-        (("--rule", "layers >= 3", "--rule", "layers <= 2"), "no candidate of mine satisfies every rule"),
-        (("--rule", "layer >= 3"), "nothing gives 'layer'. Did you mean 'layers'"),
+        (
+            ("--latency", "1us"),
+            r"no candidate of mine satisfies every constraint:\n0 of 10,000 samples satisfy latency_high",
+        ),
+        (
+            ("--constraint", "layers >= 3", "--constraint", "layers <= 2"),
+            "no candidate of mine satisfies every constraint",
+        ),
+        (("--constraint", "layer >= 3"), "nothing gives 'layer'. Did you mean 'layers'"),
         (("--latency", "fast"), "latency 'fast' given"),
         (("--space", "hybird"), "Did you mean 'hybrid'"),
         (("--space", "hybrid"), "the profile has no measurement of"),
@@ -274,9 +280,13 @@ def test_mistakes(arguments: tuple[str, ...], message: str) -> None:
         run(*SEARCH, *arguments)
 
 
-@pytest.mark.parametrize("arguments", [("--rule", "layers >= 9"), ("--rule", "count(attn) < 0"), ("--state", "1B")])
+@pytest.mark.parametrize(
+    "arguments", [("--constraint", "layers >= 9"), ("--constraint", "count(attn) < 0"), ("--state", "1B")]
+)
 def test_the_impossible_is_refused_before_a_profile_is_made(arguments: tuple[str, ...], here: Path) -> None:
-    with pytest.raises(UserError, match="no candidate of mine satisfies every rule:\n0 of 10,000 samples satisfy"):
+    with pytest.raises(
+        UserError, match="no candidate of mine satisfies every constraint:\n0 of 10,000 samples satisfy"
+    ):
         run("search", "--space", "mine.txt", *arguments)
     assert not (here / "runs" / "profiles").exists()
 

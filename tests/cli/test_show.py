@@ -34,7 +34,7 @@ def test_json_holds_the_cost(plait: Any) -> None:
     assert params["active"] < params["total"]
     assert flops["forward"] == cost.flops
     assert flops["per_token"] == cost.flops / 100
-    assert (state["fixed"], state["tail"], state["dynamic"]) == (cost.fixed_state, cost.conv_state, cost.kv_cache)
+    assert (state["fixed"], state["conv"], state["kv_cache"]) == (cost.fixed_state, cost.conv_state, cost.kv_cache)
     assert state["bytes_fp32"] == 2 * state["bytes_bf16"] == cost.state_bytes()
 
 
@@ -45,8 +45,8 @@ def test_json_mixers_add_up(plait: Any) -> None:
     assert [layer["mixer"] for layer in layers] == ["attn", "swiglu", "gla", "moe"] * 2
     assert sum(layer["params"] for layer in layers) + 128 == document["params"]["decoder"]  # and the final norm
     assert sum(layer["flops"] for layer in layers) + document["flops"]["output_layer"] == document["flops"]["forward"]
-    for kind in ("fixed", "tail", "dynamic"):
-        assert sum(layer[f"{kind}_state"] for layer in layers) == document["state"][kind]
+    for name, kind in (("fixed_state", "fixed"), ("conv_state", "conv"), ("kv_cache", "kv_cache")):
+        assert sum(layer[name] for layer in layers) == document["state"][kind]
 
 
 @pytest.mark.parametrize(

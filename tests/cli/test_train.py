@@ -9,7 +9,7 @@ import pytest
 
 from plait.cli.main import main
 
-SMALL = ["d=16 | attn[heads=2] swiglu[inner=24]", "--data", "builtin:language", "--batch", "4", "--length", "24"]
+SMALL = ["d=16 | attn[heads=2] swiglu[inner=24]", "--data", "builtin:language", "--batch", "4", "--seq-len", "24"]
 
 
 def test_json_has_what_others_rely_on(plait, tmp_path, monkeypatch):
@@ -62,9 +62,22 @@ def test_mistakes_are_one_message_and_code_2(arguments, message, tmp_path, monke
     assert not list(tmp_path.glob("runs/train-*"))
 
 
+def test_former_names_of_option_and_keys_are_taken(plait, tmp_path, monkeypatch):
+    """`--length`, `--set length=` and `--set floor=`: the same training as `seq_len` and `min_lr_ratio` name."""
+    monkeypatch.chdir(tmp_path)
+    spec = ["train", *SMALL[:-2], "--steps", "2"]
+    first = plait(*spec, "--seq-len", "24", "--set", "min_lr_ratio=0.1", "--json")
+    assert first.returncode == 0, first.stderr
+    for former in (["--length", "24"], ["--set", "length=24"]):
+        again = plait(*spec, *former, "--set", "floor=0.1", "--json")
+        assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout)["run"] == json.loads(first.stdout)["run"]
+    assert "--length" not in plait("train", "--help").stdout
+
+
 def test_from_on_the_command_line(plait, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    small = ["--steps", "2", "--batch", "4", "--length", "24", "--json"]
+    small = ["--steps", "2", "--batch", "4", "--seq-len", "24", "--json"]
     first = plait("train", "d=16 | attn[heads=2] mlp[inner=24]", "--data", "builtin:language", *small)
     assert first.returncode == 0, first.stderr
     name = json.loads(first.stdout)["run"]
@@ -83,12 +96,12 @@ def test_scaling_recipe_on_the_command_line(plait, tmp_path, monkeypatch):
     """Table C.2's 8M row: its rate, and the batch of small models (262k tokens) unless another is asked for."""
     monkeypatch.chdir(tmp_path)
     spec = ["d=16 | attn[heads=2] mlp[inner=24]", "--data", "builtin:language", "--recipe", "mad-scaling"]
-    small = ["--length", "32", "--batch", "4", "--json"]
+    small = ["--seq-len", "32", "--batch", "4", "--json"]
     done = plait("train", *spec, *small, "--flops", "1e8")
     assert done.returncode == 0, done.stderr
     (about,) = tmp_path.glob("runs/train-*/run.json")
     recipe = json.loads(about.read_text())["config"]["recipe"]
-    assert (recipe["lr"], recipe["batch"], recipe["floor"]) == (9.77e-4, 4, 0.1)
+    assert (recipe["lr"], recipe["batch"], recipe["min_lr_ratio"]) == (9.77e-4, 4, 0.1)
     refused = plait("train", *spec, *small, "--steps", "2")
     assert refused.returncode == 2
     assert "--flops" in refused.stderr

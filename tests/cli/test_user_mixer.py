@@ -26,7 +26,7 @@ from plait.training.run import open_run
 TEMPLATE = files("plait").joinpath("model/mixer_template.txt").read_text()
 SPEC = "d=16 | (my-mixer swiglu)x2"
 TRAIN = ("train", SPEC, "--data", "builtin:stdlib", "--tokenizer", "bytes", "--steps", "4", "--batch", "2")
-TRAIN = (*TRAIN, "--length", "16", "--mixers", "my_mixer.py")
+TRAIN = (*TRAIN, "--seq-len", "16", "--mixers", "my_mixer.py")
 SPACE = "layers: 1..2\nd: 16|32\nheader: vocab=64\nmixers: [my-mixer[memory=*], gla]\nchannel: [swiglu]\n"
 
 Json = Callable[..., Any]

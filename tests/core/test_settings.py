@@ -10,7 +10,7 @@ from plait.training.recipe import Recipe
 
 
 def test_values_have_the_kind_of_their_key() -> None:
-    given = ["batch=4", "lr = 1e-3", "undecayed=hyena/gla"]
+    given = ["batch=4", "lr = 1e-3", "no_weight_decay=hyena/gla"]
     assert read_pairs(given, "--set", Recipe) == {"batch": 4, "lr": 1e-3, "no_weight_decay": ("hyena", "gla")}
 
 
@@ -34,7 +34,7 @@ def test_an_unknown_setting_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("lenght=3", "there is no key 'lenght'. Did you mean 'length'"),
+        ("seq_length=3", "there is no key 'seq_length'. Did you mean 'seq_len'"),
         ("batch", "write key=value"),
         ("batch=many", "batch takes a whole number"),
         ("lr=high", "lr takes a number"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.core.errors import UserError
-from plait.core.units import UNITS, duration, megabytes, milliseconds, parse, parse_duration, replace_units
+from plait.core.units import UNITS, duration, parse, parse_duration, replace_units, with_unit
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,7 @@ def test_durations_are_read_and_printed() -> None:
 
 
 def test_sizes_are_printed_as_they_are_given() -> None:
-    assert milliseconds(0.04) == "40ms"
-    assert megabytes(3e8) == "300MB"
-    assert megabytes(123456789, digits=5) == "123.46MB"
+    assert with_unit(0.04, "ms", space="") == "40ms"
+    assert with_unit(3e8, "MB") == "300 MB"
+    assert with_unit(123456789, "MB", digits=5) == "123.46 MB"
+    assert replace_units(f"energy <= {with_unit(0.5, 'mJ', space='')}") == "energy <= 0.5"

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from plait.cli.data import group
 from plait.core.errors import UserError
-from plait.data.corpora.table import FILES, NAMED
-from plait.data.tokenizers.table import TOKENIZERS
+from plait.data.corpora import FILES, NAMED
+from plait.data.tokenizers import TOKENIZERS
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_show_states_the_entropy_where_it_is_known(plait: Any) -> None:
     assert shown["entropy"] == pytest.approx(1.37027, abs=1e-5)
     assert (shown["vocab"], shown["tokens"]["test"], len(shown["sample"])) == (32, 524_288, 5)
     text = plait("show", "builtin:language").stdout
-    assert "1.3703 nats a token" in text
+    assert "1.3703 nats per token" in text
     assert "8,388,608" in text
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait.data.markov import BURN_IN, BYTE, Chain, byte_shares
+from plait.data.builtin import BURN_IN, BYTE, Chain, byte_shares
 
 
 def two_states(stay: int) -> Chain:

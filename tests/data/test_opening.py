@@ -70,7 +70,7 @@ def test_a_saved_tokenizer_gives_the_same_fingerprint(text: Path, opened, tmp_pa
 def test_tokens_are_as_small_as_their_vocabulary_allows(text: Path, opened) -> None:
     assert opened(text, "bytes").tokens("train").dtype == np.uint8
     assert opened(text, "words").tokens("train").dtype == np.uint16
-    from plait.data.tokenfiles import smallest_dtype
+    from plait.data.token_files import smallest_dtype
 
     assert [smallest_dtype(vocab).itemsize for vocab in (1, 256, 257, 65536, 65537, 1 << 32)] == [1, 1, 2, 2, 4, 4]
 
@@ -154,7 +154,7 @@ def test_processes_that_open_at_once_agree(text: Path, tmp_path: Path) -> None:
 
 def test_without_locks_a_second_writer_does_no_harm(text: Path, opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes build; one is faster. The slower finds the entry and takes it."""
-    from plait.data import cache
+    from plait.data import opening as cache
 
     monkeypatch.setattr(cache, "fcntl", None)
     faster: list[Corpus] = []
@@ -211,7 +211,7 @@ def test_progress_is_told_and_reaches_the_end(text: Path, opened) -> None:
 def test_what_was_hashed_is_remembered_until_it_changes(
     text: Path, opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plait.data import cache as digests
+    from plait.data import opening as digests
 
     monkeypatch.setattr(digests, "REMEMBERED", 1)
     first = opened(text)

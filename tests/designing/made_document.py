@@ -17,10 +17,10 @@ def entry(measured: float | None, predicted: float) -> dict[str, Any]:
     return {"predicted": predicted, "interval": [0.9 * predicted, 1.1 * predicted], "measured": measured}
 
 
-def row(mix: str, params: int, ms: float, mb: float) -> dict[str, Any]:
+def row(pattern: str, params: int, ms: float, mb: float) -> dict[str, Any]:
     return {
-        "mix": mix,
-        "spec": SPECS[mix],
+        "pattern": pattern,
+        "spec": SPECS[pattern],
         "decoder_params": params,
         "total_params": params + 1000,
         "state": 2048,
@@ -47,22 +47,22 @@ def document(
     ms: float = 19.0,
 ) -> dict[str, Any]:
     """`accuracy` by mix and task; whiskers are `half` wide to either side, differences twice as uncertain."""
-    means = {mix: sum(by_task.values()) / len(by_task) for mix, by_task in accuracy.items()}
-    ranked = sorted(means, key=lambda mix: -means[mix])
+    means = {pattern: sum(by_task.values()) / len(by_task) for pattern, by_task in accuracy.items()}
+    ranked = sorted(means, key=lambda pattern: -means[pattern])
     probed = []
-    for mix in ranked:
-        gap = means[pick] - means[mix]
+    for pattern in ranked:
+        gap = means[pick] - means[pattern]
         sign = 0 if abs(gap) <= 2 * half else 1 if gap > 0 else -1
         ahead = {"value": gap, "interval": [gap - 2 * half, gap + 2 * half], "sign": sign}
-        tasks = {task: score(accuracy[mix][task], half) for task in TASKS}
-        mean = score(means[mix], half, 1 + ranked.index(mix))
-        better = [task for task in TASKS if accuracy[mix][task] - accuracy[pick][task] > 2 * half]
-        described = {"spec": SPECS[mix], "note": "", "pick_ahead_by": ahead, "better_than_pick_on": better}
-        probed.append({"name": mix, "tasks": tasks, "mean": mean, **described})
-    rows = {mix: row(mix, number, ms, 30.0) for mix, number in params.items()}
+        tasks = {task: score(accuracy[pattern][task], half) for task in TASKS}
+        mean = score(means[pattern], half, 1 + ranked.index(pattern))
+        better = [task for task in TASKS if accuracy[pattern][task] - accuracy[pick][task] > 2 * half]
+        described = {"spec": SPECS[pattern], "note": "", "pick_ahead_by": ahead, "better_than_pick_on": better}
+        probed.append({"name": pattern, "tasks": tasks, "mean": mean, **described})
+    rows = {pattern: row(pattern, number, ms, 30.0) for pattern, number in params.items()}
     known = {} if entropy is None else {"entropy": entropy, "above_entropy": 2.0 / entropy - 1}
     return {
-        "brief": {
+        "config": {
             "space": "small-hybrid",
             "limits": {"latency": 0.02, "memory": 1e8},
             "setting": {"mode": "prefill", "seq": 256, "batch": 1, "threads": 1, "dtype": "float32"},
@@ -98,7 +98,7 @@ def document(
         "train": {
             "run": "train-0123", "folder": "runs/train-0123", "data": "builtin:stdlib", "loss": 2.0, "perplexity": 7.4,
             "bits_per_character": 2.9, "seconds": 60.0, "tokens": 500_000, "steps": 250, "tokens_per_second": 8_000.0,
-            "flop_utilisation": 0.4, "recipe": {"batch": 8, "length": 256}, "seed": 0,
+            "mfu": 0.4, "recipe": {"batch": 8, "seq_len": 256}, "seed": 0,
             "curve": [[10 * i, 5.0 - 0.1 * i] for i in range(25)], "held_out_curve": [[125, 2.6], [250, 2.0]], **known,
         },
         "stages": {"profile": 72.0, "search": 2.0, "measure": 30.0, "probe": 100.0, "train": 60.0},

@@ -9,7 +9,7 @@ import pytest
 
 from plait.algorithms.front import Front
 from plait.core.errors import UserError
-from plait.designing.config import Brief
+from plait.designing.config import DesignConfig
 from plait.designing.finding import _measured
 from plait.device import latency, memory
 from plait.device.latency import Timing
@@ -22,12 +22,12 @@ from plait.space.table import load_space
 
 
 def test_a_front_that_mixes_no_tokens_is_refused(tmp_path: Path) -> None:
-    limits = Limits.read("20ms", "100MB")
-    brief = Brief(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path)
+    limits = Limits.read(latency="20ms", memory="100MB")
+    config = DesignConfig(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path)
     rows = [{"spec": "d=64 vocab=256 | mlp mlp", "size": 2}, {"spec": "d=64 vocab=256 | mlp", "size": 1}]
     front = Front("small-hybrid", "nsga2", [{"objective": "size", "maximise": True}], rows, 2, 2, {})
     with open_store(f"sqlite:///{tmp_path}/plait.db") as store, pytest.raises(UserError, match="along the sequence"):
-        _measured(brief, front, "size", [], store, lambda *_: None)
+        _measured(config, front, "size", [], store, lambda *_: None)
 
 
 class Machine:
@@ -48,7 +48,7 @@ class Machine:
 
 
 def measured_on(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A front of one family, gla, in two sizes, and a Transformer."""
+    """A front of one composition, gla, in two sizes, and a Transformer."""
     monkeypatch.setattr(memory, "MemoryMeter", lambda: machine)
     timing = Timing(1e-3, 1e-3, 1e-3, 0.01, 9, 1.0, 0.0, 0.5, False)
     monkeypatch.setattr(latency, "measure_latency", lambda arch, setting: timing)
@@ -57,11 +57,11 @@ def measured_on(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch)
         {"spec": f"d={d} vocab=256 | {mixer}[heads=2] mlp", "size": d} | predicted
         for d, mixer in ((128, "gla"), (64, "gla"), (96, "attn"))
     )
-    limits = Limits.read("20ms", "100MB")
-    brief = Brief(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=folder)
+    limits = Limits.read(latency="20ms", memory="100MB")
+    config = DesignConfig(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=folder)
     front = Front("small-hybrid", "nsga2", [{"objective": "size", "maximise": True}], [large, small], 2, 2, {})
     with open_store(f"sqlite:///{folder}/plait.db") as store:
-        return _measured(brief, front, "size", [plain], store, lambda *_: None)
+        return _measured(config, front, "size", [plain], store, lambda *_: None)
 
 
 def test_a_model_too_large_to_measure_gives_way_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

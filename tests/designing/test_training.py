@@ -9,7 +9,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.data import open_corpus
-from plait.designing.config import Brief
+from plait.designing.config import DesignConfig
 from plait.designing.training import LEAST_STEPS, train
 from plait.device.setting import Setting
 from plait.records import open_store
@@ -22,9 +22,9 @@ SPEC = "d=16 | attn[heads=2] swiglu[inner=16]"
 
 
 def test_what_a_slow_machine_trained_stands_when_it_is_quicker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits.read("20ms", "100MB")
-    brief = Brief(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path)
-    corpus = open_corpus(brief.data)
+    limits = Limits.read(latency="20ms", memory="100MB")
+    config = DesignConfig(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path)
+    corpus = open_corpus(config.data)
 
     def trained(fitting: int) -> dict[str, Any]:
         """Where so many steps fit."""
@@ -36,7 +36,7 @@ def test_what_a_slow_machine_trained_stands_when_it_is_quicker(tmp_path: Path, m
 
         monkeypatch.setattr(fit, "steps_that_fit", steps)
         with open_store(f"sqlite:///{tmp_path}/plait.db") as store:
-            return train(brief, SPEC, corpus, store, lambda *_: None)
+            return train(config, SPEC, corpus, store, lambda *_: None)
 
     first, again = trained(0), trained(3)
     assert (first["trained_now"], again["trained_now"]) == (True, False)
@@ -46,7 +46,9 @@ def test_what_a_slow_machine_trained_stands_when_it_is_quicker(tmp_path: Path, m
 
 def test_what_else_is_wrong_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
-    limits = Limits.read("20ms", "100MB")
-    brief = Brief(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path / "runs")
+    limits = Limits.read(latency="20ms", memory="100MB")
+    config = DesignConfig(
+        load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path / "runs"
+    )
     with open_store(f"sqlite:///{tmp_path}/plait.db") as store, pytest.raises(UserError, match="cannot make the run's"):
-        train(brief, SPEC, open_corpus(brief.data), store, lambda *_: None)
+        train(config, SPEC, open_corpus(config.data), store, lambda *_: None)

@@ -109,9 +109,9 @@ def test_stopped_gone_on_with_and_found_again(bench: Bench, monkeypatch: pytest.
     assert found["probe"]["trained_now"] == 0
     assert found["train"]["trained_now"]
     assert found["search"]["evaluated"] > 30
-    names = [row["mix"] for row in found["candidates"]]
+    names = [row["pattern"] for row in found["candidates"]]
     assert len(set(names)) == len(names) >= 2
-    assert found["pick"]["mix"] in found["not_distinguishable"]
+    assert found["pick"]["pattern"] in found["not_distinguishable"]
     assert set(found["not_distinguishable"]) <= set(names)
     assert set(found["plain"].split("×")) <= {"attn", "2"}
     assert all(row["within"] for row in found["candidates"])
@@ -133,7 +133,7 @@ def test_a_mixer_of_the_spaces_own_files_is_probed(bench: Bench, tmp_path: Path)
     (tmp_path / "own.txt").write_text(text)
     bench.predictor = Bench(tmp_path / "own.txt").predictor
     found = json.loads(run("--space", "own.txt").stdout)
-    assert {row["mix"] for row in found["candidates"]} <= {"my-mixer", "my-mixer×2"}
+    assert {row["pattern"] for row in found["candidates"]} <= {"my-mixer", "my-mixer×2"}
     assert found["probe"]["trained_now"] > 0
 
 
@@ -144,6 +144,6 @@ def test_no_model_measures_within_the_limits(bench: Bench) -> None:
 
 
 def test_limits_that_nothing_holds(bench: Bench) -> None:
-    with pytest.raises(UserError, match="no candidate of mine satisfies every rule"):
+    with pytest.raises(UserError, match="no candidate of mine satisfies every constraint"):
         run("--latency", "1us")
     assert not bench.measured

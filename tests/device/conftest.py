@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from plait.device.features import of_layer, of_outside
+from plait.device.features import of_embedding_and_head, of_layer
 from plait.device.memory import Memory
 from plait.device.profile import Point, Profile
 from plait.device.setting import Setting
@@ -49,16 +49,16 @@ class Machine:
         activations = int(4 * (2 * terms[4] + terms[5]))
         return self._point("layer", str(options.to_layer()), d, norm, setting, seconds, activations)
 
-    def outside(self, header: Header, setting: Setting) -> Point:
+    def embedding_and_head(self, header: Header, setting: Setting) -> Point:
         self.asked.append("outside")
-        terms = of_outside(header, setting).terms
+        terms = of_embedding_and_head(header, setting).terms
         seconds = (5e-5 + 1e-11 * terms[1]) / self.speed
         return self._point("outside", header.text, header.d, header.norm, setting, seconds, int(4 * terms[5]))
 
     def model(self, arch: Architecture, setting: Setting) -> Point:
         header, number = arch.header, setting.number_bytes
         parts = [self.layer(header.d, options, header.norm, setting) for options in arch.layers]
-        around = self.outside(header, setting)
+        around = self.embedding_and_head(header, setting)
         seconds = WHOLE * (around.seconds + sum(part.seconds for part in parts))
         cost = model_cost(arch, seq=setting.seq)
         state, highest = 0, 0
@@ -81,7 +81,7 @@ def filled(machine: Machine, setting: Setting, models: Sequence[Architecture] = 
     profile = Profile.here(setting)
     rng = np.random.default_rng(0)
     for d in (64, 128, 256, 512):
-        profile.points.append(machine.outside(HEADER.replace({"d": d}), setting))
+        profile.points.append(machine.embedding_and_head(HEADER.replace({"d": d}), setting))
         for _ in range(6):
             inner, heads = int(rng.integers(64, 2048)), int(rng.choice([2, 4, 8]))
             profile.points.append(machine.layer(d, load("mlp")(inner=inner), "rms", setting))

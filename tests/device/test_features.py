@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plait.device.features import of_layer, of_outside
+from plait.device.features import of_embedding_and_head, of_layer
 from plait.device.setting import Setting
 from plait.mixers.cost import Cost
 from plait.mixers.options import MixerOptions, option
@@ -48,7 +48,7 @@ def test_decoding_is_a_matter_of_one_token() -> None:
 
 
 def test_outside_knows_its_vocabulary() -> None:
-    small, large = (of_outside(Header(d=64, vocab=v), Setting(seq=10)) for v in (100, 1000))
+    small, large = (of_embedding_and_head(Header(d=64, vocab=v), Setting(seq=10)) for v in (100, 1000))
     assert large.terms[1] == 10 * small.terms[1] == 2 * 10 * 64 * 1000
 
 

@@ -38,7 +38,7 @@ def test_a_layer_is_one_of_its_copies(parts: PartMeter) -> None:
 
 def test_outside(parts: PartMeter) -> None:
     header = Header(d=64, vocab=3000)
-    point = parts.outside(header, SETTING)
+    point = parts.embedding_and_head(header, SETTING)
     assert (point.what, point.spec) == ("outside", header.text)
     assert point.activations >= 4 * 32 * 3000
 

@@ -84,8 +84,10 @@ def test_many_candidates_are_sums_over_tables(predictor: Predictor) -> None:
     texts = ["d=192 vocab=500 | mlp[inner=100] mlp[inner=900]", "d=192 vocab=500 | (mlp[inner=900])x3"]
     texts.append("d=320 vocab=500 | mlp[inner=900]")
     weights_N = np.array([4.0 * model_cost(text).total_params for text in texts])
-    tables = predictor.outside_table(headers), predictor.layer_table(layers)
-    latency, memory = predictor.compose(tables[0], header_N, tables[1], layers_NL, weights_N)
+    tables = predictor.embedding_and_head_table(headers), predictor.layer_table(layers)
+    found = predictor.compose(tables[0], header_N, tables[1], layers_NL, weights_N)
+    assert set(found) == {"latency", "memory"}
+    latency, memory = found["latency"], found["memory"]
     assert latency.mean == pytest.approx(predictor.latency(texts).mean)
     assert latency.high == pytest.approx(predictor.latency(texts).high)
     assert memory.mean == pytest.approx(predictor.memory(texts).mean)

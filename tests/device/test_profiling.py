@@ -12,7 +12,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.device import profiling
-from plait.device.components import Kit
+from plait.device.components import Components
 from plait.device.predictor import Predictor
 from plait.device.profile import Point, Profile
 from plait.device.profiling import LEAST, LEAST_CHECKS, extend_profile
@@ -21,7 +21,7 @@ from plait.mixers.table import load
 from plait.spec import Header
 
 SETTING = Setting(seq=32)
-KIT = Kit(
+COMPONENTS = Components(
     Header(vocab=500),
     (64, 128, 192, 256),
     (
@@ -51,7 +51,9 @@ def clock(monkeypatch: pytest.MonkeyPatch, machine: Any) -> list[float]:
 def test_a_profile_predicts() -> None:
     profile = Profile.here(SETTING)
     heard: list[tuple[Point, float]] = []
-    extend_profile(profile, [KIT], [SETTING], seconds=20, heard=lambda point, over: heard.append((point, over)))
+    extend_profile(
+        profile, [COMPONENTS], [SETTING], seconds=20, on_progress=lambda point, over: heard.append((point, over))
+    )
     assert [point for point, _ in heard] == profile.points
     assert [over for _, over in heard] == sorted(over for _, over in heard)
     assert 15 < profile.seconds < 30
@@ -65,7 +67,7 @@ def test_a_profile_predicts() -> None:
 @pytest.mark.usefixtures("clock")
 def test_a_short_time_still_covers_every_kind() -> None:
     profile = Profile.here(SETTING)
-    extend_profile(profile, [KIT], [SETTING], seconds=0.5)
+    extend_profile(profile, [COMPONENTS], [SETTING], seconds=0.5)
     kinds = Counter(point.spec.partition("[")[0] for point in profile.of("layer"))
     assert {name: kinds[name] for name in ("attn", "mlp", "moe")} == dict.fromkeys(("attn", "mlp", "moe"), LEAST)
     assert len(profile.of("outside")) >= LEAST
@@ -75,9 +77,9 @@ def test_a_short_time_still_covers_every_kind() -> None:
 @pytest.mark.usefixtures("clock")
 def test_nothing_is_measured_twice() -> None:
     profile = Profile.here(SETTING)
-    extend_profile(profile, [KIT], [SETTING], seconds=10)
+    extend_profile(profile, [COMPONENTS], [SETTING], seconds=10)
     first = len(profile.points)
-    extend_profile(profile, [KIT], [SETTING], seconds=10)
+    extend_profile(profile, [COMPONENTS], [SETTING], seconds=10)
     assert len(profile.points) > first
     parts = [(p.what, p.spec, p.d) for p in profile.points if p.what != "model"]
     assert len(set(parts)) == len(parts)
@@ -85,7 +87,7 @@ def test_nothing_is_measured_twice() -> None:
 
 @pytest.mark.usefixtures("clock")
 def test_it_ends_when_everything_is_measured() -> None:
-    small = Kit(Header(vocab=500), (64,), ((load("attn")(),),), (1, 2))
+    small = Components(Header(vocab=500), (64,), ((load("attn")(),),), (1, 2))
     profile = Profile.here(SETTING)
     for models in (0, LEAST_CHECKS):  # the second time nothing is left to begin with
         assert len(profile.of("model")) >= models
@@ -108,7 +110,7 @@ def test_the_odd_one_gets_the_attention(machine: Any, monkeypatch: pytest.Monkey
     inner = [64 * n for n in range(1, 30)]
     slots = tuple(tuple(load(name)(inner=i) for i in inner) for name in ("mlp", "swiglu"))
     profile = Profile.here(SETTING)
-    extend_profile(profile, [Kit(Header(vocab=500), (64, 128), slots, (1, 2))], [SETTING], seconds=10)
+    extend_profile(profile, [Components(Header(vocab=500), (64, 128), slots, (1, 2))], [SETTING], seconds=10)
     kinds = Counter(point.spec.partition("[")[0] for point in profile.of("layer"))
     assert kinds["mlp"] > 2 * kinds["swiglu"]
 
@@ -136,7 +138,7 @@ def test_a_busy_machine_does_not_take_longer(machine: Any, monkeypatch: pytest.M
     monkeypatch.setattr(profiling, "PartMeter", lambda setting, memory: Busy())
     monkeypatch.setattr(profiling, "MemoryMeter", starting)
     profile = Profile.here(SETTING)
-    extend_profile(profile, [KIT], [SETTING], seconds=150)
+    extend_profile(profile, [COMPONENTS], [SETTING], seconds=150)
     assert 0.9 * 150 < now[0] <= 150
     assert profile.seconds == now[0]
     assert len(profile.of("model")) >= LEAST_CHECKS

@@ -57,7 +57,7 @@ def test_every_block_is_timed_at_every_length(monkeypatch: pytest.MonkeyPatch) -
     blocks = distinct_blocks([architecture("d=16 vocab=9 | attn[heads=2] mlp")])
     heard: list[tuple[str, int]] = []
     found = measure_scaling(
-        blocks, (8, 16, 32), Setting(batch=3), heard=lambda block, length: heard.append((block.text, length))
+        blocks, (8, 16, 32), Setting(batch=3), on_progress=lambda block, length: heard.append((block.text, length))
     )
     assert heard == [(text, length) for length in (8, 16, 32) for text in ("attn[heads=2]", "mlp")]
     for one in found:

@@ -35,7 +35,7 @@ def make_run(spec: str = "d=16 | attn[heads=2] swiglu[inner=16]", seed: int = 0,
     """What a training leaves behind, with the weights it began with."""
     tokenizer = "bytes" if data.endswith(".txt") else None
     corpus = open_corpus(data, tokenizer)
-    job = Job(fitted(spec, corpus), corpus, Recipe(length=16), Budget(steps=1), seed)
+    job = Job(fitted(spec, corpus), corpus, Recipe(seq_len=16), Budget(steps=1), seed)
     run = Run(folder_of(job.key))
     run.folder.mkdir(parents=True)
     corpus.tokenizer.save(run.folder / "tokenizer")

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+import plait
 from plait.core.errors import UserError
-from plait.evals.finetune import encode_texts, finetune, run_for_cli
+from plait.data.simple_tokenizers import Words as WordTokenizer
+from plait.evals.finetune import encode_texts, finetune
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order
 from plait.model import build
+from plait.training.run import Run
 
 FILLER = ["the", "one", "of", "some", "film", "day", "king", "red", "slow", "house", "in", "from", "over", "by", "sea"]
 WORDS = ["?", *FILLER, "good", "bad", "what", "when", "1914", "1939", "1969", "may", "june", "july"]
@@ -219,21 +222,20 @@ def test_mistakes(feelings: Path) -> None:
             Plan(**wrong)
 
 
-def test_for_the_command_line(feelings: Path) -> None:
-    class Trained:
-        name = "train-abc"
-
-        def model(self, device: str) -> Any:
-            return build(ENCODER, seed=1)
-
-        def tokenizer(self) -> Words:
-            return TOKENS
-
-    seen: list[tuple[str, int, int]] = []
-    found = run_for_cli(
-        Trained(), "sst2", feelings, epochs=1, lr=1e-3, batch=64, progress=lambda *step: seen.append(step)
+def test_a_run_is_tuned_and_its_predictions_are_written(feelings: Path, tmp_path: Path) -> None:
+    run = Run(tmp_path / "train-abc")
+    run.folder.mkdir()
+    run.write_about({"key": "0" * 64, "config": {"spec": ENCODER, "recipe": {"length": 64}}, "tokenizer": ""})
+    run.save_weights(dict(build(ENCODER, seed=1).named_parameters()))
+    WordTokenizer(WORDS).save(run.folder / "tokenizer")
+    seen: list[tuple[str, int, int | None]] = []
+    found = plait.finetune(
+        run.folder, "sst2", feelings, epochs=1, lr=1e-3, batch=64, out=tmp_path / "out",
+        on_progress=lambda *step: seen.append(step),
     )  # fmt: skip
-    assert found["run"] == "train-abc"
-    assert found["plan"]["max_len"] == 64  # the model has no more positions
-    assert seen == [("seed 0", step, 3) for step in (1, 2, 3)]
-    json.dumps(found)
+    assert found.run == "train-abc"
+    assert found.plan["max_len"] == 64  # the model has no more positions
+    assert seen == [("sst2, seed 0", step, 3) for step in (1, 2, 3)]
+    assert {Path(path).name: Path(path).read_text() for path in found.written} == found.files
+    assert json.loads(json.dumps(found.as_dict())) == found.as_dict()
+    assert found.rows() == [{"seed": 0, **found.metrics}]

@@ -376,13 +376,13 @@ def test_the_exported_model_gives_the_same_numbers(tasks: Path, tmp_path: Path, 
     from lm_eval.tasks import TaskManager
 
     import plait.interop.hf_model  # noqa: F401  (registers the model type)
-    from plait.data.tokenizers import huggingface as bpe
+    from plait.data import trained_tokenizers as bpe
     from plait.evals import harness
     from plait.evals.local_tasks import task_configs
     from plait.interop.hf import export_hf
 
     words = " ".join(" ".join(map(str, item.values())) for item in (*CHOICES, *TEXTS, *LAST))
-    tokenizer = bpe.learn([words] * 3, size=300)
+    tokenizer = bpe.learn_bpe([words] * 3, size=300)
     model = build(f"d=32 vocab={tokenizer.vocab} init=0.2 | {text}", seed=5)
     export_hf(model, tokenizer, tmp_path / "hf")
     theirs = HFLM(pretrained=str(tmp_path / "hf"), device="cpu", dtype="float32", batch_size=2, max_length=40)

@@ -10,10 +10,23 @@ import numpy as np
 import pytest
 
 from plait.core.errors import UserError
-from plait.evals import spans
+from plait.evals import squad as spans
 from plait.evals.finetune_loop import Row
-from plait.evals.spans import Window, best_spans, owners, read_passage, windows_of
-from plait.evals.squad import Answer, Question, exact_match, find_files, normalized, read_squad, score, word_f1
+from plait.evals.squad import (
+    Answer,
+    Question,
+    Window,
+    best_spans,
+    exact_match,
+    find_files,
+    normalized,
+    owners,
+    read_passage,
+    read_squad,
+    score,
+    windows_of,
+    word_f1,
+)
 
 
 class Pairs:

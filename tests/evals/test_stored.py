@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.evals import table
+from plait.evals import evaluation as table
 from plait.evals.evaluation import Evaluation, Subject
 from plait.evals.perplexity import PerplexityEvaluation
 from plait.evals.stored import evaluated, weights_hash
@@ -69,7 +69,7 @@ def test_an_encoder_has_no_perplexity(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", table.names())
 def test_every_evaluation_keeps_the_contract(name: str) -> None:
-    evaluation = table.load(name)
+    evaluation = table.load_evaluation(name)
     assert isinstance(evaluation, Evaluation)
     assert evaluation.name == name
     assert evaluation.what
@@ -85,7 +85,7 @@ def test_every_evaluation_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in table.names() if name != "needle"])  # that one needs text
 def test_results_are_plain_and_enough_to_draw(name: str, subject: Subject) -> None:
-    evaluation = table.load(name).resolved(subject)
+    evaluation = table.load_evaluation(name).resolved(subject)
     result = evaluation.measure(subject)
     json_text(result, "result")
     columns, rows = evaluation.table({"one": result, "two": result})
@@ -96,4 +96,4 @@ def test_results_are_plain_and_enough_to_draw(name: str, subject: Subject) -> No
 
 def test_an_unknown_evaluation_is_refused() -> None:
     with pytest.raises(UserError, match="Did you mean 'per-token'"):
-        table.load("per_token")
+        table.load_evaluation("per_token")

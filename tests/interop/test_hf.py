@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.data.tokenizers.bytes import Bytes
-from plait.data.tokenizers.words import Words
+from plait.data.simple_tokenizers import Bytes, Words
 from plait.interop import hf
 from plait.interop.hf import check_hf, export_hf
 from plait.model import build

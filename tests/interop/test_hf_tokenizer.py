@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from plait.core.errors import UserError
-from plait.data.tokenizers import huggingface as bpe
-from plait.data.tokenizers.bytes import Bytes
-from plait.data.tokenizers.chars import Characters
-from plait.data.tokenizers.ids import Ids
-from plait.data.tokenizers.tokenizer import OwnTokenizer
-from plait.data.tokenizers.words import Words
+from plait.data import trained_tokenizers as bpe
+from plait.data.simple_tokenizers import Bytes, Characters, Ids, Words
+from plait.data.tokenizer import OwnTokenizer
 from plait.interop.hf_tokenizer import write_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -62,7 +59,7 @@ def test_the_same_ids_and_the_same_text_back(name, tmp_path):
 
 
 def test_bpe(tmp_path):
-    ours = bpe.learn(TEXTS * 3, size=300)
+    ours = bpe.learn_bpe(TEXTS * 3, size=300)
     other = theirs(ours, tmp_path)
     for text in TEXTS:
         ids = ours.encode(text).tolist()
@@ -74,7 +71,7 @@ def test_bpe(tmp_path):
 
 
 def test_what_would_add_tokens_is_removed(tmp_path):
-    ours = bpe.learn(TEXTS, size=270)
+    ours = bpe.learn_bpe(TEXTS, size=270)
     hf = pytest.importorskip("tokenizers")
     end = ours.decode([ours.end])
     ours._inner.post_processor = hf.processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, ours.end)])

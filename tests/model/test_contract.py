@@ -12,7 +12,7 @@ from torch import nn
 from plait.mixers.cost import MIXING, Cost
 from plait.mixers.mixer import Mixer
 from plait.mixers.options import MixerOptions
-from plait.model.contract import CHECKS, run_clauses, speed
+from plait.model.contract import CHECKS, run_clauses, timings
 
 
 class Sum(Mixer):
@@ -164,5 +164,5 @@ def test_a_mixer_that_raises_is_a_verdict_not_a_crash():
 
 def test_speed_reports_ratios_against_attention():
     options = type("Options", (SumOptions,), {"module": f"{__name__}:Sum"})()
-    (row,) = speed(options, d=16, lengths=(32,))
-    assert row["ratio"] == pytest.approx(row["ms"] / row["attention_ms"])
+    (row,) = timings(options, d=16, lengths=(32,))
+    assert row.ratio == pytest.approx(row.ms / row.attention_ms)

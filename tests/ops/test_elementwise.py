@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plait.ops.elementwise import (
+    rms_norm,
+    rms_norm_reference,
+    rotary_angles,
+    rotate,
+    rotate_reference,
+    swiglu,
+    swiglu_reference,
+)
 from plait.ops.paths import plain_ops
-from plait.ops.rms_norm import rms_norm, rms_norm_reference
-from plait.ops.rotary import rotary_angles, rotate, rotate_reference
-from plait.ops.swiglu import swiglu, swiglu_reference
 
 
 def drawn(*shape, seed=0, dtype=torch.float64):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.mixers.rotary import Rotary
-from plait.ops.rotary import rotary_angles
-from plait.ops.rotary import rotate as turn
+from plait.mixers.shared import Rotary
+from plait.ops.elementwise import rotary_angles
+from plait.ops.elementwise import rotate as turn
 
 
 def rotate(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.Tensor:

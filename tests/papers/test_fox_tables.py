@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.analysis.accuracy import average
-from plait.papers.fox.tables import TABLE_1, accuracies, printed_average
+from plait.papers.fox.facts import TABLE_1, accuracies, printed_average
 
 
 @pytest.mark.parametrize("model", TABLE_1)

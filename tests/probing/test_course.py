@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from plait.cli.probe_report import changes
 from plait.probing import plan
 from plait.probing import replan as on_the_way
 from plait.probing.plan import FINISH_SECONDS, Plan
 from plait.probing.protocol import Protocol, quick
 from plait.probing.replan import Course, Spent, decide
+from plait.probing.report import changes
 from plait.probing.run import Machine, run_budget
 from plait.probing.speed import Speed
 from plait.probing.trial import KIND, Cell

@@ -7,8 +7,8 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from plait.reporting.charts.bars import Bar, bars
-from plait.reporting.charts.page import Line, Mark, colour, curves, scatter, shape, swatch
+from plait.reporting.charts import Bar, bars
+from plait.reporting.page_charts import Line, Mark, colour, curves, scatter, shape, swatch
 
 
 def words(chart: Element) -> list[str]:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plait.core.errors import UserError
-from plait.reporting.front3d import Model, cube_picture, search_cube
+from plait.reporting.front import Model, cube_picture, search_cube
 
 SVG = "{http://www.w3.org/2000/svg}"
 AXES = ["million parameters", "latency, ms", "memory, MB"]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plait.reporting.lengths import BlockLine, length_chart
+from plait.reporting.studies import BlockLine, length_chart
 
 LENGTHS = (128, 256, 512, 1024)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from plait.reporting.markup import add, tag, text_of
+from plait.reporting.page import add, tag, text_of
 
 HOSTILE = "<script>alert('&')</script> \"quoted\""
 

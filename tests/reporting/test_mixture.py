@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plait.core.errors import UserError
-from plait.reporting.mixture import CELL, Panel, mixture_chart
+from plait.reporting.studies import CELL, LayerChoices, mixture_chart
 from plait.reporting.svg import shade
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -15,7 +15,7 @@ CHOICES = [["attn[heads=4]", "mlp"], ["attn[heads=4]", "mlp", "none"], ["mlp", "
 LIKELY = [[0.9, 0.1], [0.2, 0.5, 0.3], [0.25, 0.75]]
 
 
-def drawn(*panels: Panel, title: str = "Mixture <of> 3 layers") -> ElementTree.Element:
+def drawn(*panels: LayerChoices, title: str = "Mixture <of> 3 layers") -> ElementTree.Element:
     return ElementTree.fromstring(mixture_chart(CHOICES, panels, title=title))
 
 
@@ -29,7 +29,7 @@ def words(root: ElementTree.Element) -> list[str]:
 
 
 def test_every_probability_has_its_cell() -> None:
-    root = drawn(Panel("seed 0", LIKELY, "sf·"))
+    root = drawn(LayerChoices("seed 0", LIKELY, "sf·"))
     found = cells(root)
     assert len(found) == 7
     assert found["layer 1, attn[heads=4]: 0.900"].attrib["fill"] == shade(0.9)
@@ -42,7 +42,7 @@ def test_every_probability_has_its_cell() -> None:
 
 
 def test_letters_stand_under_their_layers() -> None:
-    root = drawn(Panel("seed 0", LIKELY, "sf·"))
+    root = drawn(LayerChoices("seed 0", LIKELY, "sf·"))
     at = {text.text: float(text.attrib["x"]) for text in root.iter(f"{SVG}text") if text.text in ("s", "f", "·")}
     assert [at["f"] - at["s"], at["·"] - at["f"]] == pytest.approx([CELL, CELL])
     x = float(cells(root)["layer 1, mlp: 0.100"].attrib["x"])
@@ -50,14 +50,16 @@ def test_letters_stand_under_their_layers() -> None:
 
 
 def test_thirds_are_marked() -> None:
-    root = drawn(Panel("seed 0", LIKELY, "sf·"))
+    root = drawn(LayerChoices("seed 0", LIKELY, "sf·"))
     start = float(cells(root)["layer 1, mlp: 0.100"].attrib["x"])
     marked = [float(line.attrib["x1"]) - start for line in root.iter(f"{SVG}line")]
     assert marked == [pytest.approx(CELL), pytest.approx(2 * CELL)]
 
 
 def test_one_panel_a_search_below_each_other() -> None:
-    root = drawn(Panel("seed 0", LIKELY, "sf·"), Panel("seed 1 & more", [[0, 1], [0, 0, 1], [1, 0]], "f·f"))
+    root = drawn(
+        LayerChoices("seed 0", LIKELY, "sf·"), LayerChoices("seed 1 & more", [[0, 1], [0, 0, 1], [1, 0]], "f·f")
+    )
     assert {"seed 0", "seed 1 & more", "Mixture <of> 3 layers", "attn[heads=4]"} <= set(words(root))
     first, second = (float(cells(root)[f"layer 3, mlp: {value}"].attrib["y"]) for value in ("0.250", "1.000"))
     assert second > first + 40
@@ -69,6 +71,6 @@ def test_one_panel_a_search_below_each_other() -> None:
 
 def test_what_does_not_fit_together_is_refused() -> None:
     with pytest.raises(UserError, match="seed 3: there should be one probability"):
-        drawn(Panel("seed 3", LIKELY[:2], "sf·"))
+        drawn(LayerChoices("seed 3", LIKELY[:2], "sf·"))
     with pytest.raises(UserError, match="3 layers, but 2 letters"):
-        drawn(Panel("seed 3", LIKELY, "sf"))
+        drawn(LayerChoices("seed 3", LIKELY, "sf"))

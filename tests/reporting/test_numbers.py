@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 
 
 @pytest.mark.parametrize(

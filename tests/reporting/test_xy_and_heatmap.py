@@ -10,9 +10,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from plait.reporting.charts.axes import Axis
-from plait.reporting.charts.heatmap import Matrix, heat_map, matrices
-from plait.reporting.charts.xy import Series, xy_chart
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Matrix, Series, heat_map, matrices, xy_chart
 from plait.reporting.svg import Scale, label, png, round_numbers, shade
 
 SVG = "{http://www.w3.org/2000/svg}"

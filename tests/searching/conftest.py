@@ -48,7 +48,7 @@ def small() -> Space:
             d="32..128 step 32",
             slots=[["attn[heads=2|4]", "gla[heads=2]"], ["mlp[inner=64|128]", "none"]],
             header="vocab=64 tie=true",
-            rules=["count(attn) >= 1"],
+            constraints=["count(attn) >= 1"],
             seq=32,
         )
     )

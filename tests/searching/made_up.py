@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from plait.device.components import Kit
+from plait.device.components import Components
 from plait.device.profile import Point, Profile
 from plait.device.setting import Setting
 from plait.mixers.options import MixerOptions
@@ -22,20 +22,20 @@ KEPT = 2_000_000  # bytes
 def profile_of(space: Space, setting: Setting) -> Profile:
     """Every kind of layer of the space, its headers, and as many whole models as a search asks for."""
     profile = Profile.here(setting)
-    extend(profile, Kit.of(space), [setting])
+    extend(profile, Components.of(space), [setting])
     return profile
 
 
-def extend(profile: Profile, kits: Sequence[Kit], settings: Sequence[Setting], **_: object) -> None:
+def extend(profile: Profile, component_sets: Sequence[Components], settings: Sequence[Setting], **_: object) -> None:
     rng = np.random.default_rng(len(profile.points))
     for setting in settings:
-        for kit in kits:
-            profile.points += [_outside(header, setting) for header in _some(rng, kit.headers())]
-            layers = list(kit.layers())
+        for components in component_sets:
+            profile.points += [_outside(header, setting) for header in _some(rng, components.headers())]
+            layers = list(components.layers())
             for kind in dict.fromkeys(options.name for _, options in layers):
                 for d, options in _some(rng, [(d, options) for d, options in layers if options.name == kind]):
-                    profile.points.append(_layer(d, options, kit.header.norm, setting))
-            profile.points += [_model(kit.model(rng), setting) for _ in range(4)]
+                    profile.points.append(_layer(d, options, components.header.norm, setting))
+            profile.points += [_model(components.model(rng), setting) for _ in range(4)]
     profile.seconds += 60.0
 
 

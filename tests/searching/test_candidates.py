@@ -72,7 +72,7 @@ def test_a_record_has_room_for_so_many(small: Space, monkeypatch: pytest.MonkeyP
 
 
 def test_genes_of_many_options_are_kept_whole(small: Space) -> None:
-    wide = Space(replace(small.declared, slots=[["attn[heads=2]"], ["mlp[inner=32..9600 step 32]"]], rules=()))
+    wide = Space(replace(small.declared, slots=[["attn[heads=2]"], ["mlp[inner=32..9600 step 32]"]], constraints=()))
     search = RandomSearch(wide, exact(TWO), samples=100)
     search.run()
     found = read(search_record(search, 0.0))

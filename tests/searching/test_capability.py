@@ -183,7 +183,7 @@ def test_patterns() -> None:
 
 def test_a_search_by_capability_finds_the_best_mix(space: Space) -> None:
     capability = Capability(records(PAIRS))
-    search = RandomSearch(space, [capability], samples=500, rules=["capability_high >= 0.5", "layers == 2"])
+    search = RandomSearch(space, [capability], samples=500, constraints=["capability_high >= 0.5", "layers == 2"])
     best = search.run().rows[0]
     # Stripes with attention: nothing that was probed is better.
     assert best["capability"] == pytest.approx(max(truth(names).mean() for names in PAIRS), abs=0.02)

@@ -9,7 +9,7 @@ import pytest
 from made_up import profile_of
 
 from plait.algorithms.evolution import LtsSearch
-from plait.algorithms.objectives import Batch, Latency, Memory, exact
+from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.predicted import DevicePredictor
 from plait.core.errors import UserError
 from plait.device.predictor import Predictor
@@ -60,7 +60,7 @@ def test_where_the_norm_is_chosen_layers_differ_with_it() -> None:
 
 def test_each_distinct_part_is_predicted_once(small: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = Predictor(profile_of(small, SETTING), SETTING)
-    asked: dict[str, list[object]] = {"layer_table": [], "outside_table": [], "compose": []}
+    asked: dict[str, list[object]] = {"layer_table": [], "embedding_and_head_table": [], "compose": []}
 
     def listening(name: str, original: Callable[..., object]) -> Callable[..., object]:
         def listen(*given: object) -> object:
@@ -77,7 +77,7 @@ def test_each_distinct_part_is_predicted_once(small: Space, monkeypatch: pytest.
         device.predict("latency", batch)
         device.predict("memory", batch)
     assert len(asked["layer_table"]) == len(set(asked["layer_table"])) == 4 * 5  # widths × layers
-    assert len(asked["outside_table"]) == len(set(asked["outside_table"])) == 4
+    assert len(asked["embedding_and_head_table"]) == len(set(asked["embedding_and_head_table"])) == 4
     assert len(asked["compose"]) == 3  # one pass for both quantities
 
 
@@ -85,9 +85,9 @@ def test_a_limit_that_nothing_holds_is_explained() -> None:
     """Random samples of a space have layers that do not fit their width: nothing can be predicted for those."""
     space = Space(Declaration("odd", layers="1..2", d="48|64", slots=[["attn[heads=16|5|2]"], ["mlp"]]))
     predictor = DevicePredictor(Predictor(profile_of(space, SETTING), SETTING))
-    objectives = [*exact(["decoder_params"]), Latency(predictor), Memory(predictor)]
+    objectives = [*exact(["decoder_params"]), Predicted("latency", predictor), Predicted("memory", predictor)]
     with pytest.raises(UserError, match=r"0 of 10,000 samples satisfy latency_high <= 1us"):
-        LtsSearch(space, objectives, rules=["latency_high <= 1us"]).run()
+        LtsSearch(space, objectives, constraints=["latency_high <= 1us"]).run()
 
 
 def test_a_kind_that_the_profile_lacks(small: Space) -> None:

@@ -19,16 +19,16 @@ from plait.data import open_corpus
 from plait.device.predictor import Predictor
 from plait.device.setting import Setting
 from plait.records import Record, open_store
-from plait.searching.confirm import Confirmed, document
 from plait.searching.job import GUMBEL, Interrupted, Request, search_front, usual_objectives
 from plait.searching.methods import METHODS
+from plait.searching.validation import Validated, document
 from plait.space.declaration import Declaration
 from plait.space.limits import Limits
 from plait.space.space import Space
 from plait.space.table import load_space, names
 
 SETTING = Setting(seq=32)
-LIMITS = Limits.read("2ms", "3MB")
+LIMITS = Limits.read(latency="2ms", memory="3MB")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,9 @@ def test_layers_that_do_not_fit_a_width_cost_nothing() -> None:
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != GUMBEL])
 def test_every_method_holds_the_limits(method: str, small: Space, device: DevicePredictor, tmp_path: Path) -> None:
-    request = Request(small, SETTING, limits=LIMITS, rules=["layers <= 2"], method=method, iterations=3, population=20)
+    request = Request(
+        small, SETTING, limits=LIMITS, constraints=["layers <= 2"], method=method, iterations=3, population=20
+    )
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
         record = search_front(request, device, store, tmp_path)
         assert search_front(request, device, store, tmp_path) == record  # found, not searched again
@@ -106,7 +108,7 @@ def test_text_that_nothing_looks_at_is_refused(small: Space) -> None:
 
 
 def test_one_schema_whoever_stored_the_search(small: Space, tmp_path: Path) -> None:
-    """A Python call's record has what the command's has, and a limit may be what its rule said already."""
+    """A Python call's record has what the command's has, and a limit may be what its constraint said already."""
     request = Request(small, SETTING, ["decoder_params", "flops"], Limits(state=2e4), iterations=3, population=20)
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
         search = request.search(None)
@@ -118,7 +120,7 @@ def test_one_schema_whoever_stored_the_search(small: Space, tmp_path: Path) -> N
         assert found.result["limits"] == {"state": 2e4}
         assert set(found.result) == set(stored.result)
         assert found.result["front"] == stored.result["front"]
-        assert document(found, Confirmed())["cost"]["search_seconds"] >= 0
+        assert document(found, Validated())["cost"]["search_seconds"] >= 0
         assert store.get(stored.key) == found
         # A record of an earlier layout says neither limits nor setting.
         old = {
@@ -127,7 +129,7 @@ def test_one_schema_whoever_stored_the_search(small: Space, tmp_path: Path) -> N
         store.delete([stored.key])
         store.put(Record.of("search", stored.config, {**old, "cost": {"seconds": 2.5}}, stored.about))
         again = search_front(request, None, store, tmp_path)
-        assert document(again, Confirmed())["cost"]["search_seconds"] == 2.5
+        assert document(again, Validated())["cost"]["search_seconds"] == 2.5
 
 
 def test_capability_is_learnt_from_the_store(small: Space, tmp_path: Path) -> None:
@@ -171,10 +173,10 @@ def test_mistakes_are_told_before_anything_is_profiled(given: dict[str, object],
 
 
 def test_the_impossible_is_told_without_a_profile(small: Space) -> None:
-    Request(small, SETTING, limits=LIMITS, rules=["layers <= 2"]).check_possible()
-    for impossible in (Request(small, SETTING, rules=["layers >= 2", "layers <= 1"]),
-                       Request(small, SETTING, limits=Limits.read("2ms", state="1B"))):  # fmt: skip
-        with pytest.raises(UserError, match="no candidate of small satisfies every rule"):
+    Request(small, SETTING, limits=LIMITS, constraints=["layers <= 2"]).check_possible()
+    for impossible in (Request(small, SETTING, constraints=["layers >= 2", "layers <= 1"]),
+                       Request(small, SETTING, limits=Limits.read(latency="2ms", state="1B"))):  # fmt: skip
+        with pytest.raises(UserError, match="no candidate of small satisfies every constraint"):
             impossible.check_possible()
 
 

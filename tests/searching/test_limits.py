@@ -5,29 +5,38 @@ from __future__ import annotations
 import pytest
 
 from plait.core.errors import UserError
-from plait.space.constraints import Rule
+from plait.space.constraints import Constraint
 from plait.space.limits import Limits
 
 
-def test_units_and_rules() -> None:
-    limits = Limits.read("40ms", "0.3GB", "2 MiB")
-    assert limits == Limits(0.04, 3e8, 2 * 2**20)
-    assert limits.rules() == ["latency_high <= 40ms", "memory_high <= 300MB", "state <= 2.09715MB"]
-    assert Limits.read(latency="1.5s").rules() == ["latency_high <= 1500ms"]
-    for rule, name in zip(limits.rules(), ("latency_high", "memory_high", "state"), strict=True):
-        limit = vars(limits)[name.removesuffix("_high")]
-        assert Rule.parse(rule).check({name: 0.999 * limit})
-        assert not Rule.parse(rule).check({name: 1.001 * limit})
+def test_units_and_constraints() -> None:
+    limits = Limits.read(state="2 MiB", latency="40ms", memory="0.3GB")
+    assert limits == Limits(latency=0.04, memory=3e8, state=2 * 2**20)
+    assert limits.constraints() == ["latency_high <= 40ms", "memory_high <= 300MB", "state <= 2.09715MB"]
+    assert Limits.read(latency="1.5s").constraints() == ["latency_high <= 1500ms"]
+    for constraint, name in zip(limits.constraints(), ("latency_high", "memory_high", "state"), strict=True):
+        limit = limits.as_dict()[name.removesuffix("_high")]
+        assert Constraint.parse(constraint).check({name: 0.999 * limit})
+        assert not Constraint.parse(constraint).check({name: 1.001 * limit})
+
+
+def test_a_limit_is_of_a_quantity_in_the_table() -> None:
+    assert Limits.read(flops="2G").constraints() == ["flops <= 2G"]
+    assert Limits.read(flops="2G").on_device == {}
+    with pytest.raises(
+        UserError, match=r"unknown quantity 'latencies'. Did you mean 'latency'\? Known: latency, memory"
+    ):
+        Limits(latencies=1.0)
 
 
 def test_only_what_is_given_limits() -> None:
-    assert Limits().rules() == []
+    assert Limits().constraints() == []
     assert Limits().exceeded({"latency": 1e9}) == []
     assert Limits.read(memory="1MB").on_device == {"memory": 1e6}
 
 
 def test_what_is_exceeded_is_said() -> None:
-    limits = Limits.read("40ms", "300MB")
+    limits = Limits.read(latency="40ms", memory="300MB")
     assert limits.exceeded({"latency": 0.04, "memory": 2e8}) == []
     assert limits.exceeded({"latency": 0.0412, "memory": 2e8}) == ["latency 41.2ms, not 40ms"]
     assert len(limits.exceeded({"latency": 0.0412, "memory": 4e8})) == 2

@@ -28,13 +28,15 @@ class Profiler:
         self.seconds: list[float] = []
         self.interrupts = False
 
-    def __call__(self, profile: Profile, kits: Any, settings: Sequence[Setting], *, seconds: float, heard: Any) -> None:
+    def __call__(
+        self, profile: Profile, component_sets: Any, settings: Sequence[Setting], *, seconds: float, on_progress: Any
+    ) -> None:
         self.seconds.append(seconds)
-        made_up.extend(profile, kits, settings)
+        made_up.extend(profile, component_sets, settings)
         if self.interrupts:
             profile.points = [point for point in profile.points if point.what != "model"]
             raise KeyboardInterrupt
-        heard(profile.points[-1], 1.0)
+        on_progress(profile.points[-1], 1.0)
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def profiler(monkeypatch: pytest.MonkeyPatch) -> Profiler:
 
 def test_made_once_then_found(small: Space, profiler: Profiler, tmp_path: Path) -> None:
     heard: list[float] = []
-    made = local_profile(small, SETTING, tmp_path, heard=lambda point, over: heard.append(over))
+    made = local_profile(small, SETTING, tmp_path, on_progress=lambda point, over: heard.append(over))
     assert profiler.seconds == [NEW]
     assert heard == [1.0]
     again = local_profile(small, SETTING, tmp_path)

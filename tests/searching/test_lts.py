@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from plait.algorithms.evolution import LtsSearch
-from plait.algorithms.objectives import Latency, Memory, exact
+from plait.algorithms.objectives import Predicted, exact
 from plait.space.space import Space
 from plait.space.table import load_space
 
 
 def test_2500_candidates_in_31_steps(stopwatch: Any) -> None:
-    objectives = [*exact(["decoder_params"]), Latency(stopwatch)]
+    objectives = [*exact(["decoder_params"]), Predicted("latency", stopwatch)]
     sizes: list[int] = []
     search = LtsSearch(load_space("lts-gpt2"), objectives)
     front = search.run(on_step=lambda search: sizes.append(search.evaluated))
@@ -39,5 +39,9 @@ def test_parents_are_counted_and_leave_with_their_counts(small: Space) -> None:
 
 
 def test_memory_is_predicted_like_latency(small: Space, stopwatch: Any) -> None:
-    front = LtsSearch(small, [*exact(["decoder_params"]), Latency(stopwatch), Memory(stopwatch)], iterations=2).run()
+    front = LtsSearch(
+        small,
+        [*exact(["decoder_params"]), Predicted("latency", stopwatch), Predicted("memory", stopwatch)],
+        iterations=2,
+    ).run()
     assert {"latency", "latency_high", "memory", "memory_high"} <= set(front.rows[0])

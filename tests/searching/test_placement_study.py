@@ -20,7 +20,7 @@ from plait.training.recipe import Recipe
 from plait.training.run import Run
 
 SHAPE = Shape(layers=4, width=16, heads=2, inner=16)
-RECIPE = Recipe(batch=2, length=8)
+RECIPE = Recipe(batch=2, seq_len=8)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def corpus() -> Corpus:
 
 @pytest.fixture(autouse=True)
 def _little_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.studies.placement.HELD_OUT_TOKENS", 64)
+    monkeypatch.setattr("plait.studies.placement.VALIDATION_TOKENS", 64)
 
 
 def small(corpus: Corpus, seeds: int = 2) -> PlacementStudy:
@@ -108,7 +108,7 @@ def test_differences_are_paired_by_seed(corpus: Corpus) -> None:
     unsure = found.rows[2].against(found.baseline)
     gaps = [0.0, 0.2, -0.1]
     spread = math.sqrt(sum((gap - sum(gaps) / 3) ** 2 for gap in gaps) / 2)
-    half = 4.3027 * spread / math.sqrt(3)
+    half = 4.302652729911275 * spread / math.sqrt(3)
     assert unsure.interval == pytest.approx((math.expm1(1 / 30 - half), math.expm1(1 / 30 + half)))
     assert not unsure.surely_more
     assert found.rows[0].perplexity == pytest.approx(math.exp(3))
@@ -153,7 +153,7 @@ def test_what_cannot_be_studied_is_refused(corpus: Corpus) -> None:
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = ["placement", "--p", "2,4", "--layers", "4", "--width", "16", "--heads", "2", "--inner", "16"]
-    given += ["--data", "builtin:language", "--steps", "2", "--seeds", "2", "--batch", "2", "--length", "8"]
+    given += ["--data", "builtin:language", "--steps", "2", "--seeds", "2", "--batch", "2", "--seq-len", "8"]
     given += ["--spec", "d=16 | attn[heads=2] (mlp)x3"]
     shown = CliRunner().invoke(group, [*given, "--svg", "p.svg"], catch_exceptions=False)
     assert shown.exit_code == 0

@@ -10,9 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.algorithms.activation_proxies import agreement, correlation_score
-from plait.algorithms.proxies import PROXIES, Windows, block_weights, cross_entropy, load_proxy
-from plait.algorithms.short_training import ShortTraining
+from plait.algorithms.proxies import (
+    PROXIES,
+    ShortTraining,
+    Windows,
+    agreement,
+    block_weights,
+    correlation_score,
+    cross_entropy,
+    load_proxy,
+)
 from plait.core.errors import UserError
 from plait.mixers.table import names
 from plait.model.construct import Model, build

@@ -13,7 +13,7 @@ import pytest
 from plait.algorithms.evolution import LtsSearch
 from plait.algorithms.front import Front
 from plait.algorithms.nsga import Nsga2, Nsga3
-from plait.algorithms.objectives import Latency, exact
+from plait.algorithms.objectives import Predicted, exact
 from plait.algorithms.random_search import RandomSearch
 from plait.algorithms.search import Search
 from plait.analysis.fronts import hypervolume
@@ -42,8 +42,8 @@ THREE = ["decoder_params", "flops", "kv_cache"]
 
 
 @methods
-def test_the_front_is_one_and_satisfies_the_rules(make: Make, small: Space) -> None:
-    search = make(small, exact(THREE), rules=["decoder_params <= 200K"])
+def test_the_front_is_one_and_satisfies_the_constraints(make: Make, small: Space) -> None:
+    search = make(small, exact(THREE), constraints=["decoder_params <= 200K"])
     front = search.run()
     costs = search.archive.costs_NM
     assert pareto_front(costs).all()
@@ -64,11 +64,11 @@ def test_the_seed_decides(make: Make) -> None:
 
 @methods
 def test_nothing_is_predicted_in_vain(make: Make, small: Space, stopwatch: Any) -> None:
-    search = make(small, [*exact(["decoder_params"]), Latency(stopwatch)])
+    search = make(small, [*exact(["decoder_params"]), Predicted("latency", stopwatch)])
     front = search.run()
     assert len(set(stopwatch.asked)) == len(stopwatch.asked) == front.evaluated  # none twice
     asked = np.frombuffer(b"".join(stopwatch.asked), dtype=np.int16).reshape(-1, small.genes)
-    assert small.valid(asked).all()  # none that a cheaper rule refuses
+    assert small.valid(asked).all()  # none that a cheaper constraint refuses
     assert front.proposed > front.evaluated
 
 
@@ -126,10 +126,10 @@ def test_evolution_beats_chance(evolve: type[Search]) -> None:
 
 
 @methods
-def test_contradictory_rules_are_explained(make: Make, stopwatch: Any, small: Space) -> None:
-    objectives = [*exact(["flops"]), Latency(stopwatch)]
-    search = make(small, objectives, rules=["latency_high <= 0.1us", "layers <= 2"])
-    with pytest.raises(UserError, match="no candidate of small satisfies every rule") as raised:
+def test_contradictory_constraints_are_explained(make: Make, stopwatch: Any, small: Space) -> None:
+    objectives = [*exact(["flops"]), Predicted("latency", stopwatch)]
+    search = make(small, objectives, constraints=["latency_high <= 0.1us", "layers <= 2"])
+    with pytest.raises(UserError, match="no candidate of small satisfies every constraint") as raised:
         search.run()
     first, *rest = str(raised.value).splitlines()[1:]
     assert first.startswith("0 of 10,000 samples satisfy latency_high <= 0.1us; ")
@@ -154,18 +154,20 @@ def test_a_front_is_plain_data(small: Space, tmp_path: Path) -> None:
         assert kept is not None
         assert Front.from_dict(kept.result).rows == front.rows
     assert METHODS["lts"](small, exact(THREE), seed=1).key != search.key
-    assert METHODS["lts"](small, exact(THREE), rules=["d <= 64"]).key != search.key
+    assert METHODS["lts"](small, exact(THREE), constraints=["d <= 64"]).key != search.key
 
 
 @methods
-def test_rules_on_predictions_cost_few_more_proposals(make: Make, stopwatch: Any, small: Space) -> None:
+def test_constraints_on_predictions_cost_few_more_proposals(make: Make, stopwatch: Any, small: Space) -> None:
     """Three of four are refused by their latency: as many more are predicted, and none of them is lost or met twice."""
-    everything = make(small, [*exact(["decoder_params"]), Latency(stopwatch)], iterations=0).first(
+    everything = make(small, [*exact(["decoder_params"]), Predicted("latency", stopwatch)], iterations=0).first(
         np.random.default_rng(0), 400
     )
     limit = float(np.quantile(everything.columns["latency_high"], 0.25))
     stopwatch.asked.clear()
-    search = make(small, [*exact(["decoder_params"]), Latency(stopwatch)], rules=[f"latency_high <= {limit!r}"])
+    search = make(
+        small, [*exact(["decoder_params"]), Predicted("latency", stopwatch)], constraints=[f"latency_high <= {limit!r}"]
+    )
     found = search.first(np.random.default_rng(1), 80)
     assert len(found) == search.evaluated == 80
     assert max(found.columns["latency_high"]) <= limit

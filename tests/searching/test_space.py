@@ -8,7 +8,7 @@ import pytest
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
-from plait.space.constraints import Rule
+from plait.space.constraints import Constraint
 from plait.space.declaration import Declaration
 from plait.space.space import FITS, Space
 from plait.space.table import load_space, names
@@ -70,14 +70,14 @@ def test_text_and_genes_say_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_canonical_rows_stay_as_they_are_and_samples_keep_layer_rules(name: str) -> None:
+def test_canonical_rows_stay_as_they_are_and_samples_keep_layer_constraints(name: str) -> None:
     s, rng = load_space(name), np.random.default_rng(9)
     genes = s.sample(rng, 500)
     assert genes.dtype == np.int16
     assert (s.canonical(genes) == genes).all()
     passed = s.passed(genes, s.columns(genes))
-    for rule in s.layer_rules:
-        assert passed[rule.text].all()
+    for constraint in s.layer_constraints:
+        assert passed[constraint.text].all()
     for changed in (s.mutate(rng, genes, 0.4), s.crossover(rng, genes, genes[::-1])):
         assert (s.canonical(changed) == changed).all()
 
@@ -152,7 +152,7 @@ def test_a_deeper_child_gets_layers_of_its_own() -> None:
 
 
 def test_repair_changes_only_what_is_not_allowed() -> None:
-    s = space(layers="1..3", d="64|256", slots=[["mlp[inner=100..1000 step 100]"]], rules=["inner >= 2 * d"])
+    s = space(layers="1..3", d="64|256", slots=[["mlp[inner=100..1000 step 100]"]], constraints=["inner >= 2 * d"])
     genes = s.sample(np.random.default_rng(0), 300)
     wider = genes.copy()
     wider[:, 1] = 1
@@ -163,10 +163,10 @@ def test_repair_changes_only_what_is_not_allowed() -> None:
     assert (repaired[was_fine] == wider[was_fine]).all()
 
 
-def test_rules_about_layers_and_candidates() -> None:
+def test_constraints_about_layers_and_candidates() -> None:
     s = space(
         slots=[["attn", "mamba[state=8]"], ["mlp[inner=64|256]", "none"]],
-        rules=["inner >= 100", "count(attn) <= 1", "layers <= 3", "state <= 40KB", "vocab == 50257"],
+        constraints=["inner >= 100", "count(attn) <= 1", "layers <= 3", "state <= 40KB", "vocab == 50257"],
     )
     genes = np.stack([
         s.from_spec("d=64 | (mamba[state=8] mlp[inner=256])x3"),
@@ -183,14 +183,14 @@ def test_rules_about_layers_and_candidates() -> None:
     assert passed["state <= 40KB"].tolist() == (states <= 40_000).tolist()
 
 
-def test_an_inner_width_left_to_the_mixer_is_known_to_rules() -> None:
-    s = space(d="64|128", slots=[["mlp"]], rules=["mlp.inner <= 256"])  # 4 d
+def test_an_inner_width_left_to_the_mixer_is_known_to_constraints() -> None:
+    s = space(d="64|128", slots=[["mlp"]], constraints=["mlp.inner <= 256"])  # 4 d
     assert s.count == 3  # depths, at d=64 alone
 
 
 def test_a_rule_in_python() -> None:
-    rule = Rule.of("more state than weights", ["state", "weights"], lambda c: c["state"] > c["weights"])
-    s = space(rules=[rule])
+    constraint = Constraint.of("more state than weights", ["state", "weights"], lambda c: c["state"] > c["weights"])
+    s = space(constraints=[constraint])
     genes = s.sample(np.random.default_rng(0), 10)
     assert not s.valid(genes).any()
     assert s.valid(genes, {**s.columns(genes), "state": s.columns(genes)["weights"] + 1}).all()
@@ -230,10 +230,10 @@ def test_what_lies_outside_is_told_why(text: str, message: str) -> None:
         ({"slots": [["attn", "none"], ["mlp"]]}, "first of several slots"),
         ({"slots": []}, "at least one slot"),
         ({"slots": [["attn[causal=false]"]]}, "looks ahead"),
-        ({"rules": ["lattency <= 1ms"]}, "Did you mean 'latency'"),
-        ({"rules": ["count(atn) >= 1"]}, "no mixer 'atn'. Did you mean 'attn'"),
-        ({"rules": ["inner >= layers"]}, "cannot speak of layers"),
-        ({"rules": ["inner >= 1000"]}, "none of 1 layers is allowed"),
+        ({"constraints": ["lattency <= 1ms"]}, "Did you mean 'latency'"),
+        ({"constraints": ["count(atn) >= 1"]}, "no mixer 'atn'. Did you mean 'attn'"),
+        ({"constraints": ["inner >= layers"]}, "cannot speak of layers"),
+        ({"constraints": ["inner >= 1000"]}, "none of 1 layers is allowed"),
         ({"vary": {"d": "2|4"}}, "give the widths as d"),
         ({"vary": {"norm": "rms|leyer"}}, "s: norm=leyer: must be one of rms, layer. Did you mean 'layer'"),
         ({"vary": {"nrom": "rms"}}, "s: unknown header key 'nrom'. Did you mean 'norm'"),

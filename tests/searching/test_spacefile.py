@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from plait.core.errors import UserError
+from plait.space.declaration import Declaration
 from plait.space.file import read_space
 from plait.space.table import load_space
 
@@ -21,7 +22,7 @@ mixers: [attn[heads=4|8], gla, mamba[state=*]]
 channel:
   - swiglu[inner=256..512 step 128]
   - none
-rules:
+constraints:
   - inner >= int(1.7 * d), count(attn) >= 1
   - max(layers, 5) <= 5
 seq: 64
@@ -47,7 +48,11 @@ def test_a_text_file(tmp_path: Path) -> None:
     s = load_space(str(path))
     assert (s.name, s.depths, s.widths, s.seq) == ("mine", (4, 5, 6), (128, 192, 256), 64)
     assert [len(slot.options) for slot in s.slots] == [7, 4]
-    assert [rule.text for rule in s.rules] == ["inner >= int(1.7 * d)", "count(attn) >= 1", "max(layers, 5) <= 5"]
+    assert [constraint.text for constraint in s.constraints] == [
+        "inner >= int(1.7 * d)",
+        "count(attn) >= 1",
+        "max(layers, 5) <= 5",
+    ]
     genes = s.sample(np.random.default_rng(0), 300)
     valid = genes[s.valid(genes)]
     assert 0 < len(valid) < 300
@@ -83,16 +88,16 @@ def test_a_python_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "from plait.space.declaration import Declaration\n"
-        "from plait.space.constraints import Rule\n"
+        "from plait.space.constraints import Constraint\n"
         "from plait.space.space import Space\n"
         "class Mine(Space):\n"
         "    declaration = Declaration('mine', '2..5', '64', [['attn'], ['mlp']],\n"
-        "        rules=[Rule.of('odd', ['layers'], lambda c: c['layers'] % 2 == 1)])\n"
+        "        constraints=[Constraint.of('odd', ['layers'], lambda c: c['layers'] % 2 == 1)])\n"
     )
     s = load_space(str(path))
     genes = s.sample(np.random.default_rng(0), 50)
     assert (s.valid(genes) == (np.array(s.depths)[genes[:, 0]] % 2 == 1)).all()
-    assert type(s.with_rules(["layers <= 3"])) is type(s)
+    assert type(s.with_constraints(["layers <= 3"])) is type(s)
     path.write_text("from plait.space.space import Space\nclass Mine(Space):\n    pass\n")
     with pytest.raises(UserError, match="has no `declaration`"):
         load_space(str(path))
@@ -102,3 +107,17 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "mine.space").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="cannot be read as text"):
         load_space(str(tmp_path / "mine.space"))
+
+
+def test_the_words_of_earlier_files_are_read() -> None:
+    new = "layers: 1..4\nd: 64\nmixers: attn\nconstraints: layers <= 2\nseq_len: 32\ncontext: 8"
+    old = new.replace("constraints", "rules").replace("seq_len", "seq").replace("context", "memory")
+    assert read_space(old, "s").declared == read_space(new, "s").declared
+    with pytest.raises(UserError, match="'constraints' is given twice"):
+        read_space(new + "\nrules: layers <= 3", "s")
+
+
+def test_a_declaration_comes_back_from_its_document() -> None:
+    declared = read_space(TEXT, "s").declared
+    assert "rules" in declared.as_dict()  # part of the key of every stored search
+    assert Declaration.from_dict(declared.as_dict()).as_dict() == declared.as_dict()

@@ -21,7 +21,7 @@ from plait.space.space import Space
 from plait.studies.proxies import COUNTS, SHIPPED, Findings, Study, best, drawn, study_space
 from plait.training.recipe import Recipe
 
-RECIPE = Recipe(batch=2, length=8)
+RECIPE = Recipe(batch=2, seq_len=8)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def corpus() -> Corpus:
 
 @pytest.fixture
 def study(small: Space, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Study:
-    monkeypatch.setattr("plait.studies.proxies.HELD_OUT_TOKENS", 64)
+    monkeypatch.setattr("plait.studies.proxies.VALIDATION_TOKENS", 64)
     return Study(small, corpus, models=3, steps=4, proxies=("grad_norm", "relu_log_det"), recipe=RECIPE)
 
 
@@ -86,10 +86,10 @@ def test_an_encoder_has_room_for_the_mask(small: Space, corpus: Corpus) -> None:
     assert [job.arch.header.vocab for job in Study(encoders, corpus, models=3).jobs] == 3 * [33]
 
 
-def test_rules_hold_for_what_is_trained(small: Space, corpus: Corpus) -> None:
+def test_constraints_hold_for_what_is_trained(small: Space, corpus: Corpus) -> None:
     """With the space's own vocabulary all of them would be too large."""
     most = 10_000_000
-    space = Space(replace(small.declared, header="vocab=1000000")).with_rules([f"total_params <= {most}"])
+    space = Space(replace(small.declared, header="vocab=1000000")).with_constraints([f"total_params <= {most}"])
     jobs = Study(space, corpus, models=3).jobs
     assert all(model_cost(job.arch, seq=8).total_params <= most for job in jobs)
 
@@ -158,10 +158,12 @@ def test_the_spaces_made_for_studies() -> None:
 
 
 def test_what_cannot_be_studied_is_refused(small: Space, corpus: Corpus) -> None:
-    with pytest.raises(UserError, match=r"different models that satisfy every rule, not 5:\n.*decoder_params <= 10"):
-        drawn(small.with_rules(["decoder_params <= 10"]), 5, seed=0)
-    with pytest.raises(UserError, match="rules about latency"):
-        drawn(small.with_rules(["latency <= 1ms"]), 5, seed=0)
+    with pytest.raises(
+        UserError, match=r"different models that satisfy every constraint, not 5:\n.*decoder_params <= 10"
+    ):
+        drawn(small.with_constraints(["decoder_params <= 10"]), 5, seed=0)
+    with pytest.raises(UserError, match="constraints about latency"):
+        drawn(small.with_constraints(["latency <= 1ms"]), 5, seed=0)
     with pytest.raises(UserError, match="2 models cannot be ranked"):
         Study(small, corpus, models=2)
     with pytest.raises(UserError, match="Did you mean 'fisher'"):
@@ -172,10 +174,10 @@ def test_what_cannot_be_studied_is_refused(small: Space, corpus: Corpus) -> None
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("plait.studies.proxies.HELD_OUT_TOKENS", 64)
+    monkeypatch.setattr("plait.studies.proxies.VALIDATION_TOKENS", 64)
     Path("mine.txt").write_text("layers: 1..2\nd: 16|32\nmixers: [attn[heads=2], gla[heads=2]]\nchannel: [mlp]\n")
     given = ["proxies", "--space", "mine.txt", "--models", "4", "--data", "builtin:language", "--steps", "2"]
-    given += ["--batch", "2", "--length", "8", "--proxies", "snip"]
+    given += ["--batch", "2", "--seq-len", "8", "--proxies", "snip"]
     shown = CliRunner().invoke(group, given, catch_exceptions=False)
     assert shown.exit_code == 0
     assert "4 models, 2 steps each on builtin:language" in shown.output

@@ -15,7 +15,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.mixers import table as arch
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, architecture
 from plait.model.cost import ModelCost, model_cost
 from plait.papers.fox import presets as fox
 from plait.papers.lts import presets as lts
@@ -70,7 +70,7 @@ def test_every_layer_of_a_known_mixer_fits_its_options() -> None:
     for name in NAMES:
         spec = parse(presets.lookup(name))
         if known >= {layer.name for layer in spec.layers}:
-            arch.architecture(Spec(spec.header, tuple(dict.fromkeys(spec.layers))))  # each different layer once
+            architecture(Spec(spec.header, tuple(dict.fromkeys(spec.layers))))  # each different layer once
 
 
 def test_every_preset_says_what_it_is() -> None:

@@ -1,4 +1,4 @@
-"""Differentiable search among the other methods: rules hold, each seed is told, killing it changes nothing."""
+"""Differentiable search among the other methods: constraints hold, each seed is told, killing it changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from plait.algorithms.predicted import DevicePredictor
-from plait.cli.search_supernet import adapted
+from plait.api.search import adapted
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.device.predictor import Predictor
@@ -29,8 +29,7 @@ from plait.space.declaration import Declaration
 from plait.space.space import Space
 from plait.space.table import load_space
 from plait.studies.retrain import retrain
-from plait.supernet.job import SupernetJob
-from plait.supernet.layer_choices import layer_choices
+from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import likeliest
 from plait.supernet.settings import Settings
 from plait.training.recipe import Recipe
@@ -39,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "searching"))
 from made_up import profile_of
 
 SPACE = Declaration("tiny", "4", "16", [["attn[heads=2]", "mlp[inner=32]", "none"]], "vocab=256", seq=16)
-RECIPE = Recipe(batch=32, length=16, lr=1e-2)
+RECIPE = Recipe(batch=32, seq_len=16, lr=1e-2)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,8 @@ def test_the_front_and_every_seed_are_told(job: SupernetJob, tmp_path: Path) -> 
 def test_any_space_of_layers_is_searched(slots: list[list[str]], header: str, tmp_path: Path) -> None:
     corpus = open_corpus("builtin:language")
     declared = Declaration("s", "2", "16", slots, header, seq=16)
-    space = adapted(Space(declared), {}, job := SupernetJob(corpus, RECIPE, Settings(steps=10)))
+    job = SupernetJob(corpus, RECIPE, Settings(steps=10))
+    space = adapted(Space(declared), {}, corpus)
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
         result = search_front(
             Request(space, Setting(seq=16), method="gumbel", supernet=job), None, store, tmp_path
@@ -103,14 +103,15 @@ def test_any_space_of_layers_is_searched(slots: list[list[str]], header: str, tm
 def test_the_data_s_vocabulary_is_the_space_s_wherever_that_is_said(job: SupernetJob) -> None:
     mixers = [["attn[heads=2,causal=false]", "none"]]
     space = Space(Declaration("s", "2", "16", mixers, vary={"kind": "encoder", "vocab": "8"}, seq=16))
-    assert [header.vocab for header in adapted(space, {}, job).headers.all if header] == [job.corpus.vocab + 1]
+    assert [header.vocab for header in adapted(space, {}, job.corpus).headers.all if header] == [job.corpus.vocab + 1]
 
 
 def test_what_a_limit_refuses_gives_way_to_the_next_likely_one(job: SupernetJob) -> None:
-    """The rule about the loss is known only after the first few were looked at; those behind them are not lost."""
+    """The constraint about the loss is known only after the first few were looked at; those behind them are not
+    lost."""
     mixers, vocab = [["attn[heads=2]", "mlp[inner=32]"]], f"vocab={job.corpus.vocab}"
     space = Space(Declaration("s", "4", "16", mixers, vocab, seq=16))
-    search = Request(space, Setting(seq=16), rules=["loss < 2"], method="gumbel", supernet=job).search(None)
+    search = Request(space, Setting(seq=16), constraints=["loss < 2"], method="gumbel", supernet=job).search(None)
     looked_at: list[tuple[int, ...]] = []
 
     def loss_of(path: tuple[int, ...]) -> float:
@@ -126,8 +127,11 @@ def test_what_a_limit_refuses_gives_way_to_the_next_likely_one(job: SupernetJob)
 
 
 def test_rules_that_nothing_likely_satisfies_end_with_a_message(job: SupernetJob, tmp_path: Path) -> None:
-    with open_store(f"sqlite:///{tmp_path}/s.db") as store, pytest.raises(UserError, match="satisfies every rule"):
-        search_front(request(job, rules=["count(attn) == 5"]), None, store, tmp_path)
+    with (
+        open_store(f"sqlite:///{tmp_path}/s.db") as store,
+        pytest.raises(UserError, match="satisfies every constraint"),
+    ):
+        search_front(request(job, constraints=["count(attn) == 5"]), None, store, tmp_path)
 
 
 def test_a_price_on_latency_is_that_of_one_profile(job: SupernetJob) -> None:
@@ -142,7 +146,7 @@ def test_a_price_on_latency_is_that_of_one_profile(job: SupernetJob) -> None:
 
 def test_rules_pass_over_what_is_likelier(job: SupernetJob, tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
-        record = search_front(request(job, rules=["count(attn) == 1", "count(mlp) == 2"]), None, store, tmp_path)
+        record = search_front(request(job, constraints=["count(attn) == 1", "count(mlp) == 2"]), None, store, tmp_path)
     assert record.result["front"]
     for row in record.result["front"]:
         assert sorted(layer.name for layer in architecture(row["spec"]).layers) == ["attn", "mlp", "mlp"]
@@ -192,7 +196,7 @@ def test_retraining_trains_each_once_and_tells_how_far_it_is(job: SupernetJob, t
     specs = [f"d=16 vocab={job.corpus.vocab} | {layers}" for layers in ("attn[heads=2]", "mlp[inner=32]")]
     told: list[float] = []
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
-        losses = retrain([*specs, specs[0]], job, 2, store, tmp_path, told=told.append)
+        losses = retrain([*specs, specs[0]], job, 2, store, tmp_path, on_progress=told.append)
     assert list(losses) == specs
     assert all(0 < loss < 10 for loss in losses.values())
     assert sorted(set(told)) == [0.5, 1.0, 1.5, 2.0]
@@ -235,7 +239,7 @@ def test_text_for_the_logits_is_not_that_of_the_weights(job: SupernetJob) -> Non
 
 COMMAND = (
     *("search", "--space", "space.txt", "--method", "gumbel", "--data", "builtin:language", "--steps", "100"),
-    *("--seeds", "2", "--set", "batch=32", "--set", "length=16", "--retrain", "10", "--json"),
+    *("--seeds", "2", "--set", "batch=32", "--set", "seq_len=16", "--retrain", "10", "--json"),
 )
 TEXT = """
 layers: 3
@@ -246,7 +250,7 @@ seq: 16
 #: The program itself, saving after every iteration rather than every minute, and resting so long whenever it has.
 EAGER = """
 import sys, time
-from plait.search.supernet.search import GumbelSearch
+from plait.supernet.search import GumbelSearch
 from plait.__main__ import main
 
 rest, save = float(sys.argv.pop(1)), GumbelSearch.save

@@ -11,7 +11,7 @@ from plait.supernet.settings import ARCHITECTURE, PAR, WEIGHTS, Settings, Turns
 
 
 def test_the_paper_s_preset() -> None:
-    assert (PAR.steps, PAR.frozen * PAR.steps, PAR.share) == (40_000, 10_000, 0.2)
+    assert (PAR.steps, PAR.warmup * PAR.steps, PAR.share) == (40_000, 10_000, 0.2)
     assert (PAR.lr, PAR.weight_decay, PAR.patience) == (1e-2, 5e-4, 0.75)
     turns = Turns.of(PAR, epoch=5000)
     assert [turns.stage(step) for step in (0, 9_999, 10_000, 13_999, 14_000, 14_999, 15_000)] == [
@@ -27,12 +27,12 @@ def test_the_paper_s_preset() -> None:
     st.integers(2, 50) | st.just(0),
     st.integers(2, 500),
 )
-def test_turns_count_what_they_say(steps: int, frozen: float, share: float, cycle: int, epoch: int) -> None:
-    turns = Turns.of(Settings(steps=steps, frozen=frozen, share=share, cycle=cycle), epoch)
+def test_turns_count_what_they_say(steps: int, warmup: float, share: float, cycle: int, epoch: int) -> None:
+    turns = Turns.of(Settings(steps=steps, warmup=warmup, share=share, cycle=cycle), epoch)
     stages = [turns.stage(step) for step in range(steps)]
     for step in range(steps + 1):
         assert turns.before(step) == {stage: stages[:step].count(stage) for stage in (WEIGHTS, ARCHITECTURE)}
-    assert ARCHITECTURE not in stages[: turns.frozen]
+    assert ARCHITECTURE not in stages[: turns.warmup]
     assert ARCHITECTURE in stages  # however long an epoch is
 
 
@@ -42,7 +42,7 @@ def test_turns_count_what_they_say(steps: int, frozen: float, share: float, cycl
         ("steps", 0, "at least 1"),
         ("lr", float("inf"), "finite"),
         ("cycle", 1, "2 or more"),
-        ("frozen", 1.0, "up to, but not, 1"),
+        ("warmup", 1.0, "up to, but not, 1"),
         ("share", 0.0, "between 0 and 1"),
         ("cold", 0.0, "greater than 0"),
         ("strength", -1.0, "not be negative"),
@@ -50,7 +50,7 @@ def test_turns_count_what_they_say(steps: int, frozen: float, share: float, cycl
         ("weights", "swap", "one of soft, straight-through, path"),
         ("architecture", "swop", "Did you mean 'swap'"),
         ("swaps", 0, "at least 1"),
-        ("penalty", "time", "one of latency, flops, state"),
+        ("penalty", "time", "one of latency, state, flops"),
         ("patience", 0.0, "above 0"),
         ("temperature", 1.0, "no setting 'temperature'"),
     ],
@@ -58,3 +58,10 @@ def test_turns_count_what_they_say(steps: int, frozen: float, share: float, cycl
 def test_bad_settings_are_refused(key: str, value: object, said: str) -> None:
     with pytest.raises(UserError, match=said):
         Settings().with_values({key: value})
+
+
+def test_results_are_stored_under_the_names_they_always_had() -> None:
+    changed = Settings().with_values({"hot": 3.0, "end_temperature": 0.5, "frozen": 0.1})
+    assert (changed.start_temperature, changed.end_temperature, changed.warmup) == (3.0, 0.5, 0.1)
+    assert {"hot": 3.0, "cold": 0.5, "frozen": 0.1}.items() <= changed.as_dict().items()
+    assert Settings().with_values(changed.as_dict()) == changed

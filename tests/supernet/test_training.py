@@ -77,7 +77,7 @@ def test_the_planted_answer_is_found_by_nine_seeds_of_ten() -> None:
 
 
 def test_weights_and_logits_take_turns() -> None:
-    made = training(steps=40, frozen=0.25, cycle=10, share=0.3)
+    made = training(steps=40, warmup=0.25, cycle=10, share=0.3)
     weights, scores = snapshot(made)
     for step in range(40):
         taken = made.advance()
@@ -98,11 +98,11 @@ def snapshot(made: SupernetTraining) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_nothing_is_not_drawn_while_only_weights_are_trained() -> None:
     """It has none, and layers that are often not there learn to be superfluous."""
-    made = training(0, 6, ("attn[heads=2]", "mlp[inner=8]", None), steps=80, frozen=0.5, lr=1e-6)
+    made = training(0, 6, ("attn[heads=2]", "mlp[inner=8]", None), steps=80, warmup=0.5, lr=1e-6)
     stages = (made.advance().stage for _ in range(80))
     drawn = [{layer.path for layer in made.net.mixtures} for stage in stages if stage == WEIGHTS]
-    frozen, later = set().union(*drawn[:40]), set().union(*drawn[40:])
-    assert (frozen, later) == ({0, 1}, {0, 1, 2})
+    warmup, later = set().union(*drawn[:40]), set().union(*drawn[40:])
+    assert (warmup, later) == ({0, 1}, {0, 1, 2})
     # Where there is nothing else, nothing is what there is.
     alone = training(0, 1, (None,), steps=4)
     alone.advance()
@@ -112,7 +112,9 @@ def test_nothing_is_not_drawn_while_only_weights_are_trained() -> None:
 @pytest.mark.parametrize(("temperature", "least", "most"), [(0.2, 0.95, 1.0), (5.0, 0.4, 0.7)])
 def test_networks_are_drawn_by_the_logits_over_the_temperature(temperature: float, least: float, most: float) -> None:
     """One nat between two choices: drawn 73 % of the time as it is, 99 % in the cold, 55 % in the heat."""
-    made = training(steps=200, frozen=0.0, cycle=2, share=0.5, hot=temperature, cold=temperature, lr=1e-9)
+    made = training(
+        steps=200, warmup=0.0, cycle=2, share=0.5, start_temperature=temperature, end_temperature=temperature, lr=1e-9
+    )
     with torch.no_grad():
         made.net.scores_LK[:, 0] += 1.0
     drawn: dict[str, list[int]] = {WEIGHTS: [], ARCHITECTURE: []}
@@ -127,7 +129,7 @@ def test_networks_are_drawn_by_the_logits_over_the_temperature(temperature: floa
 
 
 def test_a_comparison_changes_no_weights_and_ignores_dropout() -> None:
-    made = training(recipe=Recipe(lr=1e-2, dropout=0.5), steps=20, frozen=0.0, cycle=2, share=0.5)
+    made = training(recipe=Recipe(lr=1e-2, dropout=0.5), steps=20, warmup=0.0, cycle=2, share=0.5)
     made.advance()
     weights, scores = snapshot(made)
     taken = made.advance()
@@ -177,7 +179,7 @@ def test_segment_memory_is_kept_too() -> None:
 
 def test_comparing_goes_on_with_the_memory_of_the_drawn_network() -> None:
     choices = ("xl-attn[heads=2]", "mlp[inner=16]", None)
-    made = training(0, 3, choices, Recipe(lr=1e-2, memory=4), f"d=16 vocab={KEYS + 1}", steps=9, frozen=0.0, cycle=3)
+    made = training(0, 3, choices, Recipe(lr=1e-2, memory=4), f"d=16 vocab={KEYS + 1}", steps=9, warmup=0.0, cycle=3)
     for _ in range(2):
         assert made.advance().stage == WEIGHTS
     path = (made.net.logits_LK.detach() / made.temperature + made._noise()).argmax(dim=1).tolist()
@@ -195,7 +197,7 @@ def test_comparing_goes_on_with_the_memory_of_the_drawn_network() -> None:
 
 def test_a_price_moves_the_search_away_from_what_is_dear() -> None:
     choices = ("attn[heads=2]", "mlp[inner=8]", None)
-    dear = training(0, 4, choices, steps=200, frozen=0.0, penalty="flops", strength=50.0)
+    dear = training(0, 4, choices, steps=200, warmup=0.0, penalty="flops", strength=50.0)
     while not dear.finished:
         dear.advance()
     assert set(dear.net.best) == {2}
@@ -203,7 +205,7 @@ def test_a_price_moves_the_search_away_from_what_is_dear() -> None:
 
 def test_it_stops_when_the_architecture_stays() -> None:
     """Unchanged for three quarters of the logits' stage: with nothing to decide, as early as can be."""
-    made = training(0, 1, ("mlp[inner=8]", "mlp[inner=8,act=relu]"), steps=400, frozen=0.5, patience=0.5, lr=1e-4)
+    made = training(0, 1, ("mlp[inner=8]", "mlp[inner=8,act=relu]"), steps=400, warmup=0.5, patience=0.5, lr=1e-4)
     made.optimizers[ARCHITECTURE].param_groups[0]["lr"] = 0.0
     while not made.finished:
         made.advance()
@@ -214,7 +216,7 @@ def test_it_stops_when_the_architecture_stays() -> None:
 
 
 def test_the_temperature_falls_over_the_logits_stage() -> None:
-    made = training(steps=20, frozen=0.5, cycle=2, share=0.5, hot=4.0, cold=1.0)
+    made = training(steps=20, warmup=0.5, cycle=2, share=0.5, start_temperature=4.0, end_temperature=1.0)
     seen = []
     for _ in range(20):
         seen.append(made.temperature)
@@ -258,7 +260,7 @@ def test_steps_that_are_not_finite_are_counted_by_stage_and_over_sittings() -> N
     """Good steps of the weights must not hide a stage of the logits that never works."""
 
     def sitting(before: SupernetTraining | None) -> SupernetTraining:
-        made = training(steps=200, frozen=0.0, cycle=2, share=0.5)
+        made = training(steps=200, warmup=0.0, cycle=2, share=0.5)
         made.costs_LK = torch.full((4, 2), torch.nan)
         if before is not None:
             made.restore(before.arrays())

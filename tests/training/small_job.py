@@ -21,5 +21,5 @@ SPECS = {
 def small_job(kind: str = "attn", steps: int = 12, *, seed: int = 0, validation: int = 512, **values: Any) -> Job:
     corpus = open_corpus("builtin:language")
     memory = {"memory": 12} if kind == "xl" else {}
-    recipe = Recipe(batch=4, length=24, lr=1e-2).with_values({**memory, **values})
+    recipe = Recipe(batch=4, seq_len=24, lr=1e-2).with_values({**memory, **values})
     return Job(fitted(SPECS[kind], corpus), corpus, recipe, Budget(steps=steps), seed, validation_tokens=validation)

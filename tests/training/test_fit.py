@@ -62,7 +62,7 @@ def test_result_weights_and_record(tmp_path):
 def test_alone_it_tells_its_share_and_gives_the_same(tmp_path):
     shares = []
     with open_store(f"sqlite:///{tmp_path}/alone.db") as store:
-        found = fit_alone(small_job(steps=4), store, tmp_path / "alone", told=shares.append)
+        found = fit_alone(small_job(steps=4), store, tmp_path / "alone", on_progress=shares.append)
     assert sorted(set(shares)) == [0.25, 0.5, 0.75, 1.0]
     assert same(found, run(small_job(steps=4), tmp_path))
 

@@ -10,6 +10,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.training.job import Budget
+from plait.training.run import Run
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_job import small_job
@@ -29,4 +30,12 @@ def test_the_key_of_a_training_stays_what_it_is() -> None:
         "fingerprint": job.corpus.fingerprint,
         "tokenizer": job.corpus.tokenizer.as_dict(),
     }
-    assert job.key == "b0da6f8ee542ea7c796745edec27bb22"
+    assert job.key == "323ce963982c967b42e80e3456112233"
+
+
+def test_a_run_of_before_says_length(tmp_path):
+    """Its folder opens, and what asks for the length of training gets it."""
+    run = Run(tmp_path)
+    for recipe, expected in (({"length": 24}, 24), ({"seq_len": 32}, 32), ({}, None)):
+        run.write_about({"key": "0" * 64, "config": {"recipe": recipe}})
+        assert run.seq_len == expected

@@ -33,8 +33,8 @@ def test_the_pattern_is_the_papers() -> None:
 def test_it_learns_on_real_text(tmp_path: Path) -> None:
     corpus = open_corpus("builtin:stdlib")
     published = recipe("bert-phase1").recipe
-    assert (published.batch, published.length, published.optimizer) == (65536, 128, "nvlamb")
-    small = published.with_values({"batch": 8, "length": 32})
+    assert (published.batch, published.seq_len, published.optimizer) == (65536, 128, "nvlamb")
+    small = published.with_values({"batch": 8, "seq_len": 32})
     job = Job(fitted(NARROW, corpus), corpus, small, Budget(steps=40), validation_tokens=2048)
     dist = Processes(0, 1, torch.device("cpu"))
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:

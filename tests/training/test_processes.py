@@ -23,9 +23,9 @@ sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from pathlib import Path
 from small_job import small_job
-from plait.train import shards
-from plait.train.processes import processes
-from plait.train.trainer import Trainer
+from plait.training import shards
+from plait.training.distributed import processes
+from plait.training.trainer import Trainer
 
 found = {}
 with processes("cpu") as alike:
@@ -116,7 +116,7 @@ def test_losing_a_process_ends_clearly_and_resumes(tmp_path):
     def command(steps: int) -> list[str]:
         return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "plait",
                 "train", "d=16 | attn[heads=2] swiglu[inner=24]", "--data", "builtin:language", "--batch", "4",
-                "--length", "24", "--steps", str(steps), "--save-steps", "5", "--json"]  # fmt: skip
+                "--seq-len", "24", "--steps", str(steps), "--save-steps", "5", "--json"]  # fmt: skip
 
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     child = subprocess.Popen(

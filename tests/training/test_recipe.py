@@ -7,8 +7,9 @@ import math
 import pytest
 
 from plait.core.errors import UserError
+from plait.papers.mad.recipes import mad_recipe
 from plait.papers.mad.scaling_presets import TABLE_C2
-from plait.papers.recipes import RECIPES, mad_recipe, recipe
+from plait.papers.recipes import recipe, recipes
 from plait.training.recipe import Recipe
 from plait.training.schedule import rate, warmup_steps
 
@@ -29,7 +30,7 @@ def test_lts_table_2():
 def test_par_segments_memory_and_batch():
     """Table A1 and §3.1: tgt_len = mem_len = 192, 384 and 512; batch 256 (A.3), Large 128."""
     rows = {name: recipe(f"par-{name}").recipe for name in ("base", "large", "24b")}
-    assert {name: (r.length, r.memory, r.batch) for name, r in rows.items()} == {
+    assert {name: (r.seq_len, r.memory, r.batch) for name, r in rows.items()} == {
         "base": (192, 192, 256), "large": (384, 384, 128), "24b": (512, 512, 256),
     }  # fmt: skip
 
@@ -38,17 +39,17 @@ def test_fox_tables_4_and_5():
     assert [(recipe(f"fox-{size}").steps, recipe(f"fox-{size}").recipe.lr) for size in ("125m", "360m", "760m")] == [
         (5120, 2e-3), (14336, 2e-3), (30720, 1e-3),
     ]  # fmt: skip
-    table = {name: p.recipe.lr for name, p in RECIPES.items() if name.startswith("fox-48b-")}
+    table = {name: p.recipe.lr for name, p in recipes().items() if name.startswith("fox-48b-")}
     assert sorted(table.values()) == [5e-4, 1e-3, 1e-3, 1e-3, 2e-3, 2e-3, 2e-3]
     one = recipe("fox-125m").recipe
-    assert one.batch * one.length * recipe("fox-125m").steps == 2_684_354_560  # Table 4's tokens
-    assert one.warmup * one.batch * one.length == 256 * 2**20  # warm-up of 256Mi tokens
+    assert one.batch * one.seq_len * recipe("fox-125m").steps == 2_684_354_560  # Table 4's tokens
+    assert one.warmup * one.batch * one.seq_len == 256 * 2**20  # warm-up of 256Mi tokens
 
 
 def test_fox_at_2k_reads_15_billion_tokens():
     """Table 7: a context of 2048, 15B tokens."""
     p = recipe("fox-340m-2k")
-    assert p.recipe.length == 2048
+    assert p.recipe.seq_len == 2048
     assert p.recipe.batch * 2048 * p.steps == pytest.approx(15e9, rel=1e-3)
 
 
@@ -60,7 +61,7 @@ def test_mad_rates_are_those_printed_at_every_row():
 
 
 def test_bert_phases_and_mad_rules():
-    assert [(recipe(f"bert-phase{i}").recipe.length, recipe(f"bert-phase{i}").recipe.batch,
+    assert [(recipe(f"bert-phase{i}").recipe.seq_len, recipe(f"bert-phase{i}").recipe.batch,
              recipe(f"bert-phase{i}").steps) for i in (1, 2)] == [(128, 65536, 7038), (512, 32768, 1563)]  # fmt: skip
     assert mad_recipe(150e6, 8e18).lr == pytest.approx(8e-4)
     assert mad_recipe(7e9, 2e21).lr == pytest.approx(2e-4)
@@ -69,7 +70,7 @@ def test_bert_phases_and_mad_rules():
 
 
 def test_schedules():
-    one = Recipe(warmup=10, floor=0.1)
+    one = Recipe(warmup=10, min_lr_ratio=0.1)
     assert [rate(one, step, 110) for step in (0, 5, 10)] == [0.0, 0.5, 1.0]
     assert rate(one, 60, 110) == pytest.approx(0.1 + 0.9 * 0.5)
     assert rate(one, 110, 110) == pytest.approx(0.1)

@@ -31,7 +31,7 @@ def trained(job, root):
 
 
 def encoder(length, max_len, **values):
-    job = small_job("encoder", steps=4, length=length, **values)
+    job = small_job("encoder", steps=4, seq_len=length, **values)
     return replace(job, arch=architecture(LEARNED.format(job.corpus.vocab + 1, max_len)))
 
 

@@ -204,6 +204,6 @@ def test_what_cannot_go_together_is_said(kind, values, part):
 
 
 def test_a_masked_batch_has_something_to_predict_in_every_part():
-    job = small_job("encoder", steps=12, batch=4, length=3, gradient_accumulation=4)
+    job = small_job("encoder", steps=12, batch=4, seq_len=3, gradient_accumulation=4)
     trainer = Trainer(job, job.steps, ALONE)
     assert not any(trainer.advance().skipped for _ in range(job.steps))

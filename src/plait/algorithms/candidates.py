@@ -14,7 +14,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -87,9 +87,8 @@ class Candidates:
             raise UserError(
                 "this search was stored without its candidates; remove it with `plait runs rm`, then search again."
             )
-        # Rules decide which candidates there are, not what their genes mean; those of a Python file are no text.
-        declared = {f.name: config["space"][f.name] for f in fields(Declaration) if f.name in config["space"]}
-        space = Space(Declaration(**{**declared, "rules": ()}))
+        # Constraints decide which candidates there are, not what their genes mean; those of a Python file are no text.
+        space = Space(Declaration.from_dict({**config["space"], "rules": ()}))
         shape = (stored["stored"], space.genes)
         try:
             genes_NG = _unpacked(stored["genes"], stored["gene_type"], shape).astype(np.int16)

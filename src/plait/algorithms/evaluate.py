@@ -2,7 +2,8 @@
 
 Two different candidates share a key with a probability of about 2^-64; such a pair would cost the search one of them.
 
-Candidates to objectives, the cheap questions first: rules on exact quantities, then predictions, then their rules.
+Candidates to objectives, the cheap questions first: constraints on exact quantities, then predictions, then their
+constraints.
 
 Letters: N candidates, G genes, M objectives.
 """
@@ -64,7 +65,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Candidates that satisfy every rule; `costs_NM` has the objectives, all to be minimised."""
+    """Candidates that satisfy every constraint; `costs_NM` has the objectives, all to be minimised."""
 
     genes_NG: Genes
     columns: Columns
@@ -99,18 +100,20 @@ class Evaluator:
         self.cheap = all(objective.cheap for objective in objectives)
         given = {*names, *(f"{name}_high" for name in names)}
         if missing := sorted(space.needs() - given):
-            rules = ", ".join(f"'{rule}'" for rule in space.candidate_rules if rule.names & set(missing))
+            constraints = ", ".join(
+                f"'{constraint}'" for constraint in space.candidate_constraints if constraint.names & set(missing)
+            )
             raise UserError(
-                f"{rules} needs {', '.join(missing)}, which none of the objectives ({', '.join(names)}) gives."
+                f"{constraints} needs {', '.join(missing)}, which none of the objectives ({', '.join(names)}) gives."
             )
 
     def exact(self, genes_NG: Genes) -> tuple[Columns, Mask]:
-        """The exact columns, and which candidates satisfy the rules about those."""
+        """The exact columns, and which candidates satisfy the constraints about those."""
         columns = self.space.columns(genes_NG, seq=self.seq, memory=self.memory)
         return columns, self.space.valid(genes_NG, columns)
 
     def further(self, genes_NG: Genes, columns: Columns) -> tuple[Columns, Mask]:
-        """All columns, and which candidates satisfy all rules."""
+        """All columns, and which candidates satisfy all constraints."""
         batch = Batch(self.space, genes_NG, columns)
         found = dict(columns)
         for objective in self.objectives:
@@ -133,12 +136,12 @@ class Evaluator:
         return self.whole(genes_NG, columns)
 
     def explain(self, rng: np.random.Generator, samples: int = 10_000) -> str:
-        """Why random candidates are refused, rule by rule."""
+        """Why random candidates are refused, constraint by constraint."""
         genes_NG = self.space.sample(rng, samples)
         columns, fine_N = self.exact(genes_NG)
         passed = self.space.passed(genes_NG, columns)
         if self.space.needs() and (fine_N.any() or self.cheap):
-            # A dear objective is asked only about what the other rules leave.
+            # A dear objective is asked only about what the other constraints leave.
             asked_N = np.ones_like(fine_N) if self.cheap else fine_N
             chosen = {name: column[asked_N] for name, column in columns.items()}
             further, _ = self.further(genes_NG[asked_N], chosen)

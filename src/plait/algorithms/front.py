@@ -27,7 +27,7 @@ class Front:
 
     objectives   {"objective": name, "maximise": …} in order
     rows         {"spec": text, then every column by name}, the best in the first objective first
-    evaluated    candidates that satisfied every rule and were compared
+    evaluated    candidates that satisfied every constraint and were compared
     proposed     candidates that were drawn at all
     cost         {"seconds": …}
     """

@@ -21,7 +21,7 @@ from plait.space.space import Genes, Space
 
 @dataclass(frozen=True)
 class Batch:
-    """Candidates that have passed every rule so far, with their exact columns."""
+    """Candidates that have passed every constraint so far, with their exact columns."""
 
     space: Space
     genes_NG: Genes
@@ -32,7 +32,7 @@ class Batch:
 
 
 class Objective(ABC):
-    """Gives a column under its own name, in `unit`; others that come with it are there for rules to name."""
+    """Gives a column under its own name, in `unit`; others that come with it are there for constraints to name."""
 
     name: str
     maximise: bool
@@ -63,7 +63,7 @@ Floats = NDArray[np.float64]
 
 
 class Predictor(Protocol):
-    """Predicts quantities of a device, in seconds and bytes."""
+    """Predicts quantities of a device, in their base units: seconds, bytes."""
 
     def predict(self, quantity: str, batch: Batch) -> tuple[Floats, Floats]:
         """For every candidate the mean, and by how much the 95 % interval reaches to either side; maybe for none."""
@@ -75,9 +75,12 @@ class Predictor(Protocol):
 
 
 class Predicted(Objective):
+    """A quantity of the device by name: `Predicted("latency", predictor)`."""
+
     maximise: bool = False
 
-    def __init__(self, predictor: Predictor | None = None) -> None:
+    def __init__(self, name: str, predictor: Predictor | None = None) -> None:
+        self.name = name
         if predictor is None:
             raise UserError(f"{self.name} is predicted from a profile of the device, and none was given.")
         self.predictor = predictor
@@ -128,16 +131,6 @@ class FixedState(Exact):
 
 class KvCache(Exact):
     name: str = "kv_cache"
-    unit: ClassVar[str] = "bytes"
-
-
-class Latency(Predicted):
-    name: str = "latency"
-    unit: ClassVar[str] = "s"
-
-
-class Memory(Predicted):
-    name: str = "memory"
     unit: ClassVar[str] = "bytes"
 
 

@@ -1,4 +1,4 @@
-"""Latency and memory of candidates by the million: a device's predictor, asked once about every distinct part.
+"""Quantities of a device for candidates by the million: a device's predictor, asked once about every distinct part.
 
 A space has a few hundred distinct layers and headers. Each is predicted when first met and kept; a candidate is then a
 row of places in those tables, and what the predictor does with the tables is sums and maxima over columns.
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.algorithms.objectives import Batch
-from plait.device.predictor import Prediction, Predictor, Table
+from plait.core.errors import UserError
+from plait.device.predictor import PartTable, Prediction, Predictor
 from plait.mixers.options import MixerOptions
 from plait.space.allowed import layer_fits
 from plait.space.space import Space
@@ -34,19 +35,23 @@ class DevicePredictor:
         self._last: tuple[Batch, dict[str, Prediction]] | None = None
 
     def predict(self, quantity: str, batch: Batch) -> tuple[Floats, Floats]:
-        found = self._both(batch)[quantity]
+        found = self._all(batch).get(quantity)
+        if found is None:
+            raise UserError(
+                f"the profile has no {quantity}: it was made where that could not be read. See `plait measure "
+                f"--{quantity}`, then make another with `plait profile`."
+            )
         return found.mean, found.high - found.mean
 
     def as_dict(self) -> dict[str, Any]:
         return {"profile": self.predictor.profile.hash, "setting": self.predictor.setting.as_dict()}
 
-    def _both(self, batch: Batch) -> dict[str, Prediction]:
-        """Latency and memory come from the same sums, and objectives ask for them one after the other."""
+    def _all(self, batch: Batch) -> dict[str, Prediction]:
+        """All quantities come from the same tables, and objectives ask for them one after the other."""
         if self._last is None or self._last[0] is not batch:
             if batch.space not in self._spaces:
                 self._spaces[batch.space] = SpaceTables(batch.space, self.predictor)
-            latency, memory = self._spaces[batch.space].predict(batch)
-            self._last = batch, {"latency": latency, "memory": memory}
+            self._last = batch, self._spaces[batch.space].predict(batch)
         return self._last[1]
 
 
@@ -60,10 +65,11 @@ class SpaceTables:
         self._norm_H = np.array([self.norms.index(header.norm) if header else 0 for header in headers])
         self._sizes = [len(slot.options) for slot in space.slots]
         self._starts = np.cumsum([0, *self._sizes])
-        self._headers = Growing(len(headers), self._predict_headers)
-        self._layers = Growing(len(self.norms) * len(space.widths) * int(self._starts[-1]), self._predict_layers)
+        layers = len(self.norms) * len(space.widths) * int(self._starts[-1])
+        self._headers = Growing(predictor.empty_table(len(headers)), self._predict_headers)
+        self._layers = Growing(predictor.empty_table(layers), self._predict_layers)
 
-    def predict(self, batch: Batch) -> tuple[Prediction, Prediction]:
+    def predict(self, batch: Batch) -> dict[str, Prediction]:
         parts = self.space.parts(batch.genes_NG)
         # Of a layer's row: the norm, the width, then the options of all slots one after the other.
         first_N = (self._norm_H[parts.header_N] * len(self.space.widths) + parts.width_N) * self._starts[-1]
@@ -74,13 +80,13 @@ class SpaceTables:
         tables = self._headers.up_to_date(parts.header_N), self._layers.up_to_date(rows_NL)
         return self.predictor.compose(tables[0], parts.header_N, tables[1], rows_NL, weights_N)
 
-    def _predict_headers(self, rows: list[int]) -> tuple[list[int], Table]:
+    def _predict_headers(self, rows: list[int]) -> tuple[list[int], PartTable]:
         there = {row: header for row in rows if (header := self.space.headers.all[row]) is not None}
-        return list(there), self.predictor.outside_table(list(there.values()))
+        return list(there), self.predictor.embedding_and_head_table(list(there.values()))
 
-    def _predict_layers(self, rows: list[int]) -> tuple[list[int], Table]:
+    def _predict_layers(self, rows: list[int]) -> tuple[list[int], PartTable]:
         kept: list[int] = []
-        tables: list[Table] = []
+        tables: list[PartTable] = []
         for norm_at, norm in enumerate(self.norms):
             layers: list[tuple[int, MixerOptions]] = []
             for row in rows:
@@ -102,12 +108,12 @@ class SpaceTables:
 class Growing:
     """A table filled in as rows are asked for. What does not fit together stays zero: such candidates are not valid."""
 
-    def __init__(self, size: int, predict: Callable[[list[int]], tuple[list[int], Table]]) -> None:
-        self.table = Table(*(np.zeros(size) for _ in range(4)))
-        self._known_R = np.zeros(size, dtype=np.bool_)
+    def __init__(self, table: PartTable, predict: Callable[[list[int]], tuple[list[int], PartTable]]) -> None:
+        self.table = table
+        self._known_R = np.zeros(len(table["state"]), dtype=np.bool_)
         self._predict = predict
 
-    def up_to_date(self, rows: Ints) -> Table:
+    def up_to_date(self, rows: Ints) -> PartTable:
         """The table, with at least these rows in it; -1 is no row."""
         asked_R = np.zeros(len(self._known_R) + 1, dtype=np.bool_)
         asked_R[rows] = True  # -1 marks the one beyond the end
@@ -115,11 +121,11 @@ class Growing:
         for start in range(0, len(missing), AT_ONCE):
             some = missing[start : start + AT_ONCE]
             predicted, table = self._predict(some)
-            for name, column in vars(self.table).items():
-                column[predicted] = getattr(table, name)
+            for name, column in self.table.items():
+                column[predicted] = table[name]
             self._known_R[some] = True
         return self.table
 
 
-def _joined(tables: list[Table]) -> Table:
-    return Table(*(np.concatenate(columns) for columns in zip(*(vars(t).values() for t in tables), strict=True)))
+def _joined(tables: list[PartTable]) -> PartTable:
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}

@@ -1,21 +1,29 @@
-"""Training-free scores of a built model on a text: what a proxy is, the table of them, and the windows they read."""
+"""Training-free scores of a built model on a text: what a proxy is, the table of them, the windows they read, and each.
+
+From one backward pass: SNIP, gradient norm, GraSP, Fisher, SynFlow. From how a batch's activations differ: Jacobian
+covariance and ReLU's log-determinant. And minus the loss after a few steps of AdamW, the dearest and most direct.
+"""
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from plait.core.errors import UserError
 from plait.core.registry import Entry, Table
 from plait.model.construct import Model
 from plait.model.heads import IGNORE, LanguageModel
+from plait.ops.paths import plain_ops
 
 #: Step → (tokens_BT, targets_BT). Proxies of an untrained model look at step 0 alone.
 Data = Callable[[int], tuple[Tensor, Tensor]]
@@ -56,29 +64,23 @@ def gradients(value: Tensor, of: list[Tensor], create_graph: bool = False) -> li
 PROXIES: Table[type[Proxy]] = Table(
     "proxy",
     {
-        "snip": Entry("plait.algorithms.gradient_proxies:Snip", "how much removing each weight would change the loss"),
-        "grad_norm": Entry(
-            "plait.algorithms.gradient_proxies:GradNorm", "norm of the loss's gradient over the weight matrices"
-        ),
-        "fisher": Entry(
-            "plait.algorithms.gradient_proxies:Fisher", "how much the loss would change without each channel"
-        ),
+        "snip": Entry("plait.algorithms.proxies:Snip", "how much removing each weight would change the loss"),
+        "grad_norm": Entry("plait.algorithms.proxies:GradNorm", "norm of the loss's gradient over the weight matrices"),
+        "fisher": Entry("plait.algorithms.proxies:Fisher", "how much the loss would change without each channel"),
         "grasp": Entry(
-            "plait.algorithms.gradient_proxies:Grasp", "how much removing weights would weaken the flow of gradients"
+            "plait.algorithms.proxies:Grasp", "how much removing weights would weaken the flow of gradients"
         ),
-        "jacob_cov": Entry(
-            "plait.algorithms.activation_proxies:JacobCov", "how differently a model responds to different inputs"
-        ),
+        "jacob_cov": Entry("plait.algorithms.proxies:JacobCov", "how differently a model responds to different inputs"),
         "relu_log_det": Entry(
-            "plait.algorithms.activation_proxies:ReluLogDet",
+            "plait.algorithms.proxies:ReluLogDet",
             "in how many ways a batch switches the model's nonlinearities",
         ),
         "synflow": Entry(
-            "plait.algorithms.gradient_proxies:Synflow",
+            "plait.algorithms.proxies:Synflow",
             "flow through the paths of a model with weights |w|; needs no data",
         ),
         "short_training": Entry(
-            "plait.algorithms.short_training:ShortTraining",
+            "plait.algorithms.proxies:ShortTraining",
             "minus the loss after a few steps of training; the dearest, the most direct",
         ),
     },
@@ -102,3 +104,177 @@ class Windows:
         start_B = np.random.default_rng([self.seed, step]).integers(len(self.tokens) - self.seq, size=self.batch)
         window_BT = np.asarray(self.tokens)[start_B[:, None] + np.arange(self.seq + 1)].astype(np.int64)
         return torch.from_numpy(window_BT[:, :-1]), torch.from_numpy(window_BT[:, 1:])
+
+
+class Snip(Proxy):
+    name = "snip"
+
+    def score(self, model: Model, data: Data) -> float:
+        weights = block_weights(model)
+        grads = gradients(cross_entropy(model, *data(0)), weights)
+        return float(sum((w.detach() * grad).abs().sum() for w, grad in zip(weights, grads, strict=True)))
+
+
+class GradNorm(Proxy):
+    name = "grad_norm"
+
+    def score(self, model: Model, data: Data) -> float:
+        grads = gradients(cross_entropy(model, *data(0)), block_weights(model))
+        return float(sum(grad.norm() for grad in grads))
+
+
+class Grasp(Proxy):
+    name = "grasp"
+
+    def score(self, model: Model, data: Data) -> float:
+        weights = block_weights(model)
+        with plain_ops():  # hand-written gradients can be taken once only
+            grads = gradients(cross_entropy(model, *data(0)), weights, create_graph=True)
+            # H g is the gradient of g · g with one of the two held fixed.
+            along = sum((grad * grad.detach()).sum() for grad in grads)
+            curved = gradients(along, weights)  # type: ignore[arg-type]  # `sum` starts from 0
+        return -float(sum((w.detach() * c).sum() for w, c in zip(weights, curved, strict=True)))
+
+    def flops(self, forward: int, batch: int) -> int:
+        return 8 * forward
+
+
+class Fisher(Proxy):
+    name = "fisher"
+
+    def score(self, model: Model, data: Data) -> float:
+        outputs: list[Tensor] = []
+
+        def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+            outputs.append(output)
+
+        hooks = [block.mixer.register_forward_hook(keep) for block in model.backbone.blocks]
+        try:
+            loss = cross_entropy(model, *data(0))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        reached = [output for output in outputs if output.requires_grad]  # a layer that does nothing has no gradient
+        saliency_BD = [(a.detach() * g).sum(dim=1) for a, g in zip(reached, gradients(loss, reached), strict=True)]
+        return float(sum(0.5 * s.square().mean(dim=0).sum() for s in saliency_BD))
+
+
+class Synflow(Proxy):
+    name = "synflow"
+
+    def score(self, model: Model, data: Data) -> float:
+        tokens_BT, _ = data(0)
+        positive = copy.deepcopy(model).double()
+        with torch.no_grad():
+            for parameter in positive.parameters():
+                parameter.abs_()
+        backbone = positive.backbone
+        backbone.embedding.register_forward_hook(_ones)
+        norms = (backbone.embedding_norm, *(block.norm for block in backbone.blocks), backbone.final_norm)
+        for norm in norms:
+            if not isinstance(norm, nn.Identity):
+                norm.register_forward_hook(_rescale)
+        weights = block_weights(positive)
+        flow = backbone(tokens_BT[:1]).sum()  # of the tokens only their number matters
+        grads = gradients(flow, weights)
+        return float(sum((w.detach() * grad).abs().sum() for w, grad in zip(weights, grads, strict=True)))
+
+
+def _ones(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+    return torch.ones_like(output)
+
+
+def _rescale(_module: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> Tensor:
+    x_BTD = inputs[0]
+    return x_BTD / x_BTD.detach().square().mean(dim=-1, keepdim=True).sqrt().clamp(min=1e-12)
+
+
+K = 1e-5
+
+
+class JacobCov(Proxy):
+    name = "jacob_cov"
+
+    def score(self, model: Model, data: Data) -> float:
+        tokens_BT, _ = data(0)
+        inputs: list[Tensor] = []
+
+        def cut(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+            inputs.append(output.detach().requires_grad_())
+            return inputs[-1]
+
+        hook = model.backbone.embedding.register_forward_hook(cut)
+        try:
+            scores = model(tokens_BT)
+        finally:
+            hook.remove()
+        (jacobian_BTD,) = gradients(scores.sum(), inputs)
+        return correlation_score(jacobian_BTD.flatten(1))
+
+
+def correlation_score(rows_BN: Tensor) -> float:
+    """Highest where no two rows are alike."""
+    correlation_BB = torch.corrcoef(rows_BN.double()).reshape(len(rows_BN), -1)  # of a single row it is a number
+    shifted_B = torch.linalg.eigvalsh(correlation_BB).clamp(min=0) + K
+    return -float((shifted_B.log() + 1 / shifted_B).sum())
+
+
+SWITCHES = (F.relu, F.gelu, F.silu, torch.relu)
+
+
+class ReluLogDet(Proxy):
+    name = "relu_log_det"
+
+    def score(self, model: Model, data: Data) -> float:
+        tokens_BT, _ = data(0)
+        watch = _Watch(tuple(tokens_BT.shape))
+        # Fast paths call the nonlinearities by other names.
+        with torch.no_grad(), plain_ops(), watch:
+            model.backbone(tokens_BT)
+        return float(torch.linalg.slogdet(watch.agreement_BB)[1])
+
+    def flops(self, forward: int, batch: int) -> int:
+        return forward + batch**3
+
+
+def agreement(signs_BN: Tensor) -> Tensor:
+    """In how many units each two sequences agree."""
+    on, off = signs_BN.double(), (~signs_BN).double()
+    return on @ on.T + off @ off.T
+
+
+class _Watch(TorchFunctionMode):
+    """Sees the input of every nonlinearity that is called inside it."""
+
+    def __init__(self, shape_BT: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape_BT = shape_BT
+        self.agreement_BB = torch.zeros(shape_BT[0], shape_BT[0], dtype=torch.float64)
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if function in SWITCHES and args[0].dim() > 2 and tuple(args[0].shape[:2]) == self.shape_BT:
+            self.agreement_BB += agreement((args[0] > 0).flatten(1)).cpu()
+        return function(*args, **(kwargs or {}))
+
+
+@dataclass(frozen=True)
+class ShortTraining(Proxy):
+    steps: int = 50
+    lr: float = 1e-3
+
+    name = "short_training"
+
+    def score(self, model: Model, data: Data) -> float:
+        trained = copy.deepcopy(model).train()
+        optimizer = torch.optim.AdamW(trained.parameters(), lr=self.lr, weight_decay=0.0)
+        for step in range(self.steps):
+            optimizer.zero_grad(set_to_none=True)
+            trained.loss(*data(step)).backward()
+            optimizer.step()
+        with torch.no_grad():
+            return -float(cross_entropy(trained.eval(), *data(self.steps)))
+
+    def flops(self, forward: int, batch: int) -> int:
+        return (3 * self.steps + 1) * forward

@@ -27,7 +27,6 @@ class ProxyObjective(Objective):
         self.name, self.seed = proxy, seed
         self.data = Windows(tokens, batch=batch, seq=seq, seed=seed)
         self.largest = int(tokens.max())
-        self.flops_spent = 0
 
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
         scores = [self._score(batch.space.spec(row_G)) for row_G in batch.genes_NG]
@@ -44,11 +43,8 @@ class ProxyObjective(Objective):
     def _score(self, spec: str) -> float:
         from plait.model.architecture import architecture
         from plait.model.construct import build
-        from plait.model.cost import model_cost
 
         arch = architecture(spec)
         if self.largest >= arch.header.vocab:
             raise UserError(f"token {self.largest} given, but the space has vocab={arch.header.vocab}.")
-        forward = self.data.batch * model_cost(arch, seq=self.data.seq).flops
-        self.flops_spent += self.proxy.flops(forward, self.data.batch)
         return self.proxy.score(build(arch, seed=self.seed), self.data)

@@ -26,7 +26,7 @@ from plait.algorithms.search_record import KIND, search_record
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
 from plait.records import Record, Store, record_key
-from plait.space.constraints import Rule
+from plait.space.constraints import Constraint
 from plait.space.space import Genes, Space
 
 PROTOCOL = 1  # raised when the same settings come to give another front
@@ -50,11 +50,11 @@ class Search(ABC):
         *,
         iterations: int,
         seed: int = 0,
-        rules: Sequence[str | Rule] = (),
+        constraints: Sequence[str | Constraint] = (),
         seq: int | None = None,
         memory: int | None = None,
     ) -> None:
-        self.space = space.with_rules(rules) if rules else space
+        self.space = space.with_constraints(constraints) if constraints else space
         self.evaluator = Evaluator(self.space, objectives, seq, memory)
         self.iterations, self.seed = iterations, seed
         self.iteration, self.proposed, self.evaluated, self.seconds = 0, 0, 0, 0.0
@@ -133,9 +133,10 @@ class Search(ABC):
     # ---- finding candidates
 
     def collect(self, propose: Propose, want: int) -> Evaluated:
-        """Up to `want` candidates that satisfy every rule and were not met before; they count as met from now on.
+        """Up to `want` candidates that satisfy every constraint and were not met before; they count as met from now on.
 
-        Rules on exact quantities and the look-up of what was met come first: nothing is predicted or measured in vain.
+        Constraints on exact quantities and the look-up of what was met come first: nothing is predicted or measured in
+        vain.
         """
         found = self.evaluator.nothing()
         asked = predicted = 0
@@ -143,14 +144,15 @@ class Search(ABC):
             missing = want - len(found)
             if not missing or len(self.seen) >= self.space.count:
                 break
-            # As many as are needed if the rules go on refusing what they refused so far, and a few more.
+            # As many as are needed if the constraints go on refusing what they refused so far, and a few more.
             batch = missing * (asked + 1) // (len(found) + 1) + missing // 8 + FEW
             proposed_NG = propose(min(batch, MOST_AT_ONCE))
             asked += len(proposed_NG)
             self.proposed += len(proposed_NG)
             new_NG = proposed_NG[self.seen.new(proposed_NG)]
             columns, fine_N = self.evaluator.exact(new_NG)
-            # Rules about predictions refuse some, too; where those are dear, better one round more than one in vain.
+            # Constraints about predictions refuse some, too; where those are dear, better one round more than one in
+            # vain.
             enough = missing * (predicted + 1) // (len(found) + 1) if self.evaluator.cheap else missing
             kept = np.flatnonzero(fine_N)[:enough]
             genes_NG = new_NG[kept]
@@ -170,7 +172,7 @@ class Search(ABC):
         found = self.collect(lambda n: self.space.sample(rng, n), want)
         if not len(found):
             why = self.evaluator.explain(np.random.default_rng(self.seed))
-            raise UserError(f"no candidate of {self.space.name} satisfies every rule:\n{why}")
+            raise UserError(f"no candidate of {self.space.name} satisfies every constraint:\n{why}")
         return found
 
     def keep(self, found: Evaluated) -> NDArray[np.int64]:

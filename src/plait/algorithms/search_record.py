@@ -44,7 +44,8 @@ def as_asked(
     stored: Record, search: Search, store: Store, limits: Limits, setting: Setting, predictor: DevicePredictor | None
 ) -> Record:
     """A stored record of this very search. Where other limits or another setting were written with the same front (a
-    rule may say what a limit says, and a record of an earlier layout says neither), it is written again with these."""
+    constraint may say what a limit says, and a record of an earlier layout says neither), it is written again with
+    these."""
     asked = _asked(search, limits, setting, predictor)
     cost = stored.result.get("cost", {})
     asked["cost"]["search_seconds"] = cost.get("search_seconds", cost.get("seconds", 0.0))

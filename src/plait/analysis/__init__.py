@@ -1,3 +1,4 @@
-"""What tables of results say: fronts, rankings, twins, savings. Plain arrays in, plain figures out; no torch."""
+"""What tables of results say: fronts, rankings, matched pairs, savings. Plain arrays in, plain figures out; no
+torch."""
 
 from __future__ import annotations

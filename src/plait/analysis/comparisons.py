@@ -31,7 +31,7 @@ from plait.core.errors import UserError
 
 
 @dataclass(frozen=True, order=True)
-class Twins:
+class MatchedPair:
     """`low` and `high` are places in the table, by the axis on which the two differ."""
 
     ratio: float
@@ -40,14 +40,14 @@ class Twins:
     high: int
 
 
-def find_twins(
+def find_matched_pairs(
     equal: ArrayLike,
     far: ArrayLike,
     tolerance: float = 0.01,
     min_ratio: float = 1.0,
     min_difference: float = 0.0,
     at_most: int = 10,
-) -> list[Twins]:
+) -> list[MatchedPair]:
     """The pairs that are farthest apart (by ratio) in `far`, of those that agree in every column of `equal`.
 
     Two values agree when the larger is at most (1 + tolerance) times the smaller, so all must be positive.
@@ -55,15 +55,15 @@ def find_twins(
     equal_NE = np.asarray(equal, np.float64)
     far_N = np.asarray(far, np.float64)
     if equal_NE.ndim != 2 or equal_NE.shape[1] == 0 or len(equal_NE) != len(far_N):
-        raise UserError("twins need a row a model: one or more columns that agree and one that differs.")
+        raise UserError("matched pairs need a row per model: one or more columns that agree and one that differs.")
     if not (equal_NE > 0).all() or not (far_N > 0).all():
-        raise UserError("twins are told by ratios: every value must be there and positive.")
+        raise UserError("matched pairs are told by ratios: every value must be there and positive.")
     if tolerance < 0:
         raise UserError(f"the tolerance is {tolerance:g}; it should be 0 or more.")
     order = np.lexsort((far_N, *equal_NE.T[::-1]))
     sorted_NE, sorted_far_N = equal_NE[order], far_N[order]
     ends = np.searchsorted(sorted_NE[:, 0], sorted_NE[:, 0] * (1 + tolerance), side="right")
-    best: list[Twins] = []  # a heap, the least first
+    best: list[MatchedPair] = []  # a heap, the least first
     for place, end in enumerate(ends.tolist()):
         # The first column is sorted, so the partners of a model that have not had their turn stand right behind it.
         partners = place + 1 + np.flatnonzero(_agree(sorted_NE[place], sorted_NE[place + 1 : end], tolerance))
@@ -73,14 +73,14 @@ def find_twins(
         if len(best) == at_most:
             fits &= ratio >= best[0].ratio
         for index in np.flatnonzero(fits):
-            pair = (int(order[place]), int(order[partners[index]]))
-            low, high = pair if one < others[index] else pair[::-1]
-            twins = Twins(float(ratio[index]), float(difference[index]), low, high)
+            rows = (int(order[place]), int(order[partners[index]]))
+            low, high = rows if one < others[index] else rows[::-1]
+            pair = MatchedPair(float(ratio[index]), float(difference[index]), low, high)
             if len(best) < at_most:
-                heapq.heappush(best, twins)
+                heapq.heappush(best, pair)
             else:
-                heapq.heappushpop(best, twins)
-    return sorted(best, key=lambda twins: (-twins.ratio, -twins.difference, twins.low, twins.high))
+                heapq.heappushpop(best, pair)
+    return sorted(best, key=lambda pair: (-pair.ratio, -pair.difference, pair.low, pair.high))
 
 
 def _agree(one_E: Floats, others_NE: Floats, tolerance: float) -> np.ndarray:

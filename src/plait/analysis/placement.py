@@ -1,4 +1,5 @@
-"""Where attention stands in architectures that a search found: by thirds of the depth, by kind, and as a design rule.
+"""Where attention stands in architectures that a search found: by thirds of the depth, by kind, and as a placement
+pattern.
 
 PAR (Mandava et al. 2020, arXiv:2009.04534, Fig. 3 and section 2.3) counts attention blocks in slices of the networks
 that six searches found, and reads off that few are needed, all in the first two thirds. Here the same counts come with
@@ -6,7 +7,7 @@ their spread over the searches, and with the chance that blocks placed anywhere 
 95 % over the architectures, those of shares, with Student's t: there are few of them. A single one has none.
 
 Attention stands for every sequence mixer: all that neither mixes channels nor does nothing. Thirds end at layers
-⌊n/3⌋ and ⌊2n/3⌋, as in the rule.
+⌊n/3⌋ and ⌊2n/3⌋, as in the pattern.
 
 Letters: S architectures, L layers.
 """
@@ -23,7 +24,7 @@ import numpy as np
 
 from plait.analysis.intervals import group_share_interval
 from plait.analysis.pareto import Floats, Mask
-from plait.analysis.placement_rule import Fit, chance, fit_rules
+from plait.analysis.placement_fit import Fit, chance, fit_patterns
 from plait.core.errors import UserError
 
 NOTHING = ("none", "identity")
@@ -70,7 +71,7 @@ class EarlyShare:
 class Placement:
     """`p` is layers for one attention block, with its interval; None for an end that is unknown or unbounded. Where no
     architecture has attention, `p`, `early` and `chance` are None and there are no fits. Else the first fit is the
-    extracted rule, and `chance` how often places drawn at random are fitted as well."""
+    extracted pattern, and `chance` how often places drawn at random are fitted as well."""
 
     layers: int
     letters: Mapping[str, str]
@@ -84,21 +85,21 @@ class Placement:
     chance: float | None = None
 
     @property
-    def rule(self) -> Fit | None:
+    def fitted(self) -> Fit | None:
         return self.fits[0] if self.fits else None
 
     @property
     def says_something(self) -> bool:
-        """The rule fits better than random places would be fitted."""
+        """The pattern fits better than random places would be fitted."""
         return self.chance is not None and self.chance < SIGNIFICANT
 
     @property
     def statement(self) -> str:
         many = f"{len(self.patterns)} architectures" if len(self.patterns) > 1 else "1 architecture"
         found = f"{many} of {self.layers} layers, {np.mean(self.counts):.3g} of them attention on average"
-        if self.early is None or self.rule is None or self.chance is None:
-            return f"{found}: there is no rule to read off."
-        early, rule = self.early, self.rule
+        if self.early is None or self.fitted is None or self.chance is None:
+            return f"{found}: there is no pattern to read off."
+        early, fitted = self.early, self.fitted
         return " ".join(
             (
                 f"{found} (p = {self.p:.3g}).",
@@ -106,12 +107,13 @@ class Placement:
                 f"share {early.value:.2f}{_brackets(early.low, early.high)} where {early.random:.2f} is expected of",
                 "places at random",
                 f"(chance {_percent(early.chance)}).",
-                f"{rule.chosen.spec} agrees with them on {100 * rule.agreement:.0f} % of the layers, as many blocks",
-                f"anywhere on {100 * rule.random:.0f} %:",
-                "the rule says something;" if self.says_something else "the rule says nothing;",
+                f"{fitted.chosen.spec} agrees with them on {100 * fitted.agreement:.0f} % of the layers, as many "
+                f"blocks",
+                f"anywhere on {100 * fitted.random:.0f} %:",
+                "the pattern says something;" if self.says_something else "the pattern says nothing;",
                 f"random places are fitted as well in {_percent(self.chance)} of draws.",
-                *self._left_out(rule),
-                *self._better(rule),
+                *self._left_out(fitted),
+                *self._better(fitted),
             )
         )
 
@@ -125,7 +127,7 @@ class Placement:
             "p": self.p,
             "p_interval": list(self.p_interval),
             "early": None if self.early is None else {**asdict(self.early), "concentrated": self.early.concentrated},
-            "rule": None if self.rule is None else self.rule.chosen.spec,
+            "fitted": None if self.fitted is None else self.fitted.chosen.spec,
             "fits": [fit.as_dict() for fit in self.fits],
             "chance": self.chance,
             "says_something": self.says_something,
@@ -133,18 +135,18 @@ class Placement:
         }
 
     @staticmethod
-    def _left_out(rule: Fit) -> list[str]:
-        if rule.validation is None:
+    def _left_out(fitted: Fit) -> list[str]:
+        if fitted.validation is None:
             return []
-        return [f"With architectures left out of the fit it agrees on {100 * rule.validation:.0f} %."]
+        return [f"With architectures left out of the fit it agrees on {100 * fitted.validation:.0f} %."]
 
-    def _better(self, rule: Fit) -> list[str]:
+    def _better(self, fitted: Fit) -> list[str]:
         """A rival that explains more, which is told by skill: fewer blocks alone make for more agreement."""
         rival = max(self.fits[1:], key=lambda fit: fit.skill)
-        if not self.says_something or rival.skill <= rule.skill:
+        if not self.says_something or rival.skill <= fitted.skill:
             return []
         blocks = f"with {rival.chosen.pattern.count('s')} attention blocks"
-        return [f"{rival.chosen.spec}, {blocks}, has more skill: {rival.skill:.2f} against {rule.skill:.2f}."]
+        return [f"{rival.chosen.spec}, {blocks}, has more skill: {rival.skill:.2f} against {fitted.skill:.2f}."]
 
 
 def placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Placement:
@@ -171,7 +173,7 @@ def placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Place
         p=layers / float(counts_S.mean()),
         p_interval=(layers / most if most else None, layers / least if least else None),
         early=_early_share(attention_SL),
-        fits=tuple(fit_rules(attention_SL)),
+        fits=tuple(fit_patterns(attention_SL)),
         chance=chance(attention_SL),
     )
 

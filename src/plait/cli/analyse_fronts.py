@@ -1,4 +1,5 @@
-"""`plait analyse front | hypervolume | dominated | davg | twins | savings`: fronts, and how good they are."""
+"""`plait analyse front | hypervolume | dominated | front-distance | matched-pairs | savings`: fronts, and how good they
+are."""
 
 from __future__ import annotations
 
@@ -115,7 +116,7 @@ def dominated(
     show({"models": len(table), "dominated": rows}, as_json, "dominated", notes=notes)
 
 
-def davg(
+def front_distance(
     file: File,
     proxy: Annotated[str, typer.Option(help="The column with the proxy.")],
     cost: Annotated[str, typer.Option(help="The column with the cost, such as the latency; lower is better.")],
@@ -154,7 +155,7 @@ def davg(
     show({"d_avg": distance.mean, "models": len(table), "front": points}, as_json, "front", notes=notes)
 
 
-def twins(
+def matched_pairs(
     file: File,
     equal: Annotated[str, typer.Option(help="Columns that agree, with commas between them.")],
     far: Annotated[str, typer.Option(help="The column that differs.")],
@@ -169,14 +170,14 @@ def twins(
     """Find pairs that agree on some columns and are far apart on another."""
     import numpy as np
 
-    from plait.analysis.comparisons import find_twins
+    from plait.analysis.comparisons import find_matched_pairs
 
     columns = names(equal)
     if not columns:
-        raise UserError("name with --equal one column or more in which twins agree.")
+        raise UserError("name with --equal one column or more in which matched pairs agree.")
     table, missing = read(file, where, [*columns, far])
     alike = np.column_stack([table.numbers(name) for name in columns])
-    found = find_twins(alike, table.numbers(far), tolerance, ratio, difference, limit)
+    found = find_matched_pairs(alike, table.numbers(far), tolerance, ratio, difference, limit)
     called = label_of(table, label)
     pairs = [
         {
@@ -189,8 +190,8 @@ def twins(
         }
         for each in found
     ]
-    notes = ["" if pairs else "no two rows are twins", left_out(missing)]
-    show({"models": len(table), "twins": pairs}, as_json, "twins", notes=notes)
+    notes = ["" if pairs else "no two rows are matched pairs", left_out(missing)]
+    show({"models": len(table), "matched_pairs": pairs}, as_json, "matched_pairs", notes=notes)
 
 
 def savings(

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.api.front import LATEST, restored_search
 from plait.cli.analyse_table import show
 from plait.cli.options import AsJson, StoreUrl
-from plait.cli.stored_search import LATEST, stored_search
 from plait.core.errors import UserError, did_you_mean
-from plait.model.user_mixers import restore
 
 if TYPE_CHECKING:
     from plait.analysis.placement import Placement
@@ -34,7 +33,7 @@ def layers(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell where attention stands in found architectures, and fit the rule that says so."""
+    """Tell where attention stands in found architectures, and fit the pattern that says so."""
     from plait.analysis.placement import placement
 
     called, found, seeds = _together([_found(key, store) for key in keys or [LATEST]])
@@ -50,7 +49,7 @@ def layers(
         }
         for number, (seed, pattern, count) in enumerate(zip(seeds, told.patterns, told.counts, strict=True))
     ]
-    spec = _spec(told.rule.chosen.spec, seeds, channel) if told.rule else None
+    spec = _spec(told.fitted.chosen.spec, seeds, channel) if told.fitted else None
     if svg is not None:
         _draw(svg, found, seeds, told, called)
     if as_json:
@@ -58,7 +57,7 @@ def layers(
         return
     fits = [{name: value for name, value in fit.as_dict().items() if name != "pattern"} for fit in told.fits]
     document = {"seeds": rows, "thirds": told.as_dict()["thirds"], "fits": fits}
-    ready = spec if told.rule and spec != told.rule.chosen.spec else ""  # the statement has the rule alone
+    ready = spec if told.fitted and spec != told.fitted.chosen.spec else ""  # the statement has the pattern alone
     legend = _legend(told) + ("; loss in nats a token" if any(row["loss"] is not None for row in rows) else "")
     notes = [legend, told.statement, ready or "", f"drawn: {svg}" if svg else ""]
     show(document, as_json, "seeds", "thirds", "fits", notes=notes)
@@ -71,10 +70,7 @@ def _found(key: str, store: str | None) -> tuple[str, Mapping[str, Any]]:
     from plait.records import open_store
 
     with open_store(store) as opened:
-        record = stored_search(opened, key, method="gumbel")
-    restore(
-        record.result.get("mixers", []), f"the search {record.key[:10]}"
-    )  # only they know whether they mix channels
+        record = restored_search(opened, key, method="gumbel")  # its mixers know whether they mix channels
     return record.key[:10], record.result
 
 
@@ -127,35 +123,35 @@ def _channel_mixers(seeds: Sequence[Mapping[str, Any]], called: str) -> set[str]
     return {name for name in arch.names() if arch.load(name).kind == "channel"}
 
 
-def _spec(rule: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[str]) -> str:
-    """The rule with the layers and the header of the found architectures: what `plait train` takes."""
+def _spec(fitted: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[str]) -> str:
+    """The pattern with the layers and the header of the found architectures: what `plait train` takes."""
     from plait.analysis.placement import NOTHING
     from plait.spec import parse
 
     texts = [seed.get("spec") for seed in seeds]
     specs = [parse(text) for text in texts if text and isinstance(text, str)]
     if not specs:
-        return rule
+        return fitted
     usual: dict[str, Counter[str]] = {"s": Counter(), "f": Counter()}
     for layer in (layer for spec in specs for layer in spec.layers if layer.name not in NOTHING):
         usual["f" if layer.name in channel else "s"][layer.text] += 1
     if any(len({text.partition("[")[0] for text in seen}) > 1 for seen in usual.values()):
-        return rule  # a rule of s and f cannot say which of several mixers goes where
+        return fitted  # a pattern of s and f cannot say which of several mixers goes where
     defined = ",".join(f"{letter}={seen.most_common(1)[0][0]}" for letter, seen in usual.items() if seen)
-    return f"{specs[0].header.text} | rule[{defined}]:{rule.removeprefix('rule:')}"
+    return f"{specs[0].header.text} | rule[{defined}]:{fitted.removeprefix('rule:')}"
 
 
 def _draw(
     path: Path, found: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], told: Placement, called: str
 ) -> None:
-    from plait.reporting.mixture import Panel, mixture_chart
+    from plait.reporting.studies import LayerChoices, mixture_chart
     from plait.reporting.svg import save
 
     choices: Any = found.get("choices")
     if not _lists_of(str, choices) or not all(_lists_of((int, float), seed.get("probabilities")) for seed in seeds):
         raise UserError(f"{called}: to draw it needs 'choices', and 'probabilities' in every seed: a list a layer.")
     panels = [
-        Panel(_title(seed, number), seed["probabilities"], pattern)
+        LayerChoices(_title(seed, number), seed["probabilities"], pattern)
         for number, (seed, pattern) in enumerate(zip(seeds, told.patterns, strict=True))
     ]
     save(mixture_chart(choices, panels, title=f"What each layer is, by {called}"), path)

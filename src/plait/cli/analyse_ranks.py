@@ -1,4 +1,4 @@
-"""`plait analyse src | heatmap | aspect | lr`: how models rank, and what moves the ranking."""
+"""`plait analyse ranks | heatmap | aspect | lr`: how models rank, and what moves the ranking."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Bins = Annotated[str | None, typer.Option(help="SRC in so many bins of equal cou
 BinBy = Annotated[str | None, typer.Option(help="The column that gives the size for the bins; else the proxy.")]
 
 
-def src(
+def ranks(
     file: File,
     proxy: Proxy,
     truth: Annotated[str, typer.Option(help="The column with what training found.")],

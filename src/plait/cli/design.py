@@ -1,24 +1,23 @@
-"""The stages of a design as they run: one bar each in a terminal, one line each in a log.
+"""`plait design`: the main job in one command, from limits to a trained pick, a paragraph of advice and a page.
 
-`plait design`: the main job in one command, from limits to a trained pick, a paragraph of advice and a page.
+Its stages as they run: one bar each in a terminal, one line each in a log.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, plain, print_json, table
-from plait.reporting.numbers import short
+from plait.device.quantities import in_rows
+from plait.reporting.page import short
 
 if TYPE_CHECKING:
-    from plait.designing.config import Brief
+    from plait.space.limits import Limits
 
 
 WORDS = {
@@ -72,9 +71,10 @@ class Display:
         self.stop()
 
 
+@limit_options({"latency": "20ms", "memory": "100MB"})
 def command(
-    latency: Annotated[str, typer.Option(help="At most, for all tokens at once, such as 20ms.")] = "20ms",
-    memory: Annotated[str, typer.Option(help="At most: weights, state and activations, such as 100MB.")] = "100MB",
+    *,
+    limits: Limits,
     space: Annotated[str, typer.Option(help="What may be chosen: a space by name, or a file.")] = "small-hybrid",
     data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
     seq: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 256,
@@ -87,70 +87,57 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Design a model for this machine: profile it, search under limits, probe the best few, train the pick, report."""
-    started = time.perf_counter()
-    from plait.core.units import parse_duration
-    from plait.records import open_store
-    from plait.reporting.page import check_writable, write
-
-    seconds = parse_duration(budget)
-    check_writable(out)
-    with Display(quiet=as_json) as display:
-        display.update("text", None, f"opening {data}")
-        brief = _brief(space, latency, memory, data, seq, seconds, seed, runs)
-        display.update("text", 1.0, f"{data}: a vocabulary of {brief.space.headers.base.vocab}")
-        with open_store(store) as opened:
-            document = _designed(brief, opened, display, started)
-    from plait.designing.page import report_page
-
-    write(out, report_page(document))
-    document = {**document, "report": str(out)}
-    print_json(document) if as_json else _print(document)
-
-
-def _brief(space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, runs: Path) -> Brief:
-    from plait.designing.workflow import make_brief
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return make_brief(space, latency, memory, data, seq, seconds, seed, runs=runs, workers=cores)
-
-
-def _designed(brief: Brief, store: Any, display: Any, started: float) -> dict[str, Any]:
-    from plait.designing.workflow import design
+    from plait.api.design import design
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped
 
-    try:
-        return design(brief, store, display.update, started)
-    except (KeyboardInterrupt, SearchStopped, TrainingStopped):
-        display.stop()
-        console(stderr=True).print("interrupted; all of it is saved. The same command goes on from here.")
-        raise typer.Exit(130) from None
+    with Display(quiet=as_json) as display:
+        try:
+            found = design(
+                space=space,
+                data=data,
+                seq_len=seq,
+                time=budget,
+                out=out,
+                seed=seed,
+                mixers=mixers or (),
+                runs=runs,
+                store=store,
+                on_progress=display.update,
+                **limits.as_dict(),
+            )
+        except (KeyboardInterrupt, SearchStopped, TrainingStopped):
+            display.stop()
+            console(stderr=True).print("interrupted; all of it is saved. The same command goes on from here.")
+            raise typer.Exit(130) from None
+    print_json(found.as_dict()) if as_json else _print(found.as_dict())
 
 
 def _print(document: dict[str, Any]) -> None:
     out = console()
     scores = {row["name"]: row for row in document["probe"]["architectures"]}
-    made = table(**{"": "left"}, mix="left", params="right", ms="right", MB="right", probe="right", ahead_by="right")
-    order = sorted(document["candidates"], key=lambda row: scores[row["mix"]]["mean"]["rank"])
+    shown = list(in_rows(document["candidates"]).values())
+    units = {each.unit: "right" for each in shown}
+    made = table(**{"": "left"}, pattern="left", params="right", **units, probe="right", ahead_by="right")
+    order = sorted(document["candidates"], key=lambda row: scores[row["pattern"]]["mean"]["rank"])
     for row in order:
-        found, chosen = scores[row["mix"]], row["mix"] == document["pick"]["mix"]
+        found, chosen = scores[row["pattern"]], row["pattern"] == document["pick"]["pattern"]
         ahead, interval = found["pick_ahead_by"], found["mean"]["interval"]
         ends = " ({:.2f}–{:.2f})".format(*interval) if interval else ""
         clear = {1: "", 0: " (unclear)", -1: ""}[ahead["sign"]]
         made.add_row(
             "→" if chosen else "",
-            row["mix"],
+            row["pattern"],
             short(row[document["size"]]),
-            f"{row['latency_ms']['measured']:.3g}",
-            f"{row['memory_mb']['measured']:.3g}",
+            *(f"{row[each.column]['measured']:.3g}" for each in shown),
             f"{found['mean']['accuracy']:.2f}{ends}",
             "" if chosen else f"{ahead['value']:+.2f}{clear}",
             style="bold" if chosen else "",
         )
     out.print(made)
     out.print(
-        "measured milliseconds and megabytes; mean probe accuracy with its 95 % interval; how far the pick is ahead of "
-        "each in it",
+        f"measured {' and '.join(each.name for each in shown)}; mean probe accuracy with its 95 % interval; how far "
+        "the pick is ahead of each in it",
         style="dim",
     )
     out.print(f"\n{document['advice']}\n", markup=False)

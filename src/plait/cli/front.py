@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli import front_candidates
-from plait.cli.front_display import cell, digits, print_front, shapes
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.front_display import cell, print_front
+from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, print_json, table
-from plait.cli.stored_search import LATEST, stored_search
-from plait.core.errors import UserError
-from plait.model.user_mixers import restore
-from plait.reporting.numbers import MEASURED, short
+from plait.device.quantities import in_rows, on_device
+from plait.reporting.page import said, short
 
 if TYPE_CHECKING:
-    from plait.device.measurements import Measurements
-    from plait.records import Record
-    from plait.searching.confirm import Confirmed
     from plait.space.limits import Limits
 
 group = typer.Typer(help="Show a search's front, pick a model from it, print it as a table.", no_args_is_help=True)
 
 Key = Annotated[str, typer.Argument(help="Of the search, or enough of its beginning.")]
 Count = Annotated[int, typer.Option("--front", min=0, help="How many models; 0: the whole front.")]
+LATEST = "latest"
 SHOWN = 16
 
 
@@ -44,57 +37,38 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the front of a search, predicted beside measured."""
-    from plait.searching.confirm import document
+    from plait.api.front import show as show_front
 
-    with _opened(key, store) as (record, known):
-        found = document(record, _looked_up(record, known, front))
-    if svg is not None:
-        from plait.reporting.front import front_picture
-        from plait.reporting.svg import save
-
-        save(front_picture(found), svg)
-    if cube is not None:
-        from plait.reporting.front3d import search_cube
-        from plait.reporting.svg import save
-
-        save(search_cube(found), cube)
+    found = show_front(key, front=front, svg=svg, cube=cube, mixers=mixers or (), store=store).as_dict()
     print_json(found) if as_json else print_front(found)
 
 
 @group.command()
+@limit_options(otherwise="the search's")
 def pick(
     key: Key = LATEST,
-    latency: Annotated[str | None, typer.Option(help="At most, such as 30ms. \\[default: the search's]")] = None,
-    memory: Annotated[str | None, typer.Option(help="At most, such as 200MB. \\[default: the search's]")] = None,
-    state: Annotated[str | None, typer.Option(help="At most, such as 1MB. \\[default: the search's]")] = None,
+    *,
+    limits: Limits,
     by: Annotated[str, typer.Option(help="The best in what. \\[default: the search's first objective]")] = "",
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the spec of one model: the best that holds the limits. Made for plait train "$(plait front pick)"."""
-    from plait.searching.confirm import describe
-    from plait.space.limits import Limits
+    from plait.api.front import pick as best_of
+    from plait.api.front import value_of
 
-    with _opened(key, store) as (record, known):
-        given = Limits.read(latency, memory, state).as_dict()
-        limits = Limits(**{**record.result["limits"], **given})
-        rows = [describe(row, limits, known.find(row["spec"])) for row in record.result["front"]]
-    name, maximise = _direction(record, by, rows[0])
-    # What was measured is certain; among the rest the interval's upper end must hold.
-    pool = [row for row in rows if row["within"] and row["measurement"]] or [r for r in rows if _should_hold(r, limits)]
-    if not pool:
-        raise UserError(_nothing_holds(rows, limits))
-    best = (max if maximise else min)(pool, key=lambda row: float(_value(row, name)))
+    best = best_of(key, by=by, mixers=mixers or (), store=store, **limits.as_dict())
     if as_json:
-        print_json(best)
+        print_json(best.as_dict())
         return
-    said = [f"{name} {_said(_value(best, name))}"]
-    said += [f"{_said(value)} {unit}" for of, (_, unit) in MEASURED.items() if (value := _value(best, of)) is not None]
-    basis = "measured" if best["measurement"] else "predicted, not measured"
-    words = f"{', '.join(said)} ({basis}); the best of {len(pool)} that hold the limits"
-    console(stderr=True).print(words, style="dim")
-    print(best["spec"])
+    words = [f"{best.by} {said(value_of(best.row, best.by))}"]
+    shown = ((each, value_of(best.row, of)) for of, each in in_rows([best.row]).items())
+    words += [f"{said(value)} {each.unit}" for each, value in shown if value is not None]
+    basis = "measured" if best.is_measured else "predicted, not measured"
+    told = f"{', '.join(words)} ({basis}); the best of {best.among} that hold the limits"
+    console(stderr=True).print(told, style="dim")
+    print(best.spec)
 
 
 @group.command("table")
@@ -106,89 +80,42 @@ def as_table(
     as_json: AsJson = False,
 ) -> None:
     """Print the front as the paper's tables do: widths, and heads and inner width layer by layer."""
-    with _opened(key, store) as (record, known):
-        found = _looked_up(record, known, front)
-    rows = sorted(found.rows, key=lambda row: int(row["decoder_params"]))
-    entries: list[dict[str, Any]] = []
-    for number, (row, shape) in enumerate(zip(rows, shapes([row["spec"] for row in rows]), strict=True), 1):
-        costs = {"decoder_params": row["decoder_params"]}
-        costs |= {"latency_ms": _value(row, "latency"), "memory_mb": _value(row, "memory")}
-        entries.append({"model": f"M{number}", **shape, **costs, "measured": row["measurement"] is not None})
+    from plait.api.front import table as table_of
+
+    found = table_of(key, front=front, mixers=mixers or (), store=store)
     if as_json:
-        print_json({"key": record.key, "models": entries})
+        print_json(found.as_dict())
         return
-    shown = [name for name in entries[0] if name != "measured"]
-    right = ("n_layer", "d_model", "decoder_params", "latency_ms", "memory_mb")
+    shown = [name for name in found.models[0] if name != "measured"]
+    right = ("n_layer", "d_model", "decoder_params", *(each.column for each in on_device().values()))
     made = table(**{name.replace("_", "-"): "right" if name in right else "left" for name in shown})
-    for entry in entries:
+    for entry in found.models:
         made.add_row(*(_cell(name, entry[name], entry["measured"]) for name in shown))
     console().print(made)
 
 
-group.command()(front_candidates.candidates)
+@group.command()
+def candidates(
+    key: Key = LATEST,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="A .csv or .jsonl file; else CSV is printed.")] = None,
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+) -> None:
+    """Print every candidate that a search compared: its objectives, whether it is on the front, its spec."""
+    from plait.api.front import candidates as compared
+    from plait.api.front import check_ending
 
-
-@contextmanager
-def _opened(key: str, store: str | None) -> Iterator[tuple[Record, Measurements]]:
-    """The record of a search, and what has been measured in its setting."""
-    from plait.device.measurements import Measurements
-    from plait.device.setting import Setting
-    from plait.records import open_store
-
-    with open_store(store) as opened:
-        record = stored_search(opened, key)
-        if "setting" not in record.result:
-            raise UserError(f"{record.key[:10]} does not say the setting of its measurements; search again.")
-        restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
-        yield record, Measurements(opened, Setting(**record.result["setting"]))
-
-
-def _looked_up(record: Record, known: Measurements, count: int) -> Confirmed:
-    """As `plait search` chose and measured, from what is stored."""
-    from plait.algorithms.front import Front
-    from plait.searching.confirm import confirm
-    from plait.space.limits import Limits
-
-    limits = Limits(**record.result["limits"])
-    return confirm(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
-
-
-def _direction(record: Record, by: str, row: dict[str, Any]) -> tuple[str, bool]:
-    """What to compare, and whether more of it is better."""
-    objectives = {each["objective"]: bool(each["maximise"]) for each in record.result["objectives"]}
-    if not by:
-        return next(iter(objectives.items()))
-    numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
-    known = [*numbers, *(name for name in MEASURED if _value(row, name) is not None)]
-    if by not in known:
-        from plait.core.errors import did_you_mean
-
-        raise UserError(f"--by {by}: the front has no such column.{did_you_mean(by, known)} It has {', '.join(known)}.")
-    return by, objectives.get(by, by.endswith("decoder_params"))
-
-
-def _value(row: dict[str, Any], name: str) -> Any:
-    """A column; of latency and memory what was measured, else what was predicted."""
-    if name not in MEASURED:
-        return row[name]
-    entry = row[MEASURED[name][0]]
-    return entry["predicted"] if entry["measured"] is None else entry["measured"]
-
-
-def _should_hold(row: dict[str, Any], limits: Limits) -> bool:
-    if row["measurement"] or row["exceeded"]:
-        return False
-    highest = {name: row[column]["interval"] for name, (column, _) in MEASURED.items()}
-    scales = {"latency": 1e-3, "memory": 1e6}
-    asked = {name: scales[name] * highest[name][1] for name in limits.on_device if highest[name]}
-    return len(asked) == len(limits.on_device) and not limits.exceeded(asked)
-
-
-def _nothing_holds(rows: list[dict[str, Any]], limits: Limits) -> str:
-    least = {name: min((v for row in rows if (v := _value(row, name)) is not None), default=None) for name in MEASURED}
-    asked = ", ".join(rule.replace("_high", "") for rule in limits.rules())
-    there = f"the least on it are {_said(least['latency'])} ms and {_said(least['memory'])} MB"
-    return f"no model of this front holds {asked}; {there}. Search again under these limits."
+    if out is not None:
+        check_ending(out)
+    found = compared(key, mixers=mixers or (), store=store)
+    if out is None:
+        print(found.csv(), end="")
+    else:
+        found.save(out)
+    kept = len(found.candidates)
+    of = "" if kept == found.evaluated else f" of {found.evaluated:,}; a record keeps the first"
+    told = f"{kept:,} candidates of search {found.key[:10]}{of}{f' in {out}' if out else ''}"
+    console(stderr=True).print(told, style="dim", markup=False)
 
 
 def _cell(name: str, value: Any, measured: bool) -> str:
@@ -197,10 +124,4 @@ def _cell(name: str, value: Any, measured: bool) -> str:
         return short(value)
     if isinstance(value, str | int | list):
         return cell(value)
-    return _said(value) if measured or value is None else f"~{_said(value)}"
-
-
-def _said(value: float | None) -> str:
-    if value is None:
-        return "?"
-    return short(value) if isinstance(value, int) else digits(value)
+    return said(value) if measured or value is None else f"~{said(value)}"

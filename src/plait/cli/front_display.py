@@ -1,14 +1,14 @@
-"""A front in the terminal: one row a model, predicted beside measured."""
+"""A front in the terminal: one row per model, predicted beside measured."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from plait.cli.output import console, count, plain, table
-from plait.reporting.numbers import MEASURED, short
+from plait.device.quantities import in_rows
+from plait.reporting.page import digits, short
 
 LONG = ("n-head", "d-inner", "layers")
-ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
 
 
 def print_front(found: dict[str, Any]) -> None:
@@ -84,34 +84,19 @@ def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:
             cells[name.replace("_", "-")] = short(row[name])
     if "retrained_loss" in row:
         cells["retrained"] = short(row["retrained_loss"])
-    for column, unit in MEASURED.values():
-        cells[unit], cells[f"predicted_{unit}"] = _both(row[column])
+    for each in in_rows(found["front"]).values():
+        cells[each.unit], cells[f"predicted_{each.unit}"] = _both(row.get(each.column))
     state = {"state": short(row["state"])} if "state" in found["limits"] else {}
     return {**cells, **state, "limits": verdict(row)}
 
 
 def _shapes_of(found: dict[str, Any]) -> list[dict[str, str]]:
+    from plait.api.front import shapes
+
     return [
         {name.replace("_", "-"): cell(value) for name, value in shape.items() if name != "n_layer"}
         for shape in shapes([row["spec"] for row in found["front"]])
     ]
-
-
-def shapes(specs: list[str]) -> list[dict[str, Any]]:
-    """Models in the terms of LiteTransformerSearch's tables; where one has other layers, all by their layers' text."""
-    from plait.model.architecture import architecture
-
-    models = [architecture(spec) for spec in specs]
-    lists = [_heads_and_inner(model.layers) for model in models]
-    found = []
-    for spec, model, both in zip(specs, models, lists, strict=True):
-        if None in lists or both is None:
-            layers = spec.partition("|")[2].strip()
-            found.append({"n_layer": len(model.layers), "d_model": model.header.d, "layers": layers})
-        else:
-            heads, inner = both
-            found.append({"n_layer": len(heads), "d_model": model.header.d, "n_head": heads, "d_inner": inner})
-    return found
 
 
 def cell(value: Any) -> str:
@@ -125,25 +110,15 @@ def verdict(row: dict[str, Any]) -> str:
         return "not measured"
     if not row["within"]:
         return "[bold red]above[/]: " + cell("; ".join(row["exceeded"]))
-    return "[yellow]within, noisy[/]" if row["latency_ms"].get("noisy") else "within"
+    noisy = any(row[each.column].get("noisy") for each in in_rows([row]).values())
+    return "[yellow]within, noisy[/]" if noisy else "within"
 
 
-def _both(entry: dict[str, Any]) -> tuple[str, str]:
+def _both(entry: dict[str, Any] | None) -> tuple[str, str]:
     """The measured value, and the predicted one with the reach of its interval."""
+    if entry is None:
+        return "", ""
     measured = "" if entry["measured"] is None else digits(entry["measured"])
     if entry["predicted"] is None:
         return measured, ""
     return measured, f"{digits(entry['predicted'])} ± {digits(entry['interval'][1] - entry['predicted'])}"
-
-
-def _heads_and_inner(layers: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:
-    """Of attention and feed-forward in turn; None for any other architecture."""
-    pairs = list(zip(layers[::2], layers[1::2], strict=False))
-    if len(layers) % 2 or any(a.name not in ATTENTION or f.name != FEED_FORWARD for a, f in pairs):
-        return None
-    return [a.heads for a, _ in pairs], [f.inner for _, f in pairs]
-
-
-def digits(value: float) -> str:
-    """Three of them, or all before the point: 0.312, 12.3, 1234."""
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

@@ -19,7 +19,6 @@ from plait.cli import (
     front,
     generate,
     harness,
-    import_weights,
     list_things,
     measure,
     new,
@@ -62,7 +61,7 @@ app.command("train")(train.command)
 app.command("eval")(eval.command)
 app.command("generate")(generate.command)
 app.command("export")(export.command)
-app.command("import")(import_weights.command)
+app.command("import")(export.import_command)
 app.command("finetune")(finetune.command)
 app.command("harness")(harness.command)
 app.add_typer(runs.group, name="runs")

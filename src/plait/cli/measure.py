@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.measure_lengths import measure_lengths, where
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, plain, print_json, table
+from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.device.quantities import on_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plait.device.setting import Setting
-    from plait.records import Record, Store
+    from plait.api.measure import LengthsResult, MeasuredModel, MeasureResult
+    from plait.device.quantities import Quantity
 
 
 def command(
@@ -39,25 +39,24 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Measure latency and peak memory of models on this machine."""
+    from plait.api.measure import measure, measure_lengths
     from plait.core.errors import UserError
-    from plait.device.setting import Setting
-    from plait.model.user_mixers import read_architectures
-    from plait.records import open_store
 
-    setting = Setting(mode=mode, seq=seq, batch=batch, device=device, dtype=dtype, threads=threads)
-    archs = read_architectures(specs)  # all of them are checked before the first is measured
+    common: dict[str, Any] = {"batch": batch, "mode": mode, "device": device, "dtype": dtype, "threads": threads}
+    common["mixers"] = mixers or ()
     if lengths is not None:
         _check_lengths_alone(archai=archai, again=again, store=store)
-        measure_lengths(archs, lengths, setting, svg, as_json=as_json)
+        with progress_bar(quiet=as_json) as on_progress:
+            over = measure_lengths(specs, lengths, **common, on_progress=on_progress)
+        print_json(over.as_dict()) if as_json else print_lengths(over)
+        if svg is not None:  # last: a place that cannot be written to costs no results
+            over.save_svg(svg)
         return
     if svg is not None:
         raise UserError("--svg draws latency over lengths: give --lengths, too, as 128,256,512.")
-    with open_store(store) as records:
-        found = list(_measured([arch.text for arch in archs], setting, archai, again, records, quiet=as_json))
-    if as_json:
-        print_json({"setting": setting.as_dict(), "models": [_document(record) for record in found]})
-    else:
-        _print(found, setting, archai)
+    with progress_bar(quiet=as_json) as on_progress:
+        found = measure(specs, seq_len=seq, **common, archai=archai, again=again, store=store, on_progress=on_progress)
+    print_json(found.as_dict()) if as_json else _print(found, archai)
 
 
 def _check_lengths_alone(*, archai: bool, again: bool, store: str | None) -> None:
@@ -68,49 +67,71 @@ def _check_lengths_alone(*, archai: bool, again: bool, store: str | None) -> Non
             raise UserError(f"{name} does not go with --lengths, which measures blocks each time and stores nothing.")
 
 
-def _measured(
-    specs: list[str], setting: Setting, archai: bool, again: bool, store: Store, *, quiet: bool
-) -> Iterator[Record]:
-    from rich.progress import track
-
-    from plait.device.measurements import Measurements
-
-    out = console(stderr=True)
-    with Measurements(store, setting, archai=archai) as known:
-        for spec in track(specs, "measuring", console=out, transient=True, disable=quiet or not out.is_terminal):
-            stored = known.find(spec)
-            noisy = stored is not None and stored.result["latency"]["noisy"]
-            yield known.measure(spec, again=again or noisy)
-
-
-def _document(record: Record) -> dict[str, Any]:
-    return {"spec": record.config["spec"], "key": record.key, **record.result}
-
-
-def _print(found: list[Record], setting: Setting, archai: bool) -> None:
-    out = console()
+def _print(found: MeasureResult, archai: bool) -> None:
+    out, setting = console(), found.setting
     tokens = f"{setting.seq} tokens" if setting.mode == "prefill" else f"one token after {setting.seq}"
-    out.print(f"{setting.mode} of {tokens}, batch {setting.batch}; {where(setting)}", style="dim")
+    out.print(f"{setting.mode} of {tokens}, batch {setting.batch}; {setting.where}", style="dim")
+    rows = [{name: cell for each in on_device().values() for name, cell in _cells(each, one)} for one in found.models]
     extra = {"archai_ms": "right", "archai_MB": "right"} if archai else {}
-    made = table(
-        spec="left", ms="right", interval="right", MB="right", weights_MB="right", state_MB="right",
-        activations_MB="right", **extra, noise="left",
-    )  # fmt: skip
-    for record in found:
-        latency, memory = record.result["latency"], record.result["memory"]
-        counted = record.result.get("archai")
+    made = table(spec="left", **dict.fromkeys(rows[0], "right"), **extra, noise="left")
+    for one, row in zip(found.models, rows, strict=True):
+        counted = one.result.get("archai")
         made.add_row(
-            plain(record.config["spec"]),
-            f"{1e3 * latency['seconds']:.2f}",
-            f"{1e3 * latency['low']:.2f} to {1e3 * latency['high']:.2f}",
-            *(f"{memory[part] / 1e6:.1f}" for part in ("peak", "weights", "state", "activations")),
+            plain(one.spec),
+            *row.values(),
             *((f"{1e3 * counted['seconds']:.2f}", f"{counted['memory'] / 1e6:.1f}") if counted else ()),
-            noise(latency),
+            noise(one.result["latency"]),
         )
     out.print(made)
+
+
+def _cells(each: Quantity, one: MeasuredModel) -> Iterator[tuple[str, str]]:
+    """The columns of one quantity, if it was measured: its value, how far that reaches, its parts."""
+    found = one.result.get(each.name)
+    if found is None:
+        return
+
+    def text(entry: str) -> str:
+        return f"{each.scale * found[entry]:.{each.decimals}f}"
+
+    yield each.unit, text(each.value)
+    if "low" in found:
+        yield f"{each.unit}_interval", f"{text('low')} to {text('high')}"
+    yield from ((f"{part}_{each.unit}", text(part)) for part in each.parts)
 
 
 def noise(latency: dict[str, Any]) -> str:
     """How far a latency can be trusted, in a few words."""
     words = f"{100 * latency['calm']:.0f} % calm, spread {100 * latency['spread']:.1f} %"
     return f"[bold yellow]noisy[/]: {words}, load {latency['load']:.1f}" if latency["noisy"] else words
+
+
+def print_lengths(found: LengthsResult) -> None:
+    """Blocks over sequence length."""
+    from plait.device.lengths import upper_half
+
+    out, lengths = console(), found.lengths
+    out.print(f"{found.subtitle}; milliseconds of one block (norm, mixer, residual)", style="dim")
+    columns = {f"{length:,}": "right" for length in lengths}
+    made = table(
+        block="left", **columns, exponent="right", interval="right", of_FLOPs="right", of_mixing="right", noisy="left"
+    )  # fmt: skip
+    for one in found.blocks:
+        noisy = [f"{n:,}" for n, timing in zip(lengths, one.timings, strict=True) if timing.noisy]
+        made.add_row(
+            plain(found.name_of(one)),
+            *(f"{1e3 * timing.seconds:.3f}" for timing in one.timings),
+            f"{one.exponent.value:.2f}",
+            f"{one.exponent.low:.2f} to {one.exponent.high:.2f}",
+            _power(one.flops.whole),
+            _power(one.flops.mixing),
+            f"[bold yellow]{', '.join(noisy)}[/]" if noisy else "",
+        )
+    out.print(made)
+    fitted = lengths[upper_half(lengths)]
+    out.print(f"exponent k of time ~ N^k, fitted from {fitted[0]:,} to {fitted[-1]:,} tokens; beside it those of the "
+              "exact FLOPs: of the whole block, and of mixing along the sequence alone", style="dim")  # fmt: skip
+
+
+def _power(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from types import SimpleNamespace
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from plait.core.errors import UserError
 from plait.core.user_files import split_path
+from plait.device.quantities import Quantity, quantities
 from plait.model.user_mixers import load_mixer
 
 
@@ -19,6 +24,13 @@ def _load_mixers(files: list[str] | None) -> list[str]:
             raise UserError(f"--mixers {file}: give a Python file, my_mixer.py or my_mixer.py:Class.")
         load_mixer(file)
     return files or []
+
+
+def _former_length(context: typer.Context, value: int | None) -> int | None:
+    """`--length` as it was called before, for commands written down long ago."""
+    if value is not None:
+        context.default_map = {**(context.default_map or {}), "seq_len": value}
+    return value
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -34,4 +46,71 @@ Mixers = Annotated[
         show_default=False,
     ),
 ]
+#: Goes with an option `seq_len`, which it sets.
+FormerLength = Annotated[int | None, typer.Option("--length", hidden=True, is_eager=True, callback=_former_length)]
 Text = Annotated[str, typer.Option("--data", help="Corpus, folder or file; `plait data list` shows them.")]
+
+
+Command = Callable[..., None]
+
+
+def limit_options(defaults: Mapping[str, str] | None = None, *, otherwise: str = "") -> Callable[[Command], Command]:
+    """For a command with an argument `limits`: one option per quantity stands for it, `--latency 40ms`.
+
+    `defaults` are limits where the user gives none; `otherwise` says in the help what holds without the option.
+    """
+    options = {each.name: (_limit_help(each, otherwise), (defaults or {}).get(each.name)) for each in quantities()}
+
+    def gathered(**given: str | None) -> object:
+        from plait.space.limits import Limits
+
+        return Limits.read(**given)
+
+    return _in_place_of("limits", options, str, gathered)
+
+
+def needed_options() -> Callable[[Command], Command]:
+    """For a command with an argument `needed`, a tuple of names: one flag per quantity that not every machine tells."""
+    options = {
+        each.name: (f"Stop where {each.name} cannot be read; without it, shown where it can.", False)
+        for each in quantities()
+        if each.optional
+    }
+    return _in_place_of("needed", options, bool, lambda **given: tuple(name for name, asked in given.items() if asked))
+
+
+def _limit_help(each: Quantity, otherwise: str) -> str:
+    of = f": {each.limit}" if each.limit else ""
+    return f"At most, such as {each.example}{of}." + (f" \\[default: {otherwise}]" if otherwise else "")
+
+
+def _in_place_of(
+    argument: str, options: Mapping[str, tuple[str, Any]], kind: type, gather: Callable[..., object]
+) -> Callable[[Command], Command]:
+    """A command whose `argument` is gathered from options by name, each with its help and default."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def made(**given: Any) -> None:
+            command(**{argument: gather(**{name: given.pop(name) for name in options})}, **given)
+
+        named = {name: note for name, note in command.__annotations__.items() if name != argument}
+        hints = get_type_hints(SimpleNamespace(__annotations__=named), command.__globals__, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in inspect.signature(command).parameters.items():
+            if name != argument:
+                parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+                continue
+            for option, (words, default) in options.items():
+                flag = [f"--{option}"] if kind is bool else []
+                of: Any = kind if default is not None else kind | None
+                note: Any = Annotated[of, typer.Option(*flag, help=words)]
+                parameters.append(
+                    inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=note)
+                )
+        made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        made.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        del made.__wrapped__
+        return made
+
+    return decorate

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from plait.core.progress import OnProgress, ignore
 
 
 def print_json(document: Any) -> None:
@@ -46,3 +51,18 @@ def count(number: float) -> str:
 def plain(text: str) -> str:
     """Text whose brackets rich shows instead of reading them."""
     return text.replace("[", r"\[")
+
+
+@contextmanager
+def progress_bar(*, quiet: bool) -> Iterator[OnProgress]:
+    """A bar on standard error that disappears when all is done; nothing where nobody watches."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    errors = Console(file=sys.stderr)  # as it is now: the harness's prints are caught while it runs
+    if quiet or not errors.is_terminal:
+        yield ignore
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as bars:
+        shown = bars.add_task("", total=None)
+        yield lambda what, done, total: bars.update(shown, description=plain(what), completed=done, total=total)

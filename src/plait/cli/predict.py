@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, plain, print_json, table
-
-if TYPE_CHECKING:
-    from plait.device.predictor import Prediction
 
 
 def command(
@@ -27,34 +24,17 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
-    from plait.device.predictor import Predictor
-    from plait.device.profile import Profile
-    from plait.device.setting import Setting
-    from plait.model.user_mixers import read_architectures
+    from plait.api.predict import predict
+    from plait.device.quantities import in_rows
 
-    archs = read_architectures(specs)
-    read = Profile.load(profile, anywhere=anywhere)
-    predictor = Predictor(read, Setting(mode=mode, seq=seq, batch=batch))
-    latency, memory = predictor.latency(archs), predictor.memory(archs)
-    rows: list[dict[str, Any]] = [
-        {"spec": arch.text, "latency_ms": _entry(latency, at, 1e3), "memory_mb": _entry(memory, at, 1e-6)}
-        for at, arch in enumerate(archs)
-    ]
+    found = predict(specs, profile, seq_len=seq, batch=batch, mode=mode, anywhere=anywhere, mixers=mixers or ())
     if as_json:
-        print_json({"setting": predictor.setting.as_dict(), "profile": read.describe(), "models": rows})
+        print_json(found.as_dict())
         return
-    made = table(spec="left", ms="right", ms_interval="right", MB="right", MB_interval="right")
-    for row in rows:
-        cells = [_cells(row[name]) for name in ("latency_ms", "memory_mb")]
-        made.add_row(plain(str(row["spec"])), *cells[0], *cells[1])
+    shown = in_rows(found.rows()).values()
+    made = table(spec="left", **{name: "right" for of in shown for name in (of.unit, f"{of.unit}_interval")})
+    for model in found.models:
+        estimates = [model.quantities[of.column] for of in shown]
+        cells = [(f"{one.mean:.1f}", "{:.1f} to {:.1f}".format(*one.interval)) for one in estimates]
+        made.add_row(plain(model.spec), *(cell for both in cells for cell in both))
     console().print(made)
-
-
-def _entry(prediction: Prediction, at: int, scale: float) -> dict[str, Any]:
-    mean, low, high = (scale * float(column[at]) for column in (prediction.mean, prediction.low, prediction.high))
-    return {"mean": mean, "interval": [low, high]}
-
-
-def _cells(entry: dict[str, Any]) -> tuple[str, str]:
-    low, high = entry["interval"]
-    return f"{entry['mean']:.1f}", f"{low:.1f} to {high:.1f}"

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from plait.cli.options import AsJson, Mixers
-from plait.cli.output import console, plain, print_json, table
-from plait.core.errors import UserError
-from plait.core.units import parse_duration
+from plait.cli.output import console, print_json, progress_bar, table
 
 if TYPE_CHECKING:
-    from plait.device.profile import Point, Profile
+    from plait.api.profile import ProfileResult
+    from plait.device.profile import Profile
 
 group = typer.Typer(help="Characterise this machine; compare machines.")
-
-SPACES = ["lts-gpt2", "hybrid"]
-SAVE_EVERY = 20  # points
 
 
 @group.callback(invoke_without_command=True)
@@ -40,25 +35,23 @@ def command(
     """Measure layers of every kind on this machine, choosing those that predictions are least sure of."""
     if context.invoked_subcommand is not None:
         return
-    from plait.device.components import Kit
-    from plait.device.setting import Setting
-    from plait.space.table import load_space
+    from plait.api.profile import SPACES, profile
 
-    seconds = parse_duration(time)
-    settings = [
-        Setting(mode=each, seq=length, batch=batch, device=device, dtype=dtype, threads=threads)
-        for each in mode or ["prefill"]
-        for length in seq or [192]
-    ]
-    if not settings[0].on_cpu:
-        import_module("torch")  # a GPU is known, and written down, only once torch is there
-    kits = [kit for name in space or SPACES for kit in Kit.of(load_space(name))]
-    profile = _begun(out, settings[0])
-    _extend(profile, kits, settings, seconds, out, quiet=as_json)
-    if as_json:
-        print_json({"path": str(out), **profile.describe()})
-    else:
-        _print(profile, out)
+    with progress_bar(quiet=as_json) as on_progress:
+        found = profile(
+            out,
+            time=time,
+            spaces=space or SPACES,
+            seq_lens=seq or (192,),
+            batch=batch,
+            modes=mode or ("prefill",),
+            device=device,
+            dtype=dtype,
+            threads=threads,
+            mixers=mixers or (),
+            on_progress=lambda what, done, total: on_progress(f"{what[:40]:<40}", done, total),
+        )
+    print_json(found.as_dict()) if as_json else _print(found)
 
 
 @group.command()
@@ -66,75 +59,33 @@ def show(
     path: Annotated[Path, typer.Argument(help="A file that `plait profile` wrote.")], as_json: AsJson = False
 ) -> None:
     """Show what a profile holds."""
-    from plait.device.profile import Profile
+    from plait.api.profile import open_profile
 
-    profile = Profile.load(path, anywhere=True)
-    print_json(profile.describe()) if as_json else _print(profile, path)
+    found = open_profile(path)
+    print_json(found.as_dict()) if as_json else _print(found)
 
 
 @group.command("compare")
-def compare_profiles(
+def compare(
     first: Annotated[Path, typer.Argument(help="A profile.")],
     second: Annotated[Path, typer.Argument(help="Another.")],
     as_json: AsJson = False,
 ) -> None:
     """Compare two machines: how long each kind of layer takes on the second, over the first."""
-    from plait.device.compare import compare
-    from plait.device.profile import Profile
+    from plait.api.profile import compare_profiles
 
-    one, other = (Profile.load(path, anywhere=True) for path in (first, second))
-    found = compare(one, other)
-    if not found:
-        raise UserError(f"{first} and {second} have no kind of layer in common.")
+    found = compare_profiles(first, second)
     if as_json:
-        both = {"first": one.describe(), "second": other.describe()}
-        print_json({**both, "ratios": [ratio.as_dict() for ratio in found]})
+        print_json(found.as_dict())
         return
     out = console()
-    for name, profile in (("first", one), ("second", other)):
+    for name, profile in (("first", found.first), ("second", found.second)):
         out.print(f"{name}: {_machine(profile)}", style="dim", markup=False)
     made = table(layer="left", mode="left", parts="right", second_over_first="right", range="right")
-    for ratio in found:
+    for ratio in found.ratios:
         cells = (str(ratio.parts), f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}")
         made.add_row(ratio.kind, ratio.mode, *cells)
     out.print(made)
-
-
-def _begun(path: Path, setting: Any) -> Profile:
-    """The profile at `path`, to be added to, or an empty one."""
-    from plait.device.profile import Profile
-
-    fresh = Profile.here(setting)
-    if not path.exists():
-        fresh.save(path)  # what cannot be written is told now, not after minutes of measuring
-        path.unlink()
-        return fresh
-    profile = Profile.load(path)
-    if profile.common != fresh.common:
-        different = ", ".join(f"{key} {value}" for key, value in profile.common.items() if fresh.common[key] != value)
-        raise UserError(f"{path} is a profile of {different}; name another file.")
-    return profile
-
-
-def _extend(profile: Profile, kits: Any, settings: Any, seconds: float, path: Path, *, quiet: bool) -> None:
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    from plait.device.profiling import extend_profile
-
-    columns = (TextColumn("{task.description:<40}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as bar:
-        task = bar.add_task("starting", total=1.0)
-
-        def heard(point: Point, over: float) -> None:
-            bar.update(task, completed=over, description=plain(f"{point.what} {point.spec}"[:40]))
-            if len(profile.points) % SAVE_EVERY == 0:
-                profile.save(path)
-
-        try:
-            extend_profile(profile, kits, settings, seconds=seconds, heard=heard)
-        finally:
-            if profile.points:
-                profile.save(path)
 
 
 def _machine(profile: Profile) -> str:
@@ -143,10 +94,10 @@ def _machine(profile: Profile) -> str:
     return f"{name}, {profile.common['dtype']}, {count} thread{'s' * (count > 1)}, torch {profile.device['torch']}"
 
 
-def _print(profile: Profile, path: Path) -> None:
-    out = console()
+def _print(found: ProfileResult) -> None:
+    out, profile = console(), found.profile
     counts = profile.describe()["points"]
-    out.print(f"{path}: {_machine(profile)}", markup=False)
+    out.print(f"{found.path}: {_machine(profile)}", markup=False)
     out.print(
         f"{counts['layer']} layers, {counts['outside']} embeddings and outputs, {counts['model']} whole models "
         f"in {profile.seconds:.0f} s; {counts['noisy']} of them noisy"

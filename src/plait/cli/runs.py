@@ -9,10 +9,12 @@ import typer
 
 from plait.cli.options import AsJson, StoreUrl
 from plait.cli.output import console, plain, print_json, table
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
-    from plait.records import Record, Store
+    from collections.abc import Sequence
+
+    from plait.records import Record
 
 group = typer.Typer(help="List, show, remove and export what is in the store.", no_args_is_help=True)
 
@@ -31,19 +33,18 @@ def list_records(
     as_json: AsJson = False,
 ) -> None:
     """List records, the newest first."""
-    from plait.records import open_store
+    from plait.api.runs import find
 
-    with open_store(store) as opened:
-        found = _find(opened, kind, where, limit)
-        if as_json:
-            print_json([record.document() for record in found])
-            return
-        _print_table(found)
-        out = console()
-        if not found:
-            out.print(f"no records in {opened.name}", markup=False)
-        elif len(found) == limit:
-            out.print(f"the newest {limit}; more with --limit", markup=False)
+    found = find(kind, where=_conditions(where), limit=limit, store=store)
+    if as_json:
+        print_json([record.document() for record in found.records])
+        return
+    _print_table(found.records)
+    out = console()
+    if not found.records:
+        out.print(f"no records in {found.store}", markup=False)
+    elif len(found.records) == limit:
+        out.print(f"the newest {limit}; more with --limit", markup=False)
 
 
 @group.command()
@@ -53,11 +54,10 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show all of one record."""
-    from plait.records import open_store
+    from plait.api.runs import show as find_one
     from plait.records.record import flat
 
-    with open_store(store) as opened:
-        (record,) = _all_of(opened, [key])
+    record = find_one(key, store=store)
     if as_json:
         print_json(record.document())
         return
@@ -74,30 +74,19 @@ def curves(
     as_json: AsJson = False,
 ) -> None:
     """Set the loss curves of trainings side by side."""
-    from plait.training.run import open_run
+    from plait.api.runs import curves as curves_of
 
-    opened = [open_run(one) for one in given]
-    called = [run.name for run in opened]
-    if twice := next((name for name in called if called.count(name) > 1), ""):
-        raise UserError(f"{twice} is given twice.")
-    losses = {run.name: run.losses() for run in opened}
-    if empty := next((name for name, points in losses.items() if not points), ""):
-        raise UserError(f"{empty} has logged no loss yet.")
+    found = curves_of(given)
     if as_json:
-        rows = [{"run": name, "losses": [list(point) for point in points]} for name, points in losses.items()]
-        print_json({"curves": rows})
+        print_json(found.as_dict())
     else:
         made = table(run="left", spec="left", steps="right", first_loss="right", last_loss="right")
-        for run in opened:
-            (_, first), (step, last) = losses[run.name][0], losses[run.name][-1]
-            made.add_row(*map(plain, (run.name, _text(run.arch.text, 72), f"{step:,}", f"{first:.4f}", f"{last:.4f}")))
+        for one in found.curves:
+            (_, first), (step, last) = one.losses[0], one.losses[-1]
+            made.add_row(*map(plain, (one.run, _text(one.spec, 72), f"{step:,}", f"{first:.4f}", f"{last:.4f}")))
         console().print(made)
     if svg is not None:
-        from plait.reporting.studies import loss_figure
-        from plait.reporting.svg import save
-
-        drawn = {f"{run.name}  {_text(run.arch.text, 40)}": losses[run.name] for run in opened}
-        save(loss_figure(drawn, title="Training loss"), svg)
+        found.save_svg(svg)
 
 
 @group.command()
@@ -107,13 +96,12 @@ def rm(
     store: StoreUrl = None,
 ) -> None:
     """Remove records."""
-    from plait.records import open_store
+    from plait.api.runs import named, remove
 
-    with open_store(store) as opened:
-        doomed = _all_of(opened, keys)
-        _print_table(doomed)
-        if yes or typer.confirm(f"Remove {_number(len(doomed))} from {opened.name}?"):
-            print(f"{_number(opened.delete(record.key for record in doomed))} removed")
+    doomed = named(keys, store=store)
+    _print_table(doomed.records)
+    if yes or typer.confirm(f"Remove {_number(len(doomed.records))} from {doomed.store}?"):
+        print(f"{_number(remove([record.key for record in doomed.records], store=store))} removed")
 
 
 @group.command()
@@ -124,39 +112,25 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     store: StoreUrl = None,
 ) -> None:
-    """Write records to a file, a column a field."""
-    from plait.records import export as write
-    from plait.records import open_store
+    """Write records to a file, a column per field."""
+    from plait.api.runs import export as write
 
-    with open_store(store) as opened:
-        found = _find(opened, kind, where, None)
-        if not found:
-            raise UserError(f"no records to export in {opened.name}.")
-        print(f"{_number(write(found, path, overwrite=force))} in {path}")
+    written = write(path, kind, where=_conditions(where), overwrite=force, store=store)
+    print(f"{_number(written)} in {path}")
 
 
-def _find(store: Store, kind: str | None, where: list[str] | None, limit: int | None) -> list[Record]:
+def _conditions(where: list[str] | None) -> dict[str, str]:
     conditions = {}
     for condition in where or []:
         field, equals, value = condition.partition("=")
         if not field or not equals:
             raise UserError(f"--where {condition}: should be field=value, such as seed=0 or task.name=compression.")
         conditions[field] = value
-    found = store.find(kind, conditions, limit)
-    if not found and kind is not None and kind not in (known := store.kinds()):
-        there = f"It has: {', '.join(known)}." if known else "It is empty."
-        raise UserError(f"no records of kind '{kind}' in {store.name}.{did_you_mean(kind, known)} {there}")
-    return found
+    return conditions
 
 
-def _all_of(store: Store, starts: list[str]) -> list[Record]:
-    """The records that these beginnings of keys name, each once."""
-    found = [store.get(key) for key in dict.fromkeys(store.full_key(start) for start in starts)]
-    return [record for record in found if record is not None]  # another process may have removed one just now
-
-
-def _print_table(found: list[Record]) -> None:
-    """One row a record, with those of its config's fields that are not the same in all."""
+def _print_table(found: Sequence[Record]) -> None:
+    """One row per record, with those of its config's fields that are not the same in all."""
     from plait.records.record import flat
 
     if not found:

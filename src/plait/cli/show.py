@@ -10,7 +10,7 @@ import typer
 
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, count, plain, print_json, table
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 
 
 def command(
@@ -88,8 +88,8 @@ def describe(cost: Any) -> dict[str, Any]:
         },
         "state": {
             "fixed": cost.fixed_state,
-            "tail": cost.conv_state,
-            "dynamic": cost.kv_cache,
+            "conv": cost.conv_state,
+            "kv_cache": cost.kv_cache,
             "bytes_fp32": cost.state_bytes(4),
             "bytes_bf16": cost.state_bytes(2),
         },
@@ -165,7 +165,7 @@ def _mixer_table(shown: dict[str, Any]) -> Any:
         groups.setdefault(mixer["spec"], []).append(mixer)
     made = table(
         mixer="left", at="left", count="right", params_each="right", FLOPs_each="right", fixed_state="right",
-        kv_cache="right",
+        KV_cache="right",
     )  # fmt: skip
     for text, members in groups.items():
         one = members[0]
@@ -205,20 +205,20 @@ def _totals(shown: dict[str, Any]) -> Any:
         )
         made.add_row("  printed", "", f"{told['source']}: {counts}. {told['why']}")
     where = f"{shown['seq']:,} new tokens" + (f" after {shown['memory']:,}" if shown["memory"] else "")
-    made.add_row("FLOPs", short(flops["forward"]), f"forward, {where}; {short(flops['per_token'])} a token")
+    made.add_row("FLOPs", short(flops["forward"]), f"forward, {where}; {short(flops['per_token'])} per token")
     if flops["generation"] != flops["forward"]:
         made.add_row(
             "", short(flops["generation"]), "as generation runs them, from the state, the whole vocabulary scored"
         )
-    names = {"mad_sequence": "as MAD C.4 counts", "fox_per_token": "a token, as FoX Table 6 counts"}
+    names = {"mad_sequence": "as MAD C.4 counts", "fox_per_token": "per token, as FoX Table 6 counts"}
     for name, value in flops["conventions"].items():
         made.add_row("", short(value), names[name])
     made.add_row(
         "state",
-        count(state["fixed"] + state["tail"] + state["dynamic"]),
+        count(state["fixed"] + state["conv"] + state["kv_cache"]),
         (
-            f"numbers a sequence: fixed {count(state['fixed'])}, tail {count(state['tail'])}, "
-            f"dynamic {count(state['dynamic'])}; {short(state['bytes_bf16'])}B in bf16"
+            f"numbers per sequence: fixed {count(state['fixed'])}, conv {count(state['conv'])}, "
+            f"KV cache {count(state['kv_cache'])}; {short(state['bytes_bf16'])}B in bf16"
         ),
     )
     return made

@@ -1,22 +1,17 @@
-"""`plait study …`: studies that train many models. `proxies`: which cheap numbers foretell how well models train."""
+"""`plait study proxies | placement | lr | shapes`: studies that train many small models."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from plait.cli import study_lr, study_placement, study_shapes
-from plait.cli.devices import precision_on, usable
-from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
-from plait.cli.output import console, print_json, table
-from plait.cli.study_progress import progress
-from plait.reporting.numbers import short
-
-if TYPE_CHECKING:
-    from plait.studies.proxies import Findings
+from plait.cli.analyse_table import floats, names
+from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
+from plait.cli.output import print_json
+from plait.cli.study_display import draw_placement, draw_proxies, print_lr, print_placement, print_proxies, print_shapes
+from plait.cli.study_display import study_progress as progress
 
 group = typer.Typer(help="Studies that train many small models.", no_args_is_help=True)
 
@@ -34,7 +29,8 @@ def command(
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 200,
     proxies: Annotated[str, typer.Option(help="Only these, separated by commas; none: counts alone.")] = "",
     batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
-    length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    length: FormerLength = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
@@ -45,53 +41,166 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train models of a space and tell how well every proxy ranks them. Interrupted, the same command goes on."""
-    from plait.algorithms.proxies import PROXIES
-    from plait.data import open_corpus
-    from plait.records import open_store
-    from plait.studies.proxies import RECIPE, Study, study_space
+    from plait.api.study import proxies as study
 
-    named = tuple(name.strip() for name in proxies.split(",") if name.strip())
-    chosen = () if named == ("none",) else named or tuple(PROXIES)
-    recipe = RECIPE.with_values({"batch": batch, "length": length, "lr": lr})
-    space_, corpus, precision = study_space(space), open_corpus(data), precision_on(usable(device))
-    study = Study(space_, corpus, models, steps, chosen, recipe, seed, device, precision)
-    with open_store(store) as opened, progress(study.models, quiet=as_json) as watch:
-        found = study.run(opened, runs, watch)
-    print_json(found.as_dict()) if as_json else _print(found)
+    named = None if not names(proxies) else [] if names(proxies) == ["none"] else names(proxies)
+    with progress(quiet=as_json) as on_progress:
+        found = study(
+            space=space,
+            models=models,
+            data=data,
+            steps=steps,
+            proxies=named,
+            batch=batch,
+            seq_len=seq_len,
+            lr=lr,
+            seed=seed,
+            device=device,
+            mixers=mixers or (),
+            runs=runs,
+            store=store,
+            on_progress=on_progress,
+        )
+    print_json(found.as_dict()) if as_json else print_proxies(found.findings)
     if svg is not None:  # last: a place that cannot be written to costs no results
-        _draw(svg, found)
+        draw_proxies(svg, found.findings)
 
 
-for each in (study_placement.placement, study_lr.lr, study_shapes.shapes):
-    group.command()(each)
+@group.command()
+def placement(
+    p: Annotated[str, typer.Option("--p", help="Layers for one attention block, of the PAR rule.")] = "2,3,4,6,8",
+    spec: Annotated[list[str] | None, typer.Option(help="Another architecture to compare; any number.")] = None,
+    k: Annotated[int | None, typer.Option(min=1, help="Of the sandwich. \\[default: 3/8 of its pairs]")] = None,
+    layers: Annotated[int, typer.Option(help="Of every pattern; even.")] = 12,
+    width: Annotated[int, typer.Option(min=2, help="Of the model.")] = 48,
+    heads: Annotated[int, typer.Option(min=1, help="Of an attention block.")] = 4,
+    inner: Annotated[int, typer.Option(min=1, help="Inner width of a feed-forward block.")] = 192,
+    data: Text = "builtin:stdlib",
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 150,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each pattern.")] = 3,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 8,
+    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 64,
+    length: FormerLength = None,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 3e-3,
+    svg: Annotated[Path | None, typer.Option(help="Draw perplexity against attention blocks.")] = None,
+    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    runs: Runs = Path("runs"),
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train patterns with more and less attention and compare them. Interrupted, the same command goes on."""
+    from plait.api.study import placement as study
+
+    with progress(quiet=as_json) as on_progress:
+        found = study(
+            p=floats(p, "--p"),
+            specs=spec or (),
+            k=k,
+            layers=layers,
+            width=width,
+            heads=heads,
+            d_ff=inner,
+            data=data,
+            steps=steps,
+            seeds=seeds,
+            batch=batch,
+            seq_len=seq_len,
+            lr=lr,
+            device=device,
+            mixers=mixers or (),
+            runs=runs,
+            store=store,
+            on_progress=on_progress,
+        )
+    print_json(found.as_dict()) if as_json else print_placement(found.findings)
+    if svg is not None:  # last: a place that cannot be written to costs no results
+        draw_placement(svg, found.findings)
 
 
-def _print(found: Findings) -> None:
-    from plait.studies.proxies import TOPS, best
+@group.command()
+def lr(
+    space: Annotated[str, typer.Option(help="study-gpt2, study-hybrid, a space's name or file.")] = "study-gpt2",
+    models: Annotated[int, typer.Option(min=0, help="Architectures to draw from it.")] = 6,
+    spec: Annotated[list[str] | None, typer.Option(help="Another architecture; any number.")] = None,
+    rates: Annotated[str, typer.Option(help="Learning rates, with commas between them.")] = "1e-4,1e-3,1e-2,1e-1",
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings with each rate.")] = 2,
+    data: Text = "builtin:stdlib",
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps of each training.")] = 60,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
+    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 32,
+    length: FormerLength = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train architectures with several learning rates each. Interrupted, the same command goes on."""
+    from plait.api.study import lr as study
 
-    study, out = found.study, console()
-    low, high = found.spread
-    cost = sum(row["train_flops"] for row in found.rows)
-    out.print(
-        f"[bold]{study.space.name}[/]: {len(found.rows)} models, {study.steps} steps each on {study.corpus.name}; "
-        f"held-out loss {low:.3f} to {high:.3f} nats a token; {short(cost)}FLOP"
-    )
-    made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top}%": "right" for top in TOPS}, cost="right")
-    for one in found.rankings:
-        free = "free" if not one.cost else f"{100 * one.cost:.2g} %"
-        interval = "{:.2f} … {:.2f}".format(*one.interval) if one.interval else ""
-        ratios = [f"{one.common[top]:.2f}" for top in TOPS]
-        made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
-    out.print(made)
-    out.print(best(found.rankings))
+    with progress(quiet=as_json) as on_progress:
+        found = study(
+            space=space,
+            models=models,
+            specs=spec or (),
+            rates=floats(rates, "--rates"),
+            seeds=seeds,
+            data=data,
+            steps=steps,
+            batch=batch,
+            seq_len=seq_len,
+            seed=seed,
+            device=device,
+            mixers=mixers or (),
+            store=store,
+            on_progress=on_progress,
+        )
+    print_json(found.as_dict()) if as_json else print_lr(found.findings)
 
 
-def _draw(path: Path, found: Findings) -> None:
-    from plait.reporting.studies import ProxyCost, proxy_cost_figure
-    from plait.reporting.svg import save
+@group.command()
+def shapes(
+    space: Annotated[str, typer.Option(help="study-gpt2, lts-gpt2, another space's name or file.")] = "study-gpt2",
+    models: Annotated[int, typer.Option(help="Shapes to draw, from deep and narrow to shallow and wide.")] = 8,
+    params: Annotated[
+        str, typer.Option(help="Decoder parameters of all, 20M. \\[default: where shapes differ most]")
+    ] = "",
+    tolerance: Annotated[float, typer.Option(help="Sizes this close are equal: 0.01 is 1 %.")] = 0.01,
+    seq: Annotated[int, typer.Option(min=1, help="Tokens at which latency and memory are measured.")] = 192,
+    threads: Annotated[int, typer.Option(min=1, help="Of the processor.")] = 1,
+    steps: Annotated[int, typer.Option(min=0, help="Train each for so many steps, too; 0: only measure.")] = 0,
+    data: Text = "builtin:stdlib",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per training step.")] = 8,
+    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a training sequence.")] = 64,
+    length: FormerLength = None,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 6e-3,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw, the weights and the order of the data.")] = 0,
+    runs: Runs = Path("runs"),
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure, and train, architectures of one size and many shapes. Interrupted, the same command goes on."""
+    from plait.api.study import shapes as study
 
-    study = found.study
-    unknown = (math.nan, math.nan)  # drawn without a whisker
-    proxies = [ProxyCost(one.proxy, one.src, *(one.interval or unknown), one.cost) for one in found.rankings]
-    below = f"{len(found.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
-    save(proxy_cost_figure(proxies, title="How well proxies rank, by what they cost", below=below), path)
+    with progress(quiet=as_json) as on_progress:
+        found = study(
+            space=space,
+            models=models,
+            params=params or None,
+            tolerance=tolerance,
+            seq_len=seq,
+            threads=threads,
+            steps=steps,
+            data=data,
+            batch=batch,
+            train_seq_len=seq_len,
+            lr=lr,
+            seed=seed,
+            mixers=mixers or (),
+            runs=runs,
+            store=store,
+            on_progress=on_progress,
+        )
+    print_json(found.as_dict()) if as_json else print_shapes(found.findings)

@@ -11,11 +11,10 @@ from plait.cli.output import console, count, print_json, table
 from plait.core.settings import pairs
 
 if TYPE_CHECKING:
-    from plait.tasks import Task, TaskData
+    from plait.api.task import Example, TaskResult
+    from plait.tasks import Task
 
 group = typer.Typer(no_args_is_help=True, help="Look at the synthetic tasks.")
-
-_SPLITS = ("train", "validation", "test")
 
 
 @group.callback()
@@ -37,88 +36,41 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print example sequences of a task, the scored positions marked."""
-    from plait.core.errors import UserError, did_you_mean
-    from plait.tasks import load_task, make_data
+    from plait.api.task import task as describe
 
-    if split not in _SPLITS:
-        raise UserError(f"unknown split '{split}'.{did_you_mean(split, _SPLITS)} Known: {', '.join(_SPLITS)}.")
-    settings = pairs(change or [], "--set")
-    if variant:
-        settings["variant"] = variant
-    setting = load_task(task).with_settings(settings)
-    data = make_data(setting, seed)
-    if split != "train":
-        _check(data, split, examples)
-    document = describe(data, split, examples)
+    found = describe(
+        task, settings=pairs(change or [], "--set"), variant=variant, seed=seed, split=split, examples=examples
+    )
     if as_json:
-        print_json(document)
+        print_json(found.as_dict())
     else:
-        _print(document, data.task, tokens)
+        _print(found, tokens)
 
 
-def _check(data: TaskData, split: str, examples: int) -> None:
-    """A task's own solver must agree with its generator; a user's may not."""
-    from plait.core.errors import UserError
-
-    drawn = data.split(split)
-    for number in range(min(examples, len(drawn))):
-        if not data.task.valid(drawn.inputs_NT[number], drawn.targets_NT[number]):
-            raise UserError(
-                f"{data.task.name}: `answers` does not give the targets of {split} sequence {number} "
-                f"(seed {data.seed}); `generate` and `answers` disagree."
-            )
-
-
-def describe(data: TaskData, split: str, examples: int) -> dict[str, Any]:
-    """Everything `show` knows, as plain data."""
-    task, shown = data.task, data.split(split)
-    return {
-        "task": task.name,
-        "skill": task.skill,
-        "settings": task.settings(),
-        "label": task.label,
-        "key": task.key(),
-        "model": task.model_kind,
-        "model_vocab": task.model_vocab,
-        "input_length": task.input_length,
-        "tokens": {kind: [task.ids(kind).start, task.ids(kind).stop - 1] for kind in task.layout},
-        "grid": [setting.label for setting in type(task)().grid()],
-        "seed": data.seed,
-        "sequences": {name: len(data.split(name)) for name in _SPLITS},
-        "scored_per_sequence": {name: data.split(name).scored / len(data.split(name)) for name in _SPLITS},
-        "ceiling": data.ceiling,
-        "split": split,
-        "examples": [
-            {"inputs": shown.inputs_NT[number].tolist(), "targets": shown.targets_NT[number].tolist()}
-            for number in range(min(examples, len(shown)))
-        ],
-    }
-
-
-def _print(shown: dict[str, Any], task: Task, tokens: int) -> None:
+def _print(shown: TaskResult, tokens: int) -> None:
     out = console()
-    out.print(f"[bold]{shown['task']}[/]  {shown['skill']}")
-    out.print(f"{shown['label']}, hash {shown['key']}, seed {shown['seed']}", style="dim")
+    out.print(f"[bold]{shown.task}[/]  {shown.skill}")
+    out.print(f"{shown.label}, hash {shown.key}, seed {shown.seed}", style="dim")
     out.print()
     made = table(**{"": "left", " ": "left"})
     made.show_header = False
-    made.add_row("setting", ", ".join(f"{name} {value}" for name, value in shown["settings"].items()))
-    made.add_row("model", f"{shown['model']}, {shown['model_vocab']} token ids, {shown['input_length']} tokens read")
-    sizes = (f"{name} {count(size)}" for name, size in shown["sequences"].items())
+    made.add_row("setting", ", ".join(f"{name} {value}" for name, value in shown.settings.items()))
+    made.add_row("model", f"{shown.model}, {shown.model_vocab} token ids, {shown.input_length} tokens read")
+    sizes = (f"{name} {count(size)}" for name, size in shown.sequences.items())
     made.add_row("sequences", ", ".join(sizes))
-    scored = (f"{name} {number:.4g}" for name, number in shown["scored_per_sequence"].items())
+    scored = (f"{name} {number:.4g}" for name, number in shown.scored_per_sequence.items())
     made.add_row("scored in each", ", ".join(scored))
-    made.add_row("ceiling", f"{shown['ceiling']:.3f}  the best accuracy to be had on the test sequences")
-    made.add_row("grid", f"{len(shown['grid'])} settings")
+    made.add_row("ceiling", f"{shown.ceiling:.3f}  the best accuracy to be had on the test sequences")
+    made.add_row("grid", f"{len(shown.grid)} settings")
     out.print(made)
-    for number, example in enumerate(shown["examples"]):
-        out.print(f"\n[bold]{shown['split']} sequence {number}[/]")
-        for line in _lines(task, example, tokens, out.width):
+    for number, example in enumerate(shown.examples):
+        out.print(f"\n[bold]{shown.split} sequence {number}[/]")
+        for line in _lines(shown.of, example, tokens, out.width):
             out.print(line, no_wrap=True)
-        if len(example["inputs"]) > tokens:
-            out.print(f"… {len(example['inputs']) - tokens} more tokens (--tokens)", style="dim")
+        if len(example.inputs) > tokens:
+            out.print(f"… {len(example.inputs) - tokens} more tokens (--tokens)", style="dim")
     out.print()
-    out.print(_legend(task))
+    out.print(_legend(shown.of))
 
 
 _COLOURS = {
@@ -135,13 +87,13 @@ def _label(task: Task, token: int) -> tuple[str, str]:
     return sign or f"{kind[0]}{token - task.ids(kind).start}", _COLOURS.get(kind, "white")
 
 
-def _lines(task: Task, example: dict[str, list[int]], tokens: int, width: int) -> list[Any]:
+def _lines(task: Task, example: Example, tokens: int, width: int) -> list[Any]:
     """Two lines for as many tokens as fit: what is read, and below it what is asked for."""
     from rich.text import Text
 
     from plait.tasks import IGNORE
 
-    pairs = list(zip(example["inputs"], example["targets"], strict=True))[:tokens]
+    pairs = list(zip(example.inputs, example.targets, strict=True))[:tokens]
     labels = [(_label(task, token), _label(task, target) if target != IGNORE else None) for token, target in pairs]
     cell = 1 + max(len(text) for label in labels for text, _ in filter(None, label))
     fit = max(1, (width - 6) // cell)

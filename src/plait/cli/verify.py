@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from plait.cli.options import AsJson
-from plait.cli.output import console, plain, print_json, table
+from plait.cli.output import console, plain, print_json, progress_bar, table
+
+STYLE = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not yet": "dim", "not here": "dim"}
 
 
 def command(
@@ -15,24 +17,20 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Check the papers' own numbers; exit code 1 if any fails."""
-    from rich.progress import track
+    from plait.api.verify import verify
 
-    from plait.papers.verify import select
-
-    chosen = select(ids or [])
-    out = console()
-    steps = track(chosen, "checking", transient=True, console=out, disable=as_json or not out.is_terminal)
-    results = [fact.result() for fact in steps]
+    with progress_bar(quiet=as_json) as on_progress:
+        found = verify(*ids or [], on_progress=on_progress)
     if as_json:
-        print_json({"facts": [result.as_dict() for result in results]})
+        print_json(found.as_dict())
     else:
-        style = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not yet": "dim", "not here": "dim"}
+        out = console()
         made = table(id="left", what="left", expected="left", ours="left", status="left")
-        for r in results:
-            cells = (plain(str(cell)) for cell in (r.id, r.what, r.expected, r.ours))
-            made.add_row(*cells, f"[{style[r.status]}]{r.status}[/]")
+        for fact in found.facts:
+            cells = (plain(cell) for cell in (fact.id, fact.what, fact.expected, fact.ours))
+            made.add_row(*cells, f"[{STYLE[fact.status]}]{fact.status}[/]")
         out.print(made)
-        tally = {status: sum(r.status == status for r in results) for status in style}
-        out.print(", ".join(f"[{style[s]}]{n} {s}[/]" for s, n in tally.items() if n))
-    if any(result.status == "fail" for result in results):
+        tally = {status: sum(fact.status == status for fact in found.facts) for status in STYLE}
+        out.print(", ".join(f"[{STYLE[s]}]{n} {s}[/]" for s, n in tally.items() if n))
+    if found.failed:
         raise typer.Exit(1)

@@ -74,8 +74,6 @@ class Table(Generic[Thing]):
 
     def load(self, name: str) -> Thing:
         """The thing called `name`; a `UserError` with the nearest name where there is none."""
-        if name not in self:
-            self.discover(name)
         self.require(name)
         if name in self._registered:
             return self._registered[name]
@@ -83,7 +81,9 @@ class Table(Generic[Thing]):
         return thing
 
     def require(self, name: str) -> None:
-        """Refuse a name that is not in the table."""
+        """Refuse a name that neither the table nor an installed package has."""
+        if name not in self:
+            self.discover(name)
         if name not in self:
             raise self.unknown(name)
 

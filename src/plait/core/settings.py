@@ -50,6 +50,12 @@ def kinds_of(settings: Any) -> dict[str, type]:
     return {spec.name: type(spec.default) for spec in fields(settings)}
 
 
+def current_names(given: Mapping[str, Any], of: Any) -> dict[str, Any]:
+    """The same with keys that were called otherwise before (a field's metadata `formerly`) under their names of now."""
+    names = {spec.metadata["formerly"]: spec.name for spec in fields(of) if spec.metadata.get("formerly")}
+    return {names.get(key, key): value for key, value in given.items()}
+
+
 def read_values(
     given: Mapping[str, Any], kinds: Mapping[str, type], owner: str, noun: str = "setting"
 ) -> dict[str, Any]:
@@ -69,6 +75,7 @@ def read_pairs(given: Sequence[str], option: str, of: Any) -> dict[str, Any]:
     kinds, found = kinds_of(of), {}
     for text in given:
         key, equals, value = (part.strip() for part in text.partition("="))
+        key = next(iter(current_names({key: value}, of)))
         if not equals or key not in kinds:
             wrong = f"there is no key '{key}'" if equals else "write key=value"
             raise UserError(f"{option} {text}: {wrong}.{did_you_mean(key, kinds)} Keys: {', '.join(kinds)}.")

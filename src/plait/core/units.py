@@ -27,6 +27,8 @@ UNITS: dict[str, dict[str, float]] = {
     "watts": WATTS,
     "joules": JOULES,
 }
+#: Unit → its size, whatever it measures.
+SIZES = {unit: size for units in UNITS.values() for unit, size in units.items()}
 _EXAMPLES = {"count": "10M", "bytes": "300MB", "seconds": "40ms", "hertz": "2GHz", "watts": "40W", "joules": "5mJ"}
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 
@@ -46,11 +48,11 @@ def parse(text: str, dimension: str, name: str) -> float:
 
 
 def replace_units(text: str) -> str:
-    """A text in which every count, size in bytes and time with a unit is a plain number: `latency <= 40ms`."""
+    """A text in which every count, size in bytes, time and energy with a unit is a plain number: `latency <= 40ms`."""
     return _WITH_UNIT.sub(lambda found: repr(float(found[1]) * _IN_TEXTS[found[2]]), text)
 
 
-_IN_TEXTS = COUNTS | BYTES | SECONDS
+_IN_TEXTS = COUNTS | BYTES | SECONDS | JOULES
 _WITH_UNIT = re.compile(
     rf"(?<![\w.])(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*({'|'.join(sorted(_IN_TEXTS, key=len, reverse=True))})(?!\w)"
 )
@@ -73,9 +75,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def milliseconds(seconds: float, digits: int = 6) -> str:
-    return f"{1e3 * seconds:.{digits}g}ms"
-
-
-def megabytes(count: float, digits: int = 6) -> str:
-    return f"{count / 1e6:.{digits}g}MB"
+def with_unit(value: float, unit: str, digits: int = 3, space: str = " ") -> str:
+    """A value in its dimension's base unit as people read it, `40 ms`; without the space as they write it, `40ms`."""
+    return f"{value / SIZES[unit]:.{digits}g}{space}{unit}"

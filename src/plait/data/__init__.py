@@ -3,8 +3,8 @@
 from plait.data.corpus import SPLITS, Corpus
 from plait.data.opening import open_corpus
 from plait.data.stream import IGNORE, Segments, Windows, mask_tokens
-from plait.data.tokenizers.table import load_tokenizer
-from plait.data.tokenizers.tokenizer import Tokenizer
+from plait.data.tokenizer import Tokenizer
+from plait.data.tokenizers import load_tokenizer
 
 __all__ = [
     "IGNORE",

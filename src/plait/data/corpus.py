@@ -1,15 +1,22 @@
-"""A corpus: tokens in three splits, and what is known about them."""
+"""A corpus, tokens in three splits, and what it is made of: documents from a source of text, or a source of tokens.
+
+Documents whose source does not say where they belong are divided: 90 % train, 5 % validation, 5 % test.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
-from plait.data.tokenizers.tokenizer import Tokenizer
+from plait.data.tokenizer import Tokenizer, utf8
 
 SPLITS = ("train", "validation", "test")
 
@@ -52,3 +59,141 @@ def _known(split: str) -> str:
     if split not in SPLITS:
         raise UserError(f"unknown split '{split}'.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}.")
     return split
+
+
+SHARES = {"train": 90, "validation": 5, "test": 5}  # of a hundred
+
+#: What people call the splits in names of files and folders.
+ALIASES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
+           "val": "validation", "dev": "validation", "test": "test"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Document:
+    digest: str  # hex; of the content, so that the same text is never in two splits
+    pieces: Iterable[str]  # the text in order, in parts that may be tokenised one by one; read once
+    size: int  # bytes of the source that it stands for
+    split: str | None = None  # where the source says so itself
+
+    @classmethod
+    def of(cls, text: str, size: int) -> Document:
+        content = text.encode("utf-8", "replace")  # JSON can spell half characters; no tokenizer could take them
+        return cls(hashlib.sha256(content).hexdigest(), (content.decode("utf-8"),), size)
+
+
+Documents = Callable[[], Iterator[Document]]  # starts over with every call: sources are read more than once
+
+
+def divided(documents: Documents, among: Sequence[str] = SPLITS) -> Iterator[Document]:
+    """The documents with a split each: their own, or for those without one of `among`.
+
+    Many documents are divided by their hashes, so that where one goes depends on nothing else. A handful could leave
+    a split empty: they are cut by position, which may put the parts of one document into two splits.
+    """
+    if _hashes_fill(documents(), among):
+        for document in documents():
+            yield replace(document, split=document.split or split_of(document.digest, among))
+    else:
+        yield from _by_position(documents, among)
+
+
+def split_named(name: str) -> str | None:
+    """The split that a file's or folder's name states, as in `valid-00000-of-00002.parquet`."""
+    words = re.split(r"[._-]", name.lower())
+    return next((ALIASES[word] for word in words if word in ALIASES), None)
+
+
+def split_of(digest: str, among: Sequence[str] = SPLITS) -> str:
+    """The split that a hash falls into. Shares of splits that are not `among` go to train."""
+    place, bound = int(digest[:16], 16) % 100, 0
+    for split in reversed(SPLITS):  # train last: it takes the rest
+        if split in among:
+            bound += SHARES[split]
+            if place < bound:
+                return split
+    return "train"
+
+
+def bounds(size: int, among: Sequence[str] = SPLITS) -> list[tuple[str, int]]:
+    """Where each split ends if `size` characters are cut by position, in order."""
+    rest = [split for split in SPLITS[1:] if split in among]
+    ends, end = [], size
+    for split in reversed(rest):
+        ends.append((split, end))
+        end -= size * SHARES[split] // 100
+    return [("train", end), *reversed(ends)]
+
+
+def _hashes_fill(documents: Iterator[Document], among: Sequence[str]) -> bool:
+    """Whether every split gets something by hash. Of many documents only the first few dozen are looked at."""
+    missing, undivided = set(among), False
+    for document in documents:
+        if document.split is None:
+            undivided = True
+            missing.discard(split_of(document.digest, among))
+        if not missing:
+            return True
+    return not undivided  # nothing to divide, nothing to fill
+
+
+def _by_position(documents: Documents, among: Sequence[str]) -> Iterator[Document]:
+    total = sum(len(piece) for document in documents() if document.split is None for piece in document.pieces)
+    if total < len(among):
+        raise UserError(f"{total} characters are too few to be divided into {', '.join(among)}.")
+    places = bounds(total, among)
+    at = 0
+    for document in documents():
+        if document.split is not None:
+            yield document
+            continue
+        text_by_split: dict[str, list[str]] = {}
+        for piece in document.pieces:
+            start = 0
+            while start < len(piece):
+                split, end = next(place for place in places if at < place[1])
+                part = piece[start : start + end - at]
+                text_by_split.setdefault(split, []).append(part)
+                start += len(part)
+                at += len(part)
+        for split, parts in text_by_split.items():
+            yield replace(document, split=split, pieces=parts, size=document.size // len(text_by_split))
+
+
+class TextSource(ABC):
+    """Documents in files."""
+
+    #: What tokenises it unless the user says otherwise.
+    tokenizer: str = "bytes"
+    #: The splits among which documents without one of their own are divided.
+    among: Sequence[str] = SPLITS
+    #: Published results on some corpora count bytes and call them characters.
+    counts_bytes: bool = False
+
+    @abstractmethod
+    def files(self) -> Mapping[str, Path]:
+        """Every file that is read, under the name it has within the source."""
+
+    @abstractmethod
+    def documents(self, digests: Mapping[str, str]) -> Iterator[Document]:
+        """All documents in a fixed order; `digests` holds the hash of every file."""
+
+    def identity(self) -> dict[str, Any]:
+        """What else decides the documents beside the files' contents."""
+        return {}
+
+    def length(self, piece: str) -> int:
+        """How many characters a piece of text counts for."""
+        return len(utf8(piece)) if self.counts_bytes else len(piece)
+
+
+@final
+@dataclass(frozen=True)
+class TokenSource:
+    """Tokens that are there already, or made on the spot."""
+
+    tokenizer: Tokenizer
+    identity: dict[str, Any]  # decides the tokens; plain JSON
+    tokens: Mapping[str, np.ndarray]
+    characters: Callable[[str], int]  # of a split
+    entropy: float | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)  # hashed for the fingerprint

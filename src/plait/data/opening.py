@@ -1,22 +1,30 @@
-"""From a corpus's name to its tokens: found in the cache, or tokenised into it."""
+"""From a corpus's name to its tokens: found in the cache, or tokenised into it.
+
+An entry of the cache is a folder named by its key. It is written under another name and renamed when it is complete, so
+whoever finds one finds all of it; a lock lets a second process wait for the first instead of doing the same work. An
+entry that is damaged all the same is set aside and made again. Large files are hashed once: what is known of their
+contents is kept beside the cache, by size and time.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.data.cache import cache_folder, cached, file_digests
-from plait.data.corpora.source import TextSource, TokenSource
-from plait.data.corpora.table import open_source
-from plait.data.corpus import Corpus, Progress
-from plait.data.documents import Document, divided
-from plait.data.tokenfiles import is_whole, read_meta, read_tokens, write_tokens
-from plait.data.tokenizers.table import Recipe, load_tokenizer, recipe
+from plait.data.corpora import open_source
+from plait.data.corpus import Corpus, Document, Progress, TextSource, TokenSource, divided
+from plait.data.token_files import is_whole, read_meta, read_tokens, write_tokens
+from plait.data.tokenizers import TokenizerRecipe, load_tokenizer, tokenizer_recipe
 
 VERSION = 1  # raised by hand when the same source comes to give other tokens
 DIGESTS = "digests"  # the cache's folder for hashes of large files
@@ -37,10 +45,10 @@ def open_corpus(
         digests = file_digests(source.files, folder / DIGESTS, progress)
         fingerprint = _hash(source.identity, digests, source.tokenizer.as_dict())
         return Corpus(given, source.tokenizer, fingerprint, source.entropy, source.tokens, source.characters)
-    return _open_text(given, source, recipe(tokenizer or source.tokenizer), folder, progress)
+    return _open_text(given, source, tokenizer_recipe(tokenizer or source.tokenizer), folder, progress)
 
 
-def _open_text(given: str, source: TextSource, how: Recipe, folder: Path, progress: Progress | None) -> Corpus:
+def _open_text(given: str, source: TextSource, how: TokenizerRecipe, folder: Path, progress: Progress | None) -> Corpus:
     digests = file_digests(source.files(), folder / DIGESTS, progress)
     read = _Reader(source, digests, progress)
 
@@ -99,3 +107,137 @@ class _Reader:
             read = min(read + len(piece), document.size)
             if self._progress is not None:
                 self._progress(what, done + read, total)
+
+
+try:
+    import fcntl
+except ImportError:  # not on every system; without locks two processes merely do the same work twice
+    fcntl = None  # type: ignore[assignment]
+
+VARIABLE = "PLAIT_CACHE"
+DEFAULT = Path("runs/cache")
+
+
+def cache_folder(given: Path | None) -> Path:
+    """The one given, else $PLAIT_CACHE, else runs/cache below the working folder."""
+    chosen = given or Path(os.environ.get(VARIABLE) or DEFAULT)
+    # Absolute: memory maps are opened later, perhaps from another working folder.
+    return Path(os.path.abspath(chosen.expanduser()))
+
+
+def cached(cache: Path, key: str, is_good: Callable[[Path], bool], build: Callable[[Path], None]) -> Path:
+    """The folder of the entry `key`; `build` fills it where there is none, or none that `is_good`."""
+    entry = cache / key
+    if entry.is_dir() and is_good(entry):
+        return entry
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with _lock(cache / f".{key}.lock") as locked:
+            if entry.is_dir() and is_good(entry):  # another process was faster
+                return entry
+            if locked:  # nobody else is building: unfinished folders of this key belong to processes that died
+                for leftover in cache.glob(f".{key}.tmp-*"):
+                    shutil.rmtree(leftover, ignore_errors=True)
+            _build(entry, is_good, build)
+    except OSError as wrong:
+        raise UserError(
+            f"cannot write to the cache {cache}: {wrong.strerror or wrong}. Choose another folder with ${VARIABLE}."
+        ) from wrong
+    return entry
+
+
+def _build(entry: Path, is_good: Callable[[Path], bool], build: Callable[[Path], None]) -> None:
+    unfinished = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}.tmp-"))
+    try:
+        unfinished.chmod(0o755)  # mkdtemp's folders are for their owner alone
+        build(unfinished)
+        if entry.exists():  # it is damaged, or `build` would not have been called
+            damaged = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}.tmp-"))
+            with suppress(FileNotFoundError):  # without locks another process may set it aside at the same time
+                os.replace(entry, damaged / "damaged")
+            shutil.rmtree(damaged, ignore_errors=True)
+        try:
+            os.rename(unfinished, entry)
+        except OSError:
+            if not (entry.is_dir() and is_good(entry)):  # unless another process has put the same there
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Wait until no other process holds the lock; False where the file system has none."""
+    if fcntl is None:
+        yield False
+        return
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            locked = True
+        except OSError:
+            locked = False
+        yield locked
+
+
+BLOCK = 1 << 22
+REMEMBERED = 1 << 24  # files of fewer bytes in all are hashed again each time
+
+
+def file_digests(files: Mapping[str, Path], memory: Path, progress: Progress | None = None) -> dict[str, str]:
+    """SHA-256 of each file, under its name; `memory` is a folder for what has been hashed before."""
+    try:
+        marks = {name: _mark(path) for name, path in files.items()}
+        total = sum(size for _, size, _ in marks.values())
+        kept = memory / f"{_hash_of(sorted(mark[0] for mark in marks.values()))}.json"
+        known = _read(kept) if total >= REMEMBERED else {}
+        found, done = {}, 0
+        for name, path in files.items():
+            before = known.get(name)
+            found[name] = str(before[-1]) if before and before[:-1] == list(marks[name]) else _digest(path)
+            done += marks[name][1]
+            if progress is not None:
+                progress("hashing", done, total)
+    except OSError as wrong:
+        raise UserError(f"cannot read {wrong.filename}: {wrong.strerror or wrong}.") from wrong
+    now = {name: [*marks[name], found[name]] for name in files}
+    if total >= REMEMBERED and now != known:
+        _write(kept, now)
+    return found
+
+
+def _mark(path: Path) -> tuple[str, int, int]:
+    """What changes when a file does: where it is, its size, when it was written."""
+    stat = path.stat()
+    return str(path.resolve()), stat.st_size, stat.st_mtime_ns
+
+
+def _hash_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> dict[str, list[Any]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, list) for value in found.values()):
+        return {}  # it is only a memory: what it lost is hashed again
+    return found
+
+
+def _write(path: Path, known: dict[str, list[Any]]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as draft:
+            draft.write_text(json.dumps(known), encoding="utf-8")
+    except OSError:
+        return  # a memory that cannot be kept costs time, nothing else

@@ -1,7 +1,8 @@
 """Which model to take, by a rule that is stated and applied, not felt.
 
 1. It was measured within every limit.
-2. In the probe, no other mix is better beyond doubt: its paired difference from the best mean accuracy may be chance,
+2. In the probe, no other pattern is better beyond doubt: its paired difference from the best mean accuracy may be
+chance,
    all pairs considered (Holm's correction). One seed leaves no doubt out.
 3. Of those it has the most parameters at work in its layers, which predict the loss of models of one kind best
    (LiteTransformerSearch, arXiv:2203.02094); of those within 2 % of the most, it is the fastest.
@@ -15,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plait.device.quantities import Quantity, quantity
 from plait.probing.verdict import Comparison
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 
 RULE = (
-    "Of the models measured within every limit, those whose mix no other beats beyond doubt in the probe; of these the "
+    "Of the models measured within every limit, those whose pattern no other beats beyond doubt in the probe; of "
+    "these the "
     "one with the most parameters in its layers; of those within 2 % of the most, the fastest."
 )
 ALIKE = 0.02  # sizes nearer than this count as equal
@@ -27,7 +30,7 @@ ALIKE = 0.02  # sizes nearer than this count as equal
 
 @dataclass(frozen=True)
 class Choice:
-    """Names of mixes. `equals`: those that the probe cannot tell from the best, the pick among them."""
+    """Names of patterns. `equals`: those that the probe cannot tell from the best, the pick among them."""
 
     pick: str
     best: str
@@ -62,55 +65,66 @@ def advice(document: dict[str, Any]) -> str:
 
 
 def _what(d: dict[str, Any]) -> str:
-    pick, limits = d["pick"], d["brief"]["limits"]
-    latency, memory = pick["latency_ms"]["measured"], pick["memory_mb"]["measured"]
-    noisy = " (the machine was busy: measured with noise)" if pick["latency_ms"].get("noisy") else ""
+    pick = d["pick"]
+    said: list[str] = []
+    for each, entry, limit in limited(d):
+        allowed = "" if said else " allowed"
+        noisy = " (the machine was busy: measured with noise)" if entry.get("noisy") else ""
+        said.append(f"{entry['measured']:.3g} {each.unit} of the {limit:g}{allowed}{noisy}")
     return (
-        f"Take the {pick['mix']} model: {short(pick[d['size']])} parameters in its layers, measured at "
-        f"{latency:.3g} ms of the {1e3 * limits['latency']:g} allowed{noisy} "
-        f"and {memory:.3g} MB of the {limits['memory'] / 1e6:g}."
+        f"Take the {pick['pattern']} model: {short(pick[d['size']])} parameters in its layers, measured at "
+        f"{listed(said)}."
     )
 
 
+def limited(d: dict[str, Any]) -> list[tuple[Quantity, dict[str, Any], float]]:
+    """Every quantity with a limit, what the pick takes of it, and the limit, both in its unit."""
+    pick, found = d["pick"], []
+    for each, limit in ((quantity(name), limit) for name, limit in d["config"]["limits"].items()):
+        exact = {} if each.column in pick else {"measured": each.scale * pick[each.name], "interval": None}
+        found.append((each, pick.get(each.column, exact), each.scale * limit))
+    return found
+
+
 def _why(d: dict[str, Any]) -> str:
-    rows, pick = _probed(d), d["pick"]["mix"]
+    rows, pick = _probed(d), d["pick"]["pattern"]
     number, score = len(rows), _score(rows[pick]["mean"])
     if number == 1:
-        return f"Its mix scores {score} in the probe, and no other held the limits."
+        return f"Its pattern scores {score} in the probe, and no other held the limits."
     others = [name for name in d["not_distinguishable"] if name != pick]
     if not others:
-        return f"In the probe its mix scores {score}, better beyond doubt than the other {number - 1}."
+        return f"In the probe its pattern scores {score}, better beyond doubt than the other {number - 1}."
     if pick == d["best_probed"]:
-        reason = f"the best of {number}, though {_listed(others)} cannot be told from it"
+        reason = f"the best of {number}, though {listed(others)} cannot be told from it"
     else:
         best = d["best_probed"]
         nor = [name for name in others if name != best]
         reason = f"which cannot be told from the best, {best} at {_score(rows[best]['mean'])}"
-        reason += f", nor from {_listed(nor)}" if nor else ""
+        reason += f", nor from {listed(nor)}" if nor else ""
     return f"In the probe its mix scores {score}, {reason}; of these it is {_decided(d, others)}."
 
 
 def _decided(d: dict[str, Any], others: Sequence[str]) -> str:
-    sizes = {row["mix"]: row[d["size"]] for row in d["candidates"]}
-    near = [name for name in others if sizes[name] > (1 - ALIKE) * sizes[d["pick"]["mix"]]]
-    return f"as large as {_listed(near)} and faster" if near else "the largest"
+    sizes = {row["pattern"]: row[d["size"]] for row in d["candidates"]}
+    near = [name for name in others if sizes[name] > (1 - ALIKE) * sizes[d["pick"]["pattern"]]]
+    return f"as large as {listed(near)} and faster" if near else "the largest"
 
 
 def _beaten(d: dict[str, Any]) -> str:
-    ahead = {name: row["pick_ahead_by"] for name, row in _probed(d).items() if name != d["pick"]["mix"]}
+    ahead = {name: row["pick_ahead_by"] for name, row in _probed(d).items() if name != d["pick"]["pattern"]}
     worse = sorted((name for name in ahead if ahead[name]["sign"] > 0), key=lambda name: ahead[name]["value"])
     if not worse:
         return "It beats none of the others beyond doubt." if ahead else ""
     parts = [f"{name} by {ahead[name]['value']:.2f}{_range(ahead[name]['interval'])}" for name in worse]
-    return f"It beats {_listed(parts)}."
+    return f"It beats {listed(parts)}."
 
 
 def _plain(d: dict[str, Any]) -> str:
     if d["plain"] is None:
         return ""
-    if d["plain"] == d["pick"]["mix"]:
+    if d["plain"] == d["pick"]["pattern"]:
         return "That is a plain Transformer: under these limits no hybrid was found that is clearly better."
-    rows = {row["mix"]: row for row in d["candidates"]}
+    rows = {row["pattern"]: row for row in d["candidates"]}
     plain, pick = rows[d["plain"]], d["pick"]
     ratio = pick[d["size"]] / plain[d["size"]]
     if abs(ratio - 1) < ALIKE:
@@ -131,7 +145,7 @@ def _plain(d: dict[str, Any]) -> str:
 def _change(d: dict[str, Any]) -> str:
     """Tasks on which another is better, ties that more time may break, and which limit binds."""
     reasons = []
-    rows, pick = _probed(d), d["pick"]["mix"]
+    rows, pick = _probed(d), d["pick"]["pattern"]
     for task in d["probe"]["tasks"]:
         best = max(rows.values(), key=lambda row: row["tasks"][task]["accuracy"])
         mine, theirs = rows[pick]["tasks"][task], best["tasks"][task]
@@ -153,17 +167,14 @@ def _change(d: dict[str, Any]) -> str:
 
 
 def _binding(d: dict[str, Any]) -> str:
-    pick, limits = d["pick"], d["brief"]["limits"]
-    both = (
-        ("latency", pick["latency_ms"], 1e3 * limits["latency"]),
-        ("memory", pick["memory_mb"], limits["memory"] / 1e6),
-    )
-    shares = " and ".join(f"{entry['measured'] / limit:.0%} of the {name}" for name, entry, limit in both)
+    shares = listed([f"{entry['measured'] / limit:.0%} of the {each.name}" for each, entry, limit in limited(d)])
     # A search keeps the upper end of what it predicts below a limit, so that is what held it back.
-    tight = [name for name, entry, limit in both if max(entry["measured"], entry["interval"][1]) >= TIGHT * limit]
+    reach = {each.name: max(entry["measured"], *(entry["interval"] or ())) / limit for each, entry, limit in limited(d)}
+    tight = [name for name, share in reach.items() if share >= TIGHT]
     if tight:
-        return f"a looser limit of {_listed(tight)}, for it uses {shares} allowed"
-    return f"hardly a looser limit, for it uses only {shares} allowed: the space {d['brief']['space']} ends before them"
+        return f"a looser limit of {listed(tight)}, for it uses {shares} allowed"
+    space = d["config"]["space"]
+    return f"hardly a looser limit, for it uses only {shares} allowed: the space {space} ends before them"
 
 
 def _trained(d: dict[str, Any]) -> str:
@@ -200,5 +211,5 @@ def _range(interval: Sequence[float] | None, how: str = ".2f") -> str:
     return f" ({interval[0]:{how}} to {interval[1]:{how}})" if interval else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]

@@ -1,6 +1,6 @@
-"""Mixes: which sequence mixers a model has, in which order. Models of a front are many, their mixes are few.
+"""Patterns: which sequence mixers a model has, in which order. Models of a front are many, their patterns are few.
 
-A family is the set of its mixers, whatever their order and number.
+A composition is the set of its mixers, whatever their order and number.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from plait.probing.candidates import TOLERANCE, Candidate, candidates
 from plait.probing.protocol import Protocol
 from plait.space.compositions import shortest
 
-MOST_OF_ONE = 3  # families that one mixer may be in, so that a few families show more than variants of one
+MOST_OF_ONE = 3  # compositions that one mixer may be in, so that a few compositions show more than variants of one
 
 
 def mixers_of(spec: str) -> tuple[str, ...]:
     return tuple(options.name for options in architecture(spec).layers if options.kind == "sequence")
 
 
-def mix_name(spec: str) -> str:
+def pattern_name(spec: str) -> str:
     """`attn×4`, `gla+attn`, `(gla+attn)×3`, `gla×2+attn`."""
     names = mixers_of(spec)
     pattern = shortest(names)
@@ -39,10 +39,10 @@ def mix_name(spec: str) -> str:
     return f"{inside}×{times}" if len(runs) == 1 else f"({inside})×{times}"
 
 
-def families(rows: Sequence[Row], size: str) -> list[list[Row]]:
-    """The rows by family, the largest models first, the family of the largest first.
+def compositions(rows: Sequence[Row], size: str) -> list[list[Row]]:
+    """The rows by composition, the largest models first, the composition of the largest first.
 
-    A model that mixes nothing along the sequence belongs to none: there is no mix to probe.
+    A model that mixes nothing along the sequence belongs to none: there is no pattern to probe.
     """
     found: dict[frozenset[str], list[Row]] = {}
     for row in sorted(rows, key=lambda one: -one[size]):
@@ -51,21 +51,21 @@ def families(rows: Sequence[Row], size: str) -> list[list[Row]]:
     return list(found.values())
 
 
-def few_of(all_families: Sequence[list[Row]], count: int) -> list[list[Row]]:
-    """Some families: the largest models' first, none of them with a mixer that three others have already."""
+def few_of(all_compositions: Sequence[list[Row]], count: int) -> list[list[Row]]:
+    """Some compositions: the largest models' first, none of them with a mixer that three others have already."""
     used: Counter[str] = Counter()
     chosen: list[list[Row]] = []
-    for family in all_families:
-        names = set(mixers_of(family[0]["spec"]))
+    for composition in all_compositions:
+        names = set(mixers_of(composition[0]["spec"]))
         if len(chosen) < count and all(used[name] < MOST_OF_ONE for name in names):
-            chosen.append(family)
+            chosen.append(composition)
             used.update(names)
     return chosen
 
 
 def probe_candidate(spec: str, protocol: Protocol) -> Candidate:
     """A model's mix at the probe's size: its mixers in its order, each as `plait probe MIXER` has it, and the same
-    number of parameters a layer for all mixes."""
+    number of parameters a layer for all patterns."""
     layers = tuple(_probe_layer(options, protocol) for options in architecture(spec).layers)
     arch = Architecture(protocol.header, layers)
     plain = _probe_mixer("attn", protocol).arch
@@ -75,7 +75,7 @@ def probe_candidate(spec: str, protocol: Protocol) -> Candidate:
         arch = match(arch, params=target, tolerance=TOLERANCE)
     if abs(decoder_params(arch) / target - 1) > TOLERANCE:
         note = f"parameters not matched ({decoder_params(arch):,} against {target:,})"
-    return Candidate(mix_name(spec), arch, note)
+    return Candidate(pattern_name(spec), arch, note)
 
 
 def _probe_layer(options: MixerOptions, protocol: Protocol) -> MixerOptions:

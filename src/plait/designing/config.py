@@ -22,16 +22,16 @@ TASKS = (
     *("in-context-recall", "selective-copying", "compression"),
     *("fuzzy-in-context-recall", "noisy-in-context-recall", "memorization"),
 )
-FEWEST, MOST = 3, 7  # families of mixers
-FAMILY_SECONDS, TASK_SECONDS = 29.0, 58.0  # of the probe's time, for one more family and one more task
+FEWEST, MOST = 3, 7  # compositions of mixers
+COMPOSITION_SECONDS, TASK_SECONDS = 29.0, 58.0  # of the probe's time, for one more composition and one more task
 
 #: Stage, share of it that is done (None: unknown; 1 is said once, at its end), and what is going on.
 NEARLY = 0.999
-Told = Callable[[str, "float | None", str], object]
+OnProgress = Callable[[str, "float | None", str], object]
 
 
 @dataclass(frozen=True)
-class Brief:
+class DesignConfig:
     """`space` has the vocabulary of `data` already: see `with_vocab`."""
 
     space: Space
@@ -55,7 +55,7 @@ class Brief:
     @property
     def few(self) -> int:
         """Families of mixers that go on to the probe, so that each has a fair share of its time."""
-        return max(FEWEST, min(MOST, int(self.share("probe") / FAMILY_SECONDS)))
+        return max(FEWEST, min(MOST, int(self.share("probe") / COMPOSITION_SECONDS)))
 
     @property
     def tasks(self) -> tuple[str, ...]:

@@ -10,19 +10,19 @@ from typing import Any
 from plait.algorithms.front import Front, Row
 from plait.algorithms.predicted import DevicePredictor
 from plait.core.errors import UserError
-from plait.designing.compositions import families, few_of, mix_name
-from plait.designing.config import NEARLY, Brief, Told
+from plait.designing.compositions import compositions, few_of, pattern_name
+from plait.designing.config import NEARLY, DesignConfig, OnProgress
 from plait.device.measurements import Measurements
 from plait.device.predictor import Predictor
 from plait.device.profile import Profile
 from plait.records import Record, Store
-from plait.searching.confirm import Confirmed, confirm, describe, document, measured_row
 from plait.searching.job import Request, search_front, usual_objectives
 from plait.searching.local_profile import local_profile
+from plait.searching.validation import Validated, describe, document, measured_row, validate
 
 METHOD = "nsga2"
 ACROSS = 5  # further models measured from all over the front
-TRIES = 3  # models of a family that may turn out to be above a limit
+TRIES = 3  # models of a composition that may turn out to be above a limit
 PLAIN = "attn"  # what everything is compared with: a Transformer
 
 
@@ -33,7 +33,7 @@ class Found:
     size        the objective that is to be large
     front       every model of the front, predicted
     measured    some from all over it
-    few         one of each family, the largest that holds the limits
+    few         one of each composition, the largest that holds the limits
     plain       the largest Transformer that does, where the space has Transformers; it may be one of the few
     """
 
@@ -41,94 +41,97 @@ class Found:
     record: Record
     size: str
     front: list[dict[str, Any]]
-    measured: Confirmed
+    measured: Validated
     few: list[dict[str, Any]]
     plain: dict[str, Any] | None
 
     def candidates(self) -> dict[str, dict[str, Any]]:
-        """The few and the Transformer by the name of their mix, the largest first. Of one mix the largest stays."""
+        """The few and the Transformer by the name of their pattern, the largest first. Of one pattern the largest
+        stays."""
         rows = sorted([*self.few, *([self.plain] if self.plain else [])], key=lambda row: row[self.size])
-        found = {mix_name(row["spec"]): row for row in rows}
+        found = {pattern_name(row["spec"]): row for row in rows}
         return dict(reversed(found.items()))
 
     def document(self) -> dict[str, Any]:
         return document(self.record, self.measured)
 
 
-def find(brief: Brief, store: Store, told: Told, seconds: dict[str, float]) -> Found:
+def find(config: DesignConfig, store: Store, on_progress: OnProgress, seconds: dict[str, float]) -> Found:
     """All that can be known without training. `seconds` notes how long each stage took."""
     begun = time.perf_counter()
     profile = local_profile(
-        brief.space,
-        brief.setting,
-        brief.runs,
-        seconds=brief.share("profile"),
-        heard=lambda point, over: told("profile", NEARLY * over, f"{point.what} {point.spec}"),
+        config.space,
+        config.setting,
+        config.runs,
+        seconds=config.share("profile"),
+        on_progress=lambda point, over: on_progress("profile", NEARLY * over, f"{point.what} {point.spec}"),
     )
-    told("profile", 1.0, f"{len(profile.points)} measurements")
+    on_progress("profile", 1.0, f"{len(profile.points)} measurements")
     seconds["profile"] = time.perf_counter() - begun
     begun = time.perf_counter()
-    predictor = DevicePredictor(Predictor(profile, brief.setting))
+    predictor = DevicePredictor(Predictor(profile, config.setting))
     # State that grows with the text is a cost of its own; without it only mixers cheap a parameter would be left.
-    objectives = [*usual_objectives(brief.space), "min:dynamic_state"]
-    request = Request(brief.space, brief.setting, objectives, brief.limits, method=METHOD, seed=brief.seed)
+    objectives = [*usual_objectives(config.space), "min:kv_cache"]
+    request = Request(config.space, config.setting, objectives, config.limits, method=METHOD, seed=config.seed)
 
     def step(search: Any) -> None:
-        told("search", NEARLY * search.iteration / search.iterations, f"{search.evaluated:,} candidates")
+        on_progress("search", NEARLY * search.iteration / search.iterations, f"{search.evaluated:,} candidates")
 
-    record = search_front(request, predictor, store, brief.runs, step)
-    plain_rows = _transformers(brief, objectives, predictor, store)
+    record = search_front(request, predictor, store, config.runs, step)
+    plain_rows = _transformers(config, objectives, predictor, store)
     front = Front.from_dict(record.result)
-    told("search", 1.0, f"{record.result['evaluated']:,} candidates, {len(front)} on the front")
+    on_progress("search", 1.0, f"{record.result['evaluated']:,} candidates, {len(front)} on the front")
     seconds["search"] = time.perf_counter() - begun
     begun = time.perf_counter()
     size = objectives[0]
-    measured, few, plain = _measured(brief, front, size, plain_rows, store, told)
+    measured, few, plain = _measured(config, front, size, plain_rows, store, on_progress)
     seconds["measure"] = time.perf_counter() - begun
-    rows = [describe(row, brief.limits, None) for row in front.rows]
+    rows = [describe(row, config.limits, None) for row in front.rows]
     return Found(profile, record, size, rows, measured, few, plain)
 
 
-def _transformers(brief: Brief, objectives: Sequence[str], predictor: DevicePredictor, store: Store) -> Sequence[Row]:
+def _transformers(
+    config: DesignConfig, objectives: Sequence[str], predictor: DevicePredictor, store: Store
+) -> Sequence[Row]:
     """The front of the same search among Transformers alone; empty where there are none."""
-    slots = [slot for slot in brief.space.slots if any(option and option.name == PLAIN for option in slot.options)]
+    slots = [slot for slot in config.space.slots if any(option and option.name == PLAIN for option in slot.options)]
     if not slots:
         return []
     only = [f"count({PLAIN}) == {len(slots)} * layers"]
-    request = Request(brief.space, brief.setting, objectives, brief.limits, only, METHOD, seed=brief.seed)
+    request = Request(config.space, config.setting, objectives, config.limits, only, METHOD, seed=config.seed)
     try:
-        return Front.from_dict(search_front(request, predictor, store, brief.runs).result).rows
+        return Front.from_dict(search_front(request, predictor, store, config.runs).result).rows
     except UserError:  # no Transformer holds the limits
         return []
 
 
 def _measured(
-    brief: Brief, front: Front, size: str, plain_rows: Sequence[Row], store: Store, told: Told
-) -> tuple[Confirmed, list[dict[str, Any]], dict[str, Any] | None]:
-    chosen = few_of(families(front.rows, size), brief.few)
+    config: DesignConfig, front: Front, size: str, plain_rows: Sequence[Row], store: Store, on_progress: OnProgress
+) -> tuple[Validated, list[dict[str, Any]], dict[str, Any] | None]:
+    chosen = few_of(compositions(front.rows, size), config.few)
     if not chosen:
         raise UserError(
-            f"no model on the front of {brief.space.name} mixes anything along the sequence, so there is nothing to "
-            "probe: give the space a rule that asks for it, as count(attn) >= 1."
+            f"no model on the front of {config.space.name} mixes anything along the sequence, so there is nothing to "
+            "probe: give the space a constraint that asks for it, as count(attn) >= 1."
         )
-    plain_family = sorted(plain_rows, key=lambda row: -row[size])
-    total, done = len(chosen) + bool(plain_family) + ACROSS, 0
+    plain_composition = sorted(plain_rows, key=lambda row: -row[size])
+    total, done = len(chosen) + bool(plain_composition) + ACROSS, 0
     dropped: list[dict[str, Any]] = []
 
     def tell() -> None:
-        told("measure", NEARLY * done / total, f"{done} of {total} models")
+        on_progress("measure", NEARLY * done / total, f"{done} of {total} models")
 
-    with Measurements(store, brief.setting) as known:
+    with Measurements(store, config.setting) as known:
 
         def measure(spec: str, again: bool) -> Record:
             return known.measure(spec, again=again)
 
-        def first_within(family: Sequence[Row]) -> dict[str, Any] | None:
+        def first_within(composition: Sequence[Row]) -> dict[str, Any] | None:
             nonlocal done
             tell()
             found = None
-            for row in family[:TRIES]:
-                described, _ = measured_row(row, brief.limits, measure)
+            for row in composition[:TRIES]:
+                described, _ = measured_row(row, config.limits, measure)
                 if described["within"]:
                     found = described
                     break
@@ -136,23 +139,25 @@ def _measured(
             done += 1
             return found
 
-        few = [row for family in chosen if (row := first_within(family)) is not None]
+        few = [row for composition in chosen if (row := first_within(composition)) is not None]
         if not few:
             raise _none_left("model", dropped)
         dropped.clear()
-        plain = first_within(plain_family) if plain_family else None
+        plain = first_within(plain_composition) if plain_composition else None
         # Above a limit is an answer: no Transformer holds it. Never measured is none, and nothing to compare with.
         if dropped and not plain and not any(row["measurement"] for row in dropped):
             raise _none_left("plain Transformer", dropped)
         tell()
-        measured = confirm(
+        measured = validate(
             front,
-            brief.limits,
+            config.limits,
             ACROSS,
             measure,
-            lambda now, of: told("measure", NEARLY * (done + now) / total, f"{done + now} of {total} models"),
+            lambda now, of: on_progress("measure", NEARLY * (done + now) / total, f"{done + now} of {total} models"),
         )
-    told("measure", 1.0, f"{len(few)} families of mixers, {measured.measured} models from all over the front")
+    on_progress(
+        "measure", 1.0, f"{len(few)} compositions of mixers, {measured.measured} models from all over the front"
+    )
     return measured, few, plain
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from plait.reporting import charts
-from plait.reporting.markup import Child, tag
-from plait.reporting.numbers import MEASURED, short
-from plait.reporting.page import card, code, folded, grid, legend, note, page, section, table, tiles
+from plait.designing.advice import limited, listed
+from plait.device.quantities import EXACT, Quantity, in_rows
+from plait.reporting import charts, page_charts
+from plait.reporting.page import Child, card, code, folded, grid, legend, note, page, section, short, table, tag, tiles
 
 MILLION = 1e6
 STAGES = {
@@ -22,9 +22,9 @@ STAGES = {
 
 
 def report_page(document: dict[str, Any]) -> str:
-    limits, machine = document["brief"]["limits"], document["machine"]
-    title = f"A model for {1e3 * limits['latency']:g} ms and {limits['memory'] / 1e6:g} MB"
-    setting = document["brief"]["setting"]
+    machine = document["machine"]
+    title = f"A model for {listed([f'{limit:g} {each.unit}' for each, _, limit in limited(document)])}"
+    setting = document["config"]["setting"]
     lead = (
         f"Designed by measurement on {machine['cpu'] or machine['system']} ({machine['cores']} cores), "
         f"{machine['started'][:10]}. Latency and memory: {setting['mode']} of {setting['seq']} tokens, "
@@ -49,14 +49,16 @@ def _advice(d: dict[str, Any]) -> Element:
 
 
 def _figures(d: dict[str, Any]) -> Element:
-    pick, limits, trained = d["pick"], d["brief"]["limits"], d["train"]
-    mean = next(row["mean"] for row in d["probe"]["architectures"] if row["name"] == pick["mix"])
+    pick, trained = d["pick"], d["train"]
+    mean = next(row["mean"] for row in d["probe"]["architectures"] if row["name"] == pick["pattern"])
     spread = "95 % interval {:.2f} to {:.2f}".format(*mean["interval"]) if mean["interval"] else "one seed"
     bits = trained.get("bits_per_character")
     return tiles(
         [
-            ("latency", f"{pick['latency_ms']['measured']:.3g} ms", f"measured, {1e3 * limits['latency']:g} allowed"),
-            ("memory", f"{pick['memory_mb']['measured']:.3g} MB", f"measured, {limits['memory'] / 1e6:g} allowed"),
+            *(
+                (each.name, f"{entry['measured']:.3g} {each.unit}", f"{_basis(each)}, {limit:g} allowed")
+                for each, entry, limit in limited(d)
+            ),
             ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in all"),
             ("probe, mean accuracy", f"{mean['accuracy']:.2f}", spread),
             (
@@ -72,27 +74,26 @@ def _figures(d: dict[str, Any]) -> Element:
 
 
 def _front(d: dict[str, Any]) -> Element:
-    limits, names = d["brief"]["limits"], _order(d)
-    both = (
-        ("latency_ms", "milliseconds", 1e3 * limits["latency"], f"limit {1e3 * limits['latency']:g} ms"),
-        ("memory_mb", "megabytes", limits["memory"] / 1e6, f"limit {limits['memory'] / 1e6:g} MB"),
-    )
+    names, limits = _order(d), {each.name: limit for each, _, limit in limited(d)}
     drawn = [
         card(
-            charts.scatter(
-                _marks(d, column),
-                title=f"Parameters of the layers against {what}",
-                x_label=what,
+            page_charts.scatter(
+                _marks(d, each.column),
+                title=f"Parameters of the layers against {each.name}",
+                x_label=f"{each.name}, {each.unit}",
                 y_label="million parameters in the layers",
-                limit=limit,
-                limit_label=words,
+                limit=limits.get(name),
+                limit_label=f"limit {limits[name]:g} {each.unit}" if name in limits else "",
             ),
-            title={"latency_ms": "Size against latency", "memory_mb": "Size against memory"}[column],
+            title=f"Size against {each.name}",
         )
-        for column, what, limit, words in both
+        for name, each in in_rows(d["predicted_front"]).items()
     ]
-    entries = [(charts.swatch(number), name) for name, number in names.items()]
-    entries += [(charts.swatch(None), "measured, not probed"), (charts.swatch(None, hollow=True), "predicted only")]
+    entries = [(page_charts.swatch(number), name) for name, number in names.items()]
+    entries += [
+        (page_charts.swatch(None), "measured, not probed"),
+        (page_charts.swatch(None, hollow=True), "predicted only"),
+    ]
     found = d["search"]
     return section(
         "What this machine can run",
@@ -109,34 +110,36 @@ def _front(d: dict[str, Any]) -> Element:
     )
 
 
-def _marks(d: dict[str, Any], column: str) -> list[charts.Mark]:
+def _marks(d: dict[str, Any], column: str) -> list[page_charts.Mark]:
     """Those probed, those measured from all over the front, those predicted only; each spec once."""
     names, size = _order(d), d["size"]
-    marks: dict[str, charts.Mark] = {}
+    marks: dict[str, page_charts.Mark] = {}
     for row in d["predicted_front"]:
-        marks[row["spec"]] = charts.Mark(
+        marks[row["spec"]] = page_charts.Mark(
             row[column]["predicted"], row[size] / MILLION, hint=_hint(row, size), measured=False
         )
     for row in [*d["search"]["front"], *d["candidates"]]:
-        entry, mix = row[column], row.get("mix")
+        entry, pattern = row[column], row.get("pattern")
         if entry["measured"] is None:  # it did not fit into memory, say
             continue
-        marks[row["spec"]] = charts.Mark(
+        marks[row["spec"]] = page_charts.Mark(
             entry["measured"],
             row[size] / MILLION,
-            series=names.get(mix) if mix else None,
+            series=names.get(pattern) if pattern else None,
             hint=_hint(row, size),
             chosen=row["spec"] == d["pick"]["spec"],
-            span=tuple(entry["interval"]) if mix and entry["interval"] else None,
+            span=tuple(entry["interval"]) if pattern and entry["interval"] else None,
         )
     return list(marks.values())
 
 
 def _hint(row: dict[str, Any], size: str) -> str:
-    lines = [row["mix"]] if "mix" in row else []
+    lines = [row["pattern"]] if "pattern" in row else []
     lines += [row["spec"], f"{row[size]:,} parameters in its layers"]
-    for column, unit in MEASURED.values():
-        entry = row[column]
+    for each in in_rows([row]).values():
+        entry, unit = row[each.column], each.unit
+        if entry["interval"] is None:
+            continue
         low, high = entry["interval"]
         predicted = f"predicted {entry['predicted']:.3g} ({low:.3g} to {high:.3g}) {unit}"
         measured = "" if entry["measured"] is None else f"measured {entry['measured']:.3g} {unit}, "
@@ -148,18 +151,18 @@ def _candidates(d: dict[str, Any]) -> Element:
     scores = {row["name"]: row for row in d["probe"]["architectures"]}
     rows: list[list[Child]] = []
     pick = None
-    for number, row in enumerate(sorted(d["candidates"], key=lambda one: scores[one["mix"]]["mean"]["rank"])):
-        pick = number if row["mix"] == d["pick"]["mix"] else pick
+    for number, row in enumerate(sorted(d["candidates"], key=lambda one: scores[one["pattern"]]["mean"]["rank"])):
+        pick = number if row["pattern"] == d["pick"]["pattern"] else pick
         rows.append(
             [
-                code(row["spec"], row["mix"]),
+                code(row["spec"], row["pattern"]),
                 short(row[d["size"]]),
-                *_numbers(row),
+                *_numbers(d, row),
                 f"{row['state'] / 1e6:.3g}",
-                _score(scores[row["mix"]]["mean"]),
+                _score(scores[row["pattern"]]["mean"]),
             ]
         )
-    columns = ("model", ">params", ">ms", ">predicted", ">MB", ">predicted", ">state MB", ">probe")
+    columns = ("model", ">params", *_columns(d), ">state MB", ">probe")
     told = note("Milliseconds with ≈ were measured while the machine was busy; state is what one sequence holds.")
     return card(table(columns, rows, chosen=pick), told, title="The models that were probed, the best first")
 
@@ -169,22 +172,30 @@ def _measured(d: dict[str, Any]) -> Element:
         [
             code(row["spec"]),
             short(row[d["size"]]),
-            *_numbers(row),
+            *_numbers(d, row),
             {True: "within", False: "; ".join(row["exceeded"]), None: ""}[row["within"]],
         ]
         for row in [*d["search"]["front"], *d["search"]["over_limit"]]
     ]
-    return table(("model", ">params", ">ms", ">predicted", ">MB", ">predicted", "limits"), rows)
+    return table(("model", ">params", *_columns(d), "limits"), rows)
 
 
-def _numbers(row: dict[str, Any]) -> list[str]:
+def _columns(d: dict[str, Any]) -> list[str]:
+    return [column for each in in_rows(d["candidates"]).values() for column in (f">{each.unit}", ">predicted")]
+
+
+def _numbers(d: dict[str, Any], row: dict[str, Any]) -> list[str]:
     cells = []
-    for column, _ in MEASURED.values():
-        entry = row[column]
+    for each in in_rows(d["candidates"]).values():
+        entry = row.get(each.column, {})
         noisy = "≈ " if entry.get("noisy") else ""
-        measured = "–" if entry["measured"] is None else f"{noisy}{entry['measured']:.3g}"
-        cells += [measured, f"{entry['predicted']:.3g}"]
+        values = ((noisy, entry.get("measured")), ("", entry.get("predicted")))
+        cells += ["–" if value is None else f"{mark}{value:.3g}" for mark, value in values]
     return cells
+
+
+def _basis(each: Quantity) -> str:
+    return "counted" if each.predicted == EXACT else "measured"
 
 
 # ---- the probe
@@ -204,15 +215,16 @@ def _probe(d: dict[str, Any]) -> Element:
                     tuple(score["interval"]) if score["interval"] else None,
                     names[row["name"]],
                     hint=f"{row['name']}\n{title}: {_score(score)}\n{row['spec']}",
-                    chosen=row["name"] == d["pick"]["mix"],
+                    chosen=row["name"] == d["pick"]["pattern"],
                 )
             )
-        return card(charts.bars(rows, title=f"{title}: accuracy of every mix"), title=title)
+        return card(charts.bars(rows, title=f"{title}: accuracy of every pattern"), title=title)
 
     few, many = min(found["seeds"].values()), max(found["seeds"].values())
     seeds = str(few) if few == many else f"{few} to {many}"
     words = (
-        f"Each mix at the probe's size, with the same number of parameters a layer, trained on {len(found['tasks'])} "
+        f"Each pattern at the probe's size, with the same number of parameters a layer, trained on "
+        f"{len(found['tasks'])} "
         f"synthetic tasks with {seeds} seed{'s' * (many > 1)} each: {found['runs']} trainings, {found['steps']:,} "
         "steps."
     )
@@ -234,7 +246,7 @@ def _differences(d: dict[str, Any]) -> Element:
             words[row["pick_ahead_by"]["sign"]],
         ]
         for row in d["probe"]["architectures"]
-        if row["name"] != d["pick"]["mix"]
+        if row["name"] != d["pick"]["pattern"]
     ]
     columns = ("against, as probed", ">pick ahead by", ">95 % interval", "verdict")
     return folded("Paired differences of the mean, and the architectures as probed", table(columns, rows))
@@ -246,14 +258,14 @@ def _differences(d: dict[str, Any]) -> Element:
 def _training(d: dict[str, Any]) -> Element:
     trained = d["train"]
     lines = [
-        charts.Line("training", [(x, y) for x, y in trained["curve"]], series=5),
-        charts.Line("held out", [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
+        page_charts.Line("training", [(x, y) for x, y in trained["curve"]], series=5),
+        page_charts.Line("held out", [(x, y) for x, y in trained["held_out_curve"]], series=1, dots=True),
     ]
     entropy = trained.get("entropy")
-    drawn = charts.curves(
+    drawn = page_charts.curves(
         lines,
         title="Loss of the pick while it trains",
-        x_label=f"steps of {trained['recipe']['batch'] * trained['recipe']['length']:,} tokens",
+        x_label=f"steps of {trained['tokens'] // trained['steps']:,} tokens",
         y_label="nats a token",
         floor=entropy,
         floor_label=f"true entropy {entropy:.3f}" if entropy is not None else "",
@@ -261,27 +273,27 @@ def _training(d: dict[str, Any]) -> Element:
     words = (
         f"{trained['steps']:,} steps, {short(trained['tokens'])} tokens of {trained['data']} in "
         f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens a second, "
-        f"{trained['flop_utilisation']:.0%} of this machine's peak."
+        f"{trained.get('mfu', trained.get('flop_utilisation', 0)):.0%} MFU (of this machine's peak)."
     )
     entries = [
-        (charts.swatch(5), "training, mean since the last point"),
-        (charts.swatch(1), "held-out text; of all of it at the end"),
+        (page_charts.swatch(5), "training, mean since the last point"),
+        (page_charts.swatch(1), "held-out text; of all of it at the end"),
     ]
     return section("How it trains", note(words), card(drawn, legend(entries)))
 
 
 def _making(d: dict[str, Any]) -> Element:
-    machine, brief, profile = d["machine"], d["brief"], d["profile"]
+    machine, config, profile = d["machine"], d["config"], d["profile"]
     points = profile["points"]
     facts = [
         ("rule", d["rule"]),
-        ("space", f"{brief['space']}, searched by {d['search']['method']}, seed {brief['seed']}"),
+        ("space", f"{config['space']}, searched by {d['search']['method']}, seed {config['seed']}"),
         (
             "profile",
             f"{points['layer']} layers, {points['outside']} embeddings and outputs, {points['model']} whole models; "
             f"{points['noisy']} noisy; hash {profile['hash']}, made {profile['made'][:16].replace('T', ' ')}",
         ),
-        ("training", f"run {d['train']['run']}, seed {d['train']['seed']}, data {brief['data']}"),
+        ("training", f"run {d['train']['run']}, seed {d['train']['seed']}, data {config['data']}"),
         (
             "versions",
             f"plait {machine['plait']} (code {machine['code']}), Python {machine['python']}, torch {machine['torch']}",
@@ -304,7 +316,7 @@ def _making(d: dict[str, Any]) -> Element:
 
 
 def _order(d: dict[str, Any]) -> dict[str, int]:
-    """A colour for every mix, the best probed first."""
+    """A colour for every pattern, the best probed first."""
     return {row["name"]: number for number, row in enumerate(d["probe"]["architectures"])}
 
 

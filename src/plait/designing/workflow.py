@@ -1,4 +1,4 @@
-"""What the few can do: their mixes, at the probe's size, on its most telling tasks.
+"""What the few can do: their patterns, at the probe's size, on its most telling tasks.
 
 The stages in order, and the one document that they come to.
 
@@ -15,10 +15,11 @@ from typing import Any
 import plait
 from plait.data import open_corpus
 from plait.designing.advice import RULE, advice, choose
-from plait.designing.compositions import mix_name, probe_candidate
-from plait.designing.config import NEARLY, Brief, Told, with_vocab
+from plait.designing.compositions import pattern_name, probe_candidate
+from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
 from plait.designing.finding import Found, find
 from plait.designing.training import train
+from plait.device.quantities import in_rows, quantity
 from plait.device.setting import Setting
 from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
@@ -29,17 +30,19 @@ from plait.space.limits import Limits
 from plait.space.table import load_space
 
 
-def probe(brief: Brief, rows: Mapping[str, Mapping[str, Any]], store: Store, told: Told) -> Outcome:
-    """`rows` by the name of their mix."""
-    protocol = quick(brief.tasks)
+def probe(
+    config: DesignConfig, rows: Mapping[str, Mapping[str, Any]], store: Store, on_progress: OnProgress
+) -> Outcome:
+    """`rows` by the name of their pattern."""
+    protocol = quick(config.tasks)
     few = [probe_candidate(row["spec"], protocol) for row in rows.values()]
 
-    def watch(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         share = min(NEARLY, progress.share(progress.work.cells)) if progress.work else None
         cells = f"{len(progress.done)} of {len(progress.work.cells)} trainings" if progress.work else progress.phase
-        told("probe", share, cells)
+        on_progress("probe", share, cells)
 
-    return run_budget(few, protocol, brief.share("probe"), store, Machine(brief.device, brief.workers), watch)
+    return run_budget(few, protocol, config.share("probe"), store, Machine(config.device, config.workers), report)
 
 
 def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> dict[str, Any]:
@@ -70,43 +73,42 @@ def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> dict[
     }
 
 
-def make_brief(
-    space: str, latency: str, memory: str, data: str, seq: int, seconds: float, seed: int, **others: Any
-) -> Brief:
+def design_config(
+    space: str, limits: Limits, data: str, seq: int, seconds: float, seed: int, **others: Any
+) -> DesignConfig:
     """From what a user gives. Text is tokenised here, the first time."""
     corpus = open_corpus(data)
     setting = Setting(seq=seq)
-    limits = Limits.read(latency, memory)
-    return Brief(with_vocab(load_space(space), corpus.vocab), setting, limits, data, seconds, seed, **others)
+    return DesignConfig(with_vocab(load_space(space), corpus.vocab), setting, limits, data, seconds, seed, **others)
 
 
-def design(brief: Brief, store: Store, told: Told, started: float | None = None) -> dict[str, Any]:
+def design(config: DesignConfig, store: Store, on_progress: OnProgress, started: float | None = None) -> dict[str, Any]:
     """The whole job. `started` (as `time.perf_counter` counts) is when it began for the user."""
     began, clock = time.time(), time.perf_counter() if started is None else started
     seconds: dict[str, float] = {}
-    found = find(brief, store, told, seconds)
+    found = find(config, store, on_progress, seconds)
     rows = found.candidates()
     begun = time.perf_counter()
-    outcome = probe(brief, rows, store, told)
+    outcome = probe(config, rows, store, on_progress)
     comparison = compare(outcome)
     choice = choose(rows, comparison, found.size)
-    told("probe", 1.0, f"{len(outcome.records)} trainings; best: {choice.best}")
+    on_progress("probe", 1.0, f"{len(outcome.records)} trainings; best: {choice.best}")
     seconds["probe"] = time.perf_counter() - begun
     begun = time.perf_counter()
-    trained = train(brief, rows[choice.pick]["spec"], open_corpus(brief.data), store, told)
+    trained = train(config, rows[choice.pick]["spec"], open_corpus(config.data), store, on_progress)
     seconds["train"] = time.perf_counter() - begun
-    plain = mix_name(found.plain["spec"]) if found.plain else None
+    plain = pattern_name(found.plain["spec"]) if found.plain else None
     document = {
-        "brief": brief.as_dict(),
+        "config": config.as_dict(),
         "machine": about(began, time.perf_counter() - clock),
         "profile": found.profile.describe(),
         "search": found.document(),
         "predicted_front": _thin(found),
         "size": found.size,
-        "candidates": [{"mix": name, **row} for name, row in rows.items()],
+        "candidates": [{"pattern": name, **row} for name, row in rows.items()],
         "probe": probe_document(outcome, comparison, choice.pick),
         "rule": RULE,
-        "pick": {"mix": choice.pick, **rows[choice.pick]},
+        "pick": {"pattern": choice.pick, **rows[choice.pick]},
         "best_probed": choice.best,
         "not_distinguishable": list(choice.equals),
         "plain": plain,
@@ -125,20 +127,20 @@ MOST_POINTS = 160  # of the front that a page shows
 def _thin(found: Found) -> list[dict[str, Any]]:
     """The predicted front, evenly thinned where it is long: a page is to be looked at."""
     every = -(-len(found.front) // MOST_POINTS)
-    kept = ("spec", found.size, "latency_ms", "memory_mb")
+    kept = ("spec", found.size, *(each.column for each in in_rows(found.front).values()))
     return [{name: row[name] for name in kept} for row in found.front[::every]]
 
 
 def commands(document: dict[str, Any]) -> list[str]:
     """What does the same again, whole and in parts."""
-    brief, limits, pick = document["brief"], document["brief"]["limits"], document["pick"]["spec"]
-    seq = brief["setting"]["seq"]
-    held = f"--latency {1e3 * limits['latency']:g}ms --memory {limits['memory'] / 1e6:g}MB"
-    seed = f" --seed {brief['seed']}" if brief["seed"] else ""
+    config, limits, pick = document["config"], document["config"]["limits"], document["pick"]["spec"]
+    seq = config["setting"]["seq"]
+    held = " ".join(f"--{name} {quantity(name).text(limit)}" for name, limit in limits.items())
+    seed = f" --seed {config['seed']}" if config["seed"] else ""
     return [
-        f"plait design {held} --space {brief['space']} --data {brief['data']} --seq {seq} "
-        f"--time {brief['seconds']:g}s{seed}",
-        f"plait search --space {brief['space']} {held} --seq {seq} --method nsga2{seed}",
+        f"plait design {held} --space {config['space']} --data {config['data']} --seq {seq} "
+        f"--time {config['seconds']:g}s{seed}",
+        f"plait search --space {config['space']} {held} --seq {seq} --method nsga2{seed}",
         f"plait measure '{pick}' --seq {seq}",
-        f"plait train '{pick}' --data {brief['data']} --length {seq} --time 1h",
+        f"plait train '{pick}' --data {config['data']} --seq-len {seq} --time 1h",
     ]

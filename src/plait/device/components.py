@@ -25,7 +25,7 @@ class Spacelike(Protocol):
 
 
 @dataclass(frozen=True)
-class Kit:
+class Components:
     """A space, reduced to its parts. `None` among a slot's options: the slot may stay empty."""
 
     header: Header
@@ -34,8 +34,8 @@ class Kit:
     depths: tuple[int, int]
 
     @classmethod
-    def of(cls, space: Spacelike) -> list[Kit]:
-        """One kit for every header that differs in more than the width."""
+    def of(cls, space: Spacelike) -> list[Components]:
+        """One set of components for every header that differs in more than the width."""
         widths: dict[Header, list[int]] = {}
         for header in space.headers.all:
             if header is not None:
@@ -57,7 +57,7 @@ class Kit:
                     yield d, options
 
     def model(self, rng: np.random.Generator) -> Architecture:
-        """Some architecture made of the kit's parts."""
+        """Some architecture made of the components."""
         d = int(rng.choice(self.widths))
         depth = int(rng.integers(self.depths[0], max(self.depths[0], min(self.depths[1], DEEPEST_CHECK)) + 1))
         fitting = [[one for one in slot if one is None or _fits(one, d)] for slot in self.slots]

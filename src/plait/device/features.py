@@ -19,7 +19,7 @@ from plait.spec import Header
 
 #: Options that change neither a layer's shape nor its path.
 WITHOUT_COST = ("theta", "qk_eps", "t_min", "t_max", "tau", "balance")
-OUTSIDE = "outside"  # the kind of what stands around the layers
+EMBEDDING_AND_HEAD = "outside"  # as profiles call the embedding and the head
 HEADER_NUMBERS = ("vocab", "d_embed", "div")
 HEADER_NAMES = ("kind", "pos", "tie", "embed", "norm", "final_norm", "embed_norm", "head_bias", "segments")
 
@@ -61,7 +61,7 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
     return Features(options.name, terms, place, names)
 
 
-def of_outside(header: Header, setting: Setting) -> Features:
+def of_embedding_and_head(header: Header, setting: Setting) -> Features:
     """Embedding, final norm and output layer."""
     cost = model_cost(Architecture(header, ()), seq=setting.new_tokens)
     tokens = setting.batch * setting.new_tokens
@@ -76,7 +76,7 @@ def of_outside(header: Header, setting: Setting) -> Features:
     numbers = {name: math.log2(1 + (getattr(header, name) or header.d)) for name in HEADER_NUMBERS}
     place = {"d": math.log2(header.d), **_setting_place(setting), **numbers, "bands": float(len(header.cutoffs))}
     names = {name: str(getattr(header, name)) for name in HEADER_NAMES}
-    return Features(OUTSIDE, terms, place, {**names, "mode": setting.mode})
+    return Features(EMBEDDING_AND_HEAD, terms, place, {**names, "mode": setting.mode})
 
 
 def _setting_place(setting: Setting) -> dict[str, float]:

@@ -197,6 +197,19 @@ def give_back() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
+class LatencyMeter:
+    """`measure_latency` as a `plait.device.quantities.Meter`."""
+
+    def __enter__(self) -> LatencyMeter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def measure(self, arch: Architecture, setting: Setting) -> Timing:
+        return measure_latency(arch, setting)
+
+
 def measure_latency(
     arch: Architecture, setting: Setting, *, seconds: float = 1.0, stopwatch: Stopwatch | None = None
 ) -> Timing:

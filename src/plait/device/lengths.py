@@ -156,10 +156,10 @@ def distinct_blocks(archs: Iterable[Architecture]) -> list[BlockKind]:
 
 def measure_scaling(
     blocks: Sequence[BlockKind], lengths: Sequence[int], setting: Setting, *, seconds: float = 0.4,
-    heard: Callable[[BlockKind, int], object] = lambda block, length: None,
+    on_progress: Callable[[BlockKind, int], object] = lambda block, length: None,
 ) -> list[BlockScaling]:  # fmt: skip
-    """Each block at each length, `seconds` each, under the setting (whose own `seq` is not used); `heard` is called
-    after each. In decode a length is that of what was read before."""
+    """Each block at each length, `seconds` each, under the setting (whose own `seq` is not used); `on_progress` is
+    called after each. In decode a length is that of what was read before."""
     if setting.device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device '{setting.device}' given, but torch finds no GPU here.")
     if setting.mode == "decode" and (ahead := [block for block in blocks if block.options.bidirectional]):
@@ -171,7 +171,7 @@ def measure_scaling(
         for length in lengths:
             for block in blocks:
                 timings[block].append(_timed(block, replace(setting, seq=length), watch, seconds))
-                heard(block, length)
+                on_progress(block, length)
     return [_scaling(block, tuple(lengths), timings[block], setting.mode) for block in blocks]
 
 

@@ -8,12 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from plait.device.profile import Profile
+from plait.device.quantities import QUANTITIES, measurable, on_device, quantity
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
 from plait.records import Record, Store, about, record_key
 
 if TYPE_CHECKING:
-    from plait.device.memory import MemoryMeter
+    from plait.device.quantities import Meter
 
 PROTOCOL = 1  # raised when the same setting comes to mean another measurement
 
@@ -25,14 +26,14 @@ class Measurements:
     def __init__(self, store: Store, setting: Setting, *, archai: bool = False) -> None:
         self.store, self.setting, self.archai = store, setting, archai
         self._open = ExitStack()
-        self._meter: MemoryMeter | None = None
+        self._meters: dict[str, Meter] = {}
 
     def __enter__(self) -> Measurements:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._open.close()
-        self._meter = None
+        self._meters = {}
 
     def config(self, spec: str) -> dict[str, Any]:
         if not self.setting.on_cpu:
@@ -47,18 +48,14 @@ class Measurements:
         return self.store.get(record_key("measure", self.config(spec)))
 
     def measure(self, spec: str, *, again: bool = False) -> Record:
-        """From the store, unless it is not there or is to be measured `again`."""
-        stored = self.find(spec)
-        if stored is not None and not again:
+        """From the store, unless it is not there, lacks what can be read by now, or is to be measured `again`."""
+        stored, names = self.find(spec), measurable(self.setting)
+        if stored is not None and not again and all(name in stored.result for name in names):
             return stored
-        from plait.device.latency import measure_latency
-        from plait.device.memory import MemoryMeter
-
-        self._meter = self._meter or self._open.enter_context(MemoryMeter())
         started, arch = time.time(), architecture(spec)
-        # In a process of its own first: what is too large for this machine ends that one, not us.
-        memory = self._meter.measure(arch, self.setting).as_dict()
-        result = {"latency": measure_latency(arch, self.setting).as_dict(), "memory": memory}
+        order = sorted(names, key=lambda name: not quantity(name).first)
+        found = {name: self._meter(name).measure(arch, self.setting).as_dict() for name in order}
+        result = {name: found[name] for name in names}
         if self.archai:
             from plait.device.archai import measure_archai
 
@@ -68,3 +65,20 @@ class Measurements:
             self.store.delete([stored.key])
         self.store.put(record)
         return record
+
+    def _meter(self, name: str) -> Meter:
+        if name not in self._meters:
+            self._meters[name] = self._open.enter_context(QUANTITIES.load(name)())
+        return self._meters[name]
+
+
+def values(record: Record | None) -> dict[str, float]:
+    """What was measured, by quantity, in base units."""
+    if record is None:
+        return {}
+    there = ((name, each) for name, each in on_device().items() if name in record.result)
+    return {name: record.result[name][each.value] for name, each in there}
+
+
+def noisy(record: Record | None) -> bool:
+    return record is not None and any(record.result.get(name, {}).get("noisy") for name in on_device())

@@ -50,7 +50,7 @@ class PartMeter:
         made = _point("layer", str(options.to_layer()), d, norm, setting, seconds, timing, input_bytes + _peak(work))
         return replace(made, source=options.source_hash)
 
-    def outside(self, header: Header, setting: Setting) -> Point:
+    def embedding_and_head(self, header: Header, setting: Setting) -> Point:
         identity = load("identity")()
         work = Workload(Architecture(header, (identity,)), setting)
         timing = self._watch.time(work.run, before=self._evict, seconds=SECONDS, least=REPEATS, limit=LIMIT)

@@ -1,10 +1,13 @@
-"""Latency and memory of architectures nobody has run, from a profile of the device.
+"""What architectures nobody has run would take of a device, from a profile of it.
 
     latency = c · (outside + Σ layers)          c: what whole models take against the sum of their parts
     memory  = weights + max over the run of (state so far + activations at work) + what libraries keep
 
+Every quantity that adds up (`plait.device.quantities`) is predicted as latency is, where the profile has it.
+
 A layer's time depends on its options, its width and the setting alone, and a space has few distinct ones: they are
-predicted once (`layer_table`, `outside_table`), and any number of candidates are sums over the tables (`compose`).
+predicted once (`layer_table`, `embedding_and_head_table`), and any number of candidates are sums over the tables
+(`compose`).
 
 Letters: N candidates, L layers of the deepest.
 """
@@ -21,8 +24,9 @@ from numpy.typing import NDArray
 
 from plait.analysis.intervals import NORMAL, t_quantile
 from plait.core.errors import UserError
-from plait.device.features import OUTSIDE, Features, of_layer, of_outside
+from plait.device.features import EMBEDDING_AND_HEAD, Features, of_embedding_and_head, of_layer
 from plait.device.profile import Point, Profile
+from plait.device.quantities import SUM, on_device
 from plait.device.regression import Floats, Surface
 from plait.device.setting import Setting
 from plait.mixers.options import MixerOptions, OptionError
@@ -35,23 +39,15 @@ Ints = NDArray[np.integer]
 LEAST_ERROR = 0.02  # of a prediction for a whole model, however well its parts are known
 
 
-@dataclass(frozen=True)
-class Table:
-    """One entry a distinct layer (or header)."""
-
-    seconds: Floats
-    deviation: Floats  # seconds
-    activations: Floats  # bytes at the layer's own peak
-    state: Floats  # bytes that it leaves in the state
-
-    def with_nothing(self) -> Table:
-        """A last entry of zeros, so that index -1 is a layer that is not there."""
-        return Table(*(np.append(column, 0.0) for column in vars(self).values()))
+#: Columns with one entry per distinct layer (or header): every quantity that adds up and, under DEVIATION and its name,
+#: how far that may be off; `activations`, bytes at the part's own peak; `state`, bytes that it leaves in the state.
+PartTable = dict[str, Floats]
+DEVIATION = "deviation of "
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Means and 95 % intervals, one entry a candidate. Seconds or bytes."""
+    """Means and 95 % intervals, one entry per candidate, in the quantity's base unit."""
 
     mean: Floats
     low: Floats
@@ -64,20 +60,25 @@ class Predictor:
         wanted = setting or Setting()
         self.profile = profile
         self.setting = Setting(mode=wanted.mode, seq=wanted.seq, batch=wanted.batch, **profile.common)
-        self._seconds: dict[str, Surface] = {}
-        self._activations: dict[str, Surface] = {}
+        known = {name for point in profile.points for name in point.others}
+        #: Quantities that add up and that the profile has.
+        self.sums = [
+            name for name, each in on_device().items() if each.predicted == SUM and (not each.optional or name in known)
+        ]
+        self._surfaces: dict[tuple[str, str], Surface] = {}  # kind of layer, column
 
     # ---- single architectures
 
     def latency(self, archs: Sequence[Architecture | str]) -> Prediction:
         """Seconds."""
-        return self._composed(archs)[0]
+        return self.predict(archs)["latency"]
 
     def memory(self, archs: Sequence[Architecture | str]) -> Prediction:
         """Bytes at the peak."""
-        return self._composed(archs)[1]
+        return self.predict(archs)["memory"]
 
-    def _composed(self, given: Sequence[Architecture | str]) -> tuple[Prediction, Prediction]:
+    def predict(self, given: Sequence[Architecture | str]) -> dict[str, Prediction]:
+        """Every quantity that the profile suffices for, by name."""
         archs = [architecture(one) for one in given]
         keys = [(arch.header.d, options, arch.header.norm) for arch in archs for options in arch.layers]
         distinct = {key: at for at, key in enumerate(dict.fromkeys(keys))}
@@ -88,7 +89,7 @@ class Predictor:
             layers_NL[row, : len(where)] = where
         weights_N = self.setting.number_bytes * np.array([model_cost(arch, seq=1).total_params for arch in archs])
         return self.compose(
-            self.outside_table(list(headers)),
+            self.embedding_and_head_table(list(headers)),
             np.array([headers[arch.header] for arch in archs], dtype=np.int64),
             self._table([(d, options, norm) for d, options, norm in distinct]),
             layers_NL,
@@ -97,37 +98,46 @@ class Predictor:
 
     # ---- many candidates
 
-    def layer_table(self, layers: Sequence[tuple[int, MixerOptions]], norm: str = "rms") -> Table:
-        """For every (width, options): seconds, deviation, activations, state. Invalid pairs must be left out."""
+    def layer_table(self, layers: Sequence[tuple[int, MixerOptions]], norm: str = "rms") -> PartTable:
+        """For every (width, options) a table's columns. Invalid pairs must be left out."""
         return self._table([(d, options, norm) for d, options in layers])
 
-    def outside_table(self, headers: Sequence[Header]) -> Table:
+    def embedding_and_head_table(self, headers: Sequence[Header]) -> PartTable:
         """The same for what stands around the layers of models with these headers."""
-        asked = [of_outside(header, self.setting) for header in headers]
-        seconds, deviation = self._ask(OUTSIDE, asked, self._seconds, "seconds")
-        activations, _ = self._ask(OUTSIDE, asked, self._activations, "activations")
-        return Table(seconds, seconds * deviation, activations, np.zeros(len(headers)))
+        found = self.empty_table(len(headers))
+        self._fill(
+            found, slice(None), EMBEDDING_AND_HEAD, [of_embedding_and_head(header, self.setting) for header in headers]
+        )
+        return found
+
+    def empty_table(self, size: int) -> PartTable:
+        columns = [*self.sums, *(DEVIATION + name for name in self.sums), "activations", "state"]
+        return {name: np.zeros(size) for name in columns}
 
     def compose(
-        self, outside: Table, header_N: Ints, layers: Table, layers_NL: Ints, weights_N: Floats
-    ) -> tuple[Prediction, Prediction]:
-        """Latency and memory of candidates given as indices into the tables; -1 where there is no layer."""
-        table = layers.with_nothing()
-        seconds_N, deviation_N = outside.seconds[header_N], outside.deviation[header_N]
+        self, embedding_and_head: PartTable, header_N: Ints, layers: PartTable, layers_NL: Ints, weights_N: Floats
+    ) -> dict[str, Prediction]:
+        """Quantities of candidates given as indices into the tables; -1 where there is no layer."""
+        # A last entry of zeros: index -1 is a layer that is not there.
+        table = {name: np.append(column, 0.0) for name, column in layers.items()}
+        # Neighbouring layers err alike: deviations add up, not their squares.
+        adding = [*self.sums, *(DEVIATION + name for name in self.sums)]
+        sums = {name: embedding_and_head[name][header_N] for name in adding}
         state_N, highest_N = np.zeros(len(header_N)), np.zeros(len(header_N))
         for layer_N in layers_NL.T:
-            seconds_N = seconds_N + table.seconds[layer_N]
-            # Neighbouring layers err alike: deviations add up, not their squares.
-            deviation_N = deviation_N + table.deviation[layer_N]
-            np.maximum(highest_N, state_N + table.activations[layer_N], out=highest_N)
-            state_N = state_N + table.state[layer_N]
-        np.maximum(highest_N, state_N + outside.activations[header_N], out=highest_N)
-        factor, error = self._composition
+            for name in adding:
+                sums[name] = sums[name] + table[name][layer_N]
+            np.maximum(highest_N, state_N + table["activations"][layer_N], out=highest_N)
+            state_N = state_N + table["state"][layer_N]
+        np.maximum(highest_N, state_N + embedding_and_head["activations"][header_N], out=highest_N)
+        found = {}
+        for name in self.sums:
+            factor, error = self._composition[name]
+            mean_N = factor * sums[name]
+            found[name] = _around(mean_N, NORMAL * np.hypot(factor * sums[DEVIATION + name], error * mean_N))
         kept, memory_error = self._kept
-        latency_N = factor * seconds_N
-        reach_N = NORMAL * np.hypot(factor * deviation_N, error * latency_N)
         memory_N = weights_N + self._held_before(state_N) + highest_N + kept
-        return _around(latency_N, reach_N), _around(memory_N, NORMAL * memory_error * memory_N)
+        return {**found, "memory": _around(memory_N, NORMAL * memory_error * memory_N)}
 
     # ---- what the profile knows
 
@@ -140,37 +150,39 @@ class Predictor:
         return [(point, features) for point, features in self._measured if features.kind == kind]
 
     def seconds_of(self, kind: str, asked: Sequence[Features]) -> Floats:
-        return self._ask(kind, asked, self._seconds, "seconds")[0]
+        return self._ask(kind, asked, "latency")[0]
 
     # ---- inside
 
-    def _table(self, layers: Sequence[tuple[int, MixerOptions, str]]) -> Table:
-        found = Table(*(np.zeros(len(layers)) for _ in range(4)))
+    def _table(self, layers: Sequence[tuple[int, MixerOptions, str]]) -> PartTable:
+        found = self.empty_table(len(layers))
         asked = [of_layer(d, options, norm, self.setting) for d, options, norm in layers]
         for kind in dict.fromkeys(one.kind for one in asked):
             at = np.array([place for place, one in enumerate(asked) if one.kind == kind])
-            mine = [asked[place] for place in at]
-            seconds, deviation = self._ask(kind, mine, self._seconds, "seconds")
-            found.seconds[at], found.deviation[at] = seconds, seconds * deviation
-            found.activations[at] = self._ask(kind, mine, self._activations, "activations")[0]
+            self._fill(found, at, kind, [asked[place] for place in at])
         length = self.setting.new_tokens + self.setting.held_tokens
         for place, (d, options, _) in enumerate(layers):
             cost = options.cost(d, length)
             numbers = cost.fixed_state + cost.conv_state + cost.kv_cache
-            found.state[place] = self.setting.number_bytes * self.setting.batch * float(numbers)
+            found["state"][place] = self.setting.number_bytes * self.setting.batch * float(numbers)
         return found
 
-    def _ask(
-        self, kind: str, asked: Sequence[Features], surfaces: dict[str, Surface], column: str
-    ) -> tuple[Floats, Floats]:
+    def _fill(self, table: PartTable, at: Ints | slice, kind: str, asked: Sequence[Features]) -> None:
+        for name in self.sums:
+            mean, deviation = self._ask(kind, asked, name)
+            table[name][at], table[DEVIATION + name][at] = mean, mean * deviation
+        table["activations"][at] = self._ask(kind, asked, "activations")[0]
+
+    def _ask(self, kind: str, asked: Sequence[Features], column: str) -> tuple[Floats, Floats]:
         if not asked:
             return np.zeros(0), np.zeros(0)
-        if kind not in surfaces:
-            surfaces[kind] = self._fit(kind, column)
-        return surfaces[kind].predict(surfaces[kind].inputs(asked))
+        if (kind, column) not in self._surfaces:
+            self._surfaces[kind, column] = self._fit(kind, column)
+        surface = self._surfaces[kind, column]
+        return surface.predict(surface.inputs(asked))
 
     def _fit(self, kind: str, column: str) -> Surface:
-        points = self.measured(kind)
+        points = [(point, features) for point, features in self.measured(kind) if point.has(column)]
         if not self.kinds:
             modes = ", ".join(sorted({point.mode for point in self.profile.points})) or "nothing"
             raise UserError(
@@ -178,15 +190,15 @@ class Predictor:
                 f"Add to it with `plait profile --mode {self.setting.mode}`."
             )
         if not points:
-            known = ", ".join(sorted(set(self.kinds) - {OUTSIDE})) or "nothing"
+            known = ", ".join(sorted(set(self.kinds) - {EMBEDDING_AND_HEAD})) or "nothing"
+            of = f"the {column} of {kind}" if self.measured(kind) else kind
             raise UserError(
-                f"the profile has no measurement of {kind} in mode {self.setting.mode}; it knows {known}. "
+                f"the profile has no measurement of {of} in mode {self.setting.mode}; it knows {known}. "
                 "Add to it with `plait profile`, naming a space that has it."
             )
-        values = np.array([max(1e-9, float(getattr(point, column))) for point, _ in points])
-        timed = column == "seconds"
-        noise = np.array([point.noise / NORMAL if timed else 0.0 for point, _ in points])
-        return Surface([features for _, features in points], values, noise, tune=timed)
+        values, reaches = np.array([point.value(column) for point, _ in points]).T
+        features = [one for _, one in points]
+        return Surface(features, np.maximum(1e-9, values), reaches / NORMAL, tune=column != "activations")
 
     @cached_property
     def _measured(self) -> list[tuple[Point, Features]]:
@@ -196,8 +208,8 @@ class Predictor:
             if point.mode != self.setting.mode or point.what == "model":
                 continue
             setting = point.setting(self.profile.common)
-            if point.what == OUTSIDE:
-                found.append((point, of_outside(parse(f"{point.spec} | identity").header, setting)))
+            if point.what == EMBEDDING_AND_HEAD:
+                found.append((point, of_embedding_and_head(parse(f"{point.spec} | identity").header, setting)))
             else:
                 layer = parse(f"d={point.d} | {point.spec}").layers[0]
                 with suppress(OptionError):
@@ -207,8 +219,8 @@ class Predictor:
         return found
 
     @cached_property
-    def _checks(self) -> list[tuple[Point, float, float]]:
-        """Whole models that were measured, with the seconds and the memory that their parts add up to."""
+    def _checks(self) -> list[tuple[Point, dict[str, float]]]:
+        """Whole models that were measured, with what their parts add up to."""
         found = []
         for point in self.profile.of("model"):
             if point.mode != self.setting.mode:
@@ -218,28 +230,31 @@ class Predictor:
             if architecture(point.spec).source_hash != point.source:
                 continue
             parts = Predictor(self.profile, point.setting(self.profile.common))
-            parts.__dict__.update(_composition=(1.0, 0.0), _kept=(0.0, 0.0))
-            parts._seconds, parts._activations = self._seconds, self._activations
-            latency, memory = parts._composed([point.spec])
-            found.append((point, float(latency.mean[0]), float(memory.mean[0])))
+            parts.__dict__.update(_composition=dict.fromkeys(self.sums, (1.0, 0.0)), _kept=(0.0, 0.0))
+            parts._surfaces = self._surfaces
+            predicted = parts.predict([point.spec])
+            found.append((point, {name: float(each.mean[0]) for name, each in predicted.items()}))
         return found
 
     @cached_property
-    def _composition(self) -> tuple[float, float]:
-        """What whole models take over the sum of their parts, and how far that varies."""
-        if not self._checks:
-            return 1.0, 2 * LEAST_ERROR
-        ratio = np.log([point.seconds / parts for point, parts, _ in self._checks])
-        middle = float(np.median(ratio))
-        return float(np.exp(middle)), _error(ratio - middle)
+    def _composition(self) -> dict[str, tuple[float, float]]:
+        """Of every quantity that adds up, what whole models take over the sum of their parts, and how far that
+        varies."""
+        found = dict.fromkeys(self.sums, (1.0, 2 * LEAST_ERROR))
+        for name in self.sums:
+            ratio = np.log([point.value(name)[0] / parts[name] for point, parts in self._checks if point.has(name)])
+            if len(ratio):
+                middle = float(np.median(ratio))
+                found[name] = float(np.exp(middle)), _error(ratio - middle)
+        return found
 
     @cached_property
     def _kept(self) -> tuple[float, float]:
         """Bytes that libraries keep for themselves, and the error that remains, as a share of the whole."""
         if not self._checks:
             return 0.0, 2 * LEAST_ERROR
-        surplus = np.array([point.memory - parts for point, _, parts in self._checks])
-        whole = np.array([point.memory for point, _, _ in self._checks])
+        surplus = np.array([point.memory - parts["memory"] for point, parts in self._checks])
+        whole = np.array([point.memory for point, _ in self._checks])
         middle = float(np.median(surplus))
         return middle, _error((surplus - middle) / whole)
 

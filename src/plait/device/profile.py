@@ -34,6 +34,8 @@ class Point:
     activations  bytes held at the peak beyond weights and, for a model, state
     memory       bytes at the peak, for `outside` and `model`; 0 for a layer
     source       hashes of the users' mixers in it
+    others       of quantities that only some machines can tell: value of one layer, or of all, and half the 95 %
+                 interval over it
     """
 
     what: str
@@ -49,9 +51,19 @@ class Point:
     activations: int
     memory: int = 0
     source: str = ""
+    others: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "source" or value}
+        return {name: value for name, value in asdict(self).items() if name not in ("source", "others") or value}
+
+    def value(self, column: str) -> tuple[float, float]:
+        """A quantity by name, or `activations`; and how far it reaches to either side, as a share of it."""
+        if column == "activations":
+            return float(self.activations), 0.0
+        return (self.seconds, self.noise) if column == "latency" else self.others[column]
+
+    def has(self, column: str) -> bool:
+        return column in ("activations", "latency") or column in self.others
 
     def setting(self, common: dict[str, Any]) -> Setting:
         return Setting(mode=self.mode, seq=self.seq, batch=self.batch, **common)

@@ -16,8 +16,8 @@ from datetime import datetime, timezone
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.device.components import Kit
-from plait.device.features import OUTSIDE, Features, of_layer, of_outside
+from plait.device.components import Components
+from plait.device.features import EMBEDDING_AND_HEAD, Features, of_embedding_and_head, of_layer
 from plait.device.memory import MemoryMeter
 from plait.device.parts import PartMeter
 from plait.device.predictor import Predictor
@@ -38,7 +38,7 @@ SAMPLED_MODELS = 100
 POOL = 400  # candidates of a kind that are considered
 
 Key = tuple[str | int, ...]
-Heard = Callable[[Point, float], object]  # a new point, and the share of the time that is over
+OnProgress = Callable[[Point, float], object]  # a new point, and the share of the time that is over
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Candidate:
 
     def measure(self, meter: PartMeter) -> Point:
         if self.options is None:
-            return meter.outside(self.header, self.setting)
+            return meter.embedding_and_head(self.header, self.setting)
         return meter.layer(self.header.d, self.options, self.header.norm, self.setting)
 
 
@@ -116,16 +116,16 @@ class Group:
 
 def extend_profile(
     profile: Profile,
-    kits: Sequence[Kit],
+    component_sets: Sequence[Components],
     settings: Sequence[Setting],
     *,
     seconds: float,
     seed: int = 0,
-    heard: Heard | None = None,
+    on_progress: OnProgress | None = None,
 ) -> None:
     """Add points to a profile within so many seconds: nothing is begun that would not end in time, judged by how long
     the last ones took. Only what a prediction needs at the very least is measured in any case."""
-    if not kits or not settings:
+    if not component_sets or not settings:
         raise UserError("a profile needs at least one space and one setting.")
     rng = np.random.default_rng([seed, len(profile.points)])
     begun = time.monotonic()
@@ -137,20 +137,23 @@ def extend_profile(
         took[sort] = max(now - start, FORGET * took[sort])
         profile.points.append(point)
         profile.made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        if heard is not None:
-            heard(point, min(1.0, (now - begun) / seconds))
+        if on_progress is not None:
+            on_progress(point, min(1.0, (now - begun) / seconds))
 
     def fits(sort: str, until: float) -> bool:
         return time.monotonic() - begun + took[sort] <= until
 
     def check(meter: PartMeter) -> None:
-        kit, setting = kits[checks % len(kits)], settings[checks // len(kits) % len(settings)]
-        add("check", time.monotonic(), meter.model(kit.model(rng), setting))
+        components, setting = (
+            component_sets[checks % len(component_sets)],
+            settings[checks // len(component_sets) % len(settings)],
+        )
+        add("check", time.monotonic(), meter.model(components.model(rng), setting))
 
     with threads(settings[0]), MemoryMeter() as memory:
         meter = PartMeter(settings[0], memory)
-        groups = _groups(kits, settings, profile, rng)
-        usual = _layers_a_model(kits, rng)
+        groups = _groups(component_sets, settings, profile, rng)
+        usual = _layers_per_model(component_sets, rng)
         while groups:
             if not any(group.barely_begun for group in groups):
                 if not checks:  # one early, to know how much time the others need
@@ -176,13 +179,13 @@ def extend_profile(
 
 
 def _groups(
-    kits: Sequence[Kit], settings: Sequence[Setting], profile: Profile, rng: np.random.Generator
+    component_sets: Sequence[Components], settings: Sequence[Setting], profile: Profile, rng: np.random.Generator
 ) -> list[Group]:
     by_kind: dict[tuple[str, str], dict[Key, Candidate]] = {}
     done = {_key(p.what, p.spec, p.d, p.norm, p.source, p) for p in profile.points}
     for setting in settings:
-        for kit in kits:
-            for one in _candidates(kit, setting):
+        for components in component_sets:
+            for one in _candidates(components, setting):
                 if one.key not in done:
                     by_kind.setdefault((one.features.kind, setting.mode), {})[one.key] = one
     before = {mode: Predictor(profile, Setting(mode=mode)) for _, mode in by_kind}
@@ -192,11 +195,11 @@ def _groups(
     ]
 
 
-def _layers_a_model(kits: Sequence[Kit], rng: np.random.Generator) -> dict[str, float]:
-    """How many layers of each kind the kits' models have on average; and one outside."""
-    models = [kit.model(rng) for kit in kits for _ in range(SAMPLED_MODELS)]
+def _layers_per_model(component_sets: Sequence[Components], rng: np.random.Generator) -> dict[str, float]:
+    """How many layers of each kind the models of component sets have on average; and one embedding with its head."""
+    models = [components.model(rng) for components in component_sets for _ in range(SAMPLED_MODELS)]
     counts = Counter(options.name for arch in models for options in arch.layers)
-    return {OUTSIDE: 1.0, **{kind: count / len(models) for kind, count in counts.items()}}
+    return {EMBEDDING_AND_HEAD: 1.0, **{kind: count / len(models) for kind, count in counts.items()}}
 
 
 def _set_shares(groups: Sequence[Group], usual: Mapping[str, float]) -> None:
@@ -211,12 +214,14 @@ def _key(what: str, spec: str, d: int, norm: str, source: str, at: Setting | Poi
     return what, spec, d, norm, source, at.mode, at.seq, at.batch
 
 
-def _candidates(kit: Kit, setting: Setting) -> list[Candidate]:
-    around = [Candidate(header, None, setting, of_outside(header, setting)) for header in kit.headers()]
-    norm = kit.header.norm
+def _candidates(components: Components, setting: Setting) -> list[Candidate]:
+    around = [
+        Candidate(header, None, setting, of_embedding_and_head(header, setting)) for header in components.headers()
+    ]
+    norm = components.header.norm
     return around + [
-        Candidate(kit.header.replace({"d": d}), options, setting, of_layer(d, options, norm, setting))
-        for d, options in kit.layers()
+        Candidate(components.header.replace({"d": d}), options, setting, of_layer(d, options, norm, setting))
+        for d, options in components.layers()
     ]
 
 

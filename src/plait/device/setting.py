@@ -49,6 +49,11 @@ class Setting:
         return self.device == "cpu"
 
     @property
+    def where(self) -> str:
+        """The machine's part, in words."""
+        return f"{self.device}, {self.dtype}, {self.threads} thread{'s' * (self.threads > 1)}"
+
+    @property
     def new_tokens(self) -> int:
         """Tokens computed in one call, each sequence."""
         return self.seq if self.mode == "prefill" else 1

@@ -1,8 +1,9 @@
-"""What an evaluation is: settings, a measurement, and how its result is shown.
+"""What an evaluation is (settings, a measurement, and how its result is shown), and the table of them.
 
 An evaluation is a frozen dataclass. Its fields are its settings; a whole number 0 stands for "as the subject suggests",
 which `resolved` settles before anything is measured, so that a stored result says what was really done. `measure` gives
 plain JSON. Tables and pictures are made from that JSON alone: a result that was stored needs no model to be drawn.
+Adding one adds a file, and a line to `EVALUATIONS`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from plait.core.errors import UserError
+from plait.core.registry import Table
 from plait.core.settings import read_values
 
 if TYPE_CHECKING:
@@ -22,12 +24,13 @@ if TYPE_CHECKING:
     from plait.data import Tokenizer
     from plait.model.heads import Encoder, LanguageModel
 
+
 #: Called with how much is done and how much there is.
 Progress = Callable[[int, int], None]
 #: The result of each run, by the run's name.
 Results = Mapping[str, Mapping[str, Any]]
 #: Columns (name → "left" or "right") and rows of text.
-Table = tuple[dict[str, str], list[list[str]]]
+ResultTable = tuple[dict[str, str], list[list[str]]]
 
 Self = TypeVar("Self", bound="Evaluation")
 
@@ -70,7 +73,7 @@ class Evaluation(ABC):
         """The result as plain JSON. The settings are `resolved`."""
 
     @abstractmethod
-    def table(self, results: Results) -> Table:
+    def table(self, results: Results) -> ResultTable:
         """The results of one or more runs for a terminal."""
 
     def resolved(self: Self, subject: Subject) -> Self:
@@ -93,3 +96,22 @@ class Evaluation(ABC):
         """Refuse the settings unless `holds`; `allowed` says what `setting` may be."""
         if not holds:
             raise UserError(f"{self.name}: {setting}={getattr(self, setting)} given, but it must be {allowed}.")
+
+
+EVALUATIONS: Table[type[Evaluation]] = Table(
+    "evaluation",
+    {
+        "perplexity": "plait.evals.perplexity:PerplexityEvaluation",
+        "per-token": "plait.evals.per_token:PerTokenEvaluation",
+        "extrapolation": "plait.evals.extrapolation:ExtrapolationEvaluation",
+        "needle": "plait.evals.needle:NeedleEvaluation",
+        "maps": "plait.evals.maps:MapsEvaluation",
+    },
+    group="plait.evaluations",
+)
+names = EVALUATIONS.names
+
+
+def load_evaluation(name: str) -> Evaluation:
+    """An evaluation at its default settings; `with_settings` changes them."""
+    return EVALUATIONS.load(name)()

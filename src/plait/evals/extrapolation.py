@@ -20,7 +20,7 @@ import numpy as np
 
 from plait.analysis.intervals import mean_interval
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
 from plait.evals.per_token import (
     context_perplexity,
     curves,
@@ -119,7 +119,7 @@ class ExtrapolationEvaluation(Evaluation):
             **curves(mean_T),
         }
 
-    def table(self, results: Results) -> Table:
+    def table(self, results: Results) -> ResultTable:
         columns, rows = length_table(results)
         columns = {**columns, "nats/doubling": "right", "verdict": "left"}
         for row, found in zip(rows, results.values(), strict=True):

@@ -19,13 +19,21 @@ from plait.core.errors import UserError, did_you_mean
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order, tune
 from plait.evals.glue import TASKS, Examples, GlueData, Task, read_glue
 from plait.evals.losses import boundary_token, require_same_vocabulary
-from plait.evals.spans import Span, Window, best_spans, read_passage, windows_of
-from plait.evals.squad import Question, find_files, read_squad, score
+from plait.evals.squad import (
+    Question,
+    Span,
+    Window,
+    best_spans,
+    find_files,
+    read_passage,
+    read_squad,
+    score,
+    windows_of,
+)
 from plait.model.heads import Encoder, LanguageModel
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer
-    from plait.training.run import Run
 
 KINDS = (*TASKS, "squad")
 #: Told what is going on, the steps done and how many there will be.
@@ -196,27 +204,3 @@ def _squad(folder: Path) -> Once:
 
 def _labelled(progress: Progress | None, label: str) -> Callable[[int, int], None] | None:
     return (lambda done, total: progress(label, done, total)) if progress else None
-
-
-def run_for_cli(
-    run: Run,
-    kind: str,
-    folder: Path,
-    *,
-    epochs: int = 3,
-    lr: float = 3e-5,
-    batch: int = 32,
-    max_len: int | None = None,
-    seeds: int = 1,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """`finetune` of a trained run, as a plain document."""
-    model = run.model(device)
-    bound = model.arch.header.max_len or 1 << 30
-    longest = max_len or min(bound, 384 if kind == "squad" else 128)
-    plan = Plan(epochs=epochs, lr=lr, batch=batch, max_len=longest)
-    return {
-        "run": run.name,
-        **finetune(model, run.tokenizer(), kind, folder, plan, seeds=seeds, progress=progress),
-    }

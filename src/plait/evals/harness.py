@@ -29,7 +29,6 @@ from plait.model.heads import Encoder, LanguageModel
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer
-    from plait.training.run import Run
 
 #: The harness's own seed for drawing few-shot examples: the same examples as every other model sees.
 FEWSHOT_SEED = 1234
@@ -123,21 +122,3 @@ def _quiet() -> Iterator[None]:
             os.environ["DISABLE_MULTIPROC"] = before
         if not bars:
             datasets.enable_progress_bars()
-
-
-def run_for_cli(
-    run: Run,
-    tasks: Sequence[Path | str],
-    *,
-    shots: int | None = None,
-    limit: int | None = None,
-    device: str = "cpu",
-    max_length: int | None = None,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """`evaluate` on a trained run, as a plain document."""
-    model = run.model(device)
-    found = evaluate(
-        model, run.tokenizer(), tasks, shots=shots, limit=limit, max_length=max_length, progress=progress
-    )  # fmt: skip
-    return {"run": run.name, **found}

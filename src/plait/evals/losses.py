@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.model.block import ModelState
 from plait.model.embedding import AdaptiveSoftmax
 from plait.model.heads import IGNORE, Encoder, LanguageModel
-from plait.model.state import ModelState
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
 from plait.evals.losses import check_length
 from plait.mixers.attn_module import Attention
 from plait.mixers.mixer import Mixer
@@ -28,7 +28,7 @@ from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.heads import Encoder, LanguageModel
 from plait.ops.attention import attention_reference
 from plait.ops.relative import relative_attention_reference, sinusoid
-from plait.reporting.charts.heatmap import Matrix, matrices
+from plait.reporting.charts import Matrix, matrices
 
 SHARP = 0.5  # the paper's figure shows scores above this
 MOST_CELLS = 96  # on each side of a map that is stored and drawn
@@ -206,7 +206,7 @@ class MapsEvaluation(Evaluation):
         spread = np.unique(np.linspace(0, len(pairs) - 1, min(MOST_MAPS, len(pairs))).astype(np.int64))
         return [pairs[index] for index in spread]
 
-    def table(self, results: Results) -> Table:
+    def table(self, results: Results) -> ResultTable:
         columns = {"run": "left", "layer": "right", "head": "right", "rows with A > 0.5": "right",
                    "mean distance": "right", "tokens left by F": "right"}  # fmt: skip
         rows = [

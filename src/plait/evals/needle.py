@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
 from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
 from plait.evals.losses import check_length, rows_at_once
-from plait.reporting.charts.heatmap import heat_map
+from plait.reporting.charts import heat_map
 
 PREFILL = 1024  # tokens read at a time, all rows together: their scores over the vocabulary exist at once
 SPARE = 2  # tokens decoded beyond the answer's own number, in case it is cut into other tokens
@@ -168,7 +168,7 @@ class NeedleEvaluation(Evaluation):
             }
         return result
 
-    def table(self, results: Results) -> Table:
+    def table(self, results: Results) -> ResultTable:
         """Exact matches by length, all depths together, and both judges' means."""
         lengths = sorted({n for found in results.values() for mode in MODES if mode in found
                           for n in found[mode]["lengths"]})  # fmt: skip

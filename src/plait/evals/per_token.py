@@ -20,11 +20,11 @@ import numpy as np
 import torch
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
 from plait.evals.losses import rows_at_once, token_losses
 from plait.model.heads import LanguageModel
-from plait.reporting.charts.axes import Axis
-from plait.reporting.charts.xy import Series, xy_chart
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Series, xy_chart
 from plait.training.validation import perplexities
 
 WINDOWS = (101, 1001)  # of the paper's figures
@@ -132,7 +132,7 @@ class PerTokenEvaluation(Evaluation):
             **curves(mean_T),
         }
 
-    def table(self, results: Results) -> Table:
+    def table(self, results: Results) -> ResultTable:
         return length_table(results)
 
     def pictures(self, results: Results) -> dict[str, str]:
@@ -156,7 +156,7 @@ def curves(mean_T: np.ndarray) -> dict[str, Any]:
     return {"positions": (shown + 1).tolist(), "loss_at": mean_T[shown].tolist(), **smoothed}
 
 
-def length_table(results: Results) -> Table:
+def length_table(results: Results) -> ResultTable:
     """P(l): a row a run, a column a length."""
     lengths = sorted({length for found in results.values() for length in found["lengths"]})
     columns = {"run": "left", **{f"P({length})": "right" for length in lengths}, "sequences": "right"}

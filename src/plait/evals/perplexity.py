@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, Subject, Table, silent
+from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
 from plait.evals.losses import check_length, losses_after, rows_at_once, token_losses
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.heads import IGNORE, LanguageModel
@@ -213,7 +213,7 @@ class PerplexityEvaluation(Evaluation):
                 result |= {"bytes": size, "bits_per_byte": found.bits_per(size)}
         return result
 
-    def table(self, results: Results) -> Table:
+    def table(self, results: Results) -> ResultTable:
         columns = {"run": "left", "nats/token": "right", "entropy": "right", "perplexity": "right",
                    "bits/character": "right", "bits/byte": "right", "tokens": "right"}  # fmt: skip
         rows = [

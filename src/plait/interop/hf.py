@@ -30,7 +30,7 @@ from plait.spec import Header
 #: The module that Hugging Face's loader runs for a model type it does not know: plait does the rest.
 REMOTE = '''"""Loads plait's model classes; needs `pip install plait`."""
 
-from plait.export.hf_model import PlaitConfig, PlaitForCausalLM, PlaitForMaskedLM
+from plait.interop.hf_model import PlaitConfig, PlaitForCausalLM, PlaitForMaskedLM
 
 __all__ = ["PlaitConfig", "PlaitForCausalLM", "PlaitForMaskedLM"]
 '''

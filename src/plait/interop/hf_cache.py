@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache
 
 from plait.core.errors import UserError
 from plait.model.backbone import Backbone
-from plait.model.state import ModelState
+from plait.model.block import ModelState
 
 
 def left_padding(mask_BT: Tensor | None, tokens_BT: Tensor, seen: int) -> tuple[Tensor | None, bool]:

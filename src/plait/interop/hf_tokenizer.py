@@ -16,12 +16,8 @@ from typing import Any
 
 from plait.core.errors import UserError
 from plait.data import Tokenizer
-from plait.data.tokenizers.bytes import Bytes
-from plait.data.tokenizers.chars import UNKNOWN as UNKNOWN_CHARACTER
-from plait.data.tokenizers.chars import Characters
-from plait.data.tokenizers.huggingface import CONFIG, FILE, HuggingFace, library
-from plait.data.tokenizers.ids import Ids
-from plait.data.tokenizers.words import END, SPECIAL, UNKNOWN, Words
+from plait.data.simple_tokenizers import END, SPECIAL, UNKNOWN, UNKNOWN_CHARACTER, Bytes, Characters, Ids, Words
+from plait.data.trained_tokenizers import CONFIG, FILE, HuggingFace, library
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
 from plait.data import Tokenizer
-from plait.data.tokenizers.huggingface import FILE, open_file
+from plait.data.trained_tokenizers import FILE, open_file
 from plait.model import build
 from plait.model.heads import LanguageModel
 

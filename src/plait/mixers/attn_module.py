@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
 from plait.mixers.mixer import Mixer, State
-from plait.mixers.norm import HeadNorm
-from plait.mixers.rotary import Rotary
+from plait.mixers.shared import HeadNorm, Rotary
 from plait.ops.attention import alibi_slopes, attention, attention_reference
 
 

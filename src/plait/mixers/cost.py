@@ -36,7 +36,7 @@ class Cost:
                    Transformer-XL's attention the keys and values of its memory, which training computes again
     fixed_state    numbers of recurrent state that do not grow with the sequence (MAD's "fixed state")
     tail_state     the last few inputs that short convolutions and shifts keep
-    dynamic_state  numbers of state that grow with the sequence (key-value caches), at length `memory + seq`
+    kv_cache       numbers of state that grow with the sequence (key-value caches), at length `memory + seq`
     """
 
     params: Mapping[str, Number]

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from plait.mixers.deltanet import DeltaNetOptions
 from plait.mixers.mixer import Draw, State
-from plait.mixers.norm import HeadNorm
-from plait.mixers.recurrent import RecurrentMixer
+from plait.mixers.shared import HeadNorm, RecurrentMixer
 from plait.ops.delta import delta, delta_step
 from plait.ops.shortconv import short_conv, short_conv_step
 

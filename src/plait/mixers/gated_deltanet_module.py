@@ -22,8 +22,7 @@ from plait.mixers.deltanet_module import unit_length
 from plait.mixers.gated_deltanet import GatedDeltaNetOptions
 from plait.mixers.mamba2_module import init_decay
 from plait.mixers.mixer import Draw, State
-from plait.mixers.norm import HeadNorm
-from plait.mixers.recurrent import RecurrentMixer
+from plait.mixers.shared import HeadNorm, RecurrentMixer
 from plait.ops.delta import delta, delta_step
 from plait.ops.shortconv import short_conv, short_conv_step
 

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from plait.mixers.hgrn2 import Hgrn2Options
 from plait.mixers.mixer import State
-from plait.mixers.norm import HeadNorm
-from plait.mixers.recurrent import RecurrentMixer
+from plait.mixers.shared import HeadNorm, RecurrentMixer
 from plait.ops.gla import gla, gla_step
 
 

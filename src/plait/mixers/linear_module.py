@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from plait.mixers.linear import LinearOptions
 from plait.mixers.mixer import State
-from plait.mixers.recurrent import RecurrentMixer
+from plait.mixers.shared import RecurrentMixer
 from plait.ops.linear import feature_map, linear_attention, linear_attention_step
 
 

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from plait.mixers.mamba2 import Mamba2Options
 from plait.mixers.mixer import Draw, State
-from plait.mixers.norm import HeadNorm
-from plait.mixers.recurrent import RecurrentMixer
+from plait.mixers.shared import HeadNorm, RecurrentMixer
 from plait.ops.gla import gla, gla_step
 from plait.ops.shortconv import short_conv, short_conv_step
 

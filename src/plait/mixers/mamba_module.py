@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from plait.mixers.mamba import MambaOptions
 from plait.mixers.mixer import Draw, State
-from plait.mixers.recurrent import RecurrentMixer
+from plait.mixers.shared import RecurrentMixer
 from plait.ops.scan import selective_scan, selective_scan_step
 from plait.ops.shortconv import short_conv, short_conv_step
 

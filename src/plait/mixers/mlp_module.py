@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from plait.mixers.mixer import ChannelMixer
 from plait.mixers.mlp import IdentityOptions, MlpOptions, SwigluOptions
-from plait.ops.swiglu import swiglu
+from plait.ops.elementwise import swiglu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.mixers.mixer import Draw, State
-from plait.mixers.recurrent import RecurrentMixer
 from plait.mixers.rwkv6 import SHIFTED, Rwkv6Options
+from plait.mixers.shared import RecurrentMixer
 from plait.ops.gla import gla, gla_step
 
 # The head norm's epsilon is the authors', 1e-5 for outputs divided by 8: here they are not divided.

@@ -81,7 +81,7 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
     # Options may be given instead of the mixer, by packages that can be asked for costs without torch.
     options = given if isinstance(given, type) and issubclass(given, MixerOptions) else getattr(given, "Options", None)
     if not (isinstance(options, type) and issubclass(options, MixerOptions)):
-        raise UserError(f"{where}: {point.value} has no `Options` (a subclass of plait.arch.MixerOptions).")
+        raise UserError(f"{where}: {point.value} has no `Options` (a subclass of plait.mixers.options.MixerOptions).")
     if options.name != point.name:
         raise UserError(f"{where} calls itself '{options.name}'; the entry point's name and the mixer's must agree.")
     if given is not options:

@@ -16,12 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer
-from plait.mixers.norm import make_norm
+from plait.mixers.shared import make_norm
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.architecture import Architecture
-from plait.model.block import Block, Blocks
+from plait.model.block import Block, Blocks, ModelState
 from plait.model.embedding import AdaptiveEmbedding
-from plait.model.state import ModelState
 from plait.ops.relative import sinusoid
 
 

@@ -1,8 +1,11 @@
-"""A residual layer: x + mixer(norm(x)), the norm in front (pre-norm) whatever the mixer."""
+"""A residual layer, x + mixer(norm(x)), the norm in front (pre-norm) whatever the mixer; and what a model keeps between
+calls: one state per layer, and where each row of the batch is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from typing import cast
 
@@ -11,10 +14,29 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer, State
-from plait.mixers.norm import make_norm
 from plait.mixers.options import MixerOptions
+from plait.mixers.shared import make_norm
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.spec import Header
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """Never changed in place: every call returns a new one, and an old one stays good."""
+
+    layers: tuple[State, ...]
+    pos_B: Tensor  # tokens seen, padding included
+    pad_B: Tensor | None = None  # padded positions at the start of each row
+
+    def reorder(self, rows: Tensor) -> ModelState:
+        """The rows given by index, in that order, repeats allowed (beam search)."""
+        layers = tuple({key: value[rows] for key, value in layer.items()} for layer in self.layers)
+        return ModelState(layers, self.pos_B[rows], None if self.pad_B is None else self.pad_B[rows])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the layers' states."""
+        return sum(value.numel() * value.element_size() for layer in self.layers for value in layer.values())
 
 
 def make_mixer(options: MixerOptions, d: int) -> Mixer:

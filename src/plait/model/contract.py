@@ -302,7 +302,18 @@ def run_clauses(options: MixerOptions, *, d: int = 64, checks: dict[str, Check] 
         yield Verdict(name, "skip" if holds is None else "pass" if holds else "fail", detail)
 
 
-def speed(options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (128, 512, 2048)) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Timing:
+    """Forward and backward of a batch, against softmax attention."""
+
+    tokens: int
+    batch: int
+    ms: float
+    attention_ms: float
+    ratio: float
+
+
+def timings(options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (128, 512, 2048)) -> list[Timing]:
     """Forward and backward time against softmax attention, interleaved in one run; reported, never judged."""
     from plait.mixers.attn import AttnOptions
 
@@ -316,15 +327,7 @@ def speed(options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (12
             for mixer, spent in zip(pair, times, strict=True):
                 spent.append(_forward_backward(mixer, x))
         ours, attention = (sorted(spent)[len(spent) // 2] for spent in times)
-        rows.append(
-            {
-                "tokens": tokens,
-                "batch": batch,
-                "ms": 1e3 * ours,
-                "attention_ms": 1e3 * attention,
-                "ratio": ours / attention,
-            }
-        )
+        rows.append(Timing(tokens, batch, 1e3 * ours, 1e3 * attention, ours / attention))
     return rows
 
 

@@ -39,10 +39,9 @@ from torch import Tensor, nn
 from plait.core.errors import UserError
 from plait.mixers.attn_module import Attention
 from plait.mixers.mixer import State
-from plait.mixers.norm import RmsNorm
-from plait.model.block import Block
+from plait.mixers.shared import RmsNorm
+from plait.model.block import Block, ModelState
 from plait.model.heads import LanguageModel
-from plait.model.state import ModelState
 
 PER_ENTRY = ("k", "v", "log_f")
 

@@ -28,10 +28,10 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.model.backbone import Backbone
+from plait.model.block import ModelState
 from plait.model.forgetting_cache import Dropped, check_forget, drop_forgotten
 from plait.model.heads import LanguageModel
 from plait.model.sampling import GREEDY, Sampling, choose
-from plait.model.state import ModelState
 
 
 class Token(NamedTuple):

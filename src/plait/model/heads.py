@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.norm import make_norm
+from plait.mixers.shared import make_norm
 from plait.model.architecture import Architecture
 from plait.model.backbone import Backbone
+from plait.model.block import ModelState
 from plait.model.embedding import AdaptiveSoftmax
-from plait.model.state import ModelState
 from plait.ops.relative import sinusoid
 
 #: Targets with this value are not scored.

@@ -131,7 +131,7 @@ def options_from(source: MixerSource) -> type[MixerOptions]:
     mixer = class_from_file(path, Mixer, source.attribute, source.text)  # type: ignore[type-abstract]
     options = mixer.Options
     if not (isinstance(options, type) and issubclass(options, MixerOptions)):
-        raise UserError(f"{path}: {mixer.__name__} has no `Options` (a subclass of plait.arch.MixerOptions).")
+        raise UserError(f"{path}: {mixer.__name__} has no `Options` (a subclass of plait.mixers.options.MixerOptions).")
     options.module = f"{mixer.__module__}:{mixer.__name__}"
     for wanted, value in (("name", options.name), ("kind", options.kind)):
         if not value:

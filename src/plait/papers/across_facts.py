@@ -1,12 +1,33 @@
-"""Facts that hold across the papers."""
+"""What holds across the papers: every preset, one workflow from a search to probed architectures, and the errata.
+
+Errata are where a paper contradicts itself, beyond the tables that other facts read; each is computed where it can be.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from plait.device.setting import Setting
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.conventions import fox_flops_per_token, mad_terms
+from plait.papers.fox.presets import TABLE_5
+from plait.papers.mad.recipes import mad_recipe
+from plait.papers.recipes import recipe
 from plait.papers.verify import FactTable
+from plait.records import Record, about, open_store
+from plait.searching.job import Request, search_front
+from plait.space.declaration import Declaration
+from plait.space.space import Space
 from plait.spec import format_spec, parse, presets
+
+if TYPE_CHECKING:
+    from plait.probing.trial import Cell
+
 
 facts = FactTable()
 
@@ -43,3 +64,118 @@ def every_fact() -> tuple[str, str, bool]:
     ids = [fact.id for fact in facts]
     open_ones = sum(fact.check is None for fact in facts)
     return "each id once", f"{len(ids)} facts, {len(ids) - open_ones} with a check", len(set(ids)) == len(ids)
+
+
+@facts.fact(
+    "E12", "MAD Table C.2: learning rates fall evenly from row to row, not with the size as C.1 states", erratum=True
+)
+def learning_rates() -> tuple[str, str, bool]:
+    """Nine rows from 150M to 350M: equal steps of 2.5e-5, though the sizes are 13, 12, 21 … 44 million apart."""
+    sizes = (150, 163, 175, 196, 217, 251, 278, 306, 350)
+    found = [mad_recipe(1e6 * size, 8e19).lr for size in sizes]
+    by_row = [8e-4 - 2.5e-5 * row for row in range(9)]
+    by_size = [8e-4 - 2e-4 * (size - 150) / 200 for size in sizes]
+    off_row, off_size = (
+        max(abs(lr / wanted - 1) for lr, wanted in zip(found, line, strict=True)) for line in (by_row, by_size)
+    )
+    ours = f"largest gap {off_row:.1%} to a line in the row, {off_size:.1%} to one in the size"
+    return "a line between 150M and 350M, in the size", ours, off_row < 1e-9 and off_size > 0.03
+
+
+@facts.fact("E13", "MAD has no Finding 4: its findings are numbered 1, 2, 3, 5, 6, 7, 8, 9", erratum=True)
+def findings() -> tuple[str, str, bool]:
+    """Nothing to compute: the text's own headings."""
+    numbered = {"striping": 1, "heads": 2, "experts": 3, "allocation": 5, "optimality gap": 6, "ratio": 7,
+                "state": 8, "MAD scores": 9}  # fmt: skip
+    missing = sorted(set(range(1, 10)) - set(numbered.values()))
+    return "Findings 1 to 9", f"{len(numbered)} findings, no {missing[0]}", missing == [4]
+
+
+@facts.fact("E14", "FoX Table 9: its summary says 48B tokens, its caption 16B", erratum=True)
+def table_9() -> tuple[str, str, bool]:
+    """Its six models include Samba and the sliding window, which have no learning rate at 48B (Table 5)."""
+    shown = ("fox-pro", "transformer-pro", "fox-llama", "transformer-llama", "samba", "swa")
+    long = [name for name in shown if f"{name}-760m" in TABLE_5]
+    runs = (recipe("fox-760m"), recipe("fox-48b-fox-pro-760m"))
+    tokens = [run.steps * run.recipe.batch * run.recipe.seq_len / 1e9 for run in runs]
+    ours = f"{tokens[0]:.1f}B and {tokens[1]:.1f}B; {len(long)} of {len(shown)} models have a recipe for the longer"
+    return "one number of tokens", ours, [round(n) for n in tokens] == [16, 48] and len(long) == 4
+
+
+@facts.fact("E15", 'FoX: "non-embedding parameters" leave out the input table and count the output layer', erratum=True)
+def non_embedding() -> tuple[str, str, bool]:
+    cost = model_cost("fox-pro-760m")
+    counted, layers = (n / 1e6 for n in (cost.params_without_input_embedding, cost.decoder_params))
+    ours = f"{counted:.0f}M with the output layer, {layers:.0f}M without"
+    return "759M without embeddings", ours, round(counted) in (759, 760) and round(counted - layers) == 77
+
+
+@facts.fact(
+    "E16", "FoX Table 6: Mamba-2's 20·n·d·state gives the printed 1.65e9 for 24 layers; it has 48", erratum=True
+)
+def mamba2_flops() -> tuple[str, str, bool]:
+    cost = model_cost("mamba2-760m")
+    table = fox_flops_per_token("mamba2-760m") / 1e9
+    as_written = (2 * cost.params_without_input_embedding + 20 * len(cost.layers) * 1536 * 128) / 1e9
+    ours = f"{len(cost.layers)} layers: {as_written:.2f}e9; as 24 pairs: {table:.2f}e9"
+    return "1.65e9", ours, len(cost.layers) == 48 and abs(table - 1.65) < 0.01 < as_written - 1.65
+
+
+SPACE = Declaration("tiny", "1", "32", [["attn[heads=2]", "gla[heads=2]"], ["swiglu[inner=32]"]], "vocab=16", seq=16)
+
+
+@facts.fact("M42", "design, probe, compare as one workflow: resumable, results keyed by the architecture")
+def one_workflow() -> tuple[str, str, bool]:
+    """A search's front is probed; one training is stopped half way and gone on with; the store answers ever after."""
+    from plait.probing.candidates import candidates
+    from plait.probing.plan import with_seeds
+    from plait.probing.protocol import quick
+    from plait.probing.run import Machine, compare, run_all
+    from plait.probing.trial import KIND, result
+
+    protocol = quick(["in-context-recall"])
+    setting = protocol.settings[0]
+    short = replace(setting.training, steps=6, eval_every=6, evaluation=8, grid=setting.training.grid[:1])
+    protocol = replace(protocol, settings=(replace(setting, training=short),))
+    request = Request(Space(SPACE), Setting(seq=16), objectives=["flops", "kv_cache"], method="random",
+                      iterations=1, population=2)  # fmt: skip
+    with TemporaryDirectory(prefix="plait-verify-") as folder, open_store(f"sqlite:///{folder}/runs.db") as store:
+        front = search_front(request, None, store, Path(folder)).result["front"]
+        specs = [row["spec"] for row in front]
+        work = with_seeds(candidates(specs, protocol), protocol, [1], "cpu")
+        whole = [result(cell, _trained(cell)) for cell in work.cells]
+        stopped = result(work.cells[0], _trained(work.cells[0], Path(folder) / "stopped.pt"))
+        for cell, found in zip(work.cells, whole, strict=True):
+            store.put(Record.of(KIND, cell.config, found, about(0.0, 0.0)))
+        outcome = run_all(work, store, Machine("cpu", 1), lambda progress: None)
+        comparison = compare(outcome)
+    same = _without_seconds(stopped) == _without_seconds(whole[0])
+    hashes = {architecture(spec).hash for spec in specs}
+    keys = {cell.key for cell in work.cells}
+    ours = f"{len(hashes)} found, {len(keys)} keys, resumed the same: {same}, {outcome.fresh} trained again, " + (
+        f"{len(comparison.names)} compared"
+    )
+    told = "2 found, 2 keys, resumed the same: True, 0 trained again, 2 compared"
+    return told, ours, ours == told
+
+
+def _trained(cell: Cell, stop_at: Path | None = None) -> Sequence[Any]:
+    """A training to its end; with a path it is saved half way and gone on with by another object."""
+    from plait.training import checkpoint
+
+    fleet = cell.fleet()
+    if stop_at is not None:
+        fleet.run(until=3)
+        checkpoint.save(stop_at, fleet.state())
+        fleet, saved = cell.fleet(), checkpoint.load(stop_at)
+        assert saved is not None
+        fleet.restore(saved)
+    fleet.run(until=fleet.plan.steps)
+    return fleet.records
+
+
+def _without_seconds(found: Any) -> Any:
+    """Results but for what the clock says."""
+    if isinstance(found, dict):
+        return {key: _without_seconds(value) for key, value in found.items() if "second" not in key}
+    return [_without_seconds(one) for one in found] if isinstance(found, list) else found

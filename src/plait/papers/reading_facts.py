@@ -12,7 +12,7 @@ import numpy as np
 
 from plait.data import open_corpus
 from plait.model.architecture import architecture
-from plait.papers.recipes import RECIPES
+from plait.papers.recipes import recipe
 from plait.papers.verify import FactTable
 
 facts = FactTable()
@@ -37,7 +37,7 @@ def pipelines() -> tuple[str, str, bool]:
         round_trip = bpe.tokenizer.decode(bpe.tokens("test")) == LINES * 3 and bpe.vocab == 280
     vocabularies = [architecture(name).header.vocab for name in
                     ("lts-xl-arm-M1", "lts-gpt2-arm-M1", "lts1-gpt2-arm-M1", "lts-opt-baseline")]  # fmt: skip
-    lengths = [RECIPES[name].recipe.length for name in ("lts-xl-wt103", "lts-gpt2-wt103", "lts-xl-lm1b")]
+    lengths = [recipe(name).recipe.seq_len for name in ("lts-xl-wt103", "lts-gpt2-wt103", "lts-xl-lm1b")]
     ours = (
         f"{words.vocab} words, most frequent {first!r}, {rare.vocab - 2} of them 9 times or more; "
         f"BPE {bpe.vocab}, round trip {round_trip}; {vocabularies}; {lengths}"
@@ -79,7 +79,7 @@ def maps() -> tuple[str, str, bool]:
 
 @facts.fact("F17", "needle in a haystack: 11 × 11 lengths and depths, easy and standard, judged word for word")
 def needle() -> tuple[str, str, bool]:
-    from plait.data.tokenizers.bytes import Bytes
+    from plait.data.simple_tokenizers import Bytes
     from plait.evals.haystack import NEEDLES, Haystack, depths, judged, lengths_up_to
     from plait.evals.needle import needle_grid
 
@@ -137,7 +137,7 @@ ITEMS = [("the cat", ["sat", "was on the mat"]), ("a dog", ["ran to me", "b"]), 
 @facts.fact("F23", "acc, acc-n (length-normalised) and perplexity as in LM-eval, on toy items by hand",
             needs="lm_eval of plait[eval]")  # fmt: skip
 def harness_metrics() -> tuple[str, str, bool]:
-    from plait.data.tokenizers.bytes import Bytes
+    from plait.data.simple_tokenizers import Bytes
     from plait.evals.harness import evaluate
     from plait.model import build
 

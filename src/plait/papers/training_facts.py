@@ -8,7 +8,8 @@ import numpy as np
 
 from plait.evals.per_token import context_perplexity, smooth
 from plait.evals.perplexity import Perplexity
-from plait.papers.recipes import RECIPES, mad_recipe
+from plait.papers.mad.recipes import mad_recipe
+from plait.papers.recipes import recipe
 from plait.papers.verify import FactTable
 from plait.training.recipe import Recipe
 from plait.training.schedule import rate
@@ -36,7 +37,7 @@ def perplexity() -> tuple[str, str, bool]:
 def lts_recipes() -> tuple[str, str, bool]:
     good = 0
     for name, row in TABLE_2.items():
-        p, r = RECIPES[name], RECIPES[name].recipe
+        p, r = recipe(name), recipe(name).recipe
         # LAMB as the training code that LTS names has it.
         good += (
             r.optimizer.removesuffix("-xl"),
@@ -92,8 +93,10 @@ def bits_per_character() -> tuple[str, str, bool]:
 
 @facts.fact("P22", "BERT's two phases: 128 / 64k / 7038, then 512 / 32k / 1563")
 def bert_phases() -> tuple[str, str, bool]:
-    phases = [RECIPES[f"bert-phase{i}"] for i in (1, 2)]
-    ours = "; ".join(f"{p.recipe.length} / {p.recipe.batch // 1024}k / {p.steps}, {p.recipe.optimizer}" for p in phases)
+    phases = [recipe(f"bert-phase{i}") for i in (1, 2)]
+    ours = "; ".join(
+        f"{p.recipe.seq_len} / {p.recipe.batch // 1024}k / {p.steps}, {p.recipe.optimizer}" for p in phases
+    )
     expected = "128 / 64k / 7038, nvlamb; 512 / 32k / 1563, nvlamb"
     return expected, ours, ours == expected
 
@@ -125,7 +128,7 @@ def fox_rates() -> tuple[str, str, bool]:
         "fox-pro": 2e-3, "transformer-pro": 1e-3, "fox-llama": 1e-3, "transformer-llama": 5e-4, "mamba2": 2e-3,
         "hgrn2": 2e-3, "deltanet": 1e-3,
     }  # fmt: skip
-    good = sum(RECIPES[f"fox-48b-{name}-760m"].recipe.lr == lr for name, lr in expected.items())
+    good = sum(recipe(f"fox-48b-{name}-760m").recipe.lr == lr for name, lr in expected.items())
     return "7 of 7 rows", f"{good} of 7 rows", good == 7
 
 

@@ -1,12 +1,10 @@
-"""A checkable fact: what a paper states, how plait computes it, and the verdict.
+"""The papers' checkable facts, by id: what a paper states, how plait computes it, and the verdict.
 
 pass      ours agrees with the paper
 fail      it does not
 erratum   the paper contradicts itself here, and plait shows where
 not yet   plait has nothing that could answer
 not here  the check needs a package that is not installed
-
-The papers' checkable facts, by id, and the code that checks them.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ Check = Callable[[], tuple[str, str, bool]]  # expected, ours, whether they agre
 
 
 @dataclass(frozen=True)
-class Result:
+class FactResult:
     id: str
     what: str
     expected: str
@@ -42,17 +40,17 @@ class Fact:
     erratum: bool = False
     needs: str = ""  # "package of plait[extra]" without which it cannot be checked
 
-    def result(self) -> Result:
+    def result(self) -> FactResult:
         if self.check is None:
-            return Result(self.id, self.what, "", "", "not yet")
+            return FactResult(self.id, self.what, "", "", "not yet")
         if self.needs and find_spec(self.needs.split()[0]) is None:
-            return Result(self.id, self.what, "", f"needs {self.needs}", "not here")
+            return FactResult(self.id, self.what, "", f"needs {self.needs}", "not here")
         try:
             expected, ours, agrees = self.check()
         except Exception as wrong:  # a check that breaks has failed; the others still run
-            return Result(self.id, self.what, "", f"{type(wrong).__name__}: {wrong}", "fail")
+            return FactResult(self.id, self.what, "", f"{type(wrong).__name__}: {wrong}", "fail")
         status = ("erratum" if self.erratum else "pass") if agrees else "fail"
-        return Result(self.id, self.what, expected, ours, status)
+        return FactResult(self.id, self.what, expected, ours, status)
 
 
 class FactTable:
@@ -77,25 +75,20 @@ def tally(good: int, of: int) -> str:
     return f"{good} of {of} rows"
 
 
-__all__ = ["Fact", "Result", "all_facts", "select"]
+__all__ = ["Fact", "FactResult", "all_facts", "select"]
 
 #: The modules that hold facts; each has them in `facts`.
 PARTS = (
     "lts.facts",
     "lts.search_facts",
-    "lts.device_facts",
+    "lts.study_facts",
     "reading_facts",
-    "lts.analysis_facts",
-    "par.search_facts",
     "par.facts",
-    "mad.task_facts",
     "mad.probe_facts",
     "mad.facts",
     "fox.facts",
     "training_facts",
-    "workflow_facts",
     "across_facts",
-    "errata_facts",
 )
 
 

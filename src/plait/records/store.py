@@ -29,9 +29,10 @@ from plait.records.record import Record, json_text, matches, record_key
 AT_ONCE = 500  # keys in one statement; SQLite has a limit
 
 
-def open_store(url: str | None = None) -> Store:
-    """The store at `url`, else at $PLAIT_STORE, else `runs/plait.db` below the working folder."""
-    return Store(url)
+def open_store(url: str | Store | None = None) -> Store:
+    """The store at `url`, else at $PLAIT_STORE, else `runs/plait.db` below the working folder; an opened one is taken
+    as it is."""
+    return url if isinstance(url, Store) else Store(url)
 
 
 class Store:

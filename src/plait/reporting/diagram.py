@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from plait.model.cost import ModelCost
-from plait.reporting.numbers import short
+from plait.reporting.page import short
 from plait.reporting.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, cut
 from plait.spec.canonical import Repeat, compress
 

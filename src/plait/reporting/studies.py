@@ -1,5 +1,9 @@
-"""Figures of the papers' studies, from plain numbers: fronts against a baseline, proxies against their cost, shapes at
-equal size, rank correlations, accuracy by difficulty and by latency, loss curves. Each returns an SVG document.
+"""Figures of the papers' studies, from plain numbers; each returns an SVG document.
+
+Fronts against a baseline, proxies against their cost, shapes at equal size, rank correlations, accuracy by difficulty
+and by latency, loss curves; latency over sequence length, where a power of the length is a straight line (PAR's Fig. 1,
+measured); and how likely each choice is in every layer of a supernet, one panel per search (PAR's Fig. 2): layers side
+by side, choices below each other, a cell is the darker the likelier its choice, the letters below are what was found.
 
 LTS is LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094), MAD Mechanistic Architecture Design (Poli et
 al. 2024, arXiv:2403.17844), PAR the PAR Transformer (Mandava et al. 2020, arXiv:2009.04534).
@@ -15,9 +19,10 @@ import numpy as np
 
 from plait.analysis.difficulty import DifficultyCurve
 from plait.analysis.pareto import pareto_front
-from plait.reporting.charts.axes import Axis
-from plait.reporting.charts.heatmap import heat_map
-from plait.reporting.charts.xy import Panel, Series, figure, xy_chart
+from plait.core.errors import UserError
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Panel, Series, figure, heat_map, xy_chart
+from plait.reporting.svg import CHARACTER, GRID, INK, PALE, Drawing, cut, shade, shades
 
 MOST_SIZES = 7  # colours for groups of one size
 
@@ -166,3 +171,113 @@ def loss_figure(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: s
     """PAR, Fig. 6: training losses of several runs over steps."""
     series = [Series(name, [x for x, _ in points], [y for _, y in points]) for name, points in curves.items()]
     return xy_chart(series, title=title, x=Axis("optimizer step", log=log), y=Axis("loss, nats per token"))
+
+
+#: Lines that show what a power looks like.
+POWERS = ((1, "∝ N"), (2, "∝ N²"))
+
+
+@dataclass(frozen=True)
+class BlockLine:
+    """One block: seconds at each length, with their intervals, and a few words (its exponents) for the legend."""
+
+    name: str
+    seconds: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    words: str = ""
+
+
+def length_chart(lines: Sequence[BlockLine], lengths: Sequence[int], *, title: str, below: str = "") -> str:
+    """`below` stands under the title: where and how it was measured."""
+    return xy_chart(
+        [_series(line, lengths) for line in lines],
+        title=title,
+        below=below,
+        x=Axis("sequence length N, tokens", log=True, ticks=lengths),
+        y=Axis("latency of a block, ms", log=True),
+        powers=POWERS,
+    )
+
+
+def _series(line: BlockLine, lengths: Sequence[int]) -> Series:
+    y, low, high = ([1e3 * value for value in values] for values in (line.seconds, line.low, line.high))
+    hints = [f"{line.name}\n{n:,} tokens: {y[i]:.3g} ms ({low[i]:.3g} to {high[i]:.3g})" for i, n in enumerate(lengths)]
+    return Series(line.name, lengths, y, low=low, high=high, hints=hints, note=line.words)
+
+
+CELL, ROW = 22.0, 16.0
+NUMBERED = 4  # every so many layers have their number below
+LONGEST_LABEL = 34  # characters
+TITLE_ROOM = 74.0
+BELOW_CELLS = 36.0  # the letters and the layers' numbers
+BETWEEN = 34.0
+LEGEND = 290.0  # its width
+
+
+@dataclass(frozen=True)
+class LayerChoices:
+    """One search: what each choice of each layer got, and the letter of the layer that was taken."""
+
+    title: str
+    probabilities: Sequence[Sequence[float]]
+    letters: Sequence[str]
+
+
+def mixture_chart(choices: Sequence[Sequence[str]], panels: Sequence[LayerChoices], *, title: str) -> str:
+    """An SVG document. `choices` names the choices of every layer; a cell is empty where a layer lacks one."""
+    for panel in panels:
+        _check(choices, panel)
+    names = list(dict.fromkeys(name for layer in choices for name in layer))
+    left = 24 + CHARACTER * min(LONGEST_LABEL, max(map(len, names), default=0))
+    across, down = CELL * len(choices), ROW * len(names)
+    each = down + BELOW_CELLS + BETWEEN
+    # Few layers make for a narrow picture, whose titles and legend are wider than its cells.
+    titles = CHARACTER * max([1.3 * len(title), *(len(panel.title) for panel in panels)])
+    drawing = Drawing(left + max(across, titles, LEGEND) + 24, TITLE_ROOM + each * len(panels), title)
+    drawing.text(left, 26, title, size=15, bold=True)
+    _legend(drawing, left, 38)
+    for number, panel in enumerate(panels):
+        _draw(drawing, choices, names, panel, left, TITLE_ROOM + each * number)
+    return str(drawing)
+
+
+def _check(choices: Sequence[Sequence[str]], panel: LayerChoices) -> None:
+    if [len(layer) for layer in choices] != [len(row) for row in panel.probabilities]:
+        raise UserError(f"{panel.title}: there should be one probability for every choice of each layer.")
+    if len(panel.letters) != len(choices):
+        raise UserError(f"{panel.title}: {len(choices)} layers, but {len(panel.letters)} letters.")
+
+
+def _draw(
+    drawing: Drawing,
+    choices: Sequence[Sequence[str]],
+    names: Sequence[str],
+    panel: LayerChoices,
+    left: float,
+    top: float,
+) -> None:
+    bottom = top + ROW * len(names)
+    drawing.text(left, top - 7, panel.title)
+    for row, name in enumerate(names):
+        words = cut(name, LONGEST_LABEL)
+        drawing.text(left - 8, top + ROW * (row + 0.5) + 4, words, anchor="end", size=11, colour=PALE)
+    for layer, (offered, likely) in enumerate(zip(choices, panel.probabilities, strict=True)):
+        x = left + CELL * layer
+        for name, probability in zip(offered, likely, strict=True):
+            y = top + ROW * names.index(name)
+            hint = f"layer {layer + 1}, {name}: {probability:.3f}"
+            drawing.rect(x, y, CELL, ROW, shade(probability), stroke="#ffffff", hint=hint)
+        drawing.text(x + CELL / 2, bottom + 14, panel.letters[layer], anchor="middle", bold=True)
+        if (layer + 1) % NUMBERED == 0 or layer == 0:
+            drawing.text(x + CELL / 2, bottom + 29, str(layer + 1), anchor="middle", size=10, colour=PALE)
+    drawing.rect(left, top, CELL * len(choices), bottom - top, "none", stroke=GRID)
+    for end in (len(choices) // 3, 2 * len(choices) // 3):
+        x = left + CELL * end
+        drawing.line(x, top - 3, x, bottom + 18, INK, dashed=True)
+
+
+def _legend(drawing: Drawing, x: float, y: float) -> None:
+    drawing.text(x, y + 9, "0", size=11, colour=PALE)
+    drawing.bitmap(x + 11, y, 96, 10, shades(np.linspace(0, 1, 64)[None, :]))
+    drawing.text(x + 111, y + 9, "1  probability · dashed: thirds", size=11, colour=PALE)

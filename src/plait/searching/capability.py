@@ -30,7 +30,7 @@ from plait.model.cost import model_cost
 from plait.probing.protocol import VERSION
 from plait.probing.trial import KIND
 from plait.records import Record, Store
-from plait.space import compositions as mixes
+from plait.space import compositions as compositions
 from plait.space.compositions import ABSENT, Floats, Ints, Pattern
 
 FEWEST = 8  # architectures to learn from
@@ -50,7 +50,7 @@ class Probed:
 
     @property
     def pattern(self) -> Pattern:
-        return mixes.shortest([options.name for options in self.arch.layers])
+        return compositions.shortest([options.name for options in self.arch.layers])
 
     @property
     def state(self) -> float:
@@ -76,9 +76,9 @@ class Capability(Objective):
         self.records = len(used)
         self._hash = hashlib.sha256("\n".join(sorted(used)).encode()).hexdigest()[:16]
         self.kinds = tuple(sorted({options.name for one in self.probed for options in one.arch.layers}))
-        kinds_NL = mixes.padded([[self.kinds.index(o.name) for o in one.arch.layers] for one in self.probed])
+        kinds_NL = compositions.padded([[self.kinds.index(o.name) for o in one.arch.layers] for one in self.probed])
         self._ridge = Ridge(
-            mixes.features(self.kinds, kinds_NL, np.array([one.state for one in self.probed])),
+            compositions.features(self.kinds, kinds_NL, np.array([one.state for one in self.probed])),
             np.stack([one.accuracy_T for one in self.probed]),
         )
 
@@ -98,10 +98,10 @@ class Capability(Objective):
         return self._ridge.error
 
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        kinds_NL, state_N = self._mixes(batch)
-        mean_N, reach_N = self._ridge.predict(mixes.features(self.kinds, kinds_NL, state_N))
+        kinds_NL, state_N = self._compositions(batch)
+        mean_N, reach_N = self._ridge.predict(compositions.features(self.kinds, kinds_NL, state_N))
         for pattern, (measured, reach) in self._measured().items():
-            same_N = mixes.repeats(kinds_NL, [self.kinds.index(name) for name in pattern])
+            same_N = compositions.repeats(kinds_NL, [self.kinds.index(name) for name in pattern])
             mean_N[same_N] = measured
             if reach is not None:
                 reach_N[same_N] = reach
@@ -127,10 +127,10 @@ class Capability(Objective):
             found[pattern] = mean, None if interval is None else (interval[1] - interval[0]) / 2
         return found
 
-    def _mixes(self, batch: Batch) -> tuple[Ints, Floats]:
+    def _compositions(self, batch: Batch) -> tuple[Ints, Floats]:
         """Which kind of mixer every layer is, layers that are nothing left out, and the state as in `Probed`."""
         space, parts = batch.space, batch.space.parts(batch.genes_NG)
-        codes = [mixes.codes_of(space, s, self.kinds) for s in range(len(space.slots))]
+        codes = [compositions.codes_of(space, s, self.kinds) for s in range(len(space.slots))]
         # The codes' last entry is nothing, which is what place -1 finds.
         kinds_NBS = np.stack([code[parts.options_NBS[:, :, s]] for s, code in enumerate(codes)], axis=2)
         kinds_NL = kinds_NBS.reshape(len(batch), kinds_NBS.shape[1] * kinds_NBS.shape[2])

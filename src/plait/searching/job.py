@@ -21,6 +21,7 @@ from plait.algorithms.search_record import NO_LIMITS, as_asked, search_record
 from plait.core.errors import UserError
 from plait.core.interruption import stop_signals
 from plait.data import Corpus
+from plait.device.quantities import everywhere, on_device
 from plait.device.setting import Setting
 from plait.records import Record, Store
 from plait.searching.methods import METHODS
@@ -28,11 +29,9 @@ from plait.space.allowed import layer_fits
 from plait.space.limits import Limits
 from plait.space.objective_table import PROXIES, load
 from plait.space.space import Space
-from plait.supernet.job import SupernetJob
-from plait.supernet.layer_choices import layer_choices
+from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import SupernetLoss
 
-ON_DEVICE = ("latency", "memory")
 CAPABILITY = "capability"
 GUMBEL, LOSS = "gumbel", "loss"
 PROXY_TOKENS = 64  # of each sequence that a proxy looks at
@@ -49,7 +48,7 @@ class Request:
     setting: Setting
     objectives: Sequence[str] = ()
     limits: Limits = NO_LIMITS
-    rules: Sequence[str] = ()
+    constraints: Sequence[str] = ()
     method: str = "lts"
     iterations: int | None = None
     population: int | None = None
@@ -97,13 +96,14 @@ class Request:
     def asks_device(self) -> bool:
         """Whether anything about the device is to be predicted, so that a profile is needed."""
         penalty = self.supernet.settings.penalty if self.supernet else ""
-        return any(name in ON_DEVICE for name in (*self.names(), penalty))
+        return any(name in on_device() for name in (*self.names(), penalty))
 
     def check_possible(self) -> None:
-        """Raise a `UserError` where rules that need no profile leave no candidate: before one is made for nothing."""
-        everything = self.space.with_rules([*self.rules, *self.limits.rules()])
-        rules = [rule for rule in everything.rules if not rule.names & everything.needs()]
-        known = Space(replace(everything.declared, rules=rules))
+        """Raise a `UserError` where constraints that need no profile leave no candidate: before one is made for
+        nothing."""
+        everything = self.space.with_constraints([*self.constraints, *self.limits.constraints()])
+        constraints = [constraint for constraint in everything.constraints if not constraint.names & everything.needs()]
+        known = Space(replace(everything.declared, constraints=constraints))
         RandomSearch(known, exact(["decoder_params"]), samples=1, seed=self.seed, seq=self.setting.seq).run()
 
     def _usual(self) -> list[str]:
@@ -114,7 +114,7 @@ class Request:
         objectives = [self._objective(name, predictor, store) for name in self.names()]
         common: dict[str, Any] = {
             "seed": self.seed,
-            "rules": [*self.rules, *self.limits.rules()],
+            "constraints": [*self.constraints, *self.limits.constraints()],
             "seq": self.setting.seq,
         }
         if self.supernet is not None:
@@ -135,7 +135,9 @@ class Request:
             tokens = min(PROXY_TOKENS, self.space.headers.positions)
             return ProxyObjective(name, self.corpus.tokens("train"), seq=int(tokens), seed=self.seed)
         kind = load(name.rpartition(":")[2])
-        return kind(predictor) if issubclass(kind, Predicted) else exact([name])[0]
+        if issubclass(kind, Predicted):
+            return kind(name, predictor)
+        return exact([name])[0] if issubclass(kind, Exact) else kind()
 
 
 class Interrupted(Exception):
@@ -152,7 +154,7 @@ def usual_objectives(space: Space) -> list[str]:
     fitting = ((option, next((d for d in space.widths if layer_fits(option, d)), None)) for option in options)
     layers = (option.cost(d, 1) for option, d in fitting if d is not None)
     experts = any(int(cost.active_params) < int(cost.total_params) for cost in layers)
-    return ["active_decoder_params" if experts else "decoder_params", *ON_DEVICE]
+    return ["active_decoder_params" if experts else "decoder_params", *everywhere()]
 
 
 def search_front(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from plait.device.components import Kit
+from plait.device.components import Components
 from plait.device.predictor import Predictor
 from plait.device.profile import SAME, Point, Profile
 from plait.device.setting import Setting
@@ -19,7 +19,7 @@ NEW, MORE = 150.0, 75.0  # seconds that a first profile takes, and one that is a
 CHECKS = 4  # whole models of the space that a profile must have been checked on
 SAVE_EVERY = 20  # points
 
-Heard = Callable[[Point, float], object]  # a new point, and the share of the time that is over
+OnProgress = Callable[[Point, float], object]  # a new point, and the share of the time that is over
 
 
 def profile_path(folder: Path, setting: Setting) -> Path:
@@ -32,7 +32,7 @@ def profile_path(folder: Path, setting: Setting) -> Path:
 
 
 def local_profile(
-    space: Space, setting: Setting, folder: Path, *, seconds: float | None = None, heard: Heard | None = None
+    space: Space, setting: Setting, folder: Path, *, seconds: float | None = None, on_progress: OnProgress | None = None
 ) -> Profile:
     """Of this machine, with every kind of layer of the space, checked on some of its models.
 
@@ -45,14 +45,14 @@ def local_profile(
     from plait.device.profiling import extend_profile
 
     def save_some(point: Point, over: float) -> None:
-        if heard is not None:
-            heard(point, over)
+        if on_progress is not None:
+            on_progress(point, over)
         if len(profile.points) % SAVE_EVERY == 0:
             profile.save(path)
 
     given = seconds if seconds is not None else MORE if profile.points else NEW
     try:
-        extend_profile(profile, Kit.of(space), [setting], seconds=given, heard=save_some)
+        extend_profile(profile, Components.of(space), [setting], seconds=given, on_progress=save_some)
     finally:
         if profile.points:
             profile.save(path)
@@ -65,20 +65,23 @@ def covers(profile: Profile, space: Space, setting: Setting) -> bool:
     Models alike in all but width and layers have the same embedding and norms, which surfaces cannot guess. They are
     the last that profiling measures: where they are, it was not cut short.
     """
-    kits = Kit.of(space)
-    kinds = {options.name for kit in kits for _, options in kit.layers()}
+    component_sets = Components.of(space)
+    kinds = {options.name for components in component_sets for _, options in components.layers()}
     if not kinds <= set(Predictor(profile, setting).kinds):
         return False
     current = {source.hash for source in space.mixer_sources.values()}
     models = [point for point in profile.of("model") if current.issuperset(point.source.split())]
-    return sum(any(_like(point, kit, setting) for kit in kits) for point in models) >= CHECKS
+    return sum(any(_like(point, components, setting) for components in component_sets) for point in models) >= CHECKS
 
 
-def _like(point: Point, kit: Kit, setting: Setting) -> bool:
+def _like(point: Point, components: Components, setting: Setting) -> bool:
     if (point.mode, point.seq, point.batch) != (setting.mode, setting.seq, setting.batch):
         return False
     header = parse(point.spec).header
-    return min(kit.widths) <= header.d <= max(kit.widths) and header.replace({"d": kit.header.d}) == kit.header
+    return (
+        min(components.widths) <= header.d <= max(components.widths)
+        and header.replace({"d": components.header.d}) == components.header
+    )
 
 
 def _with_device(setting: Setting) -> Setting:

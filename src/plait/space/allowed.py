@@ -1,4 +1,4 @@
-"""Which options may stand in a layer of which width: the mixers' own checks, and the rules about layers.
+"""Which options may stand in a layer of which width: the mixers' own checks, and the constraints about layers.
 
 All of it is decided once, in small tables; a million candidates are then looked up, and new layers are drawn only from
 what is allowed.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.space.coding import option_values
-from plait.space.constraints import Mask, Rule
+from plait.space.constraints import Constraint, Mask
 from plait.space.declaration import Slot
 
 Genes = NDArray[np.int16]
@@ -30,7 +30,7 @@ class Allowed:
         space: str,
         slots: tuple[Slot, ...],
         widths: tuple[int, ...],
-        rules: tuple[Rule, ...],
+        constraints: tuple[Constraint, ...],
         fixed: Mapping[str, float],
     ) -> None:
         self.slots, self.widths = slots, widths
@@ -40,9 +40,9 @@ class Allowed:
                 f"{space}: {pairs:,} pairs of a width and an option; at most {MOST_PAIRS:,}: take coarser steps."
             )
         # None stands for the mixers' own checks.
-        self._holds: dict[Rule | None, list[Mask]] = {None: [self._fitting(slot) for slot in slots]}
-        for rule in rules:
-            self._holds[rule] = [self._satisfying(slot, rule, fixed) for slot in slots]
+        self._holds: dict[Constraint | None, list[Mask]] = {None: [self._fitting(slot) for slot in slots]}
+        for constraint in constraints:
+            self._holds[constraint] = [self._satisfying(slot, constraint, fixed) for slot in slots]
         self._all_WK = [
             np.logical_and.reduce([tables[s] for tables in self._holds.values()]) for s in range(len(slots))
         ]
@@ -51,7 +51,7 @@ class Allowed:
         self._shapes = [self._sharing(slot) for slot in slots]
         for s, slot in enumerate(slots):
             if not self._all_WK[s].any():
-                said = ", ".join(str(rule) for rule in rules) or "their own checks"
+                said = ", ".join(str(constraint) for constraint in constraints) or "their own checks"
                 raise UserError(f"{space}: none of {len(slot.options)} layers is allowed at any width by {said}.")
 
     def count(self, slot: int, width: int) -> int:
@@ -66,10 +66,12 @@ class Allowed:
         at_N1 = width_N[:, None]
         return np.stack([table[at_N1, options_NBS[:, :, s]] for s, table in enumerate(self._all_WK)], axis=2)
 
-    def holds(self, rule: Rule | None, width_N: NDArray[np.int64], options_NBS: Genes, present_NB: Mask) -> Mask:
-        """Whether all layers of a candidate satisfy a rule (None: fit the width)."""
+    def holds(
+        self, constraint: Constraint | None, width_N: NDArray[np.int64], options_NBS: Genes, present_NB: Mask
+    ) -> Mask:
+        """Whether all layers of a candidate satisfy a constraint (None: fit the width)."""
         found_N = np.ones(len(width_N), dtype=np.bool_)
-        for s, table_WK in enumerate(self._holds[rule]):
+        for s, table_WK in enumerate(self._holds[constraint]):
             if not table_WK.all():
                 found_N &= (table_WK[width_N[:, None], options_NBS[:, :, s]] | ~present_NB).all(axis=1)
         return found_N
@@ -117,13 +119,13 @@ class Allowed:
     def _fitting(self, slot: Slot) -> Mask:
         return np.array([[layer_fits(option, d) for option in slot.options] for d in self.widths])
 
-    def _satisfying(self, slot: Slot, rule: Rule, fixed: Mapping[str, float]) -> Mask:
+    def _satisfying(self, slot: Slot, constraint: Constraint, fixed: Mapping[str, float]) -> Mask:
         table_WK = np.ones((len(self.widths), len(slot.options)), dtype=np.bool_)
         for k, option in enumerate(slot.options):
             values: dict[str, Any] = {**fixed, "d": np.array(self.widths), **option_values(option, self.widths)}
-            if rule.names <= values.keys():  # a rule says nothing about layers that lack what it names
+            if constraint.names <= values.keys():  # a constraint says nothing about layers that lack what it names
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    table_WK[:, k] = rule.check(values)
+                    table_WK[:, k] = constraint.check(values)
         return table_WK
 
     def _sharing(self, slot: Slot) -> dict[str, NDArray[np.int64]]:

@@ -37,7 +37,7 @@ def check(space: str, slots: tuple[Slot, ...], kinds: set[str]) -> None:
 
 
 def option_names(option: MixerOptions | None) -> set[str]:
-    """What rules may call the numbers of a layer: `inner`, `mlp.inner`."""
+    """What constraints may call the numbers of a layer: `inner`, `mlp.inner`."""
     return set(option_values(option, ())) if option else set()
 
 

@@ -1,6 +1,6 @@
 """Constraints as text: `inner >= int(1.7 * d)`, `4M <= decoder_params <= 100M`, `state <= 2MB`, `count(attn) >= 1`.
 
-A rule compares arithmetic of names and numbers. What the names are decides what it is about:
+A constraint compares arithmetic of names and numbers. What the names are decides what it is about:
 
     a layer       an option's name (`inner`, `heads`) or that of one mixer's only (`mlp.inner`; with underscores for
                   hyphens, `gated_deltanet.head_dim`) beside `d` and fixed header keys: every layer that has them all
@@ -27,7 +27,7 @@ from plait.core.units import replace_units
 from plait.mixers.table import names as mixers
 
 Mask = NDArray[np.bool_]
-#: A rule in Python: the candidates' columns (one entry a candidate) to whether each may stay.
+#: A constraint in Python: the candidates' columns (one entry a candidate) to whether each may stay.
 Check = Callable[[Mapping[str, Any]], Mask]
 
 ALIASES = {"d_model": "d", "d_inner": "inner", "n_layer": "layers", "n_head": "heads"}
@@ -54,7 +54,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {"int": np.trunc, "min": np.minimum,
 
 
 @dataclass(frozen=True)
-class Rule:
+class Constraint:
     """One constraint. `names` are the quantities it speaks of; `check` takes their values, numbers or arrays."""
 
     text: str
@@ -62,39 +62,43 @@ class Rule:
     check: Check = field(compare=False, repr=False)
 
     @classmethod
-    def parse(cls, text: str) -> Rule:
+    def parse(cls, text: str) -> Constraint:
         tree = _read(text)
         names = frozenset(_names(tree, text))
         return cls(_tidy(text), names, lambda values: np.asarray(_evaluate(tree, values), dtype=np.bool_))
 
     @classmethod
-    def of(cls, text: str, names: Collection[str], check: Check) -> Rule:
-        """A rule written in Python; `text` is how messages name it."""
+    def of(cls, text: str, names: Collection[str], check: Check) -> Constraint:
+        """A constraint written in Python; `text` is how messages name it."""
         return cls(text, frozenset(names), check)
 
     def __str__(self) -> str:
         return self.text
 
 
-def as_rule(given: str | Rule) -> Rule:
-    return given if isinstance(given, Rule) else Rule.parse(given)
+def as_constraint(given: str | Constraint) -> Constraint:
+    return given if isinstance(given, Constraint) else Constraint.parse(given)
 
 
-def check_names(rule: Rule, known: Collection[str]) -> None:
-    """Refuse a rule about something that nothing here computes."""
-    for name in sorted(rule.names):
+def check_names(constraint: Constraint, known: Collection[str]) -> None:
+    """Refuse a constraint about something that nothing here computes."""
+    for name in sorted(constraint.names):
         if name.startswith("count("):
             if (mixer := name[6:-1]) not in mixers():
-                raise UserError(f"rule '{rule}': there is no mixer '{mixer}'.{did_you_mean(mixer, mixers())}")
+                raise UserError(
+                    f"constraint '{constraint}': there is no mixer '{mixer}'.{did_you_mean(mixer, mixers())}"
+                )
         elif name not in known:
             near = did_you_mean(name, known)
-            raise UserError(f"rule '{rule}': nothing gives '{name}'.{near} Known here: {', '.join(sorted(known))}.")
+            raise UserError(
+                f"constraint '{constraint}': nothing gives '{name}'.{near} Known here: {', '.join(sorted(known))}."
+            )
 
 
 def failures(passed: Mapping[str, Mask], total: int) -> str:
-    """Why nothing is left: for each rule how many satisfy it and how many it alone refuses, the hardest first."""
+    """Why nothing is left: for each constraint how many satisfy it and how many it alone refuses, the hardest first."""
     if not passed:
-        return "there are no rules, and no candidates either."
+        return "there are no constraints, and no candidates either."
     every = np.stack([np.broadcast_to(mask, total) for mask in passed.values()])
     failed_by = (~every).sum(axis=0)
     lines = []
@@ -114,9 +118,9 @@ def _read(text: str) -> ast.Compare:
     try:
         tree = ast.parse(plain, mode="eval").body
     except SyntaxError:
-        raise UserError(f"rule '{_tidy(text)}' cannot be read; write such as decoder_params <= 20M.") from None
+        raise UserError(f"constraint '{_tidy(text)}' cannot be read; write such as decoder_params <= 20M.") from None
     if not isinstance(tree, ast.Compare):
-        raise UserError(f"rule '{_tidy(text)}' compares nothing; write such as decoder_params <= 20M.")
+        raise UserError(f"constraint '{_tidy(text)}' compares nothing; write such as decoder_params <= 20M.")
     return tree
 
 
@@ -136,11 +140,11 @@ def _names(tree: ast.AST, text: str) -> set[str]:
     elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in _FUNCTIONS:
         wanted = 1 if tree.func.id == "int" else 2
         if len(tree.args) != wanted or tree.keywords:
-            raise UserError(f"rule '{_tidy(text)}': {tree.func.id} takes {wanted} argument{'s' * (wanted > 1)}.")
+            raise UserError(f"constraint '{_tidy(text)}': {tree.func.id} takes {wanted} argument{'s' * (wanted > 1)}.")
         parts = list(tree.args)
     else:
         allowed = "numbers, names, + - * / // %, comparisons, int(), min(), max() and count()"
-        raise UserError(f"rule '{_tidy(text)}': cannot use '{ast.unparse(tree)}'; allowed are {allowed}.")
+        raise UserError(f"constraint '{_tidy(text)}': cannot use '{ast.unparse(tree)}'; allowed are {allowed}.")
     return set().union(*(_names(part, text) for part in parts))
 
 

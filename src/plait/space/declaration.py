@@ -1,9 +1,9 @@
-"""What a space is, said in a few lines: depths, header, what may stand in each layer, and the rules."""
+"""What a space is, said in a few lines: depths, header, what may stand in each layer, and the constraints."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from plait.core.errors import UserError, did_you_mean
 from plait.mixers.options import MixerOptions
 from plait.space.choices import layers_of, numbers_of, values_of
-from plait.space.constraints import Rule
+from plait.space.constraints import Constraint
 from plait.spec import Layer, Spec, parse
 from plait.spec.values import Value, format_value
+
+#: Keys of stored documents → fields: what a store keeps under is part of every search's key and stays.
+_FIELDS = {"rules": "constraints"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Declaration:
     header   the spec header's fixed keys
     vary     other header keys that are chosen: {"div": "1|2|4"}
     alike    all layers of a candidate are the same
-    rules    text in the language of `plait.space.constraints`, or `Rule`s
+    constraints  text in the language of `plait.space.constraints`, or `Constraint`s
     seq      tokens at which FLOPs and growing state are counted, and
     memory   older tokens before them (segment memory)
     """
@@ -70,7 +73,7 @@ class Declaration:
     header: str = ""
     vary: Mapping[str, str] = field(default_factory=dict)
     alike: bool = False
-    rules: Sequence[str | Rule] = ()
+    constraints: Sequence[str | Constraint] = ()
     seq: int = 1024
     memory: int = 0
     about: str = ""
@@ -118,5 +121,12 @@ class Declaration:
             "alike": self.alike,
             "seq": self.seq,
             "memory": self.memory,
-            "rules": [str(rule) for rule in self.rules],
+            "rules": [str(constraint) for constraint in self.constraints],
         }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Declaration:
+        """Back from `as_dict`, whose keys are those of stored searches: `rules` are the constraints."""
+        known = {f.name for f in fields(cls)}
+        named = {_FIELDS.get(key, key): value for key, value in document.items()}
+        return cls(**{key: value for key, value in named.items() if key in known})

@@ -5,14 +5,15 @@
     header: vocab=8192 tie=true
     mixers: [attn[heads=4|8], gla, mamba[state=*]]
     channel: [swiglu[inner=256..1024 step 128], none]
-    rules:
+    constraints:
       - inner >= int(1.7 * d)
       - decoder_params <= 20M
       - state <= 2MB
 
 Lists stand in brackets or one item a line behind dashes, as in YAML. `alike: true` makes all layers of a candidate the
-same, `seq` and `memory` say at which length to count, and any other key of a spec's header may be chosen by its name
-(`d_embed: 128|256`). `files: [my_mixer.py]` makes mixers of your own known, from files beside this one.
+same, `seq_len` and `context` (tokens held before them) say at which length to count, and any other key of a spec's
+header may be chosen by its name (`d_embed: 128|256`). `files: [my_mixer.py]` makes mixers of your own known, from files
+beside this one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from plait.space.space import Space
 from plait.spec import Header
 
 REQUIRED = ("layers", "d", "mixers")
-KEYS = (*REQUIRED, "channel", "header", "alike", "rules", "seq", "memory", "about", "name", "files")
+KEYS = (*REQUIRED, "channel", "header", "alike", "constraints", "seq_len", "context", "about", "name", "files")
+ALIASES = {"rules": "constraints", "seq": "seq_len", "memory": "context"}  # as files of earlier releases say
 
 
 def read_space(text: str, name: str, folder: Path = Path()) -> Space:
@@ -53,16 +55,16 @@ def read_space(text: str, name: str, folder: Path = Path()) -> Space:
             header=given.get("header", ""),
             vary={key: text for key, text in given.items() if key in varying},
             alike=_truth(given.get("alike", "false"), name),
-            rules=_rules(given.get("rules", "")),
-            seq=_number(given, "seq", 1024, name),
-            memory=_number(given, "memory", 0, name),
+            constraints=_constraints(given.get("constraints", "")),
+            seq=_number(given, "seq_len", 1024, name),
+            memory=_number(given, "context", 0, name),
             about=given.get("about", ""),
         )
     )
 
 
 def _read_lines(text: str, name: str) -> dict[str, str]:
-    """Key → what stands behind it; the items behind dashes are joined by commas, rules by line ends."""
+    """Key → what stands behind it; the items behind dashes are joined by commas, constraints by line ends."""
     found: dict[str, str] = {}
     key = ""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -72,9 +74,10 @@ def _read_lines(text: str, name: str) -> dict[str, str]:
         if content.startswith("- "):
             if not key:
                 raise UserError(f"{name}, line {number}: an item without a key above it.")
-            found[key] += content[2:].strip().strip("\"'") + ("\n" if key == "rules" else ",")
+            found[key] += content[2:].strip().strip("\"'") + ("\n" if key == "constraints" else ",")
             continue
         key, colon, value = (piece.strip() for piece in content.partition(":"))
+        key = ALIASES.get(key, key)
         if not colon:
             raise UserError(f"{name}, line {number}: '{content}' is neither KEY: VALUE nor - ITEM.")
         if key in found:
@@ -83,9 +86,9 @@ def _read_lines(text: str, name: str) -> dict[str, str]:
     return found
 
 
-def _rules(text: str) -> list[str]:
+def _constraints(text: str) -> list[str]:
     """One a line or separated by commas: those inside the parentheses of min and max stay."""
-    return [rule for line in text.splitlines() for rule in split_list(line)]
+    return [constraint for line in text.splitlines() for constraint in split_list(line)]
 
 
 def _truth(text: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Our own space: every layer chooses its sequence mixer, that mixer's options, and its channel mixer or none."""
+"""plait's own spaces, a large one and a small: every layer chooses its sequence mixer, its channel mixer or none."""
 
 from __future__ import annotations
 
@@ -39,4 +39,28 @@ class Hybrid(Space):
         slots=[SEQUENCE_MIXERS, CHANNEL_MIXERS],
         header="vocab=50257 tie=true",
         seq=1024,
+    )
+
+
+SMALL_SEQUENCE_MIXERS = (
+    "attn[heads=4]",
+    "fox[heads=4]",
+    "gla[heads=4]",
+    "mamba2[state=16,head_dim=32]",
+    "hyena[state=8]",
+)
+SMALL_CHANNEL_MIXERS = ("swiglu[inner=128..1024 step 128]",)
+
+
+class SmallHybrid(Space):
+    """What `plait design` searches unless told otherwise: one setting per mixer, so that its profile takes a minute."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        name="small-hybrid",
+        about="2 to 6 layers over bytes, each any of five sequence mixers with a SwiGLU",
+        layers="2..6",
+        d="64..256 step 64",
+        slots=[SMALL_SEQUENCE_MIXERS, SMALL_CHANNEL_MIXERS],
+        header="vocab=256 tie=true",
+        seq=256,
     )

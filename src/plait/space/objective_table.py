@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plait.core.registry import Entry, Table
+from plait.device.quantities import on_device
 
 OBJECTIVES: Table[type[Any]] = Table(
     "objective",
@@ -26,12 +27,14 @@ OBJECTIVES: Table[type[Any]] = Table(
             "state that does not grow with the sequence, for one sequence",
         ),
         "kv_cache": Entry(
-            "plait.algorithms.objectives:DynamicState",
+            "plait.algorithms.objectives:KvCache",
             "state that grows with the sequence (KV cache), for one sequence",
         ),
         # predicted from a profile of the device
-        "latency": Entry("plait.algorithms.objectives:Latency", "predicted seconds on the profiled device"),
-        "memory": Entry("plait.algorithms.objectives:Memory", "predicted peak memory in bytes on the profiled device"),
+        **{
+            name: Entry("plait.algorithms.objectives:Predicted", f"{each.what}; predicted, in {each.dimension}")
+            for name, each in on_device().items()
+        },
         # measured by the probe, or predicted from its records
         "capability": Entry(
             "plait.searching.capability:Capability",
@@ -72,6 +75,7 @@ OBJECTIVES: Table[type[Any]] = Table(
             "minus the loss after a few steps of training; the dearest, the most direct",
         ),
     },
+    group="plait.objectives",
 )
 names, load = OBJECTIVES.names, OBJECTIVES.load
 #: Those that score a built model on text.

@@ -30,7 +30,7 @@ from plait.core.errors import UserError
 from plait.mixers.source import MixerSource
 from plait.space import coding, costs
 from plait.space.allowed import Allowed
-from plait.space.constraints import Mask, Rule, as_rule, check_names
+from plait.space.constraints import Constraint, Mask, as_constraint, check_names
 from plait.space.declaration import Declaration, Slot
 from plait.space.objective_table import OBJECTIVES
 from plait.spec import Header, parse
@@ -75,13 +75,17 @@ class Space:
         self.choices = self.headers.choices
         self.widths = tuple(value for value in self.choices["d"] if isinstance(value, int))
         self.slots = tuple(Slot.of(patterns) for patterns in d.slots)
-        self.rules = tuple(as_rule(rule) for rule in d.rules)
+        self.constraints = tuple(as_constraint(constraint) for constraint in d.constraints)
         coding.check(self.name, self.slots, {header.kind for header in self.headers.all if header})
-        self.layer_rules = tuple(rule for rule in self.rules if self._is_about_layers(rule))
-        self.candidate_rules = tuple(rule for rule in self.rules if rule not in self.layer_rules)
-        for rule in self.candidate_rules:
-            check_names(rule, {*COLUMNS, *self._numbers, *OBJECTIVES, *(f"{name}_high" for name in OBJECTIVES)})
-        self.allowed = Allowed(self.name, self.slots, self.widths, self.layer_rules, self.headers.fixed)
+        self.layer_constraints = tuple(
+            constraint for constraint in self.constraints if self._is_about_layers(constraint)
+        )
+        self.candidate_constraints = tuple(
+            constraint for constraint in self.constraints if constraint not in self.layer_constraints
+        )
+        for constraint in self.candidate_constraints:
+            check_names(constraint, {*COLUMNS, *self._numbers, *OBJECTIVES, *(f"{name}_high" for name in OBJECTIVES)})
+        self.allowed = Allowed(self.name, self.slots, self.widths, self.layer_constraints, self.headers.fixed)
         self._tables: dict[tuple[int, int], tuple[list[costs.SlotCosts], NDArray[np.int64]]] = {}
 
     @property
@@ -95,9 +99,9 @@ class Space:
         sources = {name: source.hash for name, source in sorted(self.mixer_sources.items())}
         return {"sources": sources} if sources else {}
 
-    def with_rules(self, rules: Sequence[str | Rule]) -> Space:
-        """The same space under further rules."""
-        return type(self)(dataclasses.replace(self.declared, rules=(*self.declared.rules, *rules)))
+    def with_constraints(self, constraints: Sequence[str | Constraint]) -> Space:
+        """The same space under further constraints."""
+        return type(self)(dataclasses.replace(self.declared, constraints=(*self.declared.constraints, *constraints)))
 
     # ---- genes
 
@@ -111,7 +115,7 @@ class Space:
         return 1 + len(self.choices) + self.deepest * len(self.slots)
 
     def sample(self, rng: np.random.Generator, n: int) -> Genes:
-        """Depth and header uniformly, then every layer among what the width and the rules about layers allow."""
+        """Depth and header uniformly, then every layer among what the width and the constraints about layers allow."""
         genes_NG = self._draw_whole(rng, n)
         return self.canonical(self._with_layers(genes_NG, self._draw_layers(rng, genes_NG)))
 
@@ -133,7 +137,7 @@ class Space:
         return self.canonical(np.where(from_one_NG, self._filled(rng, one_NG), self._filled(rng, other_NG)))
 
     def repair(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
-        """Whatever the width or a rule about layers does not allow, drawn anew."""
+        """Whatever the width or a constraint about layers does not allow, drawn anew."""
         options_NBS = self._layers(genes_NG)
         fits_NBS = self.allowed.fits(self._width(genes_NG), options_NBS)
         return self.canonical(
@@ -179,7 +183,7 @@ class Space:
 
     @cached_property
     def count(self) -> int:
-        """How many candidates there are, rules about layers included."""
+        """How many candidates there are, constraints about layers included."""
         total = 0
         for width, d in enumerate(self.widths):
             layers = math.prod(self.allowed.count(slot, width) for slot in range(len(self.slots)))
@@ -235,29 +239,30 @@ class Space:
         return Parts(self.headers.codes(self._chosen(genes_NG)), self._width(genes_NG), options_NBS)
 
     def passed(self, genes_NG: Genes, columns: Mapping[str, NDArray[Any]]) -> dict[str, Mask]:
-        """For every rule that the columns suffice for, which candidates satisfy it; widths that do not fit first."""
+        """For every constraint that the columns suffice for, which candidates satisfy it; widths that do not fit
+        first."""
         width_N, options_NBS, present_NB = self._width(genes_NG), self._layers(genes_NG), self._present(genes_NG)
         legal_N = self.headers.legal[self.headers.codes(self._chosen(genes_NG))]
         legal_N = legal_N & self.allowed.holds(None, width_N, options_NBS, present_NB)
         found = {FITS: legal_N & self.allowed.agree(width_N, options_NBS, present_NB)}
         if self._may_vanish:
             found[SOMETHING] = (present_NB & (options_NBS[:, :, 0] != self.slots[0].places[None])).any(axis=1)
-        for rule in self.layer_rules:
-            found[rule.text] = self.allowed.holds(rule, width_N, options_NBS, present_NB)
-        for rule in self.candidate_rules:
-            values = self._values(rule, genes_NG, columns)
+        for constraint in self.layer_constraints:
+            found[constraint.text] = self.allowed.holds(constraint, width_N, options_NBS, present_NB)
+        for constraint in self.candidate_constraints:
+            values = self._values(constraint, genes_NG, columns)
             if values is not None:
-                found[rule.text] = np.broadcast_to(rule.check(values), len(genes_NG))
+                found[constraint.text] = np.broadcast_to(constraint.check(values), len(genes_NG))
         return found
 
     def valid(self, genes_NG: Genes, columns: Mapping[str, NDArray[Any]] | None = None) -> Mask:
-        """Which candidates satisfy every rule that the columns suffice for."""
+        """Which candidates satisfy every constraint that the columns suffice for."""
         given = self.columns(genes_NG) if columns is None else columns
         return np.asarray(np.logical_and.reduce(list(self.passed(genes_NG, given).values())))
 
     def needs(self) -> set[str]:
-        """What the rules ask for beyond the exact columns: predicted latency, for one."""
-        named = set().union(*(rule.names for rule in self.candidate_rules))
+        """What the constraints ask for beyond the exact columns: predicted latency, for one."""
+        named = set().union(*(constraint.names for constraint in self.candidate_constraints))
         return {name for name in named - {*COLUMNS, *self._numbers} if not name.startswith("count(")}
 
     # ---- inside
@@ -269,18 +274,19 @@ class Space:
 
     @property
     def _numbers(self) -> set[str]:
-        """What a rule may name that the genes say directly."""
+        """What a constraint may name that the genes say directly."""
         return {"layers", *self.choices, *self.headers.fixed}
 
-    def _is_about_layers(self, rule: Rule) -> bool:
+    def _is_about_layers(self, constraint: Constraint) -> bool:
         of_options = {name for slot in self.slots for option in slot.options for name in coding.option_names(option)}
-        own = {name for name in rule.names if name in of_options and name not in (*COLUMNS, *self._numbers)}
+        own = {name for name in constraint.names if name in of_options and name not in (*COLUMNS, *self._numbers)}
         if not own:
             return False
-        if beyond := rule.names - own - {"d", *self.headers.fixed}:
+        if beyond := constraint.names - own - {"d", *self.headers.fixed}:
             raise UserError(
-                f"{self.name}: rule '{rule}' is about a layer ({', '.join(sorted(own))}) and cannot speak of "
-                f"{', '.join(sorted(beyond))}; beside options a layer's rule takes d and fixed header keys."
+                f"{self.name}: constraint '{constraint}' is about a layer ({', '.join(sorted(own))}) and cannot "
+                f"speak of "
+                f"{', '.join(sorted(beyond))}; beside options a layer's constraint takes d and fixed header keys."
             )
         return True
 
@@ -328,11 +334,11 @@ class Space:
         return self._tables[seq, memory]
 
     def _values(
-        self, rule: Rule, genes_NG: Genes, columns: Mapping[str, NDArray[Any]]
+        self, constraint: Constraint, genes_NG: Genes, columns: Mapping[str, NDArray[Any]]
     ) -> dict[str, NDArray[Any]] | None:
-        """What a rule about candidates names; None where something has not been computed yet."""
+        """What a constraint about candidates names; None where something has not been computed yet."""
         values: dict[str, Any] = {}
-        for name in rule.names:
+        for name in constraint.names:
             if name in columns:
                 values[name] = columns[name]
             elif name == "layers":

@@ -28,7 +28,7 @@ SPACES: Table[type[Space]] = Table(
             "every layer chooses its sequence mixer, that mixer's options, its channel mixer or none",
         ),
         "small-hybrid": Entry(
-            "plait.space.small_hybrid:SmallHybrid",
+            "plait.space.hybrid:SmallHybrid",
             "hybrids over bytes that train in minutes on a processor; the default of `plait design`",
         ),
     },

@@ -4,11 +4,11 @@
                           arXiv:2009.04534): s attention, f feed-forward, i identity.
 `mad:(2H:4A:4H:2A)x2`     stripes as in Mechanistic Architecture Design, Table D.1 (Poli et al. 2024,
                           arXiv:2403.17844): a count and a letter; every counted letter is one block.
-`rule:par(n=32,p=5)`      a design rule that gives such a string (`plait.spec.patterns`).
+`rule:par(n=32,p=5)`      a placement pattern that gives such a string (`plait.spec.patterns`).
 
 What a letter stands for can be said in place: `par[s=attn[heads=8],f=swiglu]:(sf)x6`, with several layers in
 parentheses: `mad[A=(attn mlp)]:6A`. A par or mad pattern runs to the end of the text or of the parenthesis it stands
-in, so what follows it needs one around it: `(par:(sf)x3) attn`. A rule ends with its own parenthesis.
+in, so what follows it needs one around it: `(par:(sf)x3) attn`. A placement pattern ends with its own parenthesis.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plait.spec.canonical import Repeat
 from plait.spec.errors import Where, quoted
 from plait.spec.limits import MAX_LAYERS
 from plait.spec.nodes import Layer
-from plait.spec.patterns import FRACTIONAL, RULES, TWO_THIRDS, par_pattern, sandwich_pattern, stripe_blocks
+from plait.spec.patterns import FRACTIONAL, PLACEMENT_PATTERNS, TWO_THIRDS, par_pattern, sandwich_pattern, stripe_blocks
 from plait.spec.scanner import Node, Scanner, read_sequence
 from plait.spec.values import parse_int
 
@@ -56,7 +56,7 @@ def read_dialect(scan: Scanner, name: str, start: int, read_item: ItemReader) ->
     where = scan.where(start)
     scan.skip()
     if name == "rule":
-        return _read_rule(scan, where, defined)
+        return _read_placement_pattern(scan, where, defined)
     if name == "par":
         letters = _letters(_PAR_BLOCKS, where, defined)
         nodes = read_sequence(scan, lambda s: _read_par_letter(s, letters))
@@ -137,11 +137,11 @@ def _known(letters: Letters) -> str:
     return f"the letters are {', '.join(sorted(letters))}; define others in place, as in [{min(letters)}=attn]"
 
 
-def _read_rule(scan: Scanner, where: Where, defined: Letters) -> Node:
+def _read_placement_pattern(scan: Scanner, where: Where, defined: Letters) -> Node:
     start = scan.at
-    name = scan.name(f"a rule ({', '.join(RULES)})")
-    if name not in RULES:
-        raise scan.error(f"unknown rule {quoted(name)}: the rules are {', '.join(RULES)}", start)
+    name = scan.name(f"a placement pattern ({', '.join(PLACEMENT_PATTERNS)})")
+    if name not in PLACEMENT_PATTERNS:
+        raise scan.error(f"unknown placement pattern {quoted(name)}: there are {', '.join(PLACEMENT_PATTERNS)}", start)
     scan.expect("(", f"'{name}'")
     ratio, places = _read_ratio(scan) if name == "stripe" else ([], [])
     values = _read_arguments(scan, name, start)
@@ -178,18 +178,18 @@ def _read_ratio(scan: Scanner) -> tuple[list[tuple[int, str]], list[int]]:
             return terms, places
 
 
-def _read_arguments(scan: Scanner, rule: str, start: int) -> dict[str, float]:
+def _read_arguments(scan: Scanner, pattern: str, start: int) -> dict[str, float]:
     """`n=32, p=5)` with every key known and none missing."""
-    required, optional = RULES[rule]
+    required, optional = PLACEMENT_PATTERNS[pattern]
     values: dict[str, float] = {}
     while True:
         scan.skip(",")
         if scan.take(")"):
             break
         at = scan.at
-        key = scan.name(f"an argument of {rule} ({', '.join((*required, *optional))}) or ')'")
+        key = scan.name(f"an argument of {pattern} ({', '.join((*required, *optional))}) or ')'")
         if key not in (*required, *optional) or key in values:
-            problem = "is given twice" if key in values else f"is not an argument of {rule}"
+            problem = "is given twice" if key in values else f"is not an argument of {pattern}"
             raise scan.error(f"{quoted(key)} {problem}: it takes {', '.join((*required, *optional))}", at)
         scan.skip()
         scan.expect("=", f"'{key}'")
@@ -200,5 +200,5 @@ def _read_arguments(scan: Scanner, rule: str, start: int) -> dict[str, float]:
         values[key] = value
     missing = [key for key in required if key not in values]
     if missing:
-        raise scan.error(f"rule {rule} needs {' and '.join(f'{key}=…' for key in missing)}", start)
+        raise scan.error(f"placement pattern {pattern} needs {' and '.join(f'{key}=…' for key in missing)}", start)
     return values

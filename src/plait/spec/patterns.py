@@ -1,4 +1,4 @@
-"""Design rules: a few numbers in, a pattern of blocks out.
+"""Placement patterns: a few numbers in, a pattern of blocks out.
 
 PAR (Mandava et al. 2020, arXiv:2009.04534, section 2.3) for n blocks and the coefficient p:
   1. attention is needed only among the first 2n/3 blocks, 2. one attention block for p blocks suffices, and these are
@@ -25,7 +25,7 @@ from plait.core.errors import UserError
 from plait.spec.limits import MAX_LAYERS
 
 # name -> (arguments that must be given, arguments that may be)
-RULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+PLACEMENT_PATTERNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "par": (("n",), ("p", "within")),
     "sandwich": (("k", "n"), ()),
     "stripe": (("n",), ()),
@@ -82,4 +82,4 @@ def stripe_blocks(ratio: list[tuple[int, str]], n: int) -> list[str]:
 
 def _check_blocks(n: int) -> None:
     if not 1 <= n <= MAX_LAYERS:
-        raise UserError(f"{n:,} blocks: a rule takes 1 to {MAX_LAYERS:,}")
+        raise UserError(f"{n:,} blocks: a placement pattern takes 1 to {MAX_LAYERS:,}")

@@ -36,7 +36,7 @@ EVALUATED = 64  # windows of validation text
 NEVER = 2.0  # an accuracy that nothing reaches: text is not solved
 
 #: Called with architectures that are behind us, how many there are, and what is being done.
-Watch = Callable[[float, int, str], None]
+OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -62,23 +62,23 @@ class RateSweep:
         if any(arch.header.kind != "lm" for arch in self.archs):
             raise UserError("a sweep trains language models (kind=lm).")
 
-    def run(self, store: Store, watch: Watch = lambda *_: None) -> SweepFindings:
+    def run(self, store: Store, on_progress: OnProgress = lambda *_: None) -> SweepFindings:
         """Train the replicas that are not in the store yet, architecture by architecture."""
         rows: list[dict[str, Any]] = []
         for place, arch in enumerate(self.archs):
             wanted = {key: self._config(arch, *key) for key in self._replicas}
             missing = [key for key, config in wanted.items() if store.get(record_key(KIND, config)) is None]
             if missing:
-                self._train(arch, missing, store, partial(self._tell, watch, place))
+                self._train(arch, missing, store, partial(self._tell, on_progress, place))
             for (rate, seed), config in wanted.items():
                 found = store.get(record_key(KIND, config))
                 assert found is not None
                 rows.append({"spec": arch.text, "lr": rate, "seed": seed, **found.result})
-        watch(len(self.archs), len(self.archs), "done")
+        on_progress(len(self.archs), len(self.archs), "done")
         return SweepFindings(self, rows)
 
-    def _tell(self, watch: Watch, place: int, share: float) -> None:
-        watch(place + share, len(self.archs), "training")
+    def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
+        on_progress(place + share, len(self.archs), "training")
 
     @property
     def _replicas(self) -> list[tuple[float, int]]:
@@ -98,13 +98,17 @@ class RateSweep:
         }
 
     def _train(
-        self, arch: Architecture, replicas: Sequence[tuple[float, int]], store: Store, told: Callable[[float], None]
+        self,
+        arch: Architecture,
+        replicas: Sequence[tuple[float, int]],
+        store: Store,
+        on_progress: Callable[[float], None],
     ) -> None:
         started = time.time()
         members = [Member(rate, self.weight_decay, seed, data=seed) for rate, seed in replicas]
         plan = Plan(self.steps, self.batch, eval_every=max(1, self.steps // 4), solved=NEVER)
         fleet = Fleet(arch, members, plan, *self._splits, device=self.device)
-        fleet.run(report=lambda now: told(now.step / self.steps))
+        fleet.run(report=lambda now: on_progress(now.step / self.steps))
         took = (time.time() - started) / len(members)
         size = model_cost(arch, seq=self.seq_len).decoder_params
         for (rate, seed), found in zip(replicas, fleet.records, strict=True):

@@ -33,13 +33,13 @@ from plait.training.validation import MOST_NATS, perplexity_of
 INTERLEAVED = "interleaved"
 PS = (2.0, 3.0, 4.0, 6.0, 8.0)
 STEPS = 150
-RECIPE = Recipe(batch=8, length=64, lr=3e-3)
+RECIPE = Recipe(batch=8, seq_len=64, lr=3e-3)
 VALIDATION_TOKENS = 2**15
 #: k of the published sandwiches is 0.38 to 0.42 of their pairs, but for one of 0.25.
 SANDWICHED = 3 / 8
 
 #: Called with models that are behind us, how many there are, and what is being done.
-Watch = Callable[[float, int, str], None]
+OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Shape:
         if self.layers < 4 or self.layers % 2:
             raise UserError(f"{self.layers} layers: interleaved and sandwich patterns need an even number, 4 or more.")
 
-    def spec(self, rule: str) -> str:
+    def spec(self, pattern: str) -> str:
         blocks = f"s=xl-attn[heads={self.heads}],f=mlp[inner={self.inner},act=relu]"
-        return f"d={self.width} tie=true norm=layer | rule[{blocks}]:{rule}"
+        return f"d={self.width} tie=true norm=layer | rule[{blocks}]:{pattern}"
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ def patterns_of(
     """Interleaved first, then a sandwich, the PAR rule at every p, and the given specs."""
     pairs = shape.layers // 2
     k = max(1, round(SANDWICHED * pairs)) if k is None else k
-    rules = {INTERLEAVED: f"sandwich(k=0,n={pairs})", f"sandwich k={k}": f"sandwich(k={k},n={pairs})"}
-    rules |= {f"par p={p:g}": f"par(n={shape.layers},p={p!r})" for p in ps}
-    specs = {name: shape.spec(rule) for name, rule in rules.items()}
+    patterns = {INTERLEAVED: f"sandwich(k=0,n={pairs})", f"sandwich k={k}": f"sandwich(k={k},n={pairs})"}
+    patterns |= {f"par p={p:g}": f"par(n={shape.layers},p={p!r})" for p in ps}
+    specs = {name: shape.spec(pattern) for name, pattern in patterns.items()}
     specs |= {f"given {number}": text for number, text in enumerate(given, start=1)}
     return [Pattern(name, fitted(text, corpus)) for name, text in specs.items()]
 
@@ -123,23 +123,23 @@ class PlacementStudy:
     def models(self) -> int:
         return self.seeds * len(self.patterns)
 
-    def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> PlacementFindings:
+    def run(self, store: Store, runs: Path, on_progress: OnProgress = lambda *_: None) -> PlacementFindings:
         """Train what is not in the store yet."""
         results: list[list[dict[str, Any]]] = [[] for _ in self.patterns]
         for place, (at, job) in enumerate((at, job) for seed in self.jobs for at, job in enumerate(seed)):
             what = self.patterns[at].name
 
             def tell(share: float, behind: int = place, what: str = what) -> None:
-                watch(behind + share, self.models, what)
+                on_progress(behind + share, self.models, what)
 
             tell(0.0)
-            results[at].append(fit_alone(job, store, runs, device=self.device, told=tell))
-        watch(self.models, self.models, "done")
+            results[at].append(fit_alone(job, store, runs, device=self.device, on_progress=tell))
+        on_progress(self.models, self.models, "done")
         rows = [self._row(pattern, found) for pattern, found in zip(self.patterns, results, strict=True)]
         return PlacementFindings(self, rows)
 
     def _row(self, pattern: Pattern, found: Sequence[dict[str, Any]]) -> Row:
-        flops = model_cost(pattern.arch, seq=self.recipe.length).flops / self.recipe.length
+        flops = model_cost(pattern.arch, seq=self.recipe.seq_len).flops / self.recipe.seq_len
         return Row(pattern, [one["loss"] for one in found], flops, sum(one["seconds"] for one in found))
 
 

@@ -44,13 +44,13 @@ TOPS = (10, 20, 50)
 KIND = "proxy"
 PROTOCOL = 1  # raised when the same settings come to give another score
 STEPS = 200
-RECIPE = Recipe(batch=8, length=64, lr=6e-3)
+RECIPE = Recipe(batch=8, seq_len=64, lr=6e-3)
 VALIDATION_TOKENS = 2**15
 SAMPLES = 1 << 14  # candidates drawn at once
 ROUNDS = 32
 
 #: Called with models that are behind us, how many there are, and what is being done.
-Watch = Callable[[float, int, str], None]
+OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Study:
     def jobs(self) -> list[Job]:
         """One training a model, alike in everything else."""
         masked = any(header is not None and header.kind == "encoder" for header in self.space.headers.all)
-        # Before drawing: the rules are to hold for the models that are trained.
+        # Before drawing: the constraints are to hold for the models that are trained.
         space = type(self.space)(self.space.declared.with_vocabulary(self.corpus.vocab + masked))
         archs = [architecture(space.spec(row_G)) for row_G in drawn(space, self.models, self.seed)]
         budget = Budget(steps=self.steps)
@@ -83,22 +83,22 @@ class Study:
             Job(arch, self.corpus, self.recipe, budget, self.seed, self.precision, VALIDATION_TOKENS) for arch in archs
         ]
 
-    def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> Findings:
+    def run(self, store: Store, runs: Path, on_progress: OnProgress = lambda *_: None) -> Findings:
         """Train and score what is not in the store yet."""
         rows = []
         for place, job in enumerate(self.jobs):
             row: dict[str, Any] = {"spec": job.arch.text, **counts(job)}
             for name in self.proxies:
-                watch(place, self.models, name)
+                on_progress(place, self.models, name)
                 row[name], row[f"{name}_flops"] = self._score(job, name, store)
-            told = partial(self._tell, watch, place)
-            found = fit_alone(job, store, runs, device=self.device, told=told)
+            told = partial(self._tell, on_progress, place)
+            found = fit_alone(job, store, runs, device=self.device, on_progress=told)
             rows.append({**row, "loss": found["loss"], "train_flops": found["flops"], "seconds": found["seconds"]})
-        watch(self.models, self.models, "done")
+        on_progress(self.models, self.models, "done")
         return Findings(self, rows)
 
-    def _tell(self, watch: Watch, place: int, share: float) -> None:
-        watch(place + share, self.models, "training")
+    def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
+        on_progress(place + share, self.models, "training")
 
     def _score(self, job: Job, name: str, store: Store) -> tuple[float, int]:
         """A proxy's score of the untrained model, and its FLOPs."""
@@ -109,15 +109,15 @@ class Study:
             **job.arch.identity(),
             "data": self.corpus.fingerprint,
             "batch": recipe.batch,
-            "length": recipe.length,
+            "length": recipe.seq_len,
             "seed": self.seed,
         }
         found = store.get(record_key(KIND, config))
         if found is None:
             started = time.time()
-            data = Windows(self.corpus.tokens("train"), batch=recipe.batch, seq=recipe.length, seed=self.seed)
+            data = Windows(self.corpus.tokens("train"), batch=recipe.batch, seq=recipe.seq_len, seed=self.seed)
             score = proxy.score(build(job.arch, seed=self.seed), data)
-            forward = recipe.batch * model_cost(job.arch, seq=recipe.length).flops
+            forward = recipe.batch * model_cost(job.arch, seq=recipe.seq_len).flops
             # JSON has no infinities: null is "worse than any number".
             result = {"score": score if math.isfinite(score) else None, "flops": proxy.flops(forward, recipe.batch)}
             found = Record.of(KIND, config, result, about(started, time.time() - started))
@@ -191,14 +191,16 @@ class Findings:
 def study_space(given: str) -> Space:
     """One of the two spaces made for studies, or any that a search takes."""
     if given in SHIPPED:
-        return read_space(files("plait.searching.spaces").joinpath(f"{given}.txt").read_text(encoding="utf-8"), given)
+        return read_space(files("plait.space").joinpath(f"{given}.txt").read_text(encoding="utf-8"), given)
     return load_space(given)
 
 
 def drawn(space: Space, models: int, seed: int) -> list[Genes]:
-    """So many different candidates that satisfy every rule."""
+    """So many different candidates that satisfy every constraint."""
     if late := sorted(space.needs()):
-        raise UserError(f"{space.name} has rules about {', '.join(late)}, which a study does not know; leave them out.")
+        raise UserError(
+            f"{space.name} has constraints about {', '.join(late)}, which a study does not know; leave them out."
+        )
     rng = np.random.default_rng(seed)
     found: dict[bytes, Genes] = {}
     for _ in range(ROUNDS):
@@ -208,12 +210,14 @@ def drawn(space: Space, models: int, seed: int) -> list[Genes]:
             if len(found) == models:
                 return list(found.values())
     why = failures(space.passed(genes_NG, space.columns(genes_NG)), SAMPLES)
-    raise UserError(f"{space.name} gave {len(found)} different models that satisfy every rule, not {models}:\n{why}")
+    raise UserError(
+        f"{space.name} gave {len(found)} different models that satisfy every constraint, not {models}:\n{why}"
+    )
 
 
 def counts(job: Job) -> dict[str, int]:
     """`COUNTS` of a model, FLOPs and state for one sequence of the training's length."""
-    cost = model_cost(job.arch, seq=job.recipe.length)
+    cost = model_cost(job.arch, seq=job.recipe.seq_len)
     return {
         "decoder_params": cost.decoder_params,
         "total_params": cost.total_params,

@@ -20,19 +20,19 @@ def retrain(
     runs: Path,
     *,
     seed: int = 0,
-    told: Callable[[float], None] = lambda done: None,
+    on_progress: Callable[[float], None] = lambda done: None,
 ) -> dict[str, float]:
     """The held-out loss of every spec after `steps` steps on the search's data; each is trained once and kept.
 
-    `told` hears how many are done, with the share of the one in training.
+    `on_progress` hears how many are done, with the share of the one in training.
     """
     losses: dict[str, float] = {}
     for done, spec in enumerate(dict.fromkeys(specs)):
         job = Job(architecture(spec), supernet.corpus, supernet.recipe, Budget(steps=steps), seed, supernet.precision)
 
         def part(share: float, done: int = done) -> None:
-            told(done + share)
+            on_progress(done + share)
 
-        losses[spec] = float(fit_alone(job, store, runs, device=supernet.device, told=part)["loss"])
-    told(len(losses))
+        losses[spec] = float(fit_alone(job, store, runs, device=supernet.device, on_progress=part)["loss"])
+    on_progress(len(losses))
     return losses

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from plait.analysis.comparisons import AspectStudy, aspect_study
 from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.device.measurements import Measurements
+from plait.device.measurements import Measurements, noisy, values
+from plait.device.quantities import on_device, quantity
 from plait.device.setting import Setting
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
@@ -33,11 +34,11 @@ from plait.training.recipe import Recipe
 
 KIND = "shape"
 PROTOCOL = 1
-METRICS = ("latency_ms", "memory_mb", "perplexity")
+METRICS = {**{each.column: each.name for each in on_device().values()}, "perplexity": "perplexity"}  # column: word
 VALIDATION_TOKENS = 2**15
 
 #: Called with models that are behind us, how many there are, and what is being done.
-Watch = Callable[[float, int, str], None]
+OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -88,26 +89,26 @@ class ShapeStudy:
         rows = sorted(chosen, key=lambda place: float(ratio[place]))
         return [architecture(self.space.spec(genes_NG[equal[place]])) for place in rows]
 
-    def run(self, store: Store, runs: Path, watch: Watch = lambda *_: None) -> ShapeFindings:
+    def run(self, store: Store, runs: Path, on_progress: OnProgress = lambda *_: None) -> ShapeFindings:
         """Measure, and train, what is not in the store yet."""
         rows = []
         with Measurements(store, self.setting) as known:
             for place, arch in enumerate(self.archs):
-                watch(place, self.models, "measuring")
-                rows.append(self._row(arch, known, store, runs, partial(self._tell, watch, place)))
-        watch(self.models, self.models, "done")
+                on_progress(place, self.models, "measuring")
+                rows.append(self._row(arch, known, store, runs, partial(self._tell, on_progress, place)))
+        on_progress(self.models, self.models, "done")
         return ShapeFindings(self, rows)
 
-    def _tell(self, watch: Watch, place: int, share: float) -> None:
-        watch(place + share, self.models, "training")
+    def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
+        on_progress(place + share, self.models, "training")
 
     def _valid(self) -> tuple[Genes, NDArray[np.float64], NDArray[np.float64]]:
-        """Candidates that satisfy every rule, their decoder parameters and aspect ratios."""
+        """Candidates that satisfy every constraint, their decoder parameters and aspect ratios."""
         rng = np.random.default_rng(self.seed)
         genes_NG = np.concatenate([self.space.sample(rng, SAMPLES) for _ in range(ROUNDS // 4)])
         genes_NG = np.unique(genes_NG[self.space.valid(genes_NG)], axis=0)
         if not len(genes_NG):
-            raise UserError(f"no candidate of {self.space.name} satisfies every rule.")
+            raise UserError(f"no candidate of {self.space.name} satisfies every constraint.")
         depth_N = np.asarray(self.space.depths, dtype=np.float64)[genes_NG[:, 0]]
         widths = np.array([header.d if header else 1 for header in self.space.headers.all], dtype=np.float64)
         width_N = widths[self.space.parts(genes_NG).header_N]
@@ -115,7 +116,7 @@ class ShapeStudy:
         return genes_NG, params_N, width_N / depth_N
 
     def _row(
-        self, arch: Architecture, known: Measurements, store: Store, runs: Path, told: Callable[[float], None]
+        self, arch: Architecture, known: Measurements, store: Store, runs: Path, on_progress: Callable[[float], None]
     ) -> dict[str, Any]:
         started, clock = time.time(), time.perf_counter()
         measured = known.measure(arch.text)
@@ -128,15 +129,14 @@ class ShapeStudy:
             "aspect": arch.header.d / depth,
             "decoder_params": cost.decoder_params,
             "total_params": cost.total_params,
-            "latency_ms": 1e3 * measured.result["latency"]["seconds"],
-            "noisy": measured.result["latency"]["noisy"],
-            "memory_mb": measured.result["memory"]["peak"] / 1e6,
+            **{quantity(name).column: quantity(name).scale * value for name, value in values(measured).items()},
+            "noisy": noisy(measured),
         }
         keys = {"measurement": measured.key}
         if self.training is not None:
             job = Job(arch, self.training.corpus, self.training.recipe, Budget(steps=self.training.steps), self.seed,
                       validation_tokens=VALIDATION_TOKENS)  # fmt: skip
-            found = fit_alone(job, store, runs, told=told)
+            found = fit_alone(job, store, runs, on_progress=on_progress)
             row |= {"loss": found["loss"], "perplexity": found["perplexity"]}
             keys["training"] = job.key
         config = {"protocol": PROTOCOL, **arch.identity(), **keys}
@@ -159,8 +159,7 @@ class ShapeFindings:
 
     def statement(self) -> str:
         (group,) = self.aspects.groups
-        words = {"latency_ms": "latency", "memory_mb": "peak memory", "perplexity": "perplexity"}
-        spreads = ", ".join(f"{words[name]} {ratio:.3g}×" for name, ratio in group.spread.items())
+        spreads = ", ".join(f"{METRICS[name]} {ratio:.3g}×" for name, ratio in group.spread.items())
         return (
             f"{len(self.rows)} shapes of {group.size[0]:,.0f} to {group.size[1]:,.0f} decoder parameters, aspect ratio "
             f"{group.aspect[0]:.3g} to {group.aspect[1]:.3g}: largest over smallest {spreads}"

@@ -1,16 +1,14 @@
-"""How much of each choice goes into a layer: Gumbel softmax (Jang et al. 2017, arXiv:1611.01144).
+"""How much of each choice goes into a layer of a supernet, and which choice is better, by trying each of them.
+
+Each layer's share of its choices is a Gumbel softmax (Jang et al. 2017, arXiv:1611.01144):
 
     m = softmax((logits + g) / temperature),   g = -log(-log(u)),   u uniform in (0, 1)
 
 With noise g the largest entry of logits + g is choice i with probability softmax(logits)_i; the lower the temperature,
 the nearer m comes to that choice alone.
 
-Letters: L layers, K choices of a layer.
-
-Which choice is better in a layer, by trying each of them: the gradient of the expected loss, without a mixture.
-
-One network is drawn. In a few of its layers every choice stands in turn, all else as drawn, on the same text. With the
-losses L_k of a layer's choices and their probabilities p,
+Trying each: one network is drawn. In a few of its layers every choice is put in turn, all else as drawn, on the same
+text. With the losses L_k of a layer's choices and their probabilities p,
 
     ∂ E[loss] / ∂ logit_k = p_k (L_k - Σ_j p_j L_j)
 

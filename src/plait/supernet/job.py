@@ -1,4 +1,4 @@
-"""What a differentiable search trains on: data, recipe, settings, seeds; known without torch."""
+"""What a differentiable search trains on (data, recipe, settings, seeds) and chooses among; known without torch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from plait.algorithms.search import Search
     from plait.device.predictor import Predictor
     from plait.space.space import Space
+
+
+MOST_CHOICES = 64  # of a layer
 
 
 @dataclass(frozen=True)
@@ -48,16 +51,16 @@ class SupernetJob:
 
     def check(self, space: Space) -> None:
         """Refuse what could not be trained: now, not after minutes of profiling."""
-        if self.recipe.length > space.headers.positions:
+        if self.recipe.seq_len > space.headers.positions:
             raise UserError(
-                f"sequences of {self.recipe.length} tokens given, but models of {space.name} have "
-                f"{space.headers.positions:g} positions; write --set length=…"
+                f"sequences of {self.recipe.seq_len} tokens given, but models of {space.name} have "
+                f"{space.headers.positions:g} positions; write --set seq_len=…"
             )
         for stage, text in self.split().items():
-            have, need = len(text.tokens("train")), self.recipe.batch * self.recipe.length + 1
+            have, need = len(text.tokens("train")), self.recipe.batch * self.recipe.seq_len + 1
             if have < need:
                 raise UserError(
-                    f"a batch of {self.recipe.batch} × {self.recipe.length} tokens needs {need:,} tokens, and "
+                    f"a batch of {self.recipe.batch} × {self.recipe.seq_len} tokens needs {need:,} tokens, and "
                     f"{self.corpus.name} has {have:,} for the {stage}; make the batch or the length smaller."
                 )
 
@@ -76,3 +79,24 @@ class SupernetJob:
         from plait.supernet.search import GumbelSearch
 
         return GumbelSearch(space, objectives, self, predictor=predictor, **common)
+
+
+def layer_choices(space: Space) -> list[list[int]]:
+    """For every layer and slot in order, the places of the slot's options that may stand there."""
+    varied = {key: values for key, values in space.choices.items() if len(values) > 1}
+    if space.alike:
+        raise UserError(f"{space.name}: all its layers are alike, and gumbel chooses layer by layer.")
+    if len(space.depths) > 1 and None not in space.slots[0].places:
+        varied = {"layers": space.depths, **varied}
+    if varied:
+        fix = " ".join(f"--fix {key}={values[-1]}" for key, values in varied.items())
+        raise UserError(
+            f"{space.name}: gumbel chooses layers of one network, but {', '.join(varied)} may vary; such as {fix}."
+        )
+    of_slot = [space.allowed.options(slot, 0) for slot in range(len(space.slots))]
+    if max(map(len, of_slot)) > MOST_CHOICES:
+        raise UserError(
+            f"{space.name}: a layer has {max(map(len, of_slot))} choices, and a supernet holds all of them; "
+            f"at most {MOST_CHOICES}: name fewer values in a space of your own."
+        )
+    return of_slot * space.depths[-1]

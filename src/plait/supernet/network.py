@@ -111,7 +111,7 @@ class Supernet(nn.Module):
         like = next(self.model.parameters())
         model = build(self.architecture(path), device=like.device, dtype=like.dtype)
         assert isinstance(model, (LanguageModel, Encoder))
-        weights = self._outside_layers()
+        weights = self._embedding_and_head()
         at = 0
         for layer, k in zip(self.mixtures, path, strict=True):
             if layer.choices[k] is not None:
@@ -121,6 +121,6 @@ class Supernet(nn.Module):
         model.load_state_dict(weights)
         return model.train(self.model.training)
 
-    def _outside_layers(self) -> dict[str, Any]:
+    def _embedding_and_head(self) -> dict[str, Any]:
         held = self.model.state_dict()
         return {name: value for name, value in held.items() if not name.startswith("backbone.blocks.")}

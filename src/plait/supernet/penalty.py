@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from plait.core.errors import UserError
 from plait.device.predictor import Predictor
+from plait.device.quantities import on_device
 from plait.mixers.options import MixerOptions
 from plait.spec import Header
 from plait.supernet.network import Choices
@@ -22,7 +23,7 @@ def cost_shares(
 ) -> Floats:
     """(L, K): each choice's cost as a share of the whole network's when every choice is equally likely.
 
-    flops and state come from the architecture, latency from a profile of the device; what is outside of the layers is
+    flops and state come from the architecture, others from a profile of the device; what is outside of the layers is
     the same for all and left out. Nothing costs nothing.
     """
     distinct = list(dict.fromkeys(option for layer in choices for option in layer if option is not None))
@@ -41,11 +42,13 @@ def cost_shares(
 def _costs(
     quantity: str, header: Header, options: list[MixerOptions], seq: int, memory: int, predictor: Predictor | None
 ) -> list[float]:
-    if quantity == "latency":
+    if quantity in on_device():
         if predictor is None:
-            raise UserError("penalty=latency is predicted from a profile of the device, and none was given.")
+            raise UserError(f"penalty={quantity} is predicted from a profile of the device, and none was given.")
         table = predictor.layer_table([(header.d, one) for one in options], header.norm)
-        return [float(seconds) for seconds in table.seconds]
+        if quantity not in table:
+            raise UserError(f"penalty={quantity}: the profile has no {quantity}; make one where it can be read.")
+        return [float(each) for each in table[quantity]]
     costs = [one.cost(header.d, seq, memory) for one in options]
     if quantity == "flops":
         return [float(cost.total_flops) for cost in costs]

@@ -1,7 +1,7 @@
 """Differentiable search as one of the methods: every seed trains a supernet, its likeliest architectures are compared.
 
-What it shares with the others: spaces, rules and limits (an architecture that breaks one is passed over for the next
-likely one), objectives, checkpoints, records, the front. An iteration is a few training steps, so that it can be
+What it shares with the others: spaces, constraints and limits (an architecture that breaks one is passed over for the
+next likely one), objectives, checkpoints, records, the front. An iteration is a few training steps, so that it can be
 stopped, and goes on, anywhere.
 
 Letters: N candidates, G genes, L layers with all slots in a row, K choices of a layer, S slots.
@@ -25,10 +25,10 @@ from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
 from plait.device.predictor import Predictor
+from plait.device.quantities import on_device
 from plait.mixers.options import MixerOptions
 from plait.space.space import FITS, Genes, Space
-from plait.supernet.job import SupernetJob
-from plait.supernet.layer_choices import layer_choices
+from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import Path, SupernetLoss, likeliest
 from plait.supernet.network import Supernet
 from plait.supernet.penalty import cost_shares
@@ -74,7 +74,7 @@ class GumbelSearch(Search):
 
     def settings(self) -> dict[str, Any]:
         told = self.job.as_dict()
-        if self.predictor is not None and self.job.settings.penalty == "latency":
+        if self.predictor is not None and self.job.settings.penalty in on_device():
             told["priced_by"] = DevicePredictor(self.predictor).as_dict()
         return told
 
@@ -98,10 +98,10 @@ class GumbelSearch(Search):
 
     def front(self) -> Front:
         if not len(self.archive):
-            rules = "; ".join(str(rule) for rule in self.space.rules) or "at least one layer"
+            constraints = "; ".join(str(constraint) for constraint in self.space.constraints) or "at least one layer"
             raise UserError(
-                f"{self.space.name}: none of the {self.proposed:,} likeliest architectures satisfies every rule "
-                f"({rules}). Loosen one, or make what it limits dear: --supernet penalty=…, strength=…"
+                f"{self.space.name}: none of the {self.proposed:,} likeliest architectures satisfies every constraint "
+                f"({constraints}). Loosen one, or make what it limits dear: --supernet penalty=…, strength=…"
             )
         return super().front()
 
@@ -117,7 +117,7 @@ class GumbelSearch(Search):
             batches = Batches(architecture, text, job.recipe, seed, self.dist)
             sources[stage] = batches
             if stage == WEIGHTS:
-                epoch = max(1, len(text.tokens("train")) // (job.recipe.batch * job.recipe.length))
+                epoch = max(1, len(text.tokens("train")) // (job.recipe.batch * job.recipe.seq_len))
         costs_LK = None
         if job.settings.penalty:
             shares_LK = cost_shares(
@@ -141,7 +141,7 @@ class GumbelSearch(Search):
         )
 
     def _take(self, number: int, training: SupernetTraining) -> None:
-        """The likeliest architectures of a trained supernet that satisfy every rule."""
+        """The likeliest architectures of a trained supernet that satisfy every constraint."""
         net = training.net
         probabilities = net.probabilities_LK.double().cpu().numpy()
         per_layer = [row[: len(places)] for row, places in zip(probabilities, self.places, strict=True)]
@@ -194,7 +194,7 @@ class GumbelSearch(Search):
         return self.space.of_layers(np.array(chosen, dtype=np.int16).reshape(shape))
 
     def _spec(self, path: Path) -> str | None:
-        """None where every layer is nothing, or layers do not go together. Other rules it may break."""
+        """None where every layer is nothing, or layers do not go together. Other constraints it may break."""
         genes_NG = self._genes([path])
         whole = any(self._chosen(path)) and self.space.passed(genes_NG, {})[FITS][0]
         return self.space.spec(genes_NG[0]) if whole else None

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.model.block import ModelState
 from plait.model.heads import LanguageModel
-from plait.model.state import ModelState
 from plait.supernet.choices import EvenDescent, layers_in_turn, mixture, noise, swap_gradient
 from plait.supernet.network import Supernet
 from plait.supernet.settings import ARCHITECTURE, SWAP, WEIGHTS, Settings, Turns
@@ -116,7 +116,7 @@ class SupernetTraining:
     def temperature(self) -> float:
         settings, total = self.settings, self.turns.total[ARCHITECTURE]
         progress = self.turns.before(self.step)[ARCHITECTURE] / max(1, total)
-        return float(settings.hot * (settings.cold / settings.hot) ** progress)
+        return float(settings.start_temperature * (settings.end_temperature / settings.start_temperature) ** progress)
 
     @property
     def settled(self) -> float:
@@ -137,7 +137,7 @@ class SupernetTraining:
         logits_LK = self.net.logits_LK
         if self.settings.architecture == SWAP:
             logits_LK = logits_LK / self.temperature
-        if sampling == "path" and self.step < self.turns.frozen:
+        if sampling == "path" and self.step < self.turns.warmup:
             logits_LK = logits_LK.masked_fill(self.untrained_LK, -torch.inf)
         weights_LK = mixture(logits_LK, self._noise(), self.temperature, sampling)
         if sampling == "path":

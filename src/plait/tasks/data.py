@@ -1,19 +1,22 @@
-"""The data of one task setting and seed: training, validation and test sequences.
+"""The data of one task setting and seed, training, validation and test sequences, and the accuracy of answers to them.
 
 Each split has streams of its own, named after the setting, the seed and the split, and is drawn in blocks with a
 stream each: the first hundred sequences are the same whether a hundred or a million are drawn, by one process or by
 many. No validation sequence occurs in training and no test sequence in either; the few that do are drawn again.
+
+N  sequences      T  tokens of a sequence
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from plait.core.errors import UserError
 from plait.core.random_streams import stream
-from plait.tasks.task import Examples, Task
+from plait.tasks.task import IGNORE, Examples, Task
 
 EVALUATION = 1280  # sequences of the validation and of the test split (Table B.1)
 BLOCK = 512  # sequences drawn from one stream
@@ -87,3 +90,46 @@ def _rows(examples: Examples) -> np.ndarray:
     """Each input sequence as one comparable item."""
     inputs_NT = np.ascontiguousarray(examples.inputs_NT)
     return inputs_NT.view(np.dtype((np.void, inputs_NT.dtype.itemsize * inputs_NT.shape[1]))).ravel()
+
+
+Metric = Callable[[np.ndarray, np.ndarray], float]
+BATCH = 128
+
+
+def token_accuracy(predictions_NT: np.ndarray, targets_NT: np.ndarray) -> float:
+    """The share of scored positions that are right (the paper's accuracy)."""
+    scored_NT = _scored(predictions_NT, targets_NT)
+    return float((predictions_NT == targets_NT)[scored_NT].mean())
+
+
+def macro_accuracy(predictions_NT: np.ndarray, targets_NT: np.ndarray, *, batch: int = BATCH) -> float:
+    """mad-lab's accuracy: for each batch of sequences the mean over tokens of the share of that token's positions that
+    are right, then the mean over batches. A token that is predicted but never right to predict counts as 0."""
+    _scored(predictions_NT, targets_NT)
+    means = []
+    for start in range(0, len(targets_NT), batch):
+        predictions, targets = predictions_NT[start : start + batch], targets_NT[start : start + batch]
+        asked = targets != IGNORE
+        predictions, targets = predictions[asked].astype(np.int64), targets[asked].astype(np.int64)
+        if not len(targets):
+            continue
+        size = int(max(predictions.max(), targets.max())) + 1
+        occurs = np.bincount(targets, minlength=size)
+        right = np.bincount(targets[predictions == targets], minlength=size)
+        counted = (occurs > 0) | (np.bincount(predictions, minlength=size) > 0)
+        means.append(float((right[counted] / np.maximum(occurs[counted], 1)).mean()))
+    return float(np.mean(means))
+
+
+def metric(variant: str) -> Metric:
+    """The accuracy that goes with a variant of the tasks."""
+    return macro_accuracy if variant == "mad-lab" else token_accuracy
+
+
+def _scored(predictions_NT: np.ndarray, targets_NT: np.ndarray) -> np.ndarray:
+    if predictions_NT.shape != targets_NT.shape:
+        raise UserError(f"predictions {predictions_NT.shape} and targets {targets_NT.shape} differ in shape.")
+    scored_NT: np.ndarray = targets_NT != IGNORE
+    if not scored_NT.any():
+        raise UserError("no position is scored, so there is no accuracy.")
+    return scored_NT

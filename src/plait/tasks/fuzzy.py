@@ -24,8 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from plait.tasks.draws import autoregressive, choose, first_seen, motifs, take
-from plait.tasks.recall import InContextRecall
+from plait.tasks.recall import InContextRecall, autoregressive, choose, first_seen, motifs, take
 from plait.tasks.task import IGNORE, Examples, Task
 
 

@@ -1,25 +1,21 @@
-"""In-context recall (arXiv:2403.17844, Sec. 3.1.1, App. B.1.1): key-value pairs, then the value of a key seen before.
+"""In-context recall, plain and noisy: key-value pairs, then the value of a key seen before (arXiv:2403.17844).
 
     a b d e f g a b f g        keys a d f, values b e g
                   b   g        asked for: the value of every key that has occurred before
 
-The values are drawn anew for every sequence, so nothing but the sequence itself tells them. The last pair always
-repeats a key. Training asks for every next token, evaluation for the values that can be known.
-
-The variants draw the same sequences; "mad-lab" cuts the last token (127 tokens of 128).
-
-    N  sequences      P  pairs of a sequence      T  tokens of a sequence
-
-Noisy in-context recall (arXiv:2403.17844, Sec. 3.1.3, App. B.1.3): in-context recall with noise between the pairs.
+Sec. 3.1.1, App. B.1.1. The values are drawn again for every sequence, so nothing but the sequence itself tells them.
+The last pair always repeats a key. Training asks for every next token, evaluation for the values that can be known. The
+variants draw the same sequences; "mad-lab" cuts the last token (127 tokens of 128).
 
     a b h d e f g i a b f g        keys a d f, values b e g, noise h i
                       b   g        asked for
 
-"seed" puts single noise tokens anywhere between pairs, a fixed share of the sequence; the last unit may be noise.
-"mad-lab" turns each place of two tokens into noise with that probability, so that pairs stay aligned, and cuts the
-last token. (Its authors' code may leave no pair at all to ask for; here one is always kept.)
+Sec. 3.1.3, App. B.1.3, with noise between the pairs. "paper" puts single noise tokens anywhere between pairs, a fixed
+share of the sequence; the last unit may be noise. "mad-lab" turns each place of two tokens into noise with that
+probability, so that pairs stay aligned, and cuts the last token. (Its authors' code may leave no pair at all to ask
+for; here one is always kept.)
 
-    N  sequences      P  pairs of a sequence      U  units: pairs and noise tokens      T  tokens of a sequence
+N  sequences  P  pairs of a sequence  M  tokens of a motif  U  units: pairs and noise tokens  T  tokens of a sequence
 """
 
 from __future__ import annotations
@@ -30,8 +26,55 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from plait.tasks.draws import autoregressive, choose, first_seen, take
 from plait.tasks.task import IGNORE, Examples, Task
+
+
+def first_seen(codes_NP: np.ndarray) -> np.ndarray:
+    """For each place the first place of its row that holds the same code (itself, if that is the first)."""
+    order_NP = np.argsort(codes_NP, axis=1, kind="stable")  # equal codes side by side, the earliest place first
+    sorted_NP = np.take_along_axis(codes_NP, order_NP, axis=1)
+    places = np.arange(codes_NP.shape[1])
+    starts_NP = np.where(np.diff(sorted_NP, axis=1, prepend=sorted_NP[:, :1] - 1) != 0, places, 0)
+    leaders_NP = np.take_along_axis(order_NP, np.maximum.accumulate(starts_NP, axis=1), axis=1)
+    first_NP = np.empty_like(order_NP)
+    np.put_along_axis(first_NP, order_NP, leaders_NP, axis=1)
+    return first_NP
+
+
+def motifs(stream: np.random.Generator, shape: tuple[int, int], vocab: int, longest: int) -> np.ndarray:
+    """(N, P, M) tokens below `vocab`, none of them twice in a motif, every such motif equally likely."""
+    drawn_NPM = np.empty((*shape, longest), dtype=np.int64)
+    for m in range(longest):
+        # The r-th of the tokens that are still free: r moves up by one for every taken token at or below it.
+        token_NP = stream.integers(vocab - m, size=shape)
+        for taken_NP in np.moveaxis(np.sort(drawn_NPM[..., :m], axis=-1), -1, 0):
+            token_NP += token_NP >= taken_NP
+        drawn_NPM[..., m] = token_NP
+    return drawn_NPM
+
+
+def choose(stream: np.random.Generator, allowed_NP: np.ndarray) -> np.ndarray:
+    """In each row one of the allowed places, all of them equally likely: (N, 1)."""
+    lots_NP = np.where(allowed_NP, stream.random(allowed_NP.shape, dtype=np.float32), -1.0)
+    chosen_N1: np.ndarray = np.argmax(lots_NP, axis=1, keepdims=True)
+    return chosen_N1
+
+
+def autoregressive(task: Task, tokens_NT: np.ndarray, scored_NT: np.ndarray, *, training: bool) -> Examples:
+    """Every position is asked for the token after it: in training always, in evaluation where that token is scored.
+
+    "seed" reads the sequence whole and asks nothing of its last token; "mad-lab" leaves the last token out.
+    """
+    next_NT = np.full(tokens_NT.shape, IGNORE, dtype=task.dtype)
+    next_NT[:, :-1] = tokens_NT[:, 1:] if training else np.where(scored_NT[:, 1:], tokens_NT[:, 1:], IGNORE)
+    read = slice(None, -1) if task.as_mad_lab else slice(None)
+    inputs_NT = tokens_NT.astype(task.dtype)
+    return Examples(np.ascontiguousarray(inputs_NT[:, read]), np.ascontiguousarray(next_NT[:, read]))
+
+
+def take(values_NP: np.ndarray, places_NP: np.ndarray) -> np.ndarray:
+    """`values[n, places[n, p]]`."""
+    return np.take_along_axis(values_NP, places_NP, axis=1)
 
 
 @dataclass(frozen=True)

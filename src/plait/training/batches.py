@@ -20,8 +20,8 @@ from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.data.stream import Segments, Windows, mask_tokens
 from plait.model.architecture import Architecture
+from plait.model.block import ModelState
 from plait.model.heads import IGNORE, Encoder, LanguageModel
-from plait.model.state import ModelState
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe
 
@@ -50,8 +50,8 @@ class Batches:
         self._masked = arch.header.kind == "encoder"
         self._recipe, self._seed, self._among, self._corpus = recipe, seed, dist, corpus
         tokens = corpus.tokens("train")
-        self._windows = None if recipe.memory else Windows(tokens, recipe.length, recipe.batch, seed)
-        self._segments = Segments(tokens, recipe.length, recipe.batch) if recipe.memory else None
+        self._windows = None if recipe.memory else Windows(tokens, recipe.seq_len, recipe.batch, seed)
+        self._segments = Segments(tokens, recipe.seq_len, recipe.batch) if recipe.memory else None
 
     def __call__(self, step: int) -> Batch:
         rank, world = self._among.rank, self._among.world

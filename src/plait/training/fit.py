@@ -51,7 +51,7 @@ class Progress:
     loss: float = math.nan
     validation: float = math.nan
     tokens_per_second: float = 0.0
-    utilisation: float = 0.0
+    mfu: float = 0.0  # model FLOPs utilisation: of what large matrix products reach here
     resumed: int = 0
     note: str = ""
 
@@ -92,11 +92,16 @@ def fit(
 
 
 def fit_alone(
-    job: Job, store: Store, runs: Path, *, device: str = "cpu", told: Callable[[float], None] = lambda share: None
+    job: Job,
+    store: Store,
+    runs: Path,
+    *,
+    device: str = "cpu",
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
-    """`fit` in this process alone. `told` hears after every step how much of the training is done."""
+    """`fit` in this process alone. `on_progress` is told after every step how much of the training is done."""
     alone = Processes(0, 1, torch.device(device))
-    return fit(job, alone, store, Options(root=runs), report=lambda now: told(now.step / now.steps))
+    return fit(job, alone, store, Options(root=runs), report=lambda now: on_progress(now.step / now.steps))
 
 
 def _known_result(run: Run, job: Job, store: Store | None) -> dict[str, Any] | None:
@@ -234,7 +239,7 @@ class _Fit:
         speed = self.job.tokens_per_step / seconds
         before = self.progress.tokens_per_second
         self.progress.tokens_per_second = speed if not before else 0.9 * before + 0.1 * speed
-        self.progress.utilisation = self.progress.tokens_per_second * self.job.flops_per_token / self.peak
+        self.progress.mfu = self.progress.tokens_per_second * self.job.flops_per_token / self.peak
         self.progress.step, self.progress.loss = taken.step, taken.loss
         self.progress.note = f"step {taken.step} was skipped: its gradient is not finite" if taken.skipped else ""
 
@@ -315,7 +320,7 @@ class _Fit:
             "flops": tokens * job.flops_per_token,
             "seconds": self.seconds,
             "tokens_per_second": speed,
-            "flop_utilisation": speed * job.flops_per_token / self.peak,
+            "mfu": speed * job.flops_per_token / self.peak,
             "params": sum(p.numel() for p in trainer.model.parameters()),
         }
         if corpus.entropy is not None:

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.norm import make_norm
 from plait.mixers.options import MixerOptions
+from plait.mixers.shared import make_norm
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
 from plait.model.block import Block, make_mixer

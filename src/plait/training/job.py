@@ -74,22 +74,22 @@ class Job:
                 f"the model has vocab={self.arch.header.vocab}, but {self.corpus.name} has {vocab} tokens{mask}; "
                 f"write vocab={needed} or leave it out."
             )
-        header, length = self.arch.header, self.recipe.length
+        header, length = self.arch.header, self.recipe.seq_len
         if header.pos == "learned" and length > header.max_len and not self.recipe.memory:
             raise UserError(
                 f"sequences of {length} tokens, but the model has max_len={header.max_len} learned positions; write "
-                f"max_len={length} in the spec or --length {header.max_len}."
+                f"max_len={length} in the spec or --seq-len {header.max_len}."
             )
 
     @property
     def tokens_per_step(self) -> int:
-        return self.recipe.batch * self.recipe.length
+        return self.recipe.batch * self.recipe.seq_len
 
     @property
     def flops_per_token(self) -> float:
         """Forward and backward, as three times the forward pass."""
-        cost = model_cost(self.arch, seq=self.recipe.length, memory=self.recipe.memory)
-        return 3 * cost.flops / self.recipe.length
+        cost = model_cost(self.arch, seq=self.recipe.seq_len, memory=self.recipe.memory)
+        return 3 * cost.flops / self.recipe.seq_len
 
     @property
     def steps(self) -> int | None:

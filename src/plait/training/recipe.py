@@ -1,6 +1,6 @@
 """How a model is trained: every choice but the architecture, the data, the length of the run and the seed.
 
-A recipe is a value; `RECIPES` in `recipes.py` holds the papers' own. Steps are optimizer steps, batches are counted in
+A recipe is a value; `plait.papers.recipes` has the papers' own. Steps are optimizer steps, batches are counted in
 sequences over all processes.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.settings import kinds_of, require_known
+from plait.core.settings import current_names, kinds_of, require_known
 from plait.training.optimizers import OPTIMIZERS
 
 SCHEDULES = ("cosine", "linear", "constant")
@@ -19,8 +19,8 @@ PRECISIONS = ("fp32", "bf16")
 MOST_TOKENS = 2**40  # of a step
 
 
-def _key(default: Any, about: str, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"about": about, "choices": choices})
+def _key(default: Any, about: str, choices: tuple[str, ...] = (), formerly: str = "") -> Any:
+    return field(default=default, metadata={"about": about, "choices": choices, "formerly": formerly})
 
 
 @dataclass(frozen=True)
@@ -28,44 +28,47 @@ class Recipe:
     """The keys with their defaults; `metadata` of each field holds its explanation and allowed values."""
 
     batch: int = _key(8, "sequences a step, over all processes")
-    length: int = _key(256, "tokens of a sequence")
+    seq_len: int = _key(256, "tokens of a sequence", formerly="length")
     optimizer: str = _key("adamw", "the update rule", tuple(OPTIMIZERS))
     lr: float = _key(2e-3, "peak learning rate")
     schedule: str = _key("cosine", "how the learning rate falls after the warm-up", SCHEDULES)
     warmup: float = _key(0.02, "steps of linear warm-up from zero; below 1, a share of all steps")
-    floor: float = _key(0.0, "the last learning rate, as a share of the peak")
+    min_lr_ratio: float = _key(0.0, "the last learning rate, as a share of the peak", formerly="floor")
     beta1: float = _key(0.9, "decay of the mean gradient")
     beta2: float = _key(0.95, "decay of the mean squared gradient")
     eps: float = _key(1e-8, "added to the root of the mean squared gradient")
     weight_decay: float = _key(0.1, "on matrices and embeddings; never on biases, norms and gates")
-    no_weight_decay: tuple[str, ...] = _key((), "mixers whose parameters have no weight decay")
+    no_weight_decay: tuple[str, ...] = _key((), "mixers whose parameters have no weight decay", formerly="undecayed")
     clip: float = _key(1.0, "largest norm of the whole gradient; 0 = no clipping")
     dropout: float = _key(0.0, "on embeddings and on every layer's output")
     attn_dropout: float = _key(0.0, "on the attention probabilities of attn layers")
     memory: int = _key(0, "Transformer-XL: tokens of earlier segments every layer sees")
     mask_share: float = _key(0.15, "encoders: share of the tokens that are masked")
-    gradient_accumulation: int = _key(1, "parts a step's batch is computed in, to save memory")
+    gradient_accumulation: int = _key(1, "parts a step's batch is computed in, to save memory", formerly="accumulate")
 
     def __post_init__(self) -> None:
         for spec in fields(self):
             value, choices = getattr(self, spec.name), spec.metadata["choices"]
-            if choices and value not in choices:
+            if spec.name == "optimizer":
+                OPTIMIZERS.require(value)
+            elif choices and value not in choices:
                 raise UserError(
                     f"{spec.name}={value}: must be one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
                 )
-        for name in ("batch", "length", "gradient_accumulation"):
+        for name in ("batch", "seq_len", "gradient_accumulation"):
             _require(getattr(self, name) >= 1, name, self, "must be at least 1")
-        if self.batch * self.length > MOST_TOKENS:
-            raise UserError(f"a step of {self.batch} × {self.length} tokens fits no machine; make the batch smaller.")
+        if self.batch * self.seq_len > MOST_TOKENS:
+            raise UserError(f"a step of {self.batch} × {self.seq_len} tokens fits no machine; make the batch smaller.")
         for name in ("lr", "eps"):
             _require(getattr(self, name) > 0, name, self, "must be greater than 0")
         for name in ("warmup", "weight_decay", "clip", "memory"):
             _require(getattr(self, name) >= 0, name, self, "must not be negative")
-        for name in ("floor", "beta1", "beta2", "dropout", "attn_dropout", "mask_share"):
+        for name in ("min_lr_ratio", "beta1", "beta2", "dropout", "attn_dropout", "mask_share"):
             _require(0 <= getattr(self, name) < 1, name, self, "must be from 0 up to, but not, 1")
 
     def with_values(self, values: Mapping[str, Any]) -> Recipe:
         """This recipe with some keys set; unknown ones are refused."""
+        values = current_names(values, self)
         for name in values:
             require_known(name, kinds_of(self), "a recipe", "key")
         return replace(self, **values)

@@ -71,6 +71,13 @@ class Run:
         return write_copies(arch, self.folder / MIXERS)
 
     @property
+    def seq_len(self) -> int | None:
+        """Tokens of a training sequence; runs of before say `length`. None where it was not trained here."""
+        recipe = self.config.get("recipe", {})
+        found: int | None = recipe.get("seq_len", recipe.get("length"))
+        return found
+
+    @property
     def result(self) -> dict[str, Any] | None:
         path = self.folder / "result.json"
         return _read_json(path) if path.exists() else None
@@ -129,10 +136,10 @@ class Run:
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as opened:
             opened.write(json.dumps(row) + "\n")
 
-    def losses(self) -> list[tuple[int, float]]:
-        """(step, training loss in nats per token) as they were logged."""
+    def losses(self, of: str = "loss") -> list[tuple[int, float]]:
+        """(step, training loss in nats per token) as they were logged; with `of="validation"` the validation loss."""
         rows = _log_rows(self.folder / "log.jsonl")
-        return [(row["step"], row["loss"]) for row in rows if row.get("loss") is not None]
+        return [(row["step"], row[of]) for row in rows if row.get(of) is not None]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -149,9 +156,11 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
     return root / f"{_PREFIX}{key[:_SHORT_KEY]}"
 
 
-def open_run(given: str, root: Path = RUNS) -> Run:
-    """A run by its folder, its name, the beginning of its key, or "latest"."""
-    as_path = Path(given)
+def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
+    """A run by its folder, its name, the beginning of its key, or "latest"; an opened one is taken as it is."""
+    if isinstance(given, Run):
+        return given
+    given, as_path = str(given), Path(given)
     if (as_path / "run.json").exists():
         return Run(as_path)
     runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)

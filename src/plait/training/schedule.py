@@ -26,4 +26,4 @@ def rate(recipe: Recipe, step: int, steps: int) -> float:
         return 1.0
     progress = (step - warmup) / max(1, steps - warmup)
     fallen = 0.5 * (1 + math.cos(math.pi * progress)) if recipe.schedule == "cosine" else 1 - progress
-    return recipe.floor + (1 - recipe.floor) * fallen
+    return recipe.min_lr_ratio + (1 - recipe.min_lr_ratio) * fallen

@@ -1,4 +1,4 @@
-"""How fast this machine trains: steps that fit a budget, and the share of its peak that a training reaches."""
+"""How fast this machine trains: steps that fit a budget, and the peak that MFU is a share of."""
 
 from __future__ import annotations
 

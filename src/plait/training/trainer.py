@@ -19,9 +19,8 @@ from plait.core.errors import UserError
 from plait.core.random_streams import seed_of
 from plait.mixers.attn_module import Attention
 from plait.model import build
-from plait.model.block import Block
+from plait.model.block import Block, ModelState
 from plait.model.heads import Encoder, LanguageModel
-from plait.model.state import ModelState
 from plait.training import shards
 from plait.training.batches import Batch, Batches, Objective, scored
 from plait.training.distributed import Processes

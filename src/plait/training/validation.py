@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.data import Corpus
+from plait.model.block import ModelState
 from plait.model.heads import IGNORE, LanguageModel
-from plait.model.state import ModelState
 from plait.training.batches import masked, scored
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe
@@ -66,7 +66,7 @@ class Validation:
     def _streams(self, streams: int) -> tuple[np.ndarray, np.ndarray]:
         """Each stream a stretch of text in order, so that memory carries over. Where there are fewer windows than
         streams, the last ones are unscored: all processes run forward equally often."""
-        length, tokens = self.recipe.length, self.corpus.tokens("validation")
+        length, tokens = self.recipe.seq_len, self.corpus.tokens("validation")
         windows = min((len(tokens) - 1) // length, max(1, self.most // length))
         if windows < 1:
             raise UserError(f"{len(tokens)} held-out tokens are fewer than one sequence of {length}.")

@@ -168,7 +168,9 @@ def _request(method: str, cache: Path) -> Request:
         from plait.training.recipe import Recipe
 
         corpus = open_corpus("builtin:language", cache=cache)
-        job = SupernetJob(corpus, Recipe(batch=8, length=16, lr=1e-2), Settings(steps=10, top=2, patience=1.0), seeds=2)
+        job = SupernetJob(
+            corpus, Recipe(batch=8, seq_len=16, lr=1e-2), Settings(steps=10, top=2, patience=1.0), seeds=2
+        )
         space = Space(TINY.with_vocabulary(corpus.vocab))
         return Request(space, Setting(seq=16), objectives=["loss", "flops"], method=method, supernet=job)
     objectives = ["decoder_params", "flops"]

@@ -25,9 +25,9 @@ class LtsGpt2(Space):
         layers="2..15",
         d="128..960 step 64",
         slots=[["attn[heads=2|4|8,pos=none,bias]"], ["mlp[inner=128..4032 step 64,act=gelu-tanh]"]],
-        header="vocab=50264 pos=learned max_len=1024 tie=true embed=adaptive cutoffs=19997/39997 norm=layer eps=1e-5",
+        header="vocab=50264 pos=learned max_len=1024 tie=true embed=adaptive div=4 norm=layer eps=1e-5",
         vary={"div": "4"},  # the adaptive embeddings' factor, a gene of one value
-        rules=["inner >= int(1.7 * d)", "6M <= decoder_params <= 100M"],
+        constraints=["inner >= int(1.7 * d)", "6M <= decoder_params <= 100M"],
         seq=192,
     )
 
@@ -65,8 +65,8 @@ class LtsXl(Space):
         layers="2..16",
         d="128..960 step 64",
         slots=[["xl-attn[heads=2|4|8]"], ["mlp[inner=128..4032 step 64,act=relu]"]],
-        header="vocab=267735 tie=true embed=adaptive cutoffs=19997/39997/199997 norm=layer eps=1e-5 final_norm=false",
+        header="vocab=267735 tie=true embed=adaptive cutoffs=59997/99997 norm=layer eps=1e-5 final_norm=false",
         vary={"div": "4"},  # the adaptive embeddings' factor, a gene of one value
-        rules=["inner >= int(1.7 * d)", "4M <= decoder_params <= 100M"],
+        constraints=["inner >= int(1.7 * d)", "4M <= decoder_params <= 100M"],
         seq=192,
     )

@@ -1,0 +1,182 @@
+"""A placement pattern read off found architectures: the PAR rule that fits them best, and whether it says anything.
+
+PAR (Mandava et al. 2020, arXiv:2009.04534, section 2.3) sums six searches up in two numbers: one attention block for p
+blocks, evenly among the first share of them. `plait.spec.patterns.par_pattern` draws that pattern; here p and the share
+are fitted. p comes from the number of attention blocks and only the share from their places: agreement alone would
+always choose few blocks, because where most layers are not attention, saying "none is" agrees with most of them.
+
+Pattern and architecture agree on a layer when both have attention there or neither has. How much that is worth is told
+by what stands beside it: the same figure for as many blocks anywhere, for architectures the fit has not seen, for other
+patterns, and the chance that places drawn at random are fitted as well.
+
+Letters: S architectures, L layers, C candidates of a pattern, D draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.analysis.pareto import Mask
+from plait.spec.patterns import TWO_THIRDS, par_attention, par_pattern, par_room, sandwich_pattern
+
+DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A pattern with its numbers chosen: as spec text, and the letters s and f that it stands for."""
+
+    spec: str
+    pattern: str
+
+    @property
+    def attention_L(self) -> Mask:
+        return np.array([letter == "s" for letter in self.pattern])
+
+
+#: The candidates of a pattern for these architectures, the preferred first.
+Patterns = Callable[[Mask], Sequence[Pattern]]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`agreement` is the mean share of layers on which pattern and found architectures agree, `random` what is expected
+    of as many blocks placed anywhere, `validation` the agreement with architectures left out of the fit one at a time
+    (None where there is only one)."""
+
+    name: str
+    chosen: Pattern
+    agreement: float
+    random: float
+    validation: float | None
+
+    @property
+    def skill(self) -> float:
+        """0 for as good as random, 1 for perfect."""
+        return (self.agreement - self.random) / (1 - self.random) if self.random < 1 else 0.0
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "placement": self.name,
+            "spec": self.chosen.spec,
+            "pattern": self.chosen.pattern,
+            "attention": self.chosen.pattern.count("s"),
+            "agreement": self.agreement,
+            "random": self.random,
+            "validation": self.validation,
+            "skill": self.skill,
+        }
+
+
+def fit_patterns(found_SL: Mask) -> list[Fit]:
+    """The fitted PAR rule first, then what it must beat. `found_SL` says where attention stands."""
+    patterns: dict[str, Patterns] = {
+        "fitted": par_candidates,
+        "published": _published,
+        "interleaved": _interleaved,
+    }
+    if found_SL.shape[1] % 2 == 0:  # a sandwich is made of pairs
+        patterns["sandwich"] = _sandwiches
+    return [_fit(name, patterns_of, found_SL) for name, patterns_of in patterns.items()]
+
+
+def chance(found_SL: Mask, draws: int = DRAWS, seed: int = 0) -> float:
+    """How often the PAR rule fits places drawn at random, as many in each architecture, as well as the found ones.
+
+    The pattern is fitted anew to every draw, so its freedom is accounted for. Never 0: the found places count as a
+    draw.
+    """
+    candidates_CL = np.stack([one.attention_L for one in par_candidates(found_SL)]).astype(np.int64)
+    stream = np.random.default_rng(seed)
+    at_least = 1
+    best = _hits(candidates_CL, found_SL)
+    for _ in range(draws):
+        at_least += _hits(candidates_CL, stream.permuted(found_SL, axis=1)) >= best
+    return at_least / (draws + 1)
+
+
+def par_candidates(found_SL: Mask) -> list[Pattern]:
+    """Every pattern of the PAR rule with as many attention blocks as the architectures have on average.
+
+    Several shares of the layers give the same pattern: two thirds if it is among them, else the shortest decimal.
+    """
+    n = found_SL.shape[1]
+    count = max(1, ceil(found_SL.sum() / len(found_SL) - 0.5))  # a half goes down, as in the pattern itself
+    p = next(p for digits in range(2, 12) if par_attention(n, p := round(n / count, digits)) == count)
+
+    def pattern_of(room: int) -> str:
+        return par_pattern(n, p, room / n)
+
+    made = []
+    for _, same in groupby(range(count, n + 1), key=pattern_of):
+        within = _share(n, set(same))
+        told = "" if within == TWO_THIRDS else f",within={within:.12g}"
+        candidate = Pattern(f"rule:par(n={n},p={p:.12g}{told})", par_pattern(n, p, within))
+        made.append((abs(within - TWO_THIRDS), candidate))
+    return [candidate for _, candidate in sorted(made, key=lambda pair: pair[0])]
+
+
+def _share(n: int, rooms: set[int]) -> float:
+    """Of n layers, so that one of these numbers of them is meant."""
+    if par_room(n, TWO_THIRDS) in rooms:
+        return TWO_THIRDS
+    for scale in (10, 100, 1000, 10_000):
+        fitting = [part / scale for part in range(1, scale + 1) if par_room(n, part / scale) in rooms]
+        if fitting:
+            return min(fitting, key=lambda share: abs(share - TWO_THIRDS))
+    raise AssertionError(f"no share of {n} layers is any of {rooms}")
+
+
+def _published(found_SL: Mask) -> list[Pattern]:
+    n = found_SL.shape[1]
+    return [Pattern(f"rule:par(n={n},p=5)", par_pattern(n, 5))]
+
+
+def _interleaved(found_SL: Mask) -> list[Pattern]:
+    n = found_SL.shape[1]
+    pattern = ("sf" * n)[:n]
+    return [Pattern(f"rule:sandwich(k=0,n={n // 2})" if n % 2 == 0 else f"par:{pattern}", pattern)]
+
+
+def _sandwiches(found_SL: Mask) -> list[Pattern]:
+    pairs = found_SL.shape[1] // 2
+    return [Pattern(f"rule:sandwich(k={k},n={pairs})", sandwich_pattern(k, pairs)) for k in range(1, pairs + 1)]
+
+
+def _fit(name: str, patterns_of: Patterns, found_SL: Mask) -> Fit:
+    chosen = _best(patterns_of(found_SL), found_SL)
+    validation = None
+    if len(found_SL) > 1:
+        without = ((np.delete(found_SL, place, axis=0), found_SL[place : place + 1]) for place in range(len(found_SL)))
+        validation = _mean(_agreement(_best(patterns_of(others), others), left_out) for others, left_out in without)
+    return Fit(name, chosen, _agreement(chosen, found_SL), _random_agreement(chosen, found_SL), validation)
+
+
+def _best(candidates: Sequence[Pattern], found_SL: Mask) -> Pattern:
+    """`max` takes the first of several that agree as well, which is the preferred one."""
+    return max(candidates, key=lambda one: _agreement(one, found_SL))
+
+
+def _agreement(one: Pattern, found_SL: Mask) -> float:
+    return float((one.attention_L == found_SL).mean())
+
+
+def _random_agreement(one: Pattern, found_SL: Mask) -> float:
+    """Expected of as many blocks as the pattern has, all places equally likely."""
+    share, shares_S = one.attention_L.mean(), found_SL.mean(axis=1)
+    return float((share * shares_S + (1 - share) * (1 - shares_S)).mean())
+
+
+def _hits(candidates_CL: NDArray[np.int64], found_SL: Mask) -> int:
+    """Attention blocks in common with the best candidate. All have equally many, so agreement grows with these."""
+    return int((candidates_CL @ found_SL.sum(axis=0)).max())
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))

@@ -1,0 +1,48 @@
+"""What many verbs take: a store (its URL, or one that is open), specs, a length of time, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from plait.core.units import parse_duration
+from plait.model.architecture import Architecture
+from plait.records import Store, open_store
+
+if TYPE_CHECKING:
+    from plait.space.limits import Limits
+
+
+@contextmanager
+def opened_store(store: str | Store | None) -> Iterator[Store]:
+    """Of a URL (None: $PLAIT_STORE, else runs/plait.db); one that is open already stays open."""
+    if isinstance(store, Store):
+        yield store
+        return
+    with open_store(store) as opened:
+        yield opened
+
+
+def read_specs(specs: str | Architecture | Sequence[str | Architecture]) -> list[Architecture]:
+    """Architectures, their texts, presets, spec files; a user's mixer file alone means two blocks of it."""
+    from plait.model.user_mixers import read_architectures
+
+    given = [specs] if isinstance(specs, (str, Architecture)) else list(specs)
+    if all(isinstance(each, str) for each in given):
+        return read_architectures([str(each) for each in given])
+    return [each if isinstance(each, Architecture) else read_architectures([each])[0] for each in given]
+
+
+def seconds_of(time: str | float) -> float:
+    """Of 90s, 10m, 1h30m, or a number of seconds."""
+    return parse_duration(time) if isinstance(time, str) else float(time)
+
+
+def read_limits(**limits: str | float | None) -> Limits:
+    """Of quantities by name: 40ms, 300MB, or numbers of seconds and bytes."""
+    from plait.space.limits import Limits
+
+    texts = {name: limit for name, limit in limits.items() if isinstance(limit, str)}
+    numbers = {name: float(limit) for name, limit in limits.items() if isinstance(limit, (int, float))}
+    return Limits(**{**Limits.read(**texts).as_dict(), **numbers})

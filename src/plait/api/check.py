@@ -1,0 +1,65 @@
+"""Does a mixer keep the contract? `plait.check`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait import __version__
+from plait.api.describe import load_mixers
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+
+if TYPE_CHECKING:
+    from plait.model.contract import Timing, Verdict
+
+
+@dataclass(frozen=True)
+class CheckResult(Result):
+    mixer: str
+    layer: str  # with its options, as specs write it
+    d: int
+    plait: str  # version
+    passed: bool
+    checks: tuple[Verdict, ...]
+    speed: tuple[Timing, ...]  # against attention; empty where it was not timed
+
+    @property
+    def failed(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.checks if verdict.status == "fail")
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [verdict.as_dict() for verdict in self.checks]
+
+
+def check(
+    mixer: str | Path,
+    *,
+    d: int = 64,
+    speed: bool = True,
+    mixers: Sequence[str | Path] = (),
+    on_progress: OnProgress = ignore,
+) -> CheckResult:
+    """Check a mixer of the table (`gla`, `gla[heads=8]`) or of your file (`my_mixer.py`, `my_mixer.py:Class`) against
+    the contract at width `d`; `speed` also times it against attention."""
+    from plait.model.contract import CHECKS, run_clauses, timings
+    from plait.model.user_mixers import load_mixer
+
+    load_mixers(mixers)
+    options = load_mixer(mixer)
+    verdicts, total = [], len(CHECKS) + speed
+    on_progress(f"checking {options.name}", 0, total)
+    for verdict in run_clauses(options, d=d):
+        verdicts.append(verdict)
+        on_progress(f"checking {options.name}", len(verdicts), total)
+    return CheckResult(
+        mixer=options.name,
+        layer=str(options.to_layer()),
+        d=d,
+        plait=__version__,
+        passed=all(verdict.status != "fail" for verdict in verdicts),
+        checks=tuple(verdicts),
+        speed=tuple(timings(options)) if speed else (),
+    )

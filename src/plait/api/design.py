@@ -1,0 +1,88 @@
+"""The main job in one call, from limits to a trained pick, a paragraph of advice and a page: `plait.design`."""
+
+from __future__ import annotations
+
+import os
+import time as clock
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plait.api.arguments import opened_store, read_limits, seconds_of
+from plait.api.describe import load_mixers
+from plait.core.result import Result
+from plait.records import Store
+
+#: Stage, how much of it is done (None: unknown; 1 once, at its end), and what is going on.
+OnStage = Callable[[str, "float | None", str], object]
+LIMITS = {"latency": "20ms", "memory": "100MB"}
+
+
+@dataclass(frozen=True)
+class DesignResult(Result):
+    """`document` is all of it, as `--json` prints and the page at `report` shows."""
+
+    spec: str  # of the pick
+    advice: str
+    report: str
+    folder: str  # of the trained pick
+    document: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.document, "report": self.report}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The candidates that were measured and probed."""
+        probed = {row["name"]: row["mean"]["accuracy"] for row in self.document["probe"]["architectures"]}
+        return [
+            {
+                **{name: value for name, value in row.items() if not isinstance(value, (dict, list))},
+                **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
+                "probe_accuracy": probed[row["pattern"]],
+                "picked": row["pattern"] == self.document["pick"]["pattern"],
+            }
+            for row in self.document["candidates"]
+        ]
+
+
+def design(
+    *,
+    space: str = "small-hybrid",
+    data: str = "builtin:stdlib",
+    seq_len: int = 256,
+    time: str | float = "5m",
+    out: str | Path = "report.html",
+    seed: int = 0,
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: OnStage = lambda stage, share, now: None,
+    **limits: str | float | None,
+) -> DesignResult:
+    """Design a model for this machine under `limits` (`latency="20ms"`, `memory="100MB"` unless given): profile it,
+    search, probe the best few, train the pick, and write the page `out`. Interrupted, the same call resumes."""
+    started = clock.perf_counter()
+    from plait.designing.page import report_page
+    from plait.designing.workflow import design as run
+    from plait.designing.workflow import design_config
+    from plait.reporting.page import check_writable, write
+
+    load_mixers(mixers)
+    seconds, page = seconds_of(time), Path(out)
+    check_writable(page)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    on_progress("text", None, f"opening {data}")
+    held = read_limits(**{**LIMITS, **limits})
+    config = design_config(space, held, data, seq_len, seconds, seed, runs=Path(runs), workers=cores)
+    on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
+    with opened_store(store) as opened:
+        document = run(config, opened, on_progress, started)
+    write(page, report_page(document))
+    return DesignResult(
+        spec=document["pick"]["spec"],
+        advice=document["advice"],
+        report=str(page),
+        folder=document["train"]["folder"],
+        document=document,
+    )

@@ -1,0 +1,162 @@
+"""What can a trained model do? `plait.evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.describe import load_mixers
+from plait.api.open_run import OpenRun, run_of
+from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+from plait.evals import evaluation as evaluations
+
+if TYPE_CHECKING:
+    from plait.data import Corpus
+    from plait.evals.evaluation import Evaluation, Subject
+    from plait.records import Store
+    from plait.training.run import Run
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """One evaluation of one run."""
+
+    run: str
+    on: str  # the evaluation's name
+    key: str  # of its record
+    stored: bool  # whether it was found in the store
+    settings: dict[str, Any]
+    data: dict[str, Any]
+    result: dict[str, Any]
+    pictures: tuple[str, ...]  # files, of all runs together
+
+
+@dataclass(frozen=True)
+class EvaluateResult(Result):
+    evaluations: tuple[EvaluationResult, ...]
+    chosen: tuple[Evaluation, ...] = field(repr=False)  # in the order asked for; each draws its own table
+
+    def of(self, on: str) -> dict[str, EvaluationResult]:
+        """The results of one evaluation, by run."""
+        return {found.run: found for found in self.evaluations if found.on == on}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "run": found.run,
+                "on": found.on,
+                **{k: v for k, v in found.result.items() if not isinstance(v, (dict, list))},
+            }
+            for found in self.evaluations
+        ]
+
+
+def evaluate(
+    runs: str | Path | OpenRun | Sequence[str | Path | OpenRun],
+    *,
+    on: str | Sequence[str] = "perplexity",
+    settings: Mapping[str, Any] | None = None,
+    data: str = "",
+    split: str = "test",
+    out: str | Path | None = None,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> EvaluateResult:
+    """Evaluate trained models; what the store holds of the same weights on the same text is not measured again.
+
+    runs      a run or several: a folder, the beginning of a key, or latest
+    on        evaluations (`plait.listing("evaluations")`), as a list or separated by commas
+    settings  theirs, such as {"length": 4096}
+    data      a corpus; the run's own unless given
+    out       the folder of the pictures; RUN/evals unless given
+    """
+    from plait.evals.stored import evaluated
+    from plait.records import open_store
+
+    load_mixers(mixers)
+    opened = [run_of(run) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
+    # Every name and setting is checked before anything is measured.
+    chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
+    records: dict[tuple[str, str], tuple[Any, bool, dict[str, Any]]] = {}
+    with open_store(store) as records_store:
+        for run in opened:
+            subject, text = _subject(run, data, split, device)
+            for evaluation in chosen:
+                what = f"{evaluation.name}, {run.name}"
+                record, stored = evaluated(
+                    evaluation,
+                    subject,
+                    data=text,
+                    store=records_store,
+                    progress=lambda done, total, what=what: on_progress(what, done, total),  # type: ignore[misc]
+                )
+                records[run.name, evaluation.name] = record, stored, text
+    folder = Path(out) if out else opened[0].folder / "evals"
+    pictures = {
+        evaluation.name: _draw(
+            evaluation, {run.name: records[run.name, evaluation.name][0].result for run in opened}, folder
+        )
+        for evaluation in chosen
+    }
+    return EvaluateResult(
+        tuple(
+            EvaluationResult(run, on, record.key, stored, record.config["settings"], text, record.result, pictures[on])
+            for (run, on), (record, stored, text) in records.items()
+        ),
+        tuple(chosen),
+    )
+
+
+def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
+    """The evaluations named, each with those of the settings that it has; one that none has is an error."""
+    found = [evaluations.load_evaluation(name.strip()) for names in on for name in names.split(",")]
+    spare = {name: value for name, value in settings.items() if not any(name in e.settings() for e in found)}
+    return [
+        e.with_settings(spare or {name: value for name, value in settings.items() if name in e.settings()})
+        for e in found
+    ]
+
+
+def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dict[str, Any]]:
+    """The run's model and the text it is evaluated on, and which text that is."""
+    from plait.evals.evaluation import Subject
+    from plait.training.devices import usable
+
+    tokenizer = run.tokenizer()
+    corpus = _corpus(data, run.folder / "tokenizer") if data else run.corpus()
+    if corpus.tokenizer.as_dict() != tokenizer.as_dict():
+        raise UserError(f"{corpus.name} was tokenised by another tokenizer than {run.name}'s; its ids mean other text.")
+    text = corpus.tokens(split)
+    model = run.model(device=usable(device))
+    trained_length = run.seq_len
+    assert trained_length is not None
+    subject = Subject(model, text, trained_length, tokenizer, corpus.characters(split), corpus.entropy)
+    return subject, {"name": corpus.name, "fingerprint": corpus.fingerprint, "split": split}
+
+
+def _corpus(data: str, tokenizer: Path) -> Corpus:
+    """The corpus as the run's tokenizer writes it; one that comes as tokens has its own."""
+    from plait.data import open_corpus
+    from plait.data.corpora import open_source
+    from plait.data.corpus import TokenSource
+
+    return open_corpus(data, None if isinstance(open_source(data), TokenSource) else str(tokenizer))
+
+
+def _draw(evaluation: Evaluation, results: Mapping[str, Mapping[str, Any]], folder: Path) -> tuple[str, ...]:
+    paths = []
+    for name, picture in evaluation.pictures(results).items():
+        path = folder / f"{name}.svg"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(picture, encoding="utf-8")
+        except OSError as wrong:
+            raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
+        paths.append(str(path))
+    return tuple(paths)

@@ -1,0 +1,121 @@
+"""Models to other programs and from them: `plait.export`, `plait.import_weights`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.describe import load_mixers
+from plait.api.open_run import OpenRun, run_of
+from plait.core.errors import UserError, did_you_mean
+from plait.core.result import Result
+
+if TYPE_CHECKING:
+    from plait.training.run import Run
+
+FORMATS = ("hf", "onnx")
+
+
+@dataclass(frozen=True)
+class ExportResult(Result):
+    run: str
+    to: str
+    output: str  # folder or file
+    largest_difference: float  # of the logits when read again, in float64, over their standard deviation
+    length: int | None = None  # onnx: the longest input
+    text_tokens_compared: int | None = None  # hf: of a sample text, equal in both tokenizers
+    load_with: str = field(default="", repr=False)  # hf: the call that loads it
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().as_dict().items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ImportResult(Result):
+    run: str
+    folder: str
+    spec: str
+    params: int
+
+
+def export(
+    run: str | Path | OpenRun,
+    to: str,
+    output: str | Path | None = None,
+    *,
+    length: int | None = None,
+    force: bool = False,
+    mixers: Sequence[str | Path] = (),
+) -> ExportResult:
+    """Write a trained model in another program's format, read it again and compare.
+
+    to      hf: a folder for Hugging Face's transformers; onnx: a file
+    output  RUN-hf or RUN.onnx unless given
+    length  onnx: the longest input; what it was trained on unless given
+    force   overwrite what is there
+    """
+    from plait.interop.target import check_free
+
+    if to not in FORMATS:
+        raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
+    load_mixers(mixers)
+    opened = run_of(run)
+    target = Path(output or (f"{opened.name}-hf" if to == "hf" else f"{opened.name}.onnx"))
+    check_free(target, force=force)  # before anything long
+    return _hf(opened, target, force) if to == "hf" else _onnx(opened, target, length, force)
+
+
+def _hf(run: Run, target: Path, force: bool) -> ExportResult:
+    from plait.interop.hf import CLASSES, check_hf, export_hf
+
+    model, tokenizer = run.model(), run.tokenizer()
+    export_hf(model, tokenizer, target, force=force)
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    found = check_hf(model, tokenizer, target)
+    trust = ", trust_remote_code=True" if run.arch.mixer_sources else ""  # it runs the mixers' copies
+    load_with = f'{CLASSES[run.arch.header.kind][0]}.from_pretrained("{target}"{trust})'
+    return ExportResult(
+        run.name, "hf", str(target), found.logits_gap, text_tokens_compared=found.text_tokens_compared,
+        load_with=load_with,
+    )  # fmt: skip
+
+
+def _onnx(run: Run, target: Path, length: int | None, force: bool) -> ExportResult:
+    from plait.interop.onnx import check_onnx, export_onnx
+
+    model = run.model()
+    longest = length or run.seq_len or run.arch.header.max_len or 512
+    export_onnx(model, target, longest, force=force)
+    return ExportResult(run.name, "onnx", str(target), check_onnx(model, target, longest), length=longest)
+
+
+def import_weights(folder: str | Path, output: str | Path) -> ImportResult:
+    """Make a run, `output`, of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
+    from plait.interop.hf import weights_of
+    from plait.interop.import_hf import import_hf, read_config, trained_length
+    from plait.interop.target import check_free, filled_folder
+    from plait.records import record_key
+    from plait.training.run import Run
+
+    source, target = Path(folder), Path(output)
+    check_free(target, force=False)  # before anything long
+    model, tokenizer = import_hf(source)
+    if tokenizer is None:
+        raise UserError(f"{source} has no tokenizer.json: a run needs its tokenizer.")
+    config = {
+        "protocol": 1,
+        "spec": model.arch.text,
+        "recipe": {"seq_len": trained_length(read_config(source))},
+        "imported": {"folder": source.resolve().name, "tokenizer": tokenizer.as_dict()},
+    }
+    with filled_folder(target, force=False) as scratch:
+        run = Run(scratch)
+        run.write_about({"key": record_key("import", config), "config": config, "tokenizer": str(target / "tokenizer")})
+        run.save_weights(weights_of(model))
+        tokenizer.save(scratch / "tokenizer")
+    parameters = sum(p.numel() for p in model.parameters())
+    return ImportResult(target.name, str(target), model.arch.text, parameters)

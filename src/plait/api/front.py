@@ -1,0 +1,354 @@
+"""What a search found, and the one model to go on with: `plait.front.show`, `pick`, `table`, `candidates`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.arguments import opened_store, read_limits
+from plait.api.describe import load_mixers
+from plait.core.errors import UserError, did_you_mean
+from plait.core.result import Result
+from plait.device.quantities import in_rows, on_device, quantity
+from plait.records import Record, Store
+from plait.reporting.page import said
+
+if TYPE_CHECKING:
+    from plait.device.measurements import Measurements
+    from plait.searching.validation import Validated
+    from plait.space.limits import Limits
+
+KIND = "search"
+LATEST = "latest"
+SHOWN = 16
+ENDINGS = (".csv", ".jsonl")
+NOTHING = {"measured": None, "predicted": None}
+ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FrontResult(Result):
+    """`front`: one row per model, exact counts as numbers, quantities of the device predicted beside measured;
+    `over_limit`: those that measured above a limit and gave their place to a neighbour."""
+
+    key: str
+    space: str
+    method: str
+    limits: dict[str, float]  # seconds, bytes
+    setting: dict[str, Any]
+    objectives: tuple[str, ...]
+    profile: str | None  # its hash
+    front: tuple[Row, ...]
+    over_limit: tuple[Row, ...]
+    on_front: int
+    evaluated: int
+    proposed: int
+    measured: int
+    cost: dict[str, float]  # seconds
+    choices: list[list[str]] | None = None  # of gumbel: what each layer could be, and
+    seeds: list[Row] | None = None  # what every supernet came to
+    store: str | Store | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, document: dict[str, Any], store: str | Store | None) -> FrontResult:
+        tuples = {name: tuple(document[name]) for name in ("objectives", "front", "over_limit")}
+        url = store.url if isinstance(store, Store) else store
+        return cls(**{**document, **tuples, "store": url})
+
+    @property
+    def specs(self) -> list[str]:
+        return [row["spec"] for row in self.front]
+
+    def pick(self, *, by: str = "", **limits: str | float | None) -> Picked:
+        """The best model of the whole front that holds the limits; see `plait.front.pick`."""
+        return pick(self.key, by=by, mixers=(), store=self.store, **limits)
+
+    def rows(self) -> list[Row]:
+        shown = in_rows(self.front)
+        columns = {each.column: name for name, each in shown.items()}
+        return [
+            {
+                name: value_of(row, columns[name]) if name in columns else value
+                for name, value in row.items()
+                if name in columns or not isinstance(value, (dict, list))
+            }
+            for row in self.front
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in super().as_dict().items()
+            if name not in ("choices", "seeds") or value is not None
+        }
+
+
+@dataclass(frozen=True)
+class Picked(Result):
+    spec: str
+    row: Row  # as it is on the front
+    by: str  # what it is the best in
+    among: int  # models that hold the limits
+
+    @property
+    def is_measured(self) -> bool:
+        return self.row["measurement"] is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.row
+
+
+@dataclass(frozen=True)
+class FrontTable(Result):
+    """The front as LiteTransformerSearch's tables have it."""
+
+    key: str
+    models: tuple[Row, ...]
+
+    def rows(self) -> list[Row]:
+        return list(self.models)
+
+
+@dataclass(frozen=True)
+class Candidates(Result):
+    """Every architecture that a search compared, as far as its record keeps them."""
+
+    key: str
+    evaluated: int
+    candidates: tuple[Row, ...]
+
+    def rows(self) -> list[Row]:
+        return list(self.candidates)
+
+    def csv(self) -> str:
+        written = io.StringIO()
+        names = list(self.candidates[0]) if self.candidates else ["candidate"]
+        writer = csv.DictWriter(written, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            {name: json.dumps(value) if isinstance(value, bool) else value for name, value in row.items()}
+            for row in self.candidates
+        )
+        return written.getvalue()
+
+    def save(self, path: str | Path) -> None:
+        """As .csv or .jsonl."""
+        from plait.reporting.svg import save
+
+        target = check_ending(Path(path))
+        lines = "".join(json.dumps(row) + "\n" for row in self.candidates)
+        save(self.csv() if target.suffix == ".csv" else lines, target)
+
+
+def show(
+    key: str = LATEST,
+    *,
+    front: int = SHOWN,
+    svg: str | Path | None = None,
+    cube: str | Path | None = None,
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+) -> FrontResult:
+    """The front of a stored search (its key, or enough of its beginning), predicted beside measured; `front`: how many
+    models, 0 for all. `svg` and `cube` draw it into these files, on the plane and in space."""
+    from plait.reporting.svg import save
+    from plait.searching.validation import document
+
+    load_mixers(mixers)
+    with _opened(key, store) as (record, known, opened):
+        found = document(record, _looked_up(record, known, front))
+        result = FrontResult.of(found, opened)
+    if svg is not None:
+        from plait.reporting.front import front_picture
+
+        save(front_picture(found), Path(svg))
+    if cube is not None:
+        from plait.reporting.front import search_cube
+
+        save(search_cube(found), Path(cube))
+    return result
+
+
+def pick(
+    key: str = LATEST,
+    *,
+    by: str = "",
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+    **limits: str | float | None,
+) -> Picked:
+    """The best model of a search that holds the limits: the search's own, where none are given. `by`: the best in what;
+    else in the search's first objective."""
+    from plait.searching.validation import describe
+    from plait.space.limits import Limits
+
+    load_mixers(mixers)
+    given = read_limits(**limits).as_dict()
+    with _opened(key, store) as (record, known, _):
+        asked = Limits(**{**record.result["limits"], **given})
+        rows = [describe(row, asked, known.find(row["spec"])) for row in record.result["front"]]
+    name, maximise = _direction(record, by, rows[0])
+    # What was measured is certain; among the rest the interval's upper end must hold.
+    pool = [row for row in rows if row["within"] and row["measurement"]] or [r for r in rows if _should_hold(r, asked)]
+    if not pool:
+        raise UserError(_nothing_holds(rows, asked))
+    best = (max if maximise else min)(pool, key=lambda row: float(value_of(row, name)))
+    return Picked(best["spec"], best, name, len(pool))
+
+
+def table(
+    key: str = LATEST,
+    *,
+    front: int = SHOWN,
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+) -> FrontTable:
+    """Widths, and heads and inner width layer by layer, in the order of size."""
+    load_mixers(mixers)
+    with _opened(key, store) as (record, known, _):
+        found = _looked_up(record, known, front)
+    rows = sorted(found.rows, key=lambda row: int(row["decoder_params"]))
+    entries: list[Row] = []
+    for number, (row, shape) in enumerate(zip(rows, shapes([row["spec"] for row in rows]), strict=True), 1):
+        costs = {"decoder_params": row["decoder_params"]}
+        costs |= {each.column: value_of(row, of) for of, each in in_rows(rows).items()}
+        entries.append({"model": f"M{number}", **shape, **costs, "measured": row["measurement"] is not None})
+    return FrontTable(record.key, tuple(entries))
+
+
+def candidates(key: str = LATEST, *, mixers: Sequence[str | Path] = (), store: str | Store | None = None) -> Candidates:
+    """Every candidate that a search compared: its objectives, whether it is on the front, its spec."""
+    from plait.algorithms.candidates import Candidates as Kept
+
+    load_mixers(mixers)
+    with opened_store(store) as opened:
+        record = restored_search(opened, key)
+    kept = Kept.of(record.config, record.result)
+    rows = tuple(kept.rows([row["spec"] for row in record.result["front"]]))
+    return Candidates(record.key, kept.evaluated, rows)
+
+
+def check_ending(path: Path) -> Path:
+    if path.suffix not in ENDINGS:
+        raise UserError(f"cannot write candidates to '{path.name}': known endings are {', '.join(ENDINGS)}.")
+    return path
+
+
+# ---- stored searches
+
+
+def restored_search(store: Store, key: str, method: str | None = None) -> Record:
+    """The search whose key begins so; or the latest, where `method` is given of those by it. Its mixers are known
+    from then on."""
+    from plait.model.user_mixers import restore
+
+    if key == LATEST:
+        newest = store.find(KIND, {"method": method} if method else None, limit=1)
+        record = newest[0] if newest else None
+    else:
+        record = store.get(store.full_key(key))
+    if record is None:
+        wanted = f"search by {method}" if method else "search"
+        raise UserError(f"there is no {wanted} in {store.name}; make one with `plait search`.")
+    if record.kind != KIND:
+        raise UserError(f"{record.key[:10]} is no front of `plait search` but a record of kind '{record.kind}'.")
+    restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
+    return record
+
+
+@contextmanager
+def _opened(key: str, store: str | Store | None) -> Iterator[tuple[Record, Measurements, Store]]:
+    """The record of a search, and what has been measured in its setting."""
+    from plait.device.measurements import Measurements
+    from plait.device.setting import Setting
+
+    with opened_store(store) as opened:
+        record = restored_search(opened, key)
+        if "setting" not in record.result:
+            raise UserError(f"{record.key[:10]} does not say the setting of its measurements; search again.")
+        yield record, Measurements(opened, Setting(**record.result["setting"])), opened
+
+
+def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
+    """As `plait search` chose and measured, from what is stored."""
+    from plait.algorithms.front import Front
+    from plait.searching.validation import validate
+    from plait.space.limits import Limits
+
+    limits = Limits(**record.result["limits"])
+    return validate(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
+
+
+# ---- picking
+
+
+def value_of(row: Row, name: str) -> Any:
+    """A column; of a quantity of the device what was measured, else what was predicted."""
+    if name not in on_device():
+        return row[name]
+    entry = row.get(quantity(name).column, NOTHING)
+    return entry["predicted"] if entry["measured"] is None else entry["measured"]
+
+
+def _direction(record: Record, by: str, row: Row) -> tuple[str, bool]:
+    """What to compare, and whether more of it is better."""
+    objectives = {each["objective"]: bool(each["maximise"]) for each in record.result["objectives"]}
+    if not by:
+        return next(iter(objectives.items()))
+    numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
+    known = [*numbers, *(name for name in in_rows([row]) if value_of(row, name) is not None)]
+    if by not in known:
+        raise UserError(f"--by {by}: the front has no such column.{did_you_mean(by, known)} It has {', '.join(known)}.")
+    return by, objectives.get(by, by.endswith("decoder_params"))
+
+
+def _should_hold(row: Row, limits: Limits) -> bool:
+    if row["measurement"] or row["exceeded"]:
+        return False
+    highest = {name: row[each.column]["interval"] for name, each in in_rows([row]).items()}
+    asked = {name: highest[name][1] / quantity(name).scale for name in limits.on_device if highest.get(name)}
+    return len(asked) == len(limits.on_device) and not limits.exceeded(asked)
+
+
+def _nothing_holds(rows: list[Row], limits: Limits) -> str:
+    shown = in_rows(rows)
+    least = {name: min((v for row in rows if (v := value_of(row, name)) is not None), default=None) for name in shown}
+    asked = ", ".join(constraint.replace("_high", "") for constraint in limits.constraints())
+    there = f"the least on it are {' and '.join(f'{said(least[name])} {each.unit}' for name, each in shown.items())}"
+    return f"no model of this front holds {asked}; {there}. Search again under these limits."
+
+
+# ---- shapes
+
+
+def shapes(specs: Sequence[str]) -> list[Row]:
+    """Models in the terms of LiteTransformerSearch's tables; where one has other layers, all by their layers' text."""
+    from plait.model.architecture import architecture
+
+    models = [architecture(spec) for spec in specs]
+    lists = [_heads_and_inner(model.layers) for model in models]
+    found: list[Row] = []
+    for spec, model, both in zip(specs, models, lists, strict=True):
+        if None in lists or both is None:
+            layers = spec.partition("|")[2].strip()
+            found.append({"n_layer": len(model.layers), "d_model": model.header.d, "layers": layers})
+        else:
+            heads, inner = both
+            found.append({"n_layer": len(heads), "d_model": model.header.d, "n_head": heads, "d_inner": inner})
+    return found
+
+
+def _heads_and_inner(layers: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:
+    """Of attention and feed-forward in turn; None for any other architecture."""
+    pairs = list(zip(layers[::2], layers[1::2], strict=False))
+    if len(layers) % 2 or any(a.name not in ATTENTION or f.name != FEED_FORWARD for a, f in pairs):
+        return None
+    return [a.heads for a, _ in pairs], [f.inner for _, f in pairs]

@@ -1,0 +1,147 @@
+"""Text from a trained model: `plait.generate`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.describe import load_mixers
+from plait.api.open_run import OpenRun, run_of
+from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+
+if TYPE_CHECKING:
+    from plait.data import Tokenizer
+    from plait.model.forgetting_cache import Dropped
+    from plait.model.generation import Generation
+
+#: Asked for when no number is given, unless the model's learned positions end before.
+USUAL_TOKENS = 200
+
+
+@dataclass(frozen=True)
+class GenerateResult(Result):
+    run: str
+    prompts: tuple[str, ...]
+    completions: tuple[str, ...]
+    tokens: tuple[int, ...]  # generated, of each text
+    ended: tuple[bool, ...]  # by the end-of-text token
+    tokens_per_second: float
+    state_bytes: int
+    peak_state_bytes: int
+    dropped: Dropped | None  # from forgetting attention's KV cache
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Each prompt with what follows it."""
+        return tuple(prompt + rest for prompt, rest in zip(self.prompts, self.completions, strict=True))
+
+    def rows(self) -> list[dict[str, Any]]:
+        parts = zip(self.prompts, self.completions, self.tokens, self.ended, strict=True)
+        return [{"prompt": p, "completion": c, "tokens": t, "ended": e} for p, c, t, e in parts]
+
+
+def generate(
+    run: str | Path | OpenRun,
+    prompts: str | Sequence[str] = "",
+    *,
+    tokens: int | None = None,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    greedy: bool = False,
+    seed: int = 0,
+    stop: bool = True,
+    forget: float | None = None,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    on_text: Callable[[str], None] | None = None,
+    on_progress: OnProgress = ignore,
+) -> GenerateResult:
+    """Continue one text or several with a trained model.
+
+    run       its folder, its name, the beginning of its key, or latest
+    tokens    the most a text may get; 200 unless given
+    seed      of the draws; text n takes seed + n
+    stop      whether the end-of-text token ends a text
+    forget    drop cache entries that can never hold more than this probability
+    on_text   called with the prompt and then each piece of text as it comes, where there is one prompt
+    """
+    from plait.model.generation import Generation
+    from plait.model.heads import LanguageModel
+    from plait.model.sampling import GREEDY, Sampling
+    from plait.training.devices import usable
+
+    load_mixers(mixers)
+    opened = run_of(run)
+    tokenizer = opened.tokenizer()
+    texts = [prompts] if isinstance(prompts, str) else list(prompts)
+    model = opened.model(device=usable(device))
+    if not isinstance(model, LanguageModel):
+        raise UserError(f"{opened.name} is of kind={opened.arch.header.kind}; only language models generate.")
+    encoded = [_encoded(text, tokenizer) for text in texts]
+    generation = Generation(
+        model,
+        encoded,
+        tokens=_room(opened.arch.header, encoded) if tokens is None else tokens,
+        sampling=GREEDY if greedy else Sampling(temperature, top_k, top_p),
+        seeds=seed,
+        end=() if tokenizer.end is None or not stop else (tokenizer.end,),
+        forget=forget,
+    )
+    started = time.perf_counter()
+    if on_text is not None and len(texts) == 1:
+        _stream(generation, texts[0], tokenizer, on_text)
+    else:
+        for done, _ in enumerate(generation, start=1):
+            on_progress("generating", done, generation.tokens * len(texts))
+    seconds = time.perf_counter() - started
+    return GenerateResult(
+        run=opened.name,
+        prompts=tuple(texts),
+        completions=tuple(
+            _text([token for token in row if token not in generation.end], tokenizer) for row in generation.rows
+        ),
+        tokens=tuple(len(row) for row in generation.rows),
+        ended=tuple(generation.ended(row) for row in range(len(texts))),
+        tokens_per_second=sum(map(len, generation.rows)) / seconds,
+        state_bytes=generation.state_bytes,
+        peak_state_bytes=generation.peak_state_bytes,
+        dropped=None if forget is None else generation.dropped,
+    )
+
+
+def _stream(generation: Generation, prompt: str, tokenizer: Tokenizer, on_text: Callable[[str], None]) -> None:
+    from plait.model.generation import TextStream
+
+    stream = TextStream(lambda ids: _text(ids, tokenizer))
+    on_text(prompt)
+    for _, token in generation:
+        if token not in generation.end:
+            on_text(stream.push(token))
+    on_text(stream.finish())
+
+
+def _encoded(text: str, tokenizer: Tokenizer) -> list[int]:
+    """A prompt's ids; an empty one starts a new text, where the vocabulary says how."""
+    ids: list[int] = tokenizer.encode(text).tolist()
+    if ids:
+        return ids
+    if tokenizer.end is None:
+        raise UserError("this run's vocabulary has no end-of-text token to start from: give a prompt.")
+    return [tokenizer.end]
+
+
+def _room(header: Any, encoded: Sequence[Sequence[int]]) -> int:
+    if header.pos != "learned":
+        return USUAL_TOKENS
+    return int(max(0, min(USUAL_TOKENS, header.max_len - max(map(len, encoded)) + 1)))
+
+
+def _text(ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    """A model may have more ids than its tokenizer (rounded up for speed); those say nothing."""
+    return tokenizer.decode([token for token in ids if token < tokenizer.vocab])

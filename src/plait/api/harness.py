@@ -1,0 +1,122 @@
+"""lm-evaluation-harness on a trained model, from local files: `plait.harness`, `plait.prepare_tasks`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.describe import load_mixers
+from plait.api.open_run import OpenRun, run_of
+from plait.core.errors import UserError, did_you_mean
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+
+if TYPE_CHECKING:
+    from plait.records import Store
+
+PROTOCOL = 1  # raised when the same settings come to mean another evaluation
+
+
+@dataclass(frozen=True)
+class HarnessResult(Result):
+    run: str
+    results: dict[str, Any]  # as the harness gives them
+    table: tuple[dict[str, Any], ...]  # a row per number: task, metric, filter, value, stderr, items
+    shots: dict[str, int]  # by task
+    max_length: int
+    lm_eval: str  # the harness's version
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.table)
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    task: str
+    items: int
+    file: str
+    source: str
+
+
+@dataclass(frozen=True)
+class TaskFiles(Result):
+    tasks: tuple[TaskFile, ...]
+    missing: tuple[str, ...]  # tasks whose data was not found
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.as_dict()["tasks"])
+
+
+def harness(
+    run: str | Path | OpenRun,
+    tasks: str | Path | Sequence[str | Path],
+    *,
+    shots: int | None = None,
+    limit: int | None = None,
+    max_length: int | None = None,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> HarnessResult:
+    """Run tasks of lm-evaluation-harness on a trained model, without a network; the store keeps the table.
+
+    tasks       task files (YAML), folders of them, or LongBench files (JSONL)
+    shots       examples before each item; the task's own number unless given
+    limit       only the first items of each task
+    max_length  context in tokens; the model's, else 2048, unless given
+    """
+    from plait.evals.harness import evaluate
+
+    load_mixers(mixers)
+    opened = run_of(run)
+    found = evaluate(
+        opened.model(device),
+        opened.tokenizer(),
+        [tasks] if isinstance(tasks, (str, Path)) else list(tasks),
+        shots=shots,
+        limit=limit,
+        max_length=max_length,
+        progress=on_progress,
+    )
+    result = HarnessResult(run=opened.name, **{**found, "table": tuple(found["table"])})
+    _keep(result, opened.arch.text, limit, store)
+    return result
+
+
+def _keep(found: HarnessResult, spec: str, limit: int | None, store: str | Store | None) -> None:
+    """As a record, in place of an earlier one of the same run and tasks."""
+    from plait.records import Record, about, open_store
+
+    config = {
+        "protocol": PROTOCOL,
+        "spec": spec,
+        "tasks": sorted(found.results),
+        "limit": limit,
+        "run": found.run,
+        "shots": found.shots,
+        "max_length": found.max_length,
+        "lm_eval": found.lm_eval,
+    }
+    record = Record.of("harness", config, {"run": found.run, "table": found.rows()}, about(time.time(), 0.0))
+    with open_store(store) as opened:
+        opened.delete([record.key])
+        opened.put(record)
+
+
+def prepare_tasks(folder: str | Path, out: str | Path, *, tasks: Sequence[str] = ()) -> TaskFiles:
+    """Write the local files of the ten short-context tasks and WikiText from a folder with the published data sets, for
+    `plait.harness`; only some `tasks` where given."""
+    from plait.evals.published import BY_NAME, prepare
+
+    if unknown := next((name for name in tasks if name not in BY_NAME), ""):
+        raise UserError(f"no task '{unknown}'.{did_you_mean(unknown, BY_NAME)} Known: {', '.join(BY_NAME)}.")
+    done, missing = prepare(Path(folder), Path(out), list(tasks))
+    if not done:
+        raise UserError(f"{folder} holds none of: {', '.join(missing)}. A data set is a folder of its name.")
+    return TaskFiles(
+        tuple(TaskFile(one.task, one.items, str(one.file), str(one.source[0])) for one in done), tuple(missing)
+    )

@@ -1,0 +1,156 @@
+"""What there is to compose with: `plait.listing`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from plait.api.describe import load_mixers
+from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Entry, Table
+from plait.core.result import Result
+
+#: Kinds whose rows say a name and what it is, each from its table.
+TABLES: Table[Table[Any]] = Table(
+    "kind",
+    {
+        "optimizers": Entry("plait.training.optimizers:OPTIMIZERS", "update rules, for a recipe's optimizer"),
+        "spaces": Entry("plait.space.table:SPACES", "spaces of architectures, for --space"),
+        "objectives": Entry("plait.space.objective_table:OBJECTIVES", "what a search may optimise"),
+        "methods": Entry("plait.searching.methods:METHODS", "search algorithms, for --method"),
+        "proxies": Entry("plait.algorithms.proxies:PROXIES", "scores of an untrained model"),
+        "evaluations": Entry("plait.evals.evaluation:EVALUATIONS", "what a trained model is asked, for eval --on"),
+    },
+)
+
+
+@dataclass(frozen=True)
+class Listing(Result):
+    kind: str
+    entries: tuple[dict[str, Any], ...]  # each with `name`, and what its kind has
+
+    @property
+    def names(self) -> list[str]:
+        return [row["name"] for row in self.entries]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.entries)
+
+
+def listing(
+    kind: str | None = None, *, match: str = "", describe: bool = True, mixers: Sequence[str | Path] = ()
+) -> Listing:
+    """Everything of a kind: mixers, presets, tasks, corpora, spaces, objectives …; without a kind, the kinds; with a
+    mixer's name, its options. `match`: only names that contain this text; `describe=False`: names alone."""
+    from plait.mixers import table as known_mixers
+
+    load_mixers(mixers)
+    known_mixers.load_packaged()
+    if kind is None:
+        rows: list[dict[str, Any]] = [{"name": name, "entries": _count(name)} for name in KINDS]
+    elif kind in TABLES:
+        table = TABLES.load(kind)
+        table.discover()
+        rows = [{"name": name, "what": table.what(name)} if describe else {"name": name} for name in table]
+    elif kind in LISTED:
+        rows = LISTED[kind]()
+    elif kind in known_mixers.names():
+        rows = [{"name": row["option"], **row} for row in known_mixers.load(kind).describe()]
+    else:
+        known = [*KINDS, *known_mixers.names()]
+        raise UserError(f"nothing called '{kind}' to list.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
+    return Listing(kind or "kinds", tuple(row for row in rows if match.lower() in row["name"].lower()))
+
+
+def _count(kind: str) -> int:
+    return len(TABLES.load(kind)) if kind in TABLES else len(LISTED[kind]())
+
+
+def _mixers() -> list[dict[str, Any]]:
+    from plait.mixers import table
+
+    found = []
+    for name in table.names():
+        options = table.load(name)
+        found.append({
+            "name": name,
+            "kind": options.kind,
+            "options": [row["option"] for row in options.describe()],
+            "what": (options.__doc__ or "").strip().splitlines()[0],
+            "reference": options.reference,
+        })  # fmt: skip
+    return found
+
+
+def _presets() -> list[dict[str, Any]]:
+    from plait.spec import presets
+
+    described = (presets.describe(name) for name in presets.names())
+    return [{"name": p.name, "family": p.family, "source": p.source, "what": p.what} for p in described]
+
+
+def _recipes() -> list[dict[str, Any]]:
+    from plait.papers.recipes import recipes as published
+
+    return [
+        {
+            "name": name,
+            "steps": one.steps,
+            **{key: getattr(one.recipe, key) for key in ("optimizer", "lr", "schedule", "batch", "seq_len", "memory")},
+            "source": one.source,
+        }
+        for name, one in published().items()
+    ]
+
+
+def _header_keys() -> list[dict[str, Any]]:
+    from plait.spec import Header
+
+    return [
+        {"name": f.name, "default": f.default, "allowed": list(f.metadata["choices"]), "what": f.metadata["about"]}
+        for f in fields(Header)
+    ]
+
+
+def _tasks() -> list[dict[str, Any]]:
+    from plait import tasks
+
+    found = []
+    for name in tasks.names():
+        task = tasks.baseline(name)
+        found.append({
+            "name": name,
+            "vocab": task.vocab,
+            "length": task.length,
+            "train_size": task.train_size,
+            "settings": len(task.grid()),
+            "ceiling": round(tasks.mean_ceiling(task), 3),
+            "what": task.skill,
+        })  # fmt: skip
+    return found
+
+
+def _corpora() -> list[dict[str, Any]]:
+    from plait.data.corpora import corpus_listing as rows
+
+    return rows()
+
+
+def _tokenizers() -> list[dict[str, Any]]:
+    from plait.data.tokenizers import tokenizer_listing as rows
+
+    return rows()
+
+
+LISTED = {
+    "mixers": _mixers,
+    "presets": _presets,
+    "header": _header_keys,
+    "tasks": _tasks,
+    "recipes": _recipes,
+    "corpora": _corpora,
+    "tokenizers": _tokenizers,
+}
+KINDS = (*LISTED, *TABLES)

@@ -1,0 +1,156 @@
+"""How long models take on this machine, and how much memory: `plait.measure`; blocks over sequence length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.arguments import opened_store, read_specs
+from plait.api.describe import load_mixers
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+from plait.device.quantities import on_device
+from plait.device.setting import Setting
+from plait.records import Record, Store
+
+if TYPE_CHECKING:
+    from plait.device.lengths import BlockScaling
+    from plait.model.architecture import Architecture
+
+
+@dataclass(frozen=True)
+class MeasuredModel:
+    """`result` has an entry per quantity, in seconds, bytes …, with what says how far to trust it."""
+
+    spec: str
+    key: str
+    result: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"spec": self.spec, "key": self.key, **self.result}
+
+    def row(self) -> dict[str, Any]:
+        """The quantities in the units that people read: latency_ms, memory_mb …"""
+        there = ((self.result[name], each) for name, each in on_device().items() if name in self.result)
+        return {"spec": self.spec, **{each.column: each.scale * found[each.value] for found, each in there}}
+
+
+@dataclass(frozen=True)
+class MeasureResult(Result):
+    setting: Setting
+    models: tuple[MeasuredModel, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [model.row() for model in self.models]
+
+
+@dataclass(frozen=True)
+class LengthsResult(Result):
+    setting: Setting
+    lengths: tuple[int, ...]
+    blocks: tuple[BlockScaling, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        setting = {name: value for name, value in self.setting.as_dict().items() if name != "seq"}
+        return {
+            "setting": setting,
+            "lengths": list(self.lengths),
+            "blocks": [block.as_dict() for block in self.blocks],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {"block": block.block.text, "d": block.block.d, "seq_len": seq_len, "latency_ms": 1e3 * timing.seconds}
+            for block in self.blocks
+            for seq_len, timing in zip(self.lengths, block.timings, strict=True)
+        ]
+
+    @property
+    def subtitle(self) -> str:
+        tokens = "prefill of N tokens" if self.setting.mode == "prefill" else "one token after N"
+        return f"{tokens}, batch {self.setting.batch}; {self.setting.where}"
+
+    def name_of(self, one: BlockScaling) -> str:
+        """The layer's text; with the width where not all have the same."""
+        widths = {other.block.d for other in self.blocks}
+        return one.block.text if len(widths) == 1 else f"d={one.block.d} | {one.block.text}"
+
+    def save_svg(self, path: str | Path) -> None:
+        """Draw the latency of every block over sequence length."""
+        from plait.reporting.studies import BlockLine, length_chart
+        from plait.reporting.svg import save
+
+        lines = [BlockLine(self.name_of(one), *one.seconds_low_high(), words=_exponents(one)) for one in self.blocks]
+        title = "Block latency over sequence length"
+        save(length_chart(lines, self.lengths, title=title, below=self.subtitle), Path(path))
+
+
+def measure(
+    specs: str | Architecture | Sequence[str | Architecture],
+    *,
+    seq_len: int = 192,
+    batch: int = 1,
+    mode: str = "prefill",
+    device: str = "cpu",
+    dtype: str = "float32",
+    threads: int = 1,
+    archai: bool = False,
+    again: bool = False,
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> MeasureResult:
+    """Measure latency and peak memory of models here: `mode="prefill"` of `seq_len` tokens, or `"decode"`, one token
+    after them. What is in the store is not measured `again` unless it was noisy; `archai`: also as
+    LiteTransformerSearch's code counts."""
+    from plait.device.measurements import Measurements, noisy
+
+    load_mixers(mixers)
+    setting = Setting(mode=mode, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
+    archs = read_specs(specs)  # all of them are checked before the first is measured
+    models = []
+    with opened_store(store) as opened, Measurements(opened, setting, archai=archai) as known:
+        for done, arch in enumerate(archs):
+            on_progress(f"measuring {arch.text}", done, len(archs))
+            models.append(_model(known.measure(arch.text, again=again or noisy(known.find(arch.text)))))
+    return MeasureResult(setting, tuple(models))
+
+
+def _model(record: Record) -> MeasuredModel:
+    return MeasuredModel(record.config["spec"], record.key, record.result)
+
+
+def measure_lengths(
+    specs: str | Architecture | Sequence[str | Architecture],
+    lengths: str | Sequence[int],
+    *,
+    batch: int = 1,
+    mode: str = "prefill",
+    device: str = "cpu",
+    dtype: str = "float32",
+    threads: int = 1,
+    mixers: Sequence[str | Path] = (),
+    on_progress: OnProgress = ignore,
+) -> LengthsResult:
+    """Measure every distinct block of these models over sequence lengths; nothing is stored."""
+    from plait.device.lengths import distinct_blocks, measure_scaling, read_lengths
+
+    load_mixers(mixers)
+    setting = Setting(mode=mode, batch=batch, device=device, dtype=dtype, threads=threads)
+    wanted = read_lengths(lengths if isinstance(lengths, str) else ",".join(map(str, lengths)))
+    blocks, done = distinct_blocks(read_specs(specs)), 0
+
+    def report(block: object, seq_len: int) -> None:
+        nonlocal done
+        done += 1
+        on_progress("measuring blocks", done, len(blocks) * len(wanted))
+
+    return LengthsResult(setting, wanted, tuple(measure_scaling(blocks, wanted, setting, on_progress=report)))
+
+
+def _exponents(one: BlockScaling) -> str:
+    counted = {"FLOPs": one.flops.whole, "mixing": one.flops.mixing}
+    known = ", ".join(f"{name} {value:.2f}" for name, value in counted.items() if value is not None)
+    return f"k = {one.exponent.value:.2f}" + (f" ({known})" if known else "")

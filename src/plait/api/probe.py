@@ -1,0 +1,203 @@
+"""What can architectures do, against which baselines, and how sure is that? `plait.probe`."""
+
+from __future__ import annotations
+
+import os
+import time as clock
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.describe import load_mixers
+from plait.core.errors import UserError
+from plait.core.result import Result
+from plait.model.architecture import Architecture
+
+if TYPE_CHECKING:
+    from plait.probing.candidates import Candidate
+    from plait.probing.protocol import Protocol
+    from plait.probing.report import ProbeResult
+    from plait.probing.run import Machine, Progress
+    from plait.records import Store
+
+DEFAULT_TIME = "10m"
+
+
+@dataclass(frozen=True)
+class PlannedArchitecture:
+    name: str
+    runs: int
+    steps: int
+    core_hours: float
+    hours: float  # here, with all workers
+
+
+@dataclass(frozen=True)
+class ProbePlan(Result):
+    """At most: trainings that have solved their task stop early."""
+
+    protocol: str
+    budget_seconds: float | None
+    seeds: int
+    device: str
+    workers: int
+    architectures: tuple[PlannedArchitecture, ...]
+    total: dict[str, float]
+    settings: int  # of the tasks, that each architecture is trained on
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.as_dict()["architectures"])
+
+
+def probe(
+    architectures: str | Path | Architecture | Sequence[str | Path | Architecture] = (),
+    *,
+    suite: str = "",
+    full: bool = False,
+    time: str | float | None = None,
+    seeds: int | None = None,
+    tasks: Sequence[str] = (),
+    variant: str = "paper",
+    baselines: bool = True,
+    match: bool = True,
+    device: str = "cpu",
+    workers: int | None = None,
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> ProbeResult:
+    """Train architectures on synthetic tasks and compare them, with intervals and a verdict. Interrupted, the same call
+    resumes.
+
+    architectures  mixers (gla, gla[heads=8]), files (my_mixer.py), presets or specs
+    suite          a set of architectures: mad21
+    full           the paper's protocol: 396 runs per architecture; else as much of the quick one as fits
+    time           how long it may take: "90s", "10m", "2h", or seconds; ten minutes unless given
+    seeds          with a time as many as fit, else 1, unless given
+    tasks          only these, or your files
+    variant        the tasks as the paper (paper) or its code (mad-lab) has them
+    baselines      run attn, gla, mamba and hyena beside a single candidate
+    match          give all the same state and parameters where possible
+    """
+    from plait.api.arguments import opened_store
+    from plait.probing.plan import with_seeds
+    from plait.probing.report import Asked, report
+    from plait.probing.run import refuse_leaks, run_all, run_budget
+
+    started = clock.perf_counter()
+    load_mixers(mixers)
+    budget = _budget(time, full)
+    protocol, found, machine = _prepared(
+        architectures, suite, full, tasks, variant, baselines, match, device, workers
+    )  # fmt: skip
+    watch = on_progress or (lambda progress: None)
+    refuse_leaks(found)
+    with opened_store(store) as records:
+        if budget is None:
+            work = with_seeds(found, protocol, [seeds or 1] * len(protocol.settings), machine.device)
+            outcome = run_all(work, records, machine, watch)
+        else:
+            outcome = run_budget(
+                found, protocol, budget, records, machine, watch, seeds=seeds, started=started, overrun=False
+            )
+    return report(outcome, machine, clock.perf_counter() - started, Asked(seeds, budget), suite)
+
+
+def plan_probe(
+    architectures: str | Path | Architecture | Sequence[str | Path | Architecture] = (),
+    *,
+    suite: str = "",
+    full: bool = False,
+    time: str | float | None = None,
+    seeds: int | None = None,
+    tasks: Sequence[str] = (),
+    variant: str = "paper",
+    baselines: bool = True,
+    match: bool = True,
+    device: str = "cpu",
+    workers: int | None = None,
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> ProbePlan:
+    """What `plait.probe` with the same arguments would run, and how long it takes here; measures the speed only."""
+    from plait.api.arguments import opened_store
+    from plait.probing.run import expected
+
+    load_mixers(mixers)
+    budget = _budget(time, full)
+    protocol, found, machine = _prepared(
+        architectures, suite, full, tasks, variant, baselines, match, device, workers
+    )  # fmt: skip
+    repeats = seeds or 1
+    with opened_store(store) as records:
+        core_seconds = expected(found, protocol, records, machine, on_progress or (lambda progress: None), repeats)
+    planned = tuple(
+        PlannedArchitecture(
+            one.name,
+            protocol.runs * repeats,
+            protocol.steps * repeats,
+            core_seconds[one.name] / 3600,
+            core_seconds[one.name] / 3600 / machine.hands,
+        )
+        for one in found
+    )
+    total = {key: sum(getattr(one, key) for one in planned) for key in ("runs", "steps", "core_hours", "hours")}
+    return ProbePlan(
+        protocol.name, budget, repeats, machine.device, machine.hands, planned, total, len(protocol.settings)
+    )
+
+
+def _budget(time: str | float | None, full: bool) -> float | None:
+    from plait.api.arguments import seconds_of
+
+    if full and time:
+        raise UserError("--full has no budget; give --full or --time, not both.")
+    return None if full else seconds_of(time or DEFAULT_TIME)
+
+
+def _prepared(
+    architectures: str | Path | Architecture | Sequence[str | Path | Architecture],
+    suite: str,
+    full: bool,
+    tasks: Sequence[str],
+    variant: str,
+    baselines: bool,
+    match: bool,
+    device: str,
+    workers: int | None,
+) -> tuple[Protocol, list[Candidate], Machine]:
+    """Everything checked before anything is trained."""
+    from plait.probing import protocol as protocols
+    from plait.probing.candidates import candidates
+    from plait.probing.run import Machine
+    from plait.spec import presets
+
+    several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
+    given = [_text(one) for one in several]
+    given += presets.suite(suite) if suite else []
+    if not given:
+        raise UserError("nothing to probe: give a mixer, a spec, a file, or --suite mad21.")
+    protocol = (protocols.full if full else protocols.quick)(list(tasks), variant)
+    machine = Machine(_usable(device), workers or _cores())
+    return protocol, candidates(given, protocol, baselines=baselines and not suite, matched=match), machine
+
+
+def _text(given: str | Path | Architecture) -> str:
+    return given.text if isinstance(given, Architecture) else str(given)
+
+
+def _usable(device: str) -> str:
+    if device not in ("cpu", "cuda"):
+        raise UserError(f"--device {device}: known are cpu and cuda.")
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UserError("--device cuda: this machine has no CUDA device that torch can use.")
+    return device
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

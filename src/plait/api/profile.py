@@ -1,0 +1,137 @@
+"""This machine, measured once so that any architecture's speed on it can be predicted: `plait.profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.arguments import seconds_of
+from plait.api.describe import load_mixers
+from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+
+if TYPE_CHECKING:
+    from plait.device.compare import Ratio
+    from plait.device.profile import Point, Profile
+    from plait.device.setting import Setting
+
+SPACES = ("lts-gpt2", "hybrid")
+SAVE_EVERY = 20  # points
+SHARES = 1000  # progress is told in thousandths of the time
+
+
+@dataclass(frozen=True)
+class ProfileResult(Result):
+    path: str
+    profile: Profile
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"path": self.path, **self.profile.describe()}
+
+
+@dataclass(frozen=True)
+class ProfileComparison(Result):
+    first: Profile
+    second: Profile
+    ratios: tuple[Ratio, ...]  # seconds on the second machine over seconds on the first
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "first": self.first.describe(),
+            "second": self.second.describe(),
+            "ratios": [ratio.as_dict() for ratio in self.ratios],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [ratio.as_dict() for ratio in self.ratios]
+
+
+def profile(
+    out: str | Path = "box.json",
+    *,
+    time: str | float = "3m",
+    spaces: Sequence[str | Path] = SPACES,
+    seq_lens: Sequence[int] = (192,),
+    batch: int = 1,
+    modes: Sequence[str] = ("prefill",),
+    device: str = "cpu",
+    dtype: str = "float32",
+    threads: int = 1,
+    mixers: Sequence[str | Path] = (),
+    on_progress: OnProgress = ignore,
+) -> ProfileResult:
+    """Measure layers of every kind of these `spaces` on this machine for so long, choosing those that predictions are
+    least sure of, and write them to `out`; where that exists, they are added to it."""
+    from plait.device.components import Components
+    from plait.device.setting import Setting
+    from plait.space.table import load_space
+
+    load_mixers(mixers)
+    seconds, path = seconds_of(time), Path(out)
+    settings = [
+        Setting(mode=mode, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
+        for mode in modes
+        for seq_len in seq_lens
+    ]
+    if not settings[0].on_cpu:
+        import_module("torch")  # a GPU is known, and written down, only once torch is there
+    component_sets = [components for name in spaces for components in Components.of(load_space(str(name)))]
+    begun = _begun(path, settings[0])
+    _extend(begun, component_sets, settings, seconds, path, on_progress)
+    return ProfileResult(str(path), begun)
+
+
+def open_profile(path: str | Path) -> ProfileResult:
+    """A profile that `plait.profile` wrote, of whatever machine."""
+    from plait.device.profile import Profile
+
+    return ProfileResult(str(path), Profile.load(Path(path), anywhere=True))
+
+
+def compare_profiles(first: str | Path, second: str | Path) -> ProfileComparison:
+    """How long each kind of layer takes on the second machine, over the first."""
+    from plait.device.compare import compare
+
+    one, other = (open_profile(path).profile for path in (first, second))
+    ratios = tuple(compare(one, other))
+    if not ratios:
+        raise UserError(f"{first} and {second} have no kind of layer in common.")
+    return ProfileComparison(one, other, ratios)
+
+
+def _begun(path: Path, setting: Setting) -> Profile:
+    """The profile at `path`, to be added to, or an empty one."""
+    from plait.device.profile import Profile
+
+    fresh = Profile.here(setting)
+    if not path.exists():
+        fresh.save(path)  # what cannot be written is told now, not after minutes of measuring
+        path.unlink()
+        return fresh
+    known = Profile.load(path)
+    if known.common != fresh.common:
+        different = ", ".join(f"{key} {value}" for key, value in known.common.items() if fresh.common[key] != value)
+        raise UserError(f"{path} is a profile of {different}; name another file.")
+    return known
+
+
+def _extend(
+    growing: Profile, component_sets: Any, settings: list[Setting], seconds: float, path: Path, on_progress: OnProgress
+) -> None:
+    from plait.device.profiling import extend_profile
+
+    def report(point: Point, over: float) -> None:
+        on_progress(f"{point.what} {point.spec}", round(SHARES * min(1.0, over)), SHARES)
+        if len(growing.points) % SAVE_EVERY == 0:
+            growing.save(path)
+
+    on_progress("starting", 0, SHARES)
+    try:
+        extend_profile(growing, component_sets, settings, seconds=seconds, on_progress=report)
+    finally:
+        if growing.points:
+            growing.save(path)

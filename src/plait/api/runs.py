@@ -1,0 +1,132 @@
+"""What is in the store: `plait.runs.find`, `show`, `remove`, `export`; loss curves of trainings: `curves`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plait.api.arguments import opened_store
+from plait.core.errors import UserError, did_you_mean
+from plait.core.result import Result
+from plait.records import Record, Store
+
+LIMIT = 50
+
+
+@dataclass(frozen=True)
+class RecordsResult(Result):
+    store: str  # its name
+    records: tuple[Record, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"store": self.store, "records": [record.document() for record in self.records]}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A column per field: config.seed, result.loss …"""
+        from plait.records.record import flat
+
+        return [flat(record.document()) for record in self.records]
+
+
+@dataclass(frozen=True)
+class Curve:
+    run: str
+    spec: str
+    losses: tuple[tuple[int, float], ...]  # (step, training loss in nats per token)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"run": self.run, "losses": [list(point) for point in self.losses]}
+
+
+@dataclass(frozen=True)
+class CurvesResult(Result):
+    curves: tuple[Curve, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"run": one.run, "step": step, "loss": loss} for one in self.curves for step, loss in one.losses]
+
+    def save_svg(self, path: str | Path) -> None:
+        """Draw the losses over steps, in one picture."""
+        from plait.reporting.studies import loss_figure
+        from plait.reporting.svg import save
+
+        drawn = {f"{one.run}  {one.spec[:40]}": list(one.losses) for one in self.curves}
+        save(loss_figure(drawn, title="Training loss"), Path(path))
+
+
+def find(
+    kind: str | None = None,
+    *,
+    where: Mapping[str, Any] | None = None,
+    limit: int | None = LIMIT,
+    store: str | Store | None = None,
+) -> RecordsResult:
+    """The newest records first, of this kind and with these values in their config: `where={"task.name": "recall"}`."""
+    with opened_store(store) as opened:
+        return RecordsResult(opened.name, tuple(_find(opened, kind, where, limit)))
+
+
+def show(key: str, *, store: str | Store | None = None) -> Record:
+    """One record by its key, or enough of its beginning."""
+    with opened_store(store) as opened:
+        (record,) = _named(opened, [key])
+    return record
+
+
+def named(keys: Sequence[str], *, store: str | Store | None = None) -> RecordsResult:
+    """The records that these beginnings of keys name, each once."""
+    with opened_store(store) as opened:
+        return RecordsResult(opened.name, tuple(_named(opened, keys)))
+
+
+def remove(keys: Sequence[str], *, store: str | Store | None = None) -> int:
+    """Remove records; how many there were."""
+    with opened_store(store) as opened:
+        return opened.delete(record.key for record in _named(opened, keys))
+
+
+def export(
+    path: str | Path,
+    kind: str | None = None,
+    *,
+    where: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    store: str | Store | None = None,
+) -> int:
+    """Write records to a .csv, .parquet or .json file, a column per field; how many there were."""
+    from plait.records import export as write
+
+    with opened_store(store) as opened:
+        found = _find(opened, kind, where, None)
+        if not found:
+            raise UserError(f"no records to export in {opened.name}.")
+        return write(found, Path(path), overwrite=overwrite)
+
+
+def curves(runs: Sequence[str | Path], *, root: str | Path = "runs") -> CurvesResult:
+    """The loss curves of trainings: folders, keys' beginnings, or latest."""
+    from plait.training.run import open_run
+
+    opened = [open_run(str(run), Path(root)) for run in runs]
+    names = [run.name for run in opened]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UserError(f"{twice} is given twice.")
+    found = tuple(Curve(run.name, run.arch.text, tuple(run.losses())) for run in opened)
+    if empty := next((one.run for one in found if not one.losses), ""):
+        raise UserError(f"{empty} has logged no loss yet.")
+    return CurvesResult(found)
+
+
+def _find(store: Store, kind: str | None, where: Mapping[str, Any] | None, limit: int | None) -> list[Record]:
+    found = store.find(kind, {name: str(value) for name, value in (where or {}).items()}, limit)
+    if not found and kind is not None and kind not in (known := store.kinds()):
+        there = f"It has: {', '.join(known)}." if known else "It is empty."
+        raise UserError(f"no records of kind '{kind}' in {store.name}.{did_you_mean(kind, known)} {there}")
+    return found
+
+
+def _named(store: Store, starts: Sequence[str]) -> list[Record]:
+    found = [store.get(key) for key in dict.fromkeys(store.full_key(start) for start in starts)]
+    return [record for record in found if record is not None]  # another process may have removed one just now

@@ -1,0 +1,246 @@
+"""The architectures that no other beats, under limits that hold on this machine: `plait.search`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.arguments import opened_store, read_limits
+from plait.api.describe import load_mixers
+from plait.api.front import FrontResult
+from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
+from plait.records import Record, Store
+
+if TYPE_CHECKING:
+    from plait.data import Corpus
+    from plait.device.profile import Profile
+    from plait.device.setting import Setting
+    from plait.searching.job import Request
+    from plait.searching.validation import Validated
+    from plait.space.space import Space
+    from plait.supernet.job import SupernetJob
+
+FRONT = 16  # models returned, each measured
+GUMBEL = "gumbel"
+BATCH, SEQ_LEN = 8, 128  # where no recipe is named: a search on a processor, not a training
+SHARES = 1000  # progress of profiling is told in thousandths of its time
+
+
+@dataclass(frozen=True)
+class Supernets:
+    """What `method="gumbel"` trains, and how. `steps` of each (None: 2,000), `seeds`: how many; `recipe`,
+    `recipe_values` as `plait.train` takes them; `settings` of the supernet; `retrain`: steps to train what is found
+    from scratch."""
+
+    steps: int | None = None
+    seeds: int | None = None
+    recipe: str = ""
+    recipe_values: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    retrain: int | None = None
+
+
+def search(
+    space: str | Path,
+    *,
+    objectives: Sequence[str] = (),
+    constraints: Sequence[str] = (),
+    seq_len: int | None = None,
+    batch: int = 1,
+    mode: str = "prefill",
+    method: str = "lts",
+    iterations: int | None = None,
+    population: int | None = None,
+    seed: int = 0,
+    fix: Mapping[str, str] | None = None,
+    data: str | None = None,
+    tokenizer: str | None = None,
+    supernets: Supernets | None = None,
+    profile: str | Path | None = None,
+    anywhere: bool = False,
+    device: str | None = None,
+    threads: int | None = None,
+    front: int = FRONT,
+    validate: bool = True,
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+    **limits: str | float | None,
+) -> FrontResult:
+    """Search a space for the best architectures under `limits` (`latency="40ms"`, `memory="300MB"` …; numbers are
+    seconds and bytes), and measure `front` of them (0: all) unless `validate=False`.
+
+    The machine is profiled the first time, or `profile` names a file of `plait.profile`; with `anywhere` it may be
+    another machine's, and nothing is measured. Interrupted, the same call resumes.
+    """
+    from plait.searching.job import Request
+    from plait.searching.validation import document
+    from plait.space.table import load_space
+    from plait.training.devices import usable
+
+    load_mixers(mixers)
+    whole, asked = load_space(str(space)), supernets or Supernets()
+    common = {"mode": mode, "seq": seq_len or whole.seq, "batch": batch}
+    read, setting = _given_profile(profile, anywhere, common, device, threads)
+    # Another machine's device is predicted for, not trained on.
+    where = device or ("cpu" if anywhere else setting.device)
+    if method == GUMBEL:
+        usable(where)  # before a long text is read
+    corpus = _corpus(data, tokenizer)
+    job = _supernet_job(asked, corpus, where, method, tokenizer)
+    request = Request(
+        adapted(whole, fix or {}, corpus),
+        setting,
+        list(objectives),
+        read_limits(**limits),
+        list(constraints),
+        method,
+        iterations,
+        population,
+        seed,
+        job,
+        corpus if job is None else None,
+    )
+    with opened_store(store) as opened:
+        record = _searched(request, read, opened, Path(runs), on_progress)
+        validated = _validated(record, request, front, opened, on_progress, measure=validate and not anywhere)
+        found = document(record, validated)
+        if job is not None and asked.retrain is not None:
+            _retrain(found, job, asked.retrain, opened, Path(runs), on_progress)
+        return FrontResult.of(found, opened)
+
+
+def _corpus(data: str | None, tokenizer: str | None) -> Corpus | None:
+    from plait.data import open_corpus
+
+    return open_corpus(data, tokenizer) if data is not None else None
+
+
+def _supernet_job(
+    asked: Supernets, corpus: Corpus | None, device: str, method: str, tokenizer: str | None
+) -> SupernetJob | None:
+    """None where the method trains nothing."""
+    from plait.papers.recipes import recipe
+    from plait.supernet.job import SupernetJob
+    from plait.supernet.settings import PAR, Settings
+    from plait.training.devices import precision_on
+    from plait.training.recipe import Recipe
+
+    if corpus is None or method != GUMBEL:
+        given = {"--steps": asked.steps, "--seeds": asked.seeds, "--recipe": asked.recipe, "--set": asked.recipe_values,
+                 "--supernet": asked.settings, "--retrain": asked.retrain,
+                 "--tokenizer": tokenizer if corpus is None else None}  # fmt: skip
+        if named := [name for name, value in given.items() if value]:
+            raise UserError(f"{', '.join(named)}: for --method {GUMBEL}, which needs --data as well.")
+        return None
+    base = recipe(asked.recipe).recipe if asked.recipe else Recipe(batch=BATCH, seq_len=SEQ_LEN)
+    settings = PAR if asked.recipe == "par-search" else Settings()
+    if asked.steps is not None:
+        settings = settings.with_values({"steps": asked.steps})
+    return SupernetJob(
+        corpus,
+        base.with_values(dict(asked.recipe_values)),
+        settings.with_values(dict(asked.settings)),
+        seeds=asked.seeds or 1,
+        device=device,
+        precision=precision_on(device),
+    )
+
+
+def adapted(space: Space, fix: Mapping[str, str], corpus: Corpus | None) -> Space:
+    """The space as far as it was left open, over the data's vocabulary where there are data."""
+    declared = space.declared.narrowed(dict(fix))
+    if corpus is not None:
+        masked = any(header is not None and header.kind == "encoder" for header in space.headers.all)
+        declared = declared.with_vocabulary(corpus.vocab + masked)
+    return space if declared == space.declared else type(space)(declared)
+
+
+def _given_profile(
+    path: str | Path | None, anywhere: bool, common: dict[str, Any], device: str | None, threads: int | None
+) -> tuple[Profile | None, Setting]:
+    from plait.device.profile import Profile
+    from plait.device.setting import Setting
+
+    given = {"device": device, "threads": threads}
+    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if path is None:
+        if anywhere:
+            raise UserError("--anywhere is about a profile of another machine; name it with --profile.")
+        return None, Setting(**common, **asked)
+    read = Profile.load(Path(path), anywhere=anywhere)
+    for name, value in asked.items():
+        if read.common[name] != value:
+            raise UserError(f"--{name} {value} given, but {path} is a profile of {name} {read.common[name]}.")
+    return read, Setting(**common, **read.common)
+
+
+def _searched(request: Request, profile: Profile | None, store: Store, runs: Path, on_progress: OnProgress) -> Record:
+    from plait.algorithms.predicted import DevicePredictor
+    from plait.device.predictor import Predictor
+    from plait.searching.job import search_front
+    from plait.searching.local_profile import local_profile
+
+    predictor = None
+    if request.supernet is not None or (request.asks_device and profile is None):
+        request.check_possible()  # before minutes are spent on it
+    if request.asks_device:
+        if profile is None:
+            what = "profiling this machine, once"
+            profile = local_profile(
+                request.space,
+                request.setting,
+                runs,
+                on_progress=lambda point, over: on_progress(what, round(SHARES * min(1.0, over)), SHARES),
+            )
+        predictor = DevicePredictor(Predictor(profile, request.setting))
+    what_now = f"searching {request.space.name}"
+    on_progress(what_now, 0, None)
+    return search_front(
+        request,
+        predictor,
+        store,
+        runs,
+        lambda search: on_progress(what_now, search.iteration, search.iterations),
+    )
+
+
+def _validated(
+    record: Record, request: Request, count: int, store: Store, on_progress: OnProgress, *, measure: bool
+) -> Validated:
+    from plait.algorithms.front import Front
+    from plait.device.measurements import Measurements
+    from plait.searching.validation import validate
+
+    front = Front.from_dict(record.result)
+    if not (measure and request.asks_device):
+        return validate(front, request.limits, count, lambda spec, again: None)
+    with Measurements(store, request.setting) as known:
+        return validate(
+            front,
+            request.limits,
+            count,
+            lambda spec, again: known.measure(spec, again=again),
+            lambda done, total: on_progress("measuring the front", done, total),
+        )
+
+
+def _retrain(
+    found: dict[str, Any], job: SupernetJob, steps: int, store: Store, runs: Path, on_progress: OnProgress
+) -> None:
+    """Train the front's models and those of every seed from scratch; their losses join the document."""
+    from plait.studies.retrain import retrain
+
+    rows = [*found["front"], *(seed for seed in found["seeds"] if seed["spec"])]
+    specs = list(dict.fromkeys(row["spec"] for row in rows))
+
+    def report(done: float) -> None:
+        on_progress("training from scratch", done, len(specs))
+
+    losses = retrain(specs, job, steps, store, runs, on_progress=report)
+    for row in rows:
+        row["retrained_loss"] = losses[row["spec"]]

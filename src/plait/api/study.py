@@ -1,0 +1,207 @@
+"""Studies that train many small models: `plait.study.proxies`, `placement`, `lr`, `shapes`.
+
+Interrupted, the same call resumes: what is trained and measured is in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from plait.api.arguments import opened_store
+from plait.api.describe import load_mixers
+from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+from plait.core.units import parse
+from plait.records import Store
+
+if TYPE_CHECKING:
+    from plait.studies.lr_sweep import SweepFindings
+    from plait.studies.placement import PlacementFindings
+    from plait.studies.proxies import Findings
+    from plait.studies.shapes import ShapeFindings
+
+TEXT = "builtin:stdlib"
+RATES = (1e-4, 1e-3, 1e-2, 1e-1)
+F = TypeVar("F")
+
+
+@dataclass(frozen=True)
+class StudyResult(Result, Generic[F]):
+    """`findings` has what the study computed; `table` names what of it is one row per thing compared."""
+
+    findings: F
+    document: dict[str, Any]
+    table: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.document
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.document[self.table])
+
+
+def proxies(
+    *,
+    space: str = "study-gpt2",
+    models: int = 40,
+    data: str = TEXT,
+    steps: int = 200,
+    proxies: Sequence[str] | None = None,
+    batch: int = 8,
+    seq_len: int = 64,
+    lr: float = 6e-3,
+    seed: int = 0,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> StudyResult[Findings]:
+    """Train models of a space and tell how well every proxy (or only `proxies`; () for counts alone) ranks them."""
+    from plait.algorithms.proxies import PROXIES
+    from plait.data import open_corpus
+    from plait.studies.proxies import RECIPE, Study, study_space
+    from plait.training.devices import precision_on, usable
+
+    load_mixers(mixers)
+    chosen = tuple(PROXIES) if proxies is None else tuple(proxies)
+    recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
+    whole, corpus, precision = study_space(space), open_corpus(data), precision_on(usable(device))
+    study = Study(whole, corpus, models, steps, chosen, recipe, seed, device, precision)
+    with opened_store(store) as opened:
+        found = study.run(opened, Path(runs), _watch(on_progress))
+    return StudyResult(found, found.as_dict(), "rankings")
+
+
+def placement(
+    *,
+    p: Sequence[float] = (2, 3, 4, 6, 8),
+    specs: Sequence[str] = (),
+    k: int | None = None,
+    layers: int = 12,
+    width: int = 48,
+    heads: int = 4,
+    d_ff: int = 192,
+    data: str = TEXT,
+    steps: int = 150,
+    seeds: int = 3,
+    batch: int = 8,
+    seq_len: int = 64,
+    lr: float = 3e-3,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> StudyResult[PlacementFindings]:
+    """Train patterns with more and less attention (`p`: layers per attention block of the PAR pattern; `k` of the
+    sandwich; any further `specs`) and compare them."""
+    from plait.data import open_corpus
+    from plait.studies.placement import RECIPE, PlacementStudy, Shape, patterns_of
+    from plait.training.devices import precision_on, usable
+
+    load_mixers(mixers)
+    usable(device)  # before a long text is read
+    corpus = open_corpus(data)
+    patterns = patterns_of(corpus, Shape(layers, width, heads, d_ff), list(p), specs, k)
+    recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
+    study = PlacementStudy(patterns, corpus, steps, seeds, recipe, device, precision_on(device))
+    with opened_store(store) as opened:
+        found = study.run(opened, Path(runs), _watch(on_progress))
+    return StudyResult(found, found.as_dict(), "patterns")
+
+
+def lr(
+    *,
+    space: str = "study-gpt2",
+    models: int = 6,
+    specs: Sequence[str] = (),
+    rates: Sequence[float] = RATES,
+    seeds: int = 2,
+    data: str = TEXT,
+    steps: int = 60,
+    batch: int = 8,
+    seq_len: int = 32,
+    seed: int = 0,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> StudyResult[SweepFindings]:
+    """Train architectures (`models` drawn from a space, and `specs`) with several learning rates each: which rate is
+    the best for which, and whether a fixed one changes ranks."""
+    from plait.data import open_corpus
+    from plait.model.architecture import architecture
+    from plait.studies.lr_sweep import RateSweep
+    from plait.studies.proxies import drawn, study_space
+    from plait.training.devices import usable
+    from plait.training.job import fitted
+
+    load_mixers(mixers)
+    usable(device)
+    corpus = open_corpus(data)
+    archs = [fitted(text, corpus) for text in specs]
+    if models:
+        whole = study_space(space)
+        fitting = type(whole)(whole.declared.with_vocabulary(corpus.vocab))
+        archs += [architecture(fitting.spec(row_G)) for row_G in drawn(fitting, models, seed)]
+    sweep = RateSweep(archs, corpus, list(rates), seeds, steps, batch, seq_len, device=device)
+    with opened_store(store) as opened:
+        found = sweep.run(opened, _watch(on_progress))
+    return StudyResult(found, found.as_dict(), "best")
+
+
+def shapes(
+    *,
+    space: str = "study-gpt2",
+    models: int = 8,
+    params: str | float | None = None,
+    tolerance: float = 0.01,
+    seq_len: int = 192,
+    threads: int = 1,
+    steps: int = 0,
+    data: str = TEXT,
+    batch: int = 8,
+    train_seq_len: int = 64,
+    lr: float = 6e-3,
+    seed: int = 0,
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> StudyResult[ShapeFindings]:
+    """Measure architectures of one size (`params`: "20M"; else where shapes differ most) and many shapes, from deep and
+    narrow to shallow and wide; with `steps` train them, too."""
+    from plait.data import open_corpus
+    from plait.device.setting import Setting
+    from plait.studies.proxies import RECIPE, study_space
+    from plait.studies.shapes import ShapeStudy, Training
+
+    load_mixers(mixers)
+    chosen, training = study_space(space), None
+    if steps:
+        corpus = open_corpus(data)
+        chosen = type(chosen)(chosen.declared.with_vocabulary(corpus.vocab))
+        training = Training(corpus, steps, RECIPE.with_values({"batch": batch, "seq_len": train_seq_len, "lr": lr}))
+    setting = Setting(seq=seq_len, threads=threads)
+    size = _count(params) if isinstance(params, str) else params
+    study = ShapeStudy(chosen, setting, models, size, tolerance, seed, training)
+    with opened_store(store) as opened:
+        found = study.run(opened, Path(runs), _watch(on_progress))
+    return StudyResult(found, found.as_dict(), "models")
+
+
+def _count(text: str) -> float:
+    try:
+        return parse(text.upper().replace("B", "G"), "count", "--params")
+    except UserError:
+        raise UserError(f"--params {text}: a number of parameters, such as 200K or 20M.") from None
+
+
+def _watch(on_progress: OnProgress) -> Callable[[float, int, str], None]:
+    """As studies tell it: the models behind them, how many there are, and what is being done."""
+    return lambda done, total, what: on_progress(what, done, total)

@@ -1,0 +1,105 @@
+"""What a synthetic task asks: `plait.task`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.core.errors import UserError, did_you_mean
+from plait.core.result import Result
+
+if TYPE_CHECKING:
+    from plait.tasks import Task, TaskData
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Example:
+    inputs: tuple[int, ...]
+    targets: tuple[int, ...]  # -100 where nothing is scored
+
+
+@dataclass(frozen=True)
+class TaskResult(Result):
+    task: str
+    skill: str
+    settings: dict[str, Any]
+    label: str
+    key: str
+    model: str  # lm or autoencoder
+    model_vocab: int
+    input_length: int
+    tokens: dict[str, tuple[int, int]]  # kind of token → its first and last id
+    grid: tuple[str, ...]  # the settings a probe may run
+    seed: int
+    sequences: dict[str, int]  # by split
+    scored_per_sequence: dict[str, float]
+    ceiling: float  # the best accuracy to be had on the test sequences
+    split: str  # of the examples
+    examples: tuple[Example, ...]
+    of: Task = field(repr=False)  # the task itself
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"position": i, "input": read, "target": asked, "example": number}
+                for number, example in enumerate(self.examples)
+                for i, (read, asked) in enumerate(zip(example.inputs, example.targets, strict=True))]  # fmt: skip
+
+
+def task(
+    name: str | Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    variant: str = "",
+    seed: int = 0,
+    split: str = "test",
+    examples: int = 3,
+) -> TaskResult:
+    """A task (`plait.listing("tasks")`, or your file `my_task.py`) with changed settings, and example sequences.
+
+    `variant`: paper (as its text has the task) or mad-lab (as its code does).
+    """
+    from plait.tasks import load_task, make_data
+
+    if split not in SPLITS:
+        raise UserError(f"unknown split '{split}'.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}.")
+    changes = dict(settings or {}) | ({"variant": variant} if variant else {})
+    data = make_data(load_task(str(name)).with_settings(changes), seed)
+    if split != "train":
+        _require_valid(data, split, examples)
+    made, shown = data.task, data.split(split)
+    return TaskResult(
+        task=made.name,
+        skill=made.skill,
+        settings=made.settings(),
+        label=made.label,
+        key=made.key(),
+        model=made.model_kind,
+        model_vocab=made.model_vocab,
+        input_length=made.input_length,
+        tokens={kind: (made.ids(kind).start, made.ids(kind).stop - 1) for kind in made.layout},
+        grid=tuple(setting.label for setting in type(made)().grid()),
+        seed=data.seed,
+        sequences={part: len(data.split(part)) for part in SPLITS},
+        scored_per_sequence={part: data.split(part).scored / len(data.split(part)) for part in SPLITS},
+        ceiling=data.ceiling,
+        split=split,
+        examples=tuple(
+            Example(tuple(shown.inputs_NT[number].tolist()), tuple(shown.targets_NT[number].tolist()))
+            for number in range(min(examples, len(shown)))
+        ),
+        of=made,
+    )
+
+
+def _require_valid(data: TaskData, split: str, examples: int) -> None:
+    """A task's own solver must agree with its generator; a user's may not."""
+    drawn = data.split(split)
+    for number in range(min(examples, len(drawn))):
+        if not data.task.valid(drawn.inputs_NT[number], drawn.targets_NT[number]):
+            raise UserError(
+                f"{data.task.name}: `answers` does not give the targets of {split} sequence {number} "
+                f"(seed {data.seed}); `generate` and `answers` disagree."
+            )

@@ -1,0 +1,215 @@
+"""Train a model: `plait.train`. Interrupted by anything, the same call resumes where it was."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.arguments import opened_store, seconds_of
+from plait.api.describe import load_mixers
+from plait.core.errors import UserError
+from plait.core.result import Result
+from plait.model.architecture import Architecture
+from plait.records import Store
+
+if TYPE_CHECKING:
+    from plait.api.open_run import OpenRun
+    from plait.data import Corpus
+    from plait.training.distributed import Processes
+    from plait.training.fit import Progress
+    from plait.training.recipe import Recipe
+    from plait.training.run import Run
+
+#: The recipe whose learning rate follows the size and whose batch the budget.
+SCALING = "mad-scaling"
+
+
+@dataclass(frozen=True)
+class TrainResult(Result):
+    """Losses are in nats per token; `loss` is that of the validation text, `train_loss` the last one logged."""
+
+    key: str
+    run: str
+    folder: str
+    spec: str
+    data: str
+    loss: float
+    perplexity: float
+    bits_per_character: float | None
+    train_loss: float | None
+    steps: int
+    skipped: int  # steps whose gradient was not finite
+    tokens: int
+    flops: float
+    seconds: float
+    tokens_per_second: float
+    mfu: float  # model FLOPs utilisation
+    params: int
+    trained_now: bool  # False: it had been trained before
+    curve: tuple[tuple[int, float], ...]  # (step, training loss)
+    validation_curve: tuple[tuple[int, float], ...]
+    entropy: float | None = None  # of the data, where it is known
+    above_entropy: float | None = None
+
+    @property
+    def validation_loss(self) -> float:
+        return self.loss
+
+    def open(self) -> OpenRun:
+        """The trained model and all that is beside it."""
+        from plait.api.open_run import open_run
+
+        return open_run(self.folder)
+
+    def as_dict(self) -> dict[str, Any]:
+        optional = ("entropy", "above_entropy")
+        return {name: value for name, value in super().as_dict().items() if name not in optional or value is not None}
+
+
+def train(
+    spec: str | Architecture | None = None,
+    *,
+    data: str | Path | Corpus | None = None,
+    from_run: str | Path = "",
+    tokenizer: str | None = None,
+    steps: int | None = None,
+    tokens: float | None = None,
+    time: str | float | None = None,
+    flops: float | None = None,
+    recipe: str | Recipe = "",
+    batch: int | None = None,
+    seq_len: int | None = None,
+    lr: float | None = None,
+    recipe_values: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    precision: str = "",
+    sharding: str = "ddp",
+    compiled: bool = False,
+    activation_checkpointing: bool = False,
+    save_every: str | float = "60s",
+    save_steps: int = 0,
+    tensorboard: bool = False,
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> TrainResult:
+    """Train a model on `data` for so many `steps`, `tokens`, `flops` or as long as `time` says ("10m"); one of them.
+
+    `recipe` is a published one by name or one of your own, `recipe_values` any of its keys; `batch` (sequences per
+    step, over all processes), `seq_len` and `lr` go before it. A spec given as text takes the data's vocabulary.
+    `from_run`: begin with a finished run's weights; its spec and data unless given. `on_progress` is called after
+    every step. Stopped by a signal it raises `plait.training.fit.Interrupted`; everything is saved then.
+    """
+    started = clock.perf_counter()
+    from plait.training.devices import precision_on
+    from plait.training.distributed import processes
+    from plait.training.fit import Options, fit
+    from plait.training.job import Budget, Job
+    from plait.training.run import open_run
+    from plait.training.start import require_same_tokens, start_of
+
+    load_mixers(mixers)
+    given = {"batch": batch, "seq_len": seq_len, "lr": lr}
+    values = {**{key: value for key, value in given.items() if value is not None}, **(recipe_values or {})}
+    chosen, published = _recipe(recipe, values)
+    seconds = None if time is None else seconds_of(time)
+    if published is not None and (steps, tokens, seconds, flops) == (None, None, None, None):
+        steps = published
+    budget, root = Budget(steps, tokens, seconds, flops), Path(runs)
+    with processes(device, sharding) as dist:
+        source = open_run(str(from_run), root) if from_run else None
+        corpus = _first_then_others(lambda: _corpus(data, tokenizer, source), dist)
+        if source is not None:
+            require_same_tokens(source, corpus)
+        arch = _architecture(spec, corpus, source)
+        if recipe == SCALING:
+            chosen = _scaled(arch, flops, values)
+        start = start_of(source) if source else None
+        job = Job(arch, corpus, chosen, budget, seed, precision or precision_on(device), start=start)
+        options = Options(root, activation_checkpointing, compiled, seconds_of(save_every), save_steps, tensorboard)
+        try:
+            with opened_store(store) as opened:
+                found = fit(job, dist, opened, options, tokenizer=tokenizer, report=on_progress, started=started)
+        except RuntimeError as wrong:
+            if dist.world > 1 and _lost_process(wrong):
+                raise UserError(
+                    "another process of this training has ended, so this one ends too. The last checkpoint is kept: "
+                    "the same command resumes from it."
+                ) from None
+            raise
+        return _result(found, job.key)
+
+
+def _result(found: dict[str, Any], key: str) -> TrainResult:
+    from plait.training.run import Run
+
+    run = Run(Path(found["folder"]))
+    known = {field.name for field in fields(TrainResult)} & set(found)
+    values = {**{name: found[name] for name in known}, "key": key}
+    return TrainResult(**{**values, "curve": tuple(run.losses()), "validation_curve": tuple(run.losses("validation"))})
+
+
+def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | None]:
+    """The recipe with what was asked for, and the published number of steps."""
+    from plait.papers.recipes import recipe
+    from plait.training.recipe import Recipe
+
+    if isinstance(named, Recipe):
+        return named.with_values(values), None
+    base, steps = (recipe(named).recipe, recipe(named).steps) if named else (Recipe(), None)
+    return base.with_values(values), steps
+
+
+def _scaled(arch: Architecture, flops: float | None, values: dict[str, Any]) -> Recipe:
+    """MAD's recipe at this size and budget; what was asked for goes before it."""
+    from plait.model import model_cost
+    from plait.papers.mad.recipes import mad_recipe
+
+    if flops is None:
+        raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")
+    seq_len = values.get("seq_len", 8192)
+    return mad_recipe(model_cost(arch, seq=seq_len).total_params, flops, seq_len).with_values(values)
+
+
+def _corpus(data: str | Path | Corpus | None, tokenizer: str | None, source: Run | None) -> Corpus:
+    from plait.data import Corpus, open_corpus
+
+    if isinstance(data, Corpus):
+        return data
+    if data is not None:
+        return open_corpus(str(data), tokenizer or (source.about.get("tokenizer") if source else None))
+    if source is None:
+        raise UserError("give the data by --data; `plait data list` shows what there is.")
+    return source.corpus()
+
+
+def _architecture(spec: str | Architecture | None, corpus: Corpus, source: Run | None) -> Architecture:
+    from plait.training.job import fitted
+
+    if isinstance(spec, Architecture):
+        return spec
+    if spec is not None:
+        return fitted(spec, corpus)
+    if source is None:
+        raise UserError("give a spec, a preset or a spec file; or --from a run, to train its model further.")
+    return source.arch
+
+
+def _first_then_others(make: Callable[[], Corpus], dist: Processes) -> Corpus:
+    """Data are prepared by the first process; the others find them ready."""
+    if dist.first:
+        corpus = make()
+        dist.barrier()
+        return corpus
+    dist.barrier()
+    return make()
+
+
+def _lost_process(wrong: RuntimeError) -> bool:
+    text = str(wrong).lower()
+    return any(sign in text for sign in ("connection", "gloo", "nccl", "peer", "process group", "timed out"))

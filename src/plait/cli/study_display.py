@@ -1,0 +1,145 @@
+"""What studies found, in the terminal and as pictures; their bar while they run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from plait.cli.output import console, plain, progress_bar, table
+from plait.core.progress import OnProgress
+from plait.device.quantities import in_rows
+from plait.reporting.page import short
+
+if TYPE_CHECKING:
+    from plait.studies.lr_sweep import SweepFindings
+    from plait.studies.placement import PlacementFindings
+    from plait.studies.proxies import Findings
+    from plait.studies.shapes import ShapeFindings
+
+
+@contextmanager
+def study_progress(*, quiet: bool) -> Iterator[OnProgress]:
+    """A bar over the models, and what is said when the study is interrupted."""
+    from plait.training.fit import Interrupted
+
+    try:
+        with progress_bar(quiet=quiet) as bar:
+            yield lambda what, done, total: bar(f"{what:14} {done:.1f} of {total} models", done, total)
+    except Interrupted as stopped:
+        console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command goes on.")
+        raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        console(stderr=True).print("interrupted; what is done is stored. The same command goes on.")
+        raise typer.Exit(130) from None
+
+
+def print_proxies(found: Findings) -> None:
+    from plait.studies.proxies import TOPS, best
+
+    study, out = found.study, console()
+    low, high = found.spread
+    cost = sum(row["train_flops"] for row in found.rows)
+    out.print(
+        f"[bold]{study.space.name}[/]: {len(found.rows)} models, {study.steps} steps each on {study.corpus.name}; "
+        f"validation loss {low:.3f} to {high:.3f} nats per token; {short(cost)}FLOP"
+    )
+    made = table(proxy="left", SRC="right", interval="right", **{f"CR@{top}%": "right" for top in TOPS}, cost="right")
+    for one in found.rankings:
+        free = "free" if not one.cost else f"{100 * one.cost:.2g} %"
+        interval = "{:.2f} … {:.2f}".format(*one.interval) if one.interval else ""
+        ratios = [f"{one.common[top]:.2f}" for top in TOPS]
+        made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
+    out.print(made)
+    out.print(best(found.rankings))
+
+
+def draw_proxies(path: Path, found: Findings) -> None:
+    from plait.reporting.studies import ProxyCost, proxy_cost_figure
+    from plait.reporting.svg import save
+
+    study = found.study
+    unknown = (math.nan, math.nan)  # drawn without a whisker
+    proxies = [ProxyCost(one.proxy, one.src, *(one.interval or unknown), one.cost) for one in found.rankings]
+    below = f"{len(found.rows)} models of {study.space.name}, {study.steps} steps each on {study.corpus.name}"
+    save(proxy_cost_figure(proxies, title="How well proxies rank, by what they cost", below=below), path)
+
+
+def print_placement(found: PlacementFindings) -> None:
+    study, out = found.study, console()
+    out.print(f"{study.models} trainings of {study.steps} steps on {study.corpus.name}")
+    shown = {"pattern": "left", "layers": "left", "attention": "right", "p": "right", "loss": "right"}
+    shown |= {"perplexity": "right", f"against_{found.baseline.pattern.name}": "right", "FLOPs_a_token": "right"}
+    made = table(**shown)
+    for row in found.rows:
+        one, change = row.pattern, row.against(found.baseline)
+        numbers = (str(one.attention), f"{one.p:.3g}" if one.p else "–", f"{row.loss:.4f}", f"{row.perplexity:.3f}")
+        made.add_row(
+            plain(one.name), one.letters, *numbers, "" if row is found.baseline else str(change), short(row.flops)
+        )
+    out.print(made)
+    out.print(found.statement, soft_wrap=True)
+
+
+def draw_placement(path: Path, found: PlacementFindings) -> None:
+    from plait.reporting.axes import Axis
+    from plait.reporting.charts import Series, xy_chart
+    from plait.reporting.svg import save
+
+    # The rule's patterns are one curve over p; every other pattern is a point of its own.
+    families: dict[str, list[tuple[int, float]]] = {}
+    for row in found.rows:
+        name = "par" if row.pattern.name.startswith("par p=") else row.pattern.name
+        families.setdefault(name, []).append((row.pattern.attention, row.perplexity))
+    curves = [
+        Series(name, [blocks for blocks, _ in sorted(points)], [perplexity for _, perplexity in sorted(points)])
+        for name, points in families.items()
+    ]
+    title = f"Perplexity by attention blocks of {len(found.baseline.pattern.letters)} layers"
+    save(xy_chart(curves, title=title, x=Axis("attention blocks"), y=Axis("perplexity")), path)
+
+
+def print_lr(found: SweepFindings) -> None:
+    study, out = found.study, console()
+    by_model = {(row["spec"], row["lr"]): row["loss"] for row in found.means}
+    shown = {f"{one.rate:g}": "right" for one in study.rates}
+    made = table(decoder_params="right", **shown, best="right", architecture="left")
+    sizes = {row["spec"]: row["decoder_params"] for row in found.means}
+    for spec, best in sorted(zip(study.models, study.best_rate.tolist(), strict=True), key=lambda one: sizes[one[0]]):
+        losses = (f"{by_model[spec, one.rate]:.3f}" for one in study.rates)
+        made.add_row(f"{sizes[spec]:,}", *losses, f"{best:g}", plain(spec.partition("|")[2].strip()))
+    out.print(made)
+    out.print()
+    rates = table(rate="right", best_for="right", share="right", SRC="right", SRC_with_best="right")
+    for one in study.rates:
+        rates.add_row(f"{one.rate:g}", str(one.wins), f"{one.share:.0%}", f"{one.src:.2f}", f"{one.src_best:.2f}")
+    out.print(rates)
+    out.print(
+        f"validation loss in nats per token, mean of {found.sweep.seeds} seeds; SRC: of decoder parameters with the "
+        "loss at this rate; SRC with best: of that loss with the loss at each one's best rate",
+        style="dim",
+    )
+    out.print(found.statement(), markup=False, soft_wrap=True)
+
+
+def print_shapes(found: ShapeFindings) -> None:
+    trained = "loss" in found.rows[0]
+    columns = {"d_model": "right", "n_layer": "right", "aspect": "right", "decoder_params": "right"}
+    shown = list(in_rows(found.rows).values())
+    columns |= {**{each.unit: "right" for each in shown}, **({"perplexity": "right"} if trained else {})}
+    made = table(**columns, layers="left")
+    for row in found.rows:
+        cells = [str(row["d_model"]), str(row["n_layer"]), f"{row['aspect']:.3g}", f"{row['decoder_params']:,}"]
+        cells += [f"{row[each.column]:.3g}" for each in shown]
+        cells[-len(shown)] += "*" if row["noisy"] else ""
+        cells += [f"{row['perplexity']:.4g}"] if trained else []
+        made.add_row(*cells, plain(row["spec"].partition("|")[2].strip()))
+    out = console()
+    out.print(made)
+    if any(row["noisy"] for row in found.rows):
+        out.print("* the machine was busy: measured with noise", style="yellow")
+    out.print(found.statement(), markup=False, soft_wrap=True)

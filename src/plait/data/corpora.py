@@ -1,0 +1,127 @@
+"""The table of corpora: how each is asked for, and where it is defined. Adding one adds one entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Entry, Table, load_attribute
+from plait.data.corpus import TextSource, TokenSource
+
+Opener = Callable[..., TextSource | TokenSource]  # of nothing, or of what follows the name
+
+
+@dataclass(frozen=True)
+class CorpusEntry(Entry):
+    given: str = ""  # what follows the name; empty for what needs no files
+    tokenizer: str = ""  # the default; empty where it comes as tokens
+
+
+#: By name, as in wikitext-103:FOLDER.
+NAMED: Table[Opener] = Table(
+    "corpus",
+    {
+        "builtin:stdlib": CorpusEntry(
+            "plait.data.builtin:open_stdlib", "sources of this Python's standard library, real text", "", "bytes"
+        ),
+        "builtin:language": CorpusEntry(
+            "plait.data.builtin:open_language", "synthetic language whose entropy is known exactly", "", ""
+        ),
+        "builtin:dna": CorpusEntry(
+            "plait.data.builtin:open_dna", "synthetic DNA: local statistics, motifs, distant repeats", "", ""
+        ),
+        "wikitext-103": CorpusEntry(
+            "plait.data.published:open_wikitext",
+            "wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens; or .raw, then as bytes",
+            "FOLDER",
+            "words",
+        ),
+        "lm1b": CorpusEntry(
+            "plait.data.published:open_lm1b",
+            "training- and heldout-monolingual.tokenized.shuffled, 99 and 50 files",
+            "FOLDER",
+            "words:min_count=3",
+        ),
+        "enwik8": CorpusEntry("plait.data.published:enwik8", "the file, or the folder that holds it", "PATH", "bytes"),
+        "text8": CorpusEntry("plait.data.published:text8", "the file, or the folder that holds it", "PATH", "chars"),
+    },
+    group="plait.corpora",
+)
+
+#: By the ending of the path.
+FILES: Table[Opener] = Table(
+    "ending",
+    {
+        ".txt": CorpusEntry("plait.data.text_files:text_file", "one text", "PATH", "bytes"),
+        ".jsonl": CorpusEntry(
+            "plait.data.text_files:record_file", "a document a line; FILE#field, or text", "PATH", "bytes"
+        ),
+        ".parquet": CorpusEntry(
+            "plait.data.text_files:record_file", "a document a row; FILE#column, or text", "PATH", "bytes"
+        ),
+        ".npy": CorpusEntry(
+            "plait.data.token_files:open_token_file", "token ids; meta.json beside it states vocab", "PATH", ""
+        ),
+        ".bin": CorpusEntry(
+            "plait.data.token_files:open_token_file",
+            "token ids; meta.json beside it states dtype and vocab",
+            "PATH",
+            "",
+        ),
+    },
+)
+FOLDER = CorpusEntry(
+    "plait.data.text_files:open_folder", "text, JSONL and Parquet files, or token files", "FOLDER", "bytes"
+)
+
+
+def entry_of(name: str, table: Table[Opener] = NAMED) -> CorpusEntry:
+    """The line of a corpus. A package's own says nothing more than its name."""
+    found = table.entry(name) if name in table.lines else CorpusEntry("")
+    assert isinstance(found, CorpusEntry)
+    return found
+
+
+def usage(name: str) -> str:
+    """How a corpus is asked for: wikitext-103:FOLDER."""
+    given = entry_of(name).given
+    return f"{name}:{given}" if given else name
+
+
+def corpus_listing() -> list[dict[str, Any]]:
+    """Every way to ask for a corpus, with its default tokenizer and what it is."""
+    files = {f"FILE{ending}": entry_of(ending, FILES) for ending in FILES}
+    ways = {**{usage(name): entry_of(name) for name in NAMED}, **files, "FOLDER": FOLDER}
+    return [{"name": name, "tokenizer": entry.tokenizer or None, "what": entry.what} for name, entry in ways.items()]
+
+
+def open_source(given: str) -> TextSource | TokenSource:
+    """What a corpus's name or path stands for."""
+    family, _, rest = given.partition(":")
+    if given in NAMED and not entry_of(given).given:
+        return NAMED.load(given)()
+    if family in NAMED:
+        if not rest:
+            raise UserError(f"'{family}' needs its files: {usage(family)} ({entry_of(family).what}).")
+        return NAMED.load(family)(rest)
+    path = Path(given.partition("#")[0]).expanduser()
+    if not Path(given).expanduser().exists() and not path.exists():
+        NAMED.discover()
+        if family in NAMED:
+            return NAMED.load(family)(*([rest] if rest else []))
+        raise UserError(
+            f"no corpus '{given}': neither a known name nor a file or folder.{did_you_mean(given, NAMED)} "
+            f"Known: {', '.join(map(usage, NAMED))}, a folder, or a file ({', '.join(FILES)})."
+        )
+    if Path(given).expanduser().is_dir():
+        found: TextSource | TokenSource = load_attribute(FOLDER.where)(given)
+        return found
+    if path.suffix not in FILES:
+        raise UserError(
+            f"cannot tell what '{path.name}' holds.{did_you_mean(path.suffix, FILES)} "
+            f"Known endings: {', '.join(FILES)}; name an enwik8 file as enwik8:{path}."
+        )
+    return FILES.load(path.suffix)(given)

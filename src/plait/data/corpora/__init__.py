@@ -1,1 +1,0 @@
-"""Where tokens come from: one file a family of corpora."""

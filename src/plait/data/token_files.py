@@ -1,0 +1,267 @@
+"""A folder of tokens: `train.bin`, `validation.bin`, `test.bin` (flat unsigned integers), `meta.json` and a tokenizer.
+
+`meta.json` states dtype and vocab; those that plait writes also state the length and checksum of every split, so that
+a file that was cut short or damaged is noticed. As a corpus one may also give a single file, .bin or .npy, which is cut
+by position: 90 % train, 5 % validation, 5 % test. A tokenizer saved into the same folder is used; else ids decode to
+numbers. Entries of the cache are such folders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from plait.core.errors import UserError
+from plait.data.corpus import SPLITS, Document, TokenSource, bounds, split_named
+from plait.data.simple_tokenizers import Ids
+from plait.data.tokenizer import OWN_FILE, Tokenizer
+from plait.data.tokenizers import load_tokenizer
+from plait.data.trained_tokenizers import FILE as HF_FILE
+
+META = "meta.json"
+DTYPES = ("uint8", "uint16", "uint32")
+BLOCK = 1 << 24  # bytes read at a time to check them
+
+
+def smallest_dtype(vocab: int) -> np.dtype[Any]:
+    """The smallest unsigned integers that hold ids below `vocab`."""
+    return next(np.dtype(name) for name in DTYPES if vocab - 1 <= np.iinfo(name).max)
+
+
+def write_tokens(
+    folder: Path, documents: Iterable[Document], tokenizer: Tokenizer, length: Callable[[str], int]
+) -> dict[str, int]:
+    """Tokenise the documents into a folder; how many tokens there are in each split. `length` counts a piece of text
+    in what the corpus calls characters."""
+    dtype = smallest_dtype(tokenizer.vocab)
+    tokenizer.save(folder)
+    with ExitStack() as files:
+        writers = {split: _Writer(files.enter_context(_file(folder, split).open("wb")), dtype) for split in SPLITS}
+        # Between documents stands the end of a text, or a line end where there is none.
+        boundary = np.array([tokenizer.end]) if tokenizer.end is not None else tokenizer.encode("\n")
+        for document in documents:
+            assert document.split is not None
+            writer = writers[document.split]
+            writer.begin_document(boundary)
+            for piece in document.pieces:
+                writer.write(tokenizer.encode(piece), length(piece))
+        for writer in writers.values():
+            writer.close()
+    meta = {
+        "dtype": dtype.name,
+        "vocab": tokenizer.vocab,
+        "splits": {split: writer.summary() for split, writer in writers.items()},
+    }
+    with (folder / META).open("w", encoding="utf-8") as file:
+        json.dump(meta, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    return {split: writer.tokens for split, writer in writers.items()}
+
+
+class _Writer:
+    def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
+        self._file = file
+        self._dtype = dtype
+        self.tokens = self._characters = self._checksum = 0
+        self._last: int | None = None
+
+    def begin_document(self, boundary: np.ndarray) -> None:
+        """A boundary stands between two documents, unless the text before already ended with it."""
+        if self._last is not None and boundary.size and self._last != int(boundary[-1]):
+            self.write(boundary, 1)
+
+    def write(self, ids: np.ndarray, characters: int) -> None:
+        content = ids.astype(self._dtype).tobytes()
+        self._file.write(content)
+        self._checksum = zlib.crc32(content, self._checksum)
+        self.tokens += len(ids)
+        self._characters += characters
+        if len(ids):
+            self._last = int(ids[-1])
+
+    def close(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())  # or a power failure could leave a good name on an empty file
+
+    def summary(self) -> dict[str, int]:
+        return {"tokens": self.tokens, "characters": self._characters, "crc32": self._checksum}
+
+
+def read_meta(folder: Path) -> dict[str, Any] | None:
+    """The meta.json of a folder that `write_tokens` finished; None where it is missing or not whole."""
+    try:
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(meta, dict) or meta.get("dtype") not in DTYPES:
+        return None
+    splits = meta.get("splits")
+    fields = ("tokens", "characters", "crc32")
+    if not isinstance(splits, dict) or any(not isinstance(splits.get(split), dict) for split in SPLITS):
+        return None
+    numbers = [splits[split].get(name) for split in SPLITS for name in fields] + [meta.get("vocab")]
+    return meta if all(isinstance(number, int) for number in numbers) else None
+
+
+def is_whole(folder: Path, meta: Mapping[str, Any]) -> bool:
+    """Whether every token file has the length and the checksum that meta.json states."""
+    width = np.dtype(meta["dtype"]).itemsize
+    for split in SPLITS:
+        path, stated = _file(folder, split), meta["splits"][split]
+        try:
+            if path.stat().st_size != stated["tokens"] * width or _checksum(path) != stated["crc32"]:
+                return False
+        except OSError:
+            return False
+    return True
+
+
+def read_tokens(folder: Path, meta: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The splits as read-only memory maps."""
+    return {split: memory_map(_file(folder, split), np.dtype(meta["dtype"])) for split in SPLITS}
+
+
+def memory_map(path: Path, dtype: np.dtype[Any]) -> np.ndarray:
+    if path.stat().st_size == 0:
+        return np.empty(0, dtype=dtype)  # nothing cannot be mapped
+    return np.memmap(path, dtype=dtype, mode="r")
+
+
+def _file(folder: Path, split: str) -> Path:
+    return folder / f"{split}.bin"
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    for block in _blocks(path):
+        checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+ENDINGS = (".bin", ".npy")
+DECODED = 1 << 20  # tokens decoded at a time to count their characters
+
+
+def open_token_file(given: str) -> TokenSource:
+    """One file, cut by position."""
+    path = Path(given).expanduser()
+    tokens = _load(path)
+    starts = [0, *(end for _, end in bounds(len(tokens)))]
+    parts = {split: tokens[start:end] for (split, end), start in zip(bounds(len(tokens)), starts, strict=False)}
+    return _source(path.parent, parts, {path.name: path})
+
+
+def holds_tokens(folder: Path) -> bool:
+    return (folder / META).is_file() and bool(_split_files(folder))
+
+
+def open_token_folder(folder: Path) -> TokenSource:
+    """A folder with a token file a split."""
+    files = _split_files(folder)
+    missing = [split for split in SPLITS if split not in files]
+    if missing:
+        raise UserError(
+            f"{folder}: no token file for {', '.join(missing)}; looked for names such as {missing[0]}.bin. "
+            "To have one file cut, give its path."
+        )
+    own = read_meta(folder)
+    if own is not None and not is_whole(folder, own):
+        raise UserError(f"{folder}: a token file is not as {META} states; it was cut short or damaged.")
+    tokens = {split: _load(files[split]) for split in SPLITS}
+    return _source(folder, tokens, {path.name: path for path in files.values()}, own)
+
+
+def _split_files(folder: Path) -> dict[str, Path]:
+    found = ((split_named(path.stem), path) for path in sorted(folder.iterdir()) if path.suffix in ENDINGS)
+    return {split: path for split, path in found if split is not None}
+
+
+def _source(
+    folder: Path, tokens: Mapping[str, np.ndarray], files: Mapping[str, Path], own: Mapping[str, Any] | None = None
+) -> TokenSource:
+    vocab = _meta(folder).get("vocab")
+    if not isinstance(vocab, int) or isinstance(vocab, bool) or vocab < 1:
+        raise UserError(f'{folder / META} should state the vocabulary, as in {{"vocab": 50257}}; found {vocab!r}.')
+    for split, ids in tokens.items():
+        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
+            wrong = int(ids.max()) if int(ids.max()) >= vocab else int(ids.min())
+            raise UserError(f"{folder}: {split} holds the token id {wrong}, but {META} states a vocabulary of {vocab}.")
+    tokenizer = _tokenizer(folder, vocab)
+
+    @cache
+    def characters(split: str) -> int:
+        if own is not None:
+            return int(own["splits"][split]["characters"])
+        if isinstance(tokenizer, Ids):  # ids without text: each counts as one
+            return len(tokens[split])
+        blocks = range(0, len(tokens[split]), DECODED)
+        return sum(len(tokenizer.decode(tokens[split][start : start + DECODED])) for start in blocks)
+
+    return TokenSource(tokenizer, {"vocab": vocab, "parts": sorted(files)}, tokens, characters, files=files)
+
+
+def _tokenizer(folder: Path, vocab: int) -> Tokenizer:
+    if not any((folder / name).is_file() for name in (OWN_FILE, HF_FILE)):
+        return Ids(vocab)
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.vocab != vocab:
+        raise UserError(f"{folder}: the tokenizer has {tokenizer.vocab} ids, but {META} states vocab {vocab}.")
+    return tokenizer
+
+
+def _load(path: Path) -> np.ndarray:
+    try:
+        if path.suffix == ".npy":
+            tokens: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            dtype = _dtype(path)
+            size = path.stat().st_size
+            if size % dtype.itemsize:
+                raise UserError(f"{path} was cut short: {size} bytes are no whole number of {dtype}.")
+            tokens = memory_map(path, dtype)
+    except UserError:
+        raise
+    except (OSError, ValueError) as wrong:
+        raise UserError(f"{path} cannot be read as token ids: {wrong}") from None
+    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        raise UserError(f"{path} should hold one row of integers; found {tokens.dtype} of shape {tokens.shape}.")
+    return tokens
+
+
+def _dtype(path: Path) -> np.dtype[Any]:
+    stated = _meta(path.parent).get("dtype")
+    try:
+        dtype = np.dtype(stated) if isinstance(stated, str) else None
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype.kind not in "iu":
+        raise UserError(f'{path.parent / META} should state the dtype, as in {{"dtype": "uint16"}}; found {stated!r}.')
+    return dtype
+
+
+def _meta(folder: Path) -> dict[str, Any]:
+    path = folder / META
+    if not path.is_file():
+        raise UserError(f'{path} is not there; it states dtype and vocabulary: {{"dtype": "uint16", "vocab": 50257}}.')
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as wrong:
+        raise UserError(f"{path} is damaged: {wrong}.") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} should hold one JSON object.")
+    return found

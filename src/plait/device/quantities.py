@@ -1,0 +1,173 @@
+"""What a model takes of a device, as numbers: one table that limits, objectives, the predictor, measurements, options,
+tables and pages iterate over. A new quantity is one file with its meter, and one line here.
+
+Values are in the base unit of their dimension (seconds, bytes, joules) wherever they are computed and stored; people
+read and write them in `unit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from plait.core.registry import Entry, Table
+from plait.core.units import UNITS, with_unit
+
+if TYPE_CHECKING:
+    from plait.device.setting import Setting
+    from plait.model.architecture import Architecture
+
+SUM, PEAK, EXACT = "sum", "peak", "exact"
+
+
+class Measured(Protocol):
+    """What a meter found: the entry `Quantity.value` is the quantity; `low`, `high` and `noisy` say how far to trust it
+    where it varies from call to call."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+
+class Meter(Protocol):
+    """Measures one quantity of models; a context, for what it may have to start and end. One that not every machine
+    has also has a static `unavailable(setting)`: why it cannot be read here and what to do; empty where it can be."""
+
+    def __enter__(self) -> Meter: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def measure(self, arch: Architecture, setting: Setting) -> Measured: ...
+
+
+@dataclass(frozen=True)
+class Quantity(Entry):
+    """where       "module:Meter" that measures it; of an exact one, what counts it
+    dimension   in `plait.core.units`
+    unit        in which it is read and written
+    value       which entry of a measurement it is
+    parts       further entries in the same unit that it consists of
+    predicted   how, from a profile: `sum` (parts of a model add up), `peak` (as memory does) or `exact` (no profile)
+    decimals    in tables of measurements
+    optional    not every machine can tell
+    first       measured before the others, in a process of its own: a model that is too large ends that one, not ours
+    example     of a limit
+    limit       what a limit holds for, where that is not plain
+    """
+
+    name: str = ""
+    dimension: str = "count"
+    unit: str = ""
+    value: str = ""
+    parts: tuple[str, ...] = ()
+    predicted: str = SUM
+    decimals: int = 1
+    optional: bool = False
+    first: bool = False
+    example: str = ""
+    limit: str = ""
+
+    @property
+    def scale(self) -> float:
+        """From the base unit to `unit`."""
+        return 1 / UNITS[self.dimension][self.unit]
+
+    @property
+    def column(self) -> str:
+        """Its key in documents, where it is in `unit`: latency_ms."""
+        return f"{self.name}_{self.unit.lower()}"
+
+    @property
+    def upper(self) -> str:
+        """What a rule of a search speaks of: a prediction must hold at the upper end of its interval."""
+        return self.name if self.predicted == EXACT else f"{self.name}_high"
+
+    def text(self, value: float, digits: int = 6) -> str:
+        """As it is written on a command line: 40ms."""
+        return with_unit(value, self.unit, digits, space="")
+
+    def shown(self, value: float, digits: int = 3) -> str:
+        """As it is read in prose: 40 ms."""
+        return with_unit(value, self.unit, digits)
+
+
+_LINES = (
+    Quantity(
+        "plait.device.latency:LatencyMeter",
+        "time of one call: all tokens of a prefill, or one decoded token",
+        name="latency",
+        dimension="seconds",
+        unit="ms",
+        value="seconds",
+        decimals=2,
+        example="40ms",
+    ),
+    Quantity(
+        "plait.device.memory:MemoryMeter",
+        "peak memory of one call: weights, state and activations",
+        name="memory",
+        dimension="bytes",
+        unit="MB",
+        value="peak",
+        parts=("weights", "state", "activations"),
+        predicted=PEAK,
+        first=True,
+        example="300MB",
+        limit="weights, state, activations",
+    ),
+    Quantity(
+        "plait.model.cost:model_cost",
+        "what one sequence holds from token to token, counted",
+        name="state",
+        dimension="bytes",
+        unit="MB",
+        predicted=EXACT,
+        example="2MB",
+        limit="of one sequence",
+    ),
+    Quantity(
+        "plait.model.cost:model_cost",
+        "forward FLOPs of one sequence, counted",
+        name="flops",
+        dimension="count",
+        unit="G",
+        predicted=EXACT,
+        example="5G",
+        limit="of one sequence",
+    ),
+)
+QUANTITIES: Table[Any] = Table("quantity", {line.name: line for line in _LINES})
+
+
+def quantity(name: str) -> Quantity:
+    line = QUANTITIES.entry(name)
+    assert isinstance(line, Quantity)
+    return line
+
+
+def quantities() -> list[Quantity]:
+    return [quantity(name) for name in QUANTITIES.lines]
+
+
+def on_device() -> dict[str, Quantity]:
+    """Those that only a device can tell, by name: measured, and predicted from a profile."""
+    return {each.name: each for each in quantities() if each.predicted != EXACT}
+
+
+def everywhere() -> list[str]:
+    """Those that every device can tell."""
+    return [each.name for each in on_device().values() if not each.optional]
+
+
+def unavailable(name: str, setting: Setting) -> str:
+    """Why a quantity cannot be measured in this setting and what to do about it; empty where it can be."""
+    return str(QUANTITIES.load(name).unavailable(setting)) if quantity(name).optional else ""
+
+
+def measurable(setting: Setting) -> list[str]:
+    return [name for name in on_device() if not unavailable(name, setting)]
+
+
+def in_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, Quantity]:
+    """Those that have a column in documents' rows."""
+    found = {key for row in rows for key in row}
+    return {name: each for name, each in on_device().items() if each.column in found}

@@ -1,0 +1,217 @@
+"""Elementwise ops of every block: RMS norm, the gate of SwiGLU, rotary positions.
+
+Work on tensors larger than a cache is bound by memory: the fast paths go through them once forward and once backward, a
+cache-sized block at a time.
+
+RMS norm  y = x / √(mean x² + ε) ∘ w (Zhang and Sennrich 2019, arXiv:1910.07467). With r = 1/√(mean x² + ε), x̂ = r x and
+          h = dy ∘ w:  dx = r (h − x̂ · mean(h ∘ x̂)),  dw = Σ dy ∘ x̂.
+SwiGLU    y = silu(g) ∘ u, both halves of one product (Shazeer 2020, arXiv:2002.05202); both gradients are written where
+          the product before it wants them.
+rotary    channel pairs (i, i + D/2) turn by position · θ^(−2i/D) (Su et al. 2021, arXiv:2104.09864). A rotation is
+          linear and its adjoint is the rotation back, so nothing is saved. It multiplies by tables as wide as all heads
+          together and reads partners by a permutation: loops over half a narrow head would take most of the time.
+
+Letters: M stacked models (vmap), N rows, D width (rotary: head width), W width of the gate, B batch, T time, H heads,
+I = D/2 pairs, C = H·D channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from plait.ops.paths import plain_wanted
+from plait.ops.stacked import StackedFunction, cache_blocks
+
+
+def rms_norm_reference(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+    """The definition, over the last dimension."""
+    return F.rms_norm(x, x.shape[-1:], weight_D, eps)
+
+
+def rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+    """The same, fast on a CPU; elsewhere torch's own kernel is."""
+    if plain_wanted() or x.is_cuda or x.dtype != weight_D.dtype:
+        return rms_norm_reference(x, weight_D, eps)
+    y_MND: Tensor = _RmsNorm.apply(x.reshape(1, -1, x.shape[-1]), weight_D[None], eps)[0]
+    return y_MND.view(x.shape)
+
+
+class _RmsNorm(StackedFunction):
+    """(x, weight) -> (y, r); r is for the backward pass alone."""
+
+    @staticmethod
+    def forward(x_MND: Tensor, weight_MD: Tensor, eps: float) -> Any:
+        M, N, D = x_MND.shape
+        y_MND, r_MN1 = x_MND.new_empty(x_MND.shape), x_MND.new_empty(M, N, 1)
+        for m, n in cache_blocks(M, N, D, x_MND.device):
+            x, y, r = x_MND[m, n], y_MND[m, n], r_MN1[m, n]
+            torch.linalg.vector_norm(x, dim=-1, keepdim=True, out=r)
+            r.square_().div_(D).add_(eps).rsqrt_()
+            torch.mul(x, r, out=y)
+            y.mul_(weight_MD[m, None])
+        return y_MND, r_MN1
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[0], inputs[1], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor, _: Any) -> Any:
+        return *_RmsNormAdjoint.apply(*ctx.saved_tensors, grad_y), None
+
+
+class _RmsNormAdjoint(StackedFunction):
+    """(x, weight, r, dy) -> (dx, dw). Apart, so that it too can be vmapped."""
+
+    @staticmethod
+    def forward(x_MND: Tensor, weight_MD: Tensor, r_MN1: Tensor, grad_y_MND: Tensor) -> Any:
+        M, N, D = x_MND.shape
+        grad_x_MND, grad_weight_MD = x_MND.new_empty(x_MND.shape), weight_MD.new_zeros(M, D)
+        spare: Tensor | None = None
+        for m, n in cache_blocks(M, N, D, x_MND.device):
+            x, r, grad_y, grad_x = x_MND[m, n], r_MN1[m, n], grad_y_MND[m, n], grad_x_MND[m, n]
+            # Two buffers for all blocks: fresh memory costs more in page faults than the arithmetic does.
+            spare = x.new_empty(2, x.shape[0], x.shape[1], D) if spare is None else spare
+            hat, product = spare[:, : x.shape[0], : x.shape[1]]
+            torch.mul(x, r, out=hat)
+            torch.mul(grad_y, hat, out=product)
+            grad_weight_MD[m] += product.sum(1)
+            mean = product.mul_(weight_MD[m, None]).mean(-1, keepdim=True)
+            torch.mul(grad_y, weight_MD[m, None], out=grad_x)
+            grad_x.addcmul_(hat, mean, value=-1).mul_(r)
+        return grad_x_MND, grad_weight_MD
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        del ctx, inputs, output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise NotImplementedError("rms_norm is differentiable once; for second derivatives use `plain_ops()`")
+
+
+def swiglu_reference(gate_up: Tensor) -> Tensor:
+    """silu of the first half of the last dimension, times the second half."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """The same, fast."""
+    if plain_wanted() or gate_up.is_cuda:
+        return swiglu_reference(gate_up)
+    y_MNW: Tensor = _Swiglu.apply(gate_up.reshape(1, -1, gate_up.shape[-1]))[0]
+    return y_MNW.view(*gate_up.shape[:-1], -1)
+
+
+class _Swiglu(StackedFunction):
+    """(gate and up,) -> (y,)."""
+
+    @staticmethod
+    def forward(x_MNV: Tensor) -> Any:
+        M, N, width = x_MNV.shape[0], x_MNV.shape[1], x_MNV.shape[2] // 2
+        y_MNW = x_MNV.new_empty(M, N, width)
+        for m, n in cache_blocks(M, N, 2 * width, x_MNV.device):
+            gate, up = x_MNV[m, n].chunk(2, dim=-1)
+            y = y_MNW[m, n]
+            torch.ops.aten.silu.out(gate, out=y)
+            y.mul_(up)
+        return (y_MNW,)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor]) -> None:
+        del output
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> Any:
+        (grad_x,) = _SwigluAdjoint.apply(*ctx.saved_tensors, grad_y)
+        return grad_x
+
+
+class _SwigluAdjoint(StackedFunction):
+    """(gate and up, dy) -> (their gradient,). Apart, so that it too can be vmapped."""
+
+    @staticmethod
+    def forward(x_MNV: Tensor, grad_y_MNW: Tensor) -> Any:
+        M, N, width = x_MNV.shape[0], x_MNV.shape[1], x_MNV.shape[2] // 2
+        grad_x_MNV = x_MNV.new_empty(x_MNV.shape)
+        for m, n in cache_blocks(M, N, 2 * width, x_MNV.device):
+            gate, up = x_MNV[m, n].chunk(2, dim=-1)
+            grad_gate, grad_up = grad_x_MNV[m, n].chunk(2, dim=-1)
+            grad_y = grad_y_MNW[m, n]
+            torch.ops.aten.silu.out(gate, out=grad_up)
+            grad_up.mul_(grad_y)
+            torch.mul(grad_y, up, out=grad_gate)
+            torch.ops.aten.silu_backward.grad_input(grad_gate, gate, grad_input=grad_gate)
+        return (grad_x_MNV,)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor]) -> None:
+        del ctx, inputs, output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise NotImplementedError("swiglu is differentiable once; for second derivatives use `plain_ops()`")
+
+
+def rotary_angles(positions: Tensor, width: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """cos and sin of every position and pair as (…, 1, I), ready to broadcast over heads; `positions` of any shape.
+
+    Computed in at least fp32 whatever the dtype they are for: at position 100,000 half precision no longer tells
+    neighbours apart.
+    """
+    half = width // 2
+    exact = torch.promote_types(dtype, torch.float32)
+    index_I = torch.arange(half, device=positions.device, dtype=exact)
+    angles = positions.to(exact)[..., None, None] * theta ** (-index_I / half)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate_reference(x_BTHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The definition. `cos` and `sin` are (T, 1, I), or (B, T, 1, I) when rows stand at different places."""
+    first, second = x_BTHD.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def rotate(x_BTHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The same, fast on a CPU. Rows apart occur in generation, where T is short; a GPU's caches need no blocks."""
+    H, D = x_BTHD.shape[-2:]
+    if plain_wanted() or cos.dim() > 3 or x_BTHD.is_cuda:
+        return rotate_reference(x_BTHD, cos, sin)
+    cos_TC = torch.cat([cos, cos], dim=-1).expand(-1, H, D).flatten(-2)
+    sin_TC = torch.cat([-sin, sin], dim=-1).expand(-1, H, D).flatten(-2)
+    y_MBTC: Tensor = _Rotate.apply(x_BTHD.flatten(-2)[None], cos_TC[None], sin_TC[None], D)[0]
+    return y_MBTC[0].view(x_BTHD.shape)
+
+
+class _Rotate(StackedFunction):
+    """(x, cos, sin) -> (y,), the heads' channels side by side; sin carries the sign of the first half."""
+
+    @staticmethod
+    def forward(x_MBTC: Tensor, cos_MTC: Tensor, sin_MTC: Tensor, head: int) -> Any:
+        M, B, T, C = x_MBTC.shape
+        partner_C = torch.arange(C, device=x_MBTC.device).view(-1, 2, head // 2).flip(1).flatten()
+        y_MBTC = x_MBTC.new_empty(x_MBTC.shape)
+        for m, b in cache_blocks(M, B, T * C, x_MBTC.device):
+            x, y = x_MBTC[m, b], y_MBTC[m, b]
+            torch.mul(x, cos_MTC[m, None], out=y)
+            y.addcmul_(x[..., partner_C], sin_MTC[m, None])
+        return (y_MBTC,)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor]) -> None:
+        del output
+        ctx.save_for_backward(*inputs[1:3])
+        ctx.head = inputs[3]
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> Any:
+        cos_MTC, sin_MTC = ctx.saved_tensors
+        (grad_x,) = _Rotate.apply(grad_y, cos_MTC, -sin_MTC, ctx.head)
+        return grad_x, None, None, None

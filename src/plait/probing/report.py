@@ -1,0 +1,248 @@
+"""What a probe found: every architecture with its accuracy per task, who is best at what, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plait.core.result import Result
+from plait.core.units import duration
+from plait.probing.replan import Correction
+from plait.probing.run import Machine, Outcome, compare
+from plait.probing.verdict import by_task, findings, verdict
+from plait.probing.verdict import document as scores
+
+NAMED = 4  # architectures that share a note; more are counted
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Over all seeds, and over all tasks unless it is of one."""
+
+    accuracy: float
+    interval: tuple[float, float] | None  # 95 %; None with one seed
+    std: float | None  # from seed to seed
+    loss: float | None
+    rank: int
+    loss_rank: int
+
+
+@dataclass(frozen=True)
+class TaskEstimate(Estimate):
+    seeds: int
+    ceiling: float  # the best accuracy that any model could expect
+    diverged: bool  # at every seed and learning rate
+
+
+@dataclass(frozen=True)
+class ProbedArchitecture:
+    name: str
+    spec: str
+    params: int
+    fixed_state: int
+    state_grows: bool
+    matching: str  # what was, or could not be, matched
+    baseline: bool
+    tasks: dict[str, TaskEstimate]
+    mean: Estimate
+
+
+@dataclass(frozen=True)
+class BestAtTask:
+    task: str
+    best: str
+    best_by_loss: str
+    best_mixer: str
+    mixers: dict[str, float]  # mean accuracy of the architectures that hold it
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding of MAD's (arXiv:2403.17844, section 4) on these architectures."""
+
+    finding: str
+    difference: float
+    interval: tuple[float, float] | None
+    paper: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    seeds: int | None  # None: as many as fit
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Ran:
+    seeds: dict[str, int]  # by task
+    steps_share: float  # of the protocol's steps
+
+
+@dataclass(frozen=True)
+class ProbeCost:
+    seconds: float
+    core_hours: float
+    runs: int
+    steps: int
+    cells: int
+    trained_now: int
+
+
+@dataclass(frozen=True)
+class ProbeResult(Result):
+    protocol: str
+    device: str
+    architectures: tuple[ProbedArchitecture, ...]  # the best first
+    noise: dict[str, float | None]  # standard deviation from seed to seed, by task, and of the mean
+    by_task: tuple[BestAtTask, ...]
+    asked: Asked
+    ran: Ran
+    verdict: str
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    cost: ProbeCost
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per architecture: accuracy by task and in the mean."""
+        return [
+            {
+                "architecture": one.name,
+                "params": one.params,
+                "fixed_state": one.fixed_state,
+                **{task: found.accuracy for task, found in one.tasks.items()},
+                "mean": one.mean.accuracy,
+                "rank": one.mean.rank,
+            }
+            for one in self.architectures
+        ]
+
+
+def report(outcome: Outcome, machine: Machine, seconds: float, asked: Asked, suite: str = "") -> ProbeResult:
+    """Everything that is known of an outcome, from its records alone."""
+    work, comparison = outcome.work, compare(outcome)
+    architectures = _architectures(outcome, scores(comparison))
+    subjects = [one.name for one in work.candidates if not one.baseline]
+    chosen = len(subjects) > 1
+    if chosen:
+        subjects = [architectures[0].name]
+    ran = Ran({task: len(found) for task, found in comparison.seeds.items()}, work.scale)
+    core_seconds = sum(record.about["seconds"] for record in outcome.records.values())
+    best = by_task(comparison, {one.name: one.arch for one in work.candidates})
+    return ProbeResult(
+        protocol=work.protocol.name,
+        device=machine.device,
+        architectures=architectures,
+        noise={**{task: comparison.noise(task) for task in comparison.tasks}, "mean": comparison.noise()},
+        by_task=tuple(BestAtTask(**row) for row in best),
+        asked=asked,
+        ran=ran,
+        verdict=verdict(comparison, subjects, chosen=chosen),
+        findings=tuple(Finding(**row) for row in findings(comparison)) if suite == "mad21" else (),
+        notes=(*_shortfall(asked, ran), *_notes(outcome)),
+        cost=ProbeCost(
+            seconds=round(seconds, 1),
+            core_hours=core_seconds / 3600,
+            runs=work.runs,
+            steps=work.steps,
+            cells=len(outcome.records),
+            trained_now=outcome.fresh,
+        ),
+    )
+
+
+def _architectures(outcome: Outcome, scored: list[dict[str, Any]]) -> tuple[ProbedArchitecture, ...]:
+    candidates = {one.name: one for one in outcome.work.candidates}
+    seeds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cell in outcome.work.cells:
+        seeds.setdefault((cell.candidate, cell.task.name), []).extend(outcome.records[cell.key].result["seeds"])
+    found = []
+    for row in scored:
+        one = candidates[row["name"]]
+        tasks = {}
+        for task, estimate in row["tasks"].items():
+            mine = seeds[one.name, task]
+            ceiling = sum(seed["ceiling"] for seed in mine) / len(mine)
+            tasks[task] = TaskEstimate(**estimate, ceiling=ceiling, diverged=all(s["chosen"] is None for s in mine))
+        found.append(
+            ProbedArchitecture(
+                name=one.name,
+                spec=one.arch.text,
+                params=one.params,
+                fixed_state=one.state,
+                state_grows=one.kv_cache(2) > one.kv_cache(1),
+                matching=one.note,
+                baseline=one.baseline,
+                tasks=tasks,
+                mean=Estimate(**row["mean"]),
+            )
+        )
+    return tuple(found)
+
+
+def _shortfall(asked: Asked, ran: Ran) -> list[str]:
+    """What was run of what was asked for, where that is less."""
+    if not asked.seeds:
+        return []
+    fewer: dict[int, list[str]] = {}
+    for task, seeds in ran.seeds.items():
+        if seeds < asked.seeds:
+            fewer.setdefault(seeds, []).append(task)
+    everywhere = len(fewer) == 1 and len(next(iter(fewer.values()))) == len(ran.seeds)
+    parts = [f"{seeds} on {'every task' if everywhere else ', '.join(tasks)}" for seeds, tasks in fewer.items()]
+    room = f": {duration(asked.seconds)} hold no more; give a longer --time" if asked.seconds else ""
+    return [f"of {asked.seeds} seeds asked for, ran {'; '.join(parts)}{room}"] if parts else []
+
+
+def _notes(outcome: Outcome) -> list[str]:
+    """What a reader of the table must know beside it."""
+    same: dict[str, list[str]] = {}
+    for one in outcome.work.candidates:
+        if one.note:
+            same.setdefault(one.note, []).append(one.name)
+    notes = [
+        f"{', '.join(names) if len(names) <= NAMED else f'{len(names)} architectures'}: {note}"
+        for note, names in same.items()
+    ]
+    if outcome.work.scale < 1:
+        notes.append(
+            f"trainings were cut down to {outcome.work.scale:.0%} of their steps to fit the time: give it more"
+        )
+    if changed := changes(outcome.corrections):
+        notes.append(changed)
+    for cell in outcome.work.cells:
+        seeds = outcome.records[cell.key].result["seeds"]
+        diverged = [str(one["seed"]) for one in seeds if one["chosen"] is None]
+        if diverged:
+            notes.append(
+                f"{cell.candidate} on {cell.task.name} diverged with seed {', '.join(diverged)}: at every learning "
+                "rate its loss was no longer finite. It counts as accuracy 0."
+            )
+    return notes
+
+
+def changes(corrections: Sequence[Correction]) -> str:
+    """What became of the plan, such as
+
+    'trainings took 1.40 times as long as measured at the start: 2 instead of 4 seeds for compression, memorization'
+    """
+    if not corrections:
+        return ""
+    before, after = corrections[0].before, corrections[-1].after
+    tasks: dict[str, list[str]] = {}
+    for i, setting in enumerate(before.protocol.settings):
+        found = []
+        if after.seeds[i] != before.seeds[i]:
+            found.append(f"{after.seeds[i]} instead of {before.seeds[i]} seed{'s' if before.seeds[i] > 1 else ''}")
+        new, old = f"{after.scales[i]:.0%}", f"{before.scales[i]:.0%}"
+        if new != old:
+            found.append(f"{new} instead of {old} of the steps")
+        if found:
+            tasks.setdefault(" and ".join(found), []).append(setting.task.name)
+    if not tasks:
+        return ""
+    paces = [correction.pace for correction in corrections if correction.changed]
+    least, most = f"{min(paces):.2f}", f"{max(paces):.2f}"
+    took = least if least == most else f"{least} to {most}"
+    changed = "; ".join(f"{change} for {', '.join(names)}" for change, names in tasks.items())
+    return f"trainings took {took} times as long as measured at the start: {changed}"

@@ -1,0 +1,159 @@
+"""What all charts share: the colours of a file and of a page, axes with round numbers, and legends that fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plait.reporting import svg
+from plait.reporting.svg import CHARACTER, SHAPES, Drawing, Scale, cut, label
+
+MARKS = ("circle", *SHAPES)
+LEGEND_ROW = 20.0
+LONGEST_NAME = 60  # characters in a legend
+
+
+@dataclass(frozen=True)
+class Theme:
+    """`series` are the colours that tell series apart."""
+
+    ink: str
+    pale: str
+    grid: str
+    paper: str
+    limit: str
+    series: Sequence[str]
+
+    def colour(self, number: int) -> str:
+        """Of a series; grey for what belongs to none (-1)."""
+        return self.pale if number < 0 else self.series[number % len(self.series)]
+
+
+#: Of a file: not every program that shows pictures knows CSS variables.
+FILE = Theme(svg.INK, svg.PALE, svg.GRID, "#ffffff", "#b3261e", svg.COLOURS)
+#: Of a page: its variables (`plait.reporting.page`), so that one drawing serves light and dark.
+PAGE = Theme("var(--ink)", "var(--pale)", "var(--grid)", "var(--card)", "var(--limit)",
+             tuple(f"var(--s{number})" for number in range(8)))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Axis:
+    """`low` and `high` widen the range that the values give; `ticks` replace round numbers."""
+
+    label: str = ""
+    log: bool = False
+    low: float | None = None
+    high: float | None = None
+    ticks: Sequence[float] | None = None
+
+    def keeps(self, value: float) -> bool:
+        """Whether the value has a place on this axis."""
+        return math.isfinite(value) and (value > 0 or not self.log)
+
+    def scale(self, values: Sequence[float], first: float, last: float, room: float = 0.05) -> Scale:
+        """Of these values with some room beside them; `first` and `last` are pixels."""
+        ends = [*values, *(end for end in (self.low, self.high) if end is not None)] or [1.0]
+        low, high = min(ends), max(ends)
+        if self.log:
+            beside = (high / low) ** room
+            low, high = low / beside, high * beside
+        else:
+            beside = room * (high - low)
+            low, high = low - beside * (low != self.low), high + beside * (high != self.high)
+        return Scale(low, high, first, last, log=self.log)
+
+    def marked(self, scale: Scale, values: Sequence[float]) -> list[float]:
+        """The numbers to write along the axis."""
+        if self.ticks is not None:
+            return _apart([tick for tick in self.ticks if scale.low <= tick <= scale.high], scale)
+        if not self.log:
+            apart = 56 if scale.first < scale.last else 44  # pixels
+            return svg.round_numbers(scale.low, scale.high, about=max(3, int(abs(scale.last - scale.first) / apart)))
+        doubled = values and all(value > 0 and math.log2(value).is_integer() for value in values)
+        found = scale.ticks() if doubled else svg.decades(scale.low, scale.high)
+        return _apart(found or [scale.low, scale.high], scale)
+
+
+def _apart(ticks: Sequence[float], scale: Scale, least: float = 40.0) -> list[float]:
+    """As many of the ticks as can be told apart when they are written, the last among them."""
+    least = least if scale.first < scale.last else 18.0  # lines of text need less height than width
+    kept: list[float] = []
+    for tick in sorted(ticks, reverse=True):
+        if not kept or abs(scale(kept[-1]) - scale(tick)) >= least:
+            kept.append(tick)
+    return kept[::-1]
+
+
+def draw_axes(
+    drawing: Drawing, x_of: Scale, y_of: Scale, x_label: str, y_label: str, theme: Theme,
+    x_ticks: Sequence[float] | None = None, y_ticks: Sequence[float] | None = None,
+) -> None:  # fmt: skip
+    """Grid lines, numbers and the words beside them, around the place that the scales span."""
+    left, right, bottom, top = x_of.first, x_of.last, y_of.first, y_of.last
+    widest = 0
+    for value in y_of.ticks() if y_ticks is None else y_ticks:
+        drawing.line(left, y_of(value), right, y_of(value), theme.grid)
+        drawing.text(left - 8, y_of(value) + 4, label(value), size=11, anchor="end", colour=theme.pale)
+        widest = max(widest, len(label(value)))
+    for value in x_of.ticks() if x_ticks is None else x_ticks:
+        drawing.line(x_of(value), bottom, x_of(value), bottom + 5, theme.pale)
+        drawing.text(x_of(value), bottom + 18, label(value), size=11, anchor="middle", colour=theme.pale)
+    drawing.line(left, bottom, right, bottom, theme.pale)
+    drawing.text((left + right) / 2, bottom + 38, x_label, anchor="middle", colour=theme.ink)
+    beside = max(left - 40, 12) if widest <= 3 else max(left - 20 - 6.2 * widest, 12)
+    drawing.text(beside, (top + bottom) / 2, y_label, anchor="middle", turned=True, colour=theme.ink)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Of a legend: what it is called, a few words beside that, its number among the series, how it is drawn."""
+
+    name: str
+    number: int
+    note: str = ""
+    line: bool = True
+    mark: bool = True
+    faint: bool = False
+
+
+def legend_rows(entries: Sequence[Entry], width: float) -> list[list[tuple[float, Entry]]]:
+    """(offset, entry) in rows that fit the width; entries with notes have a row each. The nameless have no place."""
+    rows: list[list[tuple[float, Entry]]] = []
+    at = math.inf
+    for entry in entries:
+        if not entry.name:
+            continue
+        needed = 52 + CHARACTER * len(cut(entry.name, LONGEST_NAME))
+        if at + needed > width or entry.note:
+            rows.append([])
+            at = 0.0
+        rows[-1].append((at, entry))
+        at = math.inf if entry.note else at + needed
+    return rows
+
+
+def draw_legend(
+    drawing: Drawing, rows: Sequence[Sequence[tuple[float, Entry]]], left: float, right: float, top: float, theme: Theme
+) -> None:
+    for number, row in enumerate(rows):
+        y = top + LEGEND_ROW * number
+        for offset, entry in row:
+            x, colour = left + offset, theme.colour(entry.number)
+            if entry.line:
+                drawing.line(x, y, x + 26, y, colour, width=2)
+            if entry.mark:
+                draw_mark(drawing, entry.number, x + 13, y, theme, faint=entry.faint)
+            drawing.text(x + 34, y + 4, cut(entry.name, LONGEST_NAME), colour=theme.ink)
+            if entry.note:
+                drawing.text(right, y + 4, entry.note, anchor="end", colour=theme.pale)
+
+
+def draw_mark(
+    drawing: Drawing, number: int, x: float, y: float, theme: Theme, *, hint: str = "", faint: bool = False,
+    radius: float = 4.5,
+) -> None:  # fmt: skip
+    """The mark of a series, hollow and small where it is `faint`."""
+    fill, stroke = (theme.paper, theme.colour(number)) if faint else (theme.colour(number), theme.paper)
+    shape = MARKS[max(0, number) % len(MARKS)]
+    drawing.mark(shape, x, y, 0.75 * radius if faint else radius, fill, stroke=stroke, hint=hint)

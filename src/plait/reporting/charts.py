@@ -1,0 +1,319 @@
+"""Charts from plain numbers, each an SVG document as text: series over two axes, bars, heat maps.
+
+Series are curves, marks, step fronts and intervals, in one panel or several. A bar goes from 0 to 1, its interval is a
+whisker. Heat maps have the numbers in their cells; matrices with too many cells for that are bitmaps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from plait.reporting.axes import FILE, LEGEND_ROW, PAGE, Axis, Entry, draw_axes, draw_legend, draw_mark, legend_rows
+from plait.reporting.page_charts import colour
+from plait.reporting.svg import CHARACTER, DIVERGING, RAMP, Drawing, Ramp, Scale, cut, label, shade, shades
+
+MOST_DOTS = 40  # a curve of more points is drawn without marking each
+LEFT, RIGHT, BOTTOM = 72.0, 24.0, 56.0  # beside and below a panel
+ALONE, SEVERAL = (664.0, 320.0), (330.0, 240.0)  # width and height of a panel, inside its axes
+TITLE_CHARACTER = 8.4
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values at places, one name and one colour.
+
+    joined   line, step (as a Pareto front: nothing is known to lie below it) or none
+    low/high ends of an interval of each y
+    hints    what each mark says when pointed at; else its numbers
+    note     a few words in the legend
+    faint    hollow marks: what is there beside what counts, grey unless it is like a series
+    like     the name of the series whose colour and mark it has
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    joined: str = "line"
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    hints: Sequence[str] = ()
+    note: str = ""
+    faint: bool = False
+    like: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Series over one pair of axes. `marker` is an x with a dashed line and words. `powers` are (exponent, words) of
+    dashed lines that show what a power law looks like, for two logarithmic axes."""
+
+    series: Sequence[Series]
+    x: Axis = field(default_factory=Axis)
+    y: Axis = field(default_factory=Axis)
+    title: str = ""
+    marker: float | None = None
+    marker_label: str = ""
+    powers: Sequence[tuple[int, str]] = ()
+
+
+def xy_chart(
+    series: Sequence[Series], *, title: str, x: Axis, y: Axis, below: str = "", marker: float | None = None,
+    marker_label: str = "", powers: Sequence[tuple[int, str]] = (),
+) -> str:  # fmt: skip
+    """One panel."""
+    panel = Panel(series, x, y, marker=marker, marker_label=marker_label, powers=powers)
+    return figure([panel], title=title, below=below)
+
+
+def figure(panels: Sequence[Panel], *, title: str, below: str = "", columns: int = 2) -> str:
+    """Panels side by side under one title and one legend; `below` are a few words under the title. A series of the
+    same name has the same colour in all. What is not finite is left out."""
+    wide, high = ALONE if len(panels) < 2 else SEVERAL
+    across = max(1, min(columns, len(panels)))
+    down = -(-len(panels) // across)
+    width = across * (LEFT + wide + RIGHT)
+    numbers = _numbers(panels)
+    rows = legend_rows(_entries(panels, numbers), width - LEFT - RIGHT)
+    head = 48.0 + (18 if below else 0)
+    top = head + LEGEND_ROW * len(rows)
+    above = 26.0 if any(panel.title for panel in panels) else 0.0
+    each = above + high + BOTTOM
+    drawing = Drawing(width, top + down * each, title)
+    drawing.text(LEFT, 26, cut(title, int((width - LEFT - 12) / TITLE_CHARACTER)), size=15, bold=True)
+    if below:
+        drawing.text(LEFT, 44, cut(below, int((width - LEFT - 12) / 5.9)), size=11, colour=FILE.pale)
+    draw_legend(drawing, rows, LEFT, width - RIGHT, head, FILE)
+    for place, panel in enumerate(panels):
+        left = LEFT + (place % across) * (LEFT + wide + RIGHT)
+        y = top + (place // across) * each + above
+        if panel.title:
+            drawing.text(left, y - 10, cut(panel.title, int(wide / 6.6)), bold=True, size=12)
+        _draw(drawing, panel, numbers, (left, left + wide), (y + high, y))
+    return str(drawing)
+
+
+def front_steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The corners of a staircase through points in the order of x: along at the old y, then to the new."""
+    steps = list(points[:1])
+    for (_, before), (x, y) in pairwise(points):
+        steps += [(x, before), (x, y)]
+    return steps
+
+
+def _numbers(panels: Sequence[Panel]) -> dict[str, int]:
+    """Colour and mark of each name, in the order of first sight. Nameless series count one by one."""
+    names = dict.fromkeys(s.like or s.name for panel in panels for s in panel.series if s.like or not s.faint)
+    grey = {s.name: -1 for panel in panels for s in panel.series if s.faint and not s.like}
+    return {name: number for number, name in enumerate(names)} | grey
+
+
+def _entries(panels: Sequence[Panel], numbers: dict[str, int]) -> list[Entry]:
+    named: dict[str, Series] = {}
+    for panel in panels:
+        for series in panel.series:
+            named.setdefault(series.name, series)
+    return [
+        Entry(name, numbers[s.like or name], s.note, line=s.joined != "none", mark=_dotted(s) or s.faint, faint=s.faint)
+        for name, s in named.items()
+    ]
+
+
+def _dotted(series: Series) -> bool:
+    return series.joined == "none" or len(series.x) <= MOST_DOTS
+
+
+def _draw(
+    drawing: Drawing, panel: Panel, numbers: dict[str, int], across: tuple[float, float], down: tuple[float, float]
+) -> None:
+    kept = [_kept(series, panel) for series in panel.series]
+    xs = [series.x[i] for series, places in zip(panel.series, kept, strict=True) for i in places]
+    ys = [
+        value
+        for series, places in zip(panel.series, kept, strict=True)
+        for i in places
+        for value in (series.y[i], *(end[i] for end in (series.low, series.high) if len(end)))
+        if panel.y.keeps(value)
+    ]
+    x_of, y_of = panel.x.scale(xs, *across, room=0.03), panel.y.scale(ys, *down)
+    draw_axes(drawing, x_of, y_of, panel.x.label, panel.y.label, FILE,
+              panel.x.marked(x_of, xs), panel.y.marked(y_of, ys))  # fmt: skip
+    for power, words in panel.powers:
+        _guide(drawing, x_of, y_of, power, words)
+    if panel.marker is not None and x_of.low <= panel.marker <= x_of.high:
+        _marker(drawing, x_of, y_of, panel.marker, panel.marker_label)
+    # What is faint goes first, so that it covers nothing.
+    for series, places in sorted(zip(panel.series, kept, strict=True), key=lambda pair: not pair[0].faint):
+        _draw_series(drawing, panel, series, places, numbers[series.like or series.name], x_of, y_of)
+
+
+def _kept(series: Series, panel: Panel) -> list[int]:
+    pairs = zip(series.x, series.y, strict=True)
+    return [i for i, (x, y) in enumerate(pairs) if panel.x.keeps(x) and panel.y.keeps(y)]
+
+
+def _draw_series(
+    drawing: Drawing, panel: Panel, series: Series, places: Sequence[int], number: int, x_of: Scale, y_of: Scale
+) -> None:
+    placed = [(x_of(series.x[i]), y_of(series.y[i])) for i in places]
+    if series.joined != "none":
+        drawing.path(front_steps(placed) if series.joined == "step" else placed, FILE.colour(number))
+    if not _dotted(series):
+        return
+    for (x, y), i in zip(placed, places, strict=True):
+        if len(series.low) and math.isfinite(series.low[i]) and math.isfinite(series.high[i]):
+            drawing.line(x, y_of(series.low[i]), x, y_of(series.high[i]), FILE.colour(number), width=1.5)
+        hint = series.hints[i] if len(series.hints) else _hint(series, i, panel)
+        draw_mark(drawing, number, x, y, FILE, hint=hint, faint=series.faint)
+
+
+def _hint(series: Series, i: int, panel: Panel) -> str:
+    x, y = (f"{axis.label}: {value:.4g}" for axis, value in ((panel.x, series.x[i]), (panel.y, series.y[i])))
+    return "\n".join(words for words in (series.name, x, y) if words)
+
+
+def _marker(drawing: Drawing, x_of: Scale, y_of: Scale, at: float, words: str) -> None:
+    drawing.line(x_of(at), y_of.last, x_of(at), y_of.first, FILE.pale, dashed=True)
+    near_end = x_of(at) > x_of.first + 0.7 * (x_of.last - x_of.first)
+    shift, anchor = (-6, "end") if near_end else (6, "start")
+    drawing.text(x_of(at) + shift, y_of.last + 12, words, size=11, colour=FILE.pale, anchor=anchor)
+
+
+def _guide(drawing: Drawing, x_of: Scale, y_of: Scale, power: int, words: str) -> None:
+    """A dashed line of this slope that rises to the frame's upper right corner, as far as it is inside the frame."""
+    x, y = x_of.high, y_of.high
+    start = max(x_of.low, x * (y_of.low / y) ** (1 / power))
+    drawing.line(x_of(start), y_of(y * (start / x) ** power), x_of(x), y_of(y), FILE.pale, dashed=True)
+    # Above the flatter line and below the steeper one: outside of the wedge in which most measurements lie.
+    at = max(start, (x_of.low * x) ** 0.5)
+    shift, anchor = (-7, "end") if power == 1 else (15, "start")
+    place = x_of(at) - shift / 2, y_of(y * (at / x) ** power) + shift
+    drawing.text(*place, words, size=11, colour=FILE.pale, anchor=anchor)
+
+
+TRACK = "var(--track)"
+WIDE_CHARACTER = 8.2  # pixels of a bold letter at 12; names are mostly wide ones (m, a, ×)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of 1 with its interval, if it has one."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    series: int | None = None
+    hint: str = ""
+    chosen: bool = False
+
+
+def bars(rows: Sequence[Bar], *, title: str) -> Element:
+    """With the value behind each bar."""
+    wide = max((WIDE_CHARACTER * len(row.name) for row in rows), default=0.0)
+    left, right, row_height = min(180.0, 16 + wide), 346.0, 25.0
+    drawing = Drawing(390, 34 + row_height * len(rows), title, background="")
+    most = int((left - 12) / WIDE_CHARACTER)
+    x_of = Scale(0, 1, left, right)
+    for value in (0.0, 0.5, 1.0):
+        drawing.line(x_of(value), 4, x_of(value), drawing.height - 24, PAGE.grid)
+        drawing.text(x_of(value), drawing.height - 8, label(value), size=11, anchor="middle", colour=PAGE.pale)
+    for number, row in enumerate(rows):
+        y = 6 + row_height * number
+        middle = y + row_height / 2 - 2
+        drawing.text(left - 8, middle + 4, cut(row.name, most), anchor="end", bold=row.chosen, colour=PAGE.ink)
+        drawing.rect(left, y + 3, right - left, row_height - 10, TRACK)
+        ends = " ({:.2f} to {:.2f})".format(*row.interval) if row.interval else ""
+        hint = row.hint or f"{row.name}: {row.value:.2f}{ends}"
+        drawing.rect(left, y + 3, max(1.0, x_of(row.value) - left), row_height - 10, colour(row.series), hint=hint)
+        if row.interval:
+            drawing.line(x_of(row.interval[0]), middle, x_of(row.interval[1]), middle, PAGE.ink, width=1.5)
+        for end in row.interval or ():
+            drawing.line(x_of(end), middle - 4, x_of(end), middle + 4, PAGE.ink, width=1.5)
+        drawing.text(right + 8, middle + 4, f"{row.value:.2f}", bold=row.chosen, colour=PAGE.ink)
+    return drawing.inline("chart")
+
+
+CELL, ROW = 52.0, 28.0  # pixels; a cell grows with the words below it
+LONGEST_TICK = 28  # characters
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Entries in [0, 1], row 0 on top."""
+
+    title: str
+    values_RC: np.ndarray
+
+
+def heat_map(
+    values_RC: np.ndarray, *, title: str, x_label: str, y_label: str, x_ticks: Sequence[str], y_ticks: Sequence[str],
+    low: float = 0.0, marker: float = -1, marker_label: str = "",
+) -> str:  # fmt: skip
+    """A cell for each value with the value written in it. Values are between `low`, 0 or -1, and 1: from -1 on the
+    shades have two hues, one for each sign. `marker` is the column, counted from 0 and with parts of a column, at whose
+    left edge a dashed line stands; none where it is below 0."""
+    rows, columns = values_RC.shape
+    ramp = DIVERGING if low < 0 else RAMP
+    across, beside = ([cut(tick, LONGEST_TICK) for tick in ticks] for ticks in (x_ticks, y_ticks))
+    wide = max(CELL, 14 + CHARACTER * max(map(len, across), default=0))
+    left = max(84.0, 48 + CHARACTER * max(map(len, beside), default=0))
+    top = 64.0
+    words = 8.4 * len(title)  # a narrow map's title is wider than its cells
+    drawing = Drawing(max(left + wide * columns + 92, 24 + words), top + ROW * rows + 62, title)
+    drawing.text(min(left, max(12.0, drawing.width - words)), 26, title, size=15, bold=True)
+    for r in range(rows):
+        y = top + ROW * r
+        drawing.text(left - 8, y + ROW / 2 + 4, beside[r], anchor="end", colour=FILE.pale)
+        for c in range(columns):
+            value = float(values_RC[r, c])
+            at = (value - low) / (1 - low)
+            hint = f"{x_label} {x_ticks[c]}, {y_label} {y_ticks[r]}: {value:.3g}".strip()
+            drawing.rect(left + wide * c, y, wide, ROW, shade(at, ramp), stroke="#ffffff", hint=hint)
+            dark = at > 0.55 if low >= 0 else abs(value) > 0.7
+            ink = "#ffffff" if dark else FILE.ink
+            place = left + wide * (c + 0.5), y + ROW / 2 + 4
+            drawing.text(*place, _short(value), anchor="middle", colour=ink, size=11)
+    for c in range(columns):
+        drawing.text(left + wide * (c + 0.5), top + ROW * rows + 18, across[c], anchor="middle", colour=FILE.pale)
+    if 0 <= marker <= columns:
+        x = left + wide * marker
+        drawing.line(x, top - 10, x, top + ROW * rows, FILE.ink, dashed=True)
+        anchor = "end" if marker > columns / 2 else "start"
+        drawing.text(x, top - 14, marker_label, size=11, colour=FILE.pale, anchor=anchor)
+    drawing.text(left + wide * columns / 2, drawing.height - 14, x_label, anchor="middle")
+    drawing.text(22, top + ROW * rows / 2, y_label, anchor="middle", turned=True)
+    draw_ramp(drawing, left + wide * columns + 24, top, ROW * rows, low, ramp)
+    return str(drawing)
+
+
+def matrices(panels: Sequence[Matrix], *, title: str, x_label: str, y_label: str, columns: int) -> str:
+    """Side by side, with one ramp."""
+    side, gap, left, top = 260.0, 46.0, 46.0, 72.0
+    rows = math.ceil(len(panels) / columns)
+    across = min(columns, len(panels))
+    drawing = Drawing(left + across * (side + gap) + 46, top + rows * (side + gap), title)
+    drawing.text(left, 26, title, size=15, bold=True)
+    drawing.text(left, 44, f"down: {y_label} · across: {x_label}", size=11, colour=FILE.pale)
+    for number, panel in enumerate(panels):
+        x, y = left + (number % columns) * (side + gap), top + (number // columns) * (side + gap)
+        drawing.text(x, y - 6, panel.title, size=12)
+        drawing.bitmap(x, y, side, side, shades(panel.values_RC))
+        drawing.rect(x, y, side, side, "none", stroke=FILE.grid)
+    draw_ramp(drawing, left + across * (side + gap) - gap + 20, top, side)
+    return str(drawing)
+
+
+def draw_ramp(drawing: Drawing, x: float, y: float, height: float, low: float = 0.0, ramp: Ramp = RAMP) -> None:
+    """The bar that says which shade is which value."""
+    drawing.bitmap(x, y, 12, height, shades(np.linspace(1, 0, 64)[:, None], ramp))
+    for value, at in ((1, y + 4), ((1 + low) / 2, y + height / 2 + 4), (low, y + height + 4)):
+        drawing.text(x + 17, at, f"{value:g}", size=11, colour=FILE.pale)
+
+
+def _short(value: float) -> str:
+    return "–" if not math.isfinite(value) else f"{value:.2f}".rstrip("0").rstrip(".").replace("-", "−")

@@ -1,0 +1,94 @@
+"""`plait.search`, `front`, `measure` and `predict` from Python, and the same from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import plait
+from plait.device.setting import Setting
+from plait.space.table import load_space
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "searching"))
+from made_up import profile_of
+
+SPACE = """
+layers: 1..3
+d: 32..128 step 32
+header: vocab=64 tie=true
+mixers: [attn[heads=2|4], gla[heads=2]]
+channel: [mlp[inner=64|128], none]
+seq: 32
+"""
+#: A made-up machine predicts; nothing is measured.
+TINY = ["--profile", "box.json", "--no-validate", "--iterations", "3", "--population", "20"]
+
+
+@pytest.fixture
+def machine(plait_json, tmp_path):
+    (tmp_path / "mine.txt").write_text(SPACE)
+    profile_of(load_space(str(tmp_path / "mine.txt")), Setting(seq=32)).save(tmp_path / "box.json")
+    return plait_json
+
+
+def search():
+    return plait.search(
+        "mine.txt", latency="1s", profile="box.json", validate=False, iterations=3, population=20, method="nsga2"
+    )
+
+
+def test_a_search_is_what_the_command_prints(machine):
+    seen = []
+    found = plait.search(
+        "mine.txt", latency=1.0, profile="box.json", validate=False, iterations=3, population=20, method="nsga2",
+        on_progress=lambda what, done, total: seen.append((what, done, total)),
+    )  # fmt: skip
+    assert seen[-1] == ("searching mine", 4, 4)  # the first population, and three more
+    printed = machine("search", "--space", "mine.txt", "--method", "nsga2", "--latency", "1s", *TINY)
+    assert printed == json.loads(json.dumps(found.as_dict()))
+    assert found.limits == {"latency": 1.0}
+    assert machine("front", "show") == printed == plait.front.show(found.key[:8]).as_dict()
+    assert {row["spec"] for row in found.rows()} == set(found.specs)
+    assert all(row["latency_ms"] <= 1000 for row in found.rows())
+
+
+def test_a_front_is_picked_from(machine, tmp_path):
+    found = search()
+    best = found.pick()
+    assert best.as_dict() == machine("front", "pick")
+    assert best.row["decoder_params"] == max(row["decoder_params"] for row in plait.front.show(front=0).front)
+    least = found.pick(by="latency")
+    assert least.row["latency_ms"]["predicted"] <= best.row["latency_ms"]["predicted"]
+    assert not best.is_measured
+    with pytest.raises(plait.UserError, match="no model of this front holds"):
+        found.pick(latency="1us")
+    with pytest.raises(plait.UserError, match="has no such column"):
+        found.pick(by="latenzy")
+    assert plait.front.table().as_dict() == machine("front", "table")
+    kept = plait.front.candidates(found.key)
+    assert kept.evaluated == found.evaluated == len(kept.rows())
+    kept.save(tmp_path / "all.jsonl")
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == found.evaluated
+
+
+def test_a_prediction_is_what_the_command_prints(machine):
+    spec = "d=64 vocab=64 tie=true | attn[heads=2] mlp[inner=64]"
+    found = plait.predict([spec, plait.architecture(spec)], "box.json", seq_len=32)
+    assert found.as_dict() == machine("predict", spec, spec, "--profile", "box.json", "--seq", "32")
+    low, high = found.models[0].quantities["latency_ms"].interval
+    assert low < found.rows()[0]["latency_ms"] < high
+
+
+def test_a_measurement_is_stored_and_found(plait_json):
+    spec = "d=16 vocab=32 | attn[heads=2]"
+    found = plait.measure(spec, seq_len=8)
+    assert found.rows()[0]["memory_mb"] > 0
+    (kept,) = plait.runs.find("measure").records
+    assert found.as_dict() == {"setting": Setting(seq=8).as_dict(), "models": [
+        {"spec": kept.config["spec"], "key": kept.key, **kept.result}]}  # fmt: skip
+    over = plait.measure_lengths(spec, (4, 8))
+    assert [row["seq_len"] for row in over.rows()] == [4, 8]
+    assert over.as_dict().keys() == plait_json("measure", spec, "--lengths", "4,8").keys()

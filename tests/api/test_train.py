@@ -1,0 +1,65 @@
+"""`plait.train` and `plait.open_run` from Python, and the same from the command line."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import plait
+
+SPEC = "d=16 | attn[heads=2] swiglu[inner=24]"
+TIMED = {"seconds", "tokens_per_second", "mfu", "trained_now"}
+
+
+def test_a_training_is_what_the_command_prints(plait_json):
+    seen = []
+    result = plait.train(
+        SPEC,
+        data="builtin:language",
+        steps=5,
+        batch=4,
+        seq_len=24,
+        recipe_values={"clip": 0.5},
+        on_progress=seen.append,
+    )
+    assert result.trained_now
+    assert seen[-1].step == 5
+    assert result.validation_loss == result.loss > result.entropy
+    assert [step for step, _ in result.curve] == [1, 2, 3, 4, 5]
+    assert result.validation_curve[-1] == (5, result.loss)
+    small = ("--data", "builtin:language", "--batch", "4", "--length", "24")
+    known = plait_json("train", SPEC, *small, "--steps", "5", "--set", "clip=0.5")
+    assert not known["trained_now"]
+    assert known == {**result.as_dict(), "trained_now": False, "curve": [list(point) for point in result.curve]} | {
+        "validation_curve": [list(point) for point in result.validation_curve]
+    }
+    other = plait_json("train", SPEC, *small, "--steps", "5", "--set", "clip=0.5", "--runs", "elsewhere",
+                       "--store", "sqlite:///other.db")  # fmt: skip
+    assert other.keys() == known.keys()
+    assert {name for name in known if other[name] != known[name]} <= TIMED | {"folder"}
+
+
+def test_a_run_is_opened_again(plait_json):
+    result = plait.train(SPEC, data="builtin:language", steps=3, batch=2, seq_len=16)
+    for run in (plait.open_run(), plait.open_run(result.folder), plait.open_run(result.key[:8]), result.open()):
+        assert (run.key, run.spec, run.steps, run.finished) == (result.key, result.spec, 3, True)
+    assert run.architecture.text == result.spec
+    assert run.curve == result.curve
+    ids = torch.tensor([[1, 2, 3]])
+    logits = run.model()(ids)
+    assert logits.shape == (1, 3, run.architecture.header.vocab)
+    further = plait.train(from_run=result.run, steps=1, batch=2, seq_len=16)
+    assert (further.spec, further.data) == (result.spec, result.data)
+    assert further.key != result.key
+
+
+def test_mistakes_are_told_in_one_message(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(plait.UserError, match="give one of --steps, --tokens, --time and --flops"):
+        plait.train(SPEC, data="builtin:language")
+    with pytest.raises(plait.UserError, match="give the data by --data"):
+        plait.train(SPEC, steps=1)
+    with pytest.raises(plait.UserError, match="cliip"):
+        plait.train(SPEC, data="builtin:language", steps=1, recipe_values={"cliip": 1})
+    with pytest.raises(plait.UserError, match="is not a run"):
+        plait.open_run("nothing")

@@ -1,0 +1,68 @@
+"""Time is divided alike whatever is stored; a space takes the vocabulary of the text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from plait.core.errors import UserError
+from plait.designing.config import SHARES, DesignConfig, with_vocab
+from plait.device.setting import Setting
+from plait.model.architecture import architecture
+from plait.probing.protocol import QUICK
+from plait.space.limits import Limits
+from plait.space.space import Space
+from plait.space.table import SPACES, load_space
+
+
+def config(seconds: float) -> DesignConfig:
+    return DesignConfig(
+        load_space("small-hybrid"),
+        Setting(seq=32),
+        Limits.read(latency="20ms", memory="100MB"),
+        "builtin:stdlib",
+        seconds,
+    )
+
+
+def test_shares_leave_time_for_the_rest() -> None:
+    given = config(300)
+    assert 150 < sum(given.share(stage) for stage in SHARES) < 255
+    assert given.few == 4
+    assert len(given.tasks) == 2
+    assert config(60).few == 3
+    assert config(3600).few == 7
+    assert set(config(3600).tasks) == set(QUICK)
+
+
+def test_too_little_time() -> None:
+    with pytest.raises(UserError, match="5 s given; a design takes 20 s"):
+        config(5)
+
+
+def test_vocabulary() -> None:
+    space = load_space("small-hybrid")
+    assert with_vocab(space, 256) is space
+    other = with_vocab(space, 99)
+    assert other.headers.base.vocab == 99
+    assert other.headers.base.tie
+    assert other.widths == space.widths
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_space_takes_a_small_vocabulary(name: str) -> None:
+    """Bands of an adaptive softmax that the vocabulary does not reach go with the old one."""
+    space = load_space(name)
+    other = with_vocab(space, 256)
+    assert type(other) is type(space)
+    genes_NG = other.sample(np.random.default_rng(0), 1000)
+    row_G = genes_NG[other.valid(genes_NG)][0]
+    header = architecture(other.spec(row_G)).header
+    assert (header.vocab, header.cutoffs) == (256, ())
+
+
+def test_a_vocabulary_that_varied_is_settled() -> None:
+    space = Space(replace(load_space("small-hybrid").declared, vary={"vocab": "256|512"}))
+    assert {header.vocab for header in with_vocab(space, 256).headers.all if header} == {256}
