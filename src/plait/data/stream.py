@@ -61,8 +61,11 @@ class Windows:
 
     def rows(self, step: int, rank: int = 0, world: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of a step, int64 (B, T) each."""
-        numbers_B = step * self.batch + _share(self.batch, rank, world)
-        return _cut(self.tokens, self._starts(numbers_B), self.length)
+        return _cut(self.tokens, self.starts(step, rank, world), self.length)
+
+    def starts(self, step: int, rank: int = 0, world: int = 1) -> np.ndarray:
+        """Where the windows of a step begin, (B,)."""
+        return self._starts(step * self.batch + _share(self.batch, rank, world))
 
     def _starts(self, numbers_B: np.ndarray) -> np.ndarray:
         if self.seed is None:

@@ -94,6 +94,18 @@ def string_field(fields: Mapping[str, Any], name: str) -> str:
     return value
 
 
+def boundary_token(tokenizer: Tokenizer) -> int:
+    """What begins, parts and ends texts: end-of-text where the tokenizer has one, else what a line break becomes; of an
+    alphabet without one, the first token."""
+    if tokenizer.end is not None:
+        return tokenizer.end
+    try:
+        line_break = tokenizer.encode("\n")
+    except UserError:
+        return 0
+    return int(line_break[-1]) if len(line_break) else 0
+
+
 def flag_field(fields: Mapping[str, Any], name: str) -> bool:
     value = fields.get(name)
     if not isinstance(value, bool):

@@ -93,14 +93,6 @@ def _on_device(model: LanguageModel, tokens_BT: Tensor) -> Tensor:
     return tokens_BT.to(next(model.parameters()).device)
 
 
-def boundary_token(tokenizer: Tokenizer) -> int:
-    """End-of-text where the tokenizer has one, else what it makes of a line break."""
-    if tokenizer.end is not None:
-        return tokenizer.end
-    line_break = tokenizer.encode("\n")
-    return int(line_break[-1]) if len(line_break) else 0
-
-
 def require_same_vocabulary(arch: Architecture, tokenizer: Tokenizer) -> None:
     """A tokenizer may leave ids of a (padded) vocabulary unused, but not the other way round."""
     if tokenizer.vocab > arch.header.vocab:

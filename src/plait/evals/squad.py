@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.data.tokenizer import boundary_token
 from plait.evals.finetune_loop import Row
-from plait.evals.losses import boundary_token
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer

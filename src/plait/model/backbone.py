@@ -55,9 +55,9 @@ class Backbone(nn.Module):
         out: Tensor = self.final_norm(x_BTD)
         return out
 
-    def forward_with_loss(self, tokens_BT: Tensor) -> tuple[Tensor, Tensor]:
+    def forward_with_loss(self, tokens_BT: Tensor, segments_BT: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Hidden vectors, and the sum of the mixers' own losses (zero without experts)."""
-        x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, None), None)
+        x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, None), segments_BT)
         own = x_BTD.new_zeros(())
         for block in self.blocks:
             x_BTD, loss = self._run(block.forward_with_loss, x_BTD)

@@ -51,6 +51,15 @@ def init_weights(model: Model, seed: int) -> None:
     _seed_modules(model, seed, header.init, shrink)
 
 
+def add_next_sentence_head(model: Encoder, seed: int = 0) -> None:
+    """BERT's head on the first position: a dense layer with tanh, then two scores, 1 for "follows". Other weights stay
+    as the seed has them."""
+    d, device = model.arch.header.d, next(model.parameters()).device
+    with torch.random.fork_rng(devices=[]), device:
+        model.next_sentence = nn.Sequential(nn.Linear(d, d), nn.Tanh(), nn.Linear(d, 2))
+    init_weights(model, seed)
+
+
 def seed_mixer(mixer: Mixer, seed: int, std: float = 0.02) -> None:
     """The same for one mixer outside a model."""
     _seed_modules(mixer, seed, std, shrink=1.0)

@@ -95,17 +95,31 @@ class Encoder(nn.Module):
         self.backbone = Backbone(arch)
         self.transform = nn.Sequential(nn.Linear(h.d, h.d), nn.GELU(), make_norm(h.norm, h.d, h.eps))
         self.output = make_output(arch, self.backbone)
+        #: Does the second text of a pair follow the first? A training that asks adds it (`add_next_sentence_head`).
+        self.next_sentence: nn.Module | None = None
 
     def forward(self, tokens_BT: Tensor, *, pad_B: Tensor | None = None, segments_BT: Tensor | None = None) -> Tensor:
         hidden_BTD = self.backbone(tokens_BT, pad_B=pad_B, segments_BT=segments_BT)
         scores: Tensor = self.output(self.transform(hidden_BTD))
         return scores
 
-    def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """Mean cross-entropy over the masked positions (targets that are not `IGNORE`)."""
-        hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT)
+    def loss(
+        self,
+        tokens_BT: Tensor,
+        targets_BT: Tensor,
+        segments_BT: Tensor | None = None,
+        follows_B: Tensor | None = None,
+        next_sentence_weight: float = 1.0,
+    ) -> Tensor:
+        """Mean cross-entropy over the masked positions (targets that are not `IGNORE`); with `follows_B`, plus that of
+        telling from the first position whether the second text follows the first."""
+        hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT, segments_BT)
         scores = self.output(self.transform(hidden_BTD))
-        return F.cross_entropy(scores.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE) + own
+        loss = F.cross_entropy(scores.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE) + own
+        if follows_B is None:
+            return loss
+        assert self.next_sentence is not None
+        return loss + next_sentence_weight * F.cross_entropy(self.next_sentence(hidden_BTD[:, 0]), follows_B)
 
 
 class AutoEncoder(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -13,6 +14,12 @@ from plait.papers.recipes import recipe
 from plait.papers.verify import FactTable
 from plait.training.recipe import Recipe
 from plait.training.schedule import rate
+
+if TYPE_CHECKING:
+    import torch
+
+    from plait.model.heads import Encoder
+    from plait.training.job import Job, Start
 
 facts = FactTable()
 
@@ -91,14 +98,87 @@ def bits_per_character() -> tuple[str, str, bool]:
     return f"{3.3 / 5 / math.log(2):.6f}", f"{found:.6f}", abs(found - 3.3 / 5 / math.log(2)) < 1e-12
 
 
-@facts.fact("P22", "BERT's two phases: 128 / 64k / 7038, then 512 / 32k / 1563")
+@facts.fact(
+    "L33", "encoders learn masked tokens and whether a text follows (App. J): 40k steps, all else as BERT's paper"
+)
+def encoders() -> tuple[str, str, bool]:
+    """One batch of pairs: about half of them consecutive, and a loss that is the sum of the two cross-entropies."""
+    import torch
+    import torch.nn.functional as F
+
+    from plait.training.distributed import Processes
+    from plait.training.trainer import Trainer
+
+    published = recipe("lts-bert-wt103")
+    r = published.recipe
+    setup = (r.batch, r.seq_len, r.lr, r.schedule, r.warmup, r.beta2, r.weight_decay, r.dropout, published.steps)
+    job = _tiny_bert("next_sentence", batch=256, seq_len=16)
+    trainer = Trainer(job, 1, Processes(0, 1, torch.device("cpu")))
+    batch, model = trainer.batches(0), cast("Encoder", trainer.model)
+    assert batch.follows_B is not None
+    assert model.next_sentence is not None
+    loss = trainer.objective(batch.tokens_BT, batch.targets_BT, None, batch.segments_BT, batch.follows_B)[0]
+    hidden = model.backbone(batch.tokens_BT, segments_BT=batch.segments_BT)
+    log_p = model.output(model.transform(hidden)).log_softmax(-1)
+    chosen = batch.targets_BT >= 0
+    masked = -log_p[chosen].gather(1, batch.targets_BT[chosen][:, None]).mean()
+    first, _, second = cast("torch.nn.Sequential", model.next_sentence)
+    follows = F.logsigmoid(
+        (second(torch.tanh(first(hidden[:, 0]))) @ torch.tensor([-1.0, 1.0])) * (2 * batch.follows_B - 1)
+    )
+    gap = abs(float((loss - (masked - follows.mean())).detach()))
+    half = float(batch.follows_B.float().mean())
+    ours = f"{setup}; {half:.2f} follow, gap {gap:.1g}"
+    good = setup == (256, 512, 1e-4, "linear", 10_000, 0.999, 0.01, 0.1, 40_000) and r.next_sentence
+    return "256 × 512, 1e-4, 40k; half follow; equal", ours, good and 0.4 < half < 0.6 and gap < 1e-5
+
+
+@facts.fact("P22", "BERT's two phases: 128 / 64k / 7038, then 512 / 32k / 1563 from the first's weights")
 def bert_phases() -> tuple[str, str, bool]:
     phases = [recipe(f"bert-phase{i}") for i in (1, 2)]
     ours = "; ".join(
         f"{p.recipe.seq_len} / {p.recipe.batch // 1024}k / {p.steps}, {p.recipe.optimizer}" for p in phases
     )
+    same, longer = _second_phase(phases[0].recipe, phases[1].recipe)
+    ours += f"; phase 2 begins with phase 1's weights: {same}; sequences {longer} times as long"
     expected = "128 / 64k / 7038, nvlamb; 512 / 32k / 1563, nvlamb"
-    return expected, ours, ours == expected
+    return expected, ours, ours.startswith(expected) and same and longer == 4
+
+
+def _second_phase(one: Recipe, two: Recipe) -> tuple[bool, int]:
+    """Two tiny runs, the second from the first (`--from`): whether every weight is taken over, before it moves on."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    import torch
+
+    from plait.training.distributed import Processes
+    from plait.training.fit import Options, fit
+    from plait.training.run import open_run
+    from plait.training.start import start_of
+    from plait.training.trainer import Trainer
+
+    alone, small = Processes(0, 1, torch.device("cpu")), {"batch": 2, "warmup": 0}
+    with TemporaryDirectory(prefix="plait-verify-") as folder:
+        first = _tiny_bert(recipe=one.with_values({**small, "seq_len": one.seq_len // 16}))
+        run = open_run(fit(first, alone, None, Options(Path(folder)))["folder"])
+        second = _tiny_bert(recipe=two.with_values({**small, "seq_len": two.seq_len // 16}), start=start_of(run))
+        trainer, weights = Trainer(second, 1, alone), run.weights()
+        same = all(torch.equal(p.detach(), weights[name]) for name, p in trainer.model.named_parameters())
+        trainer.advance()
+        moved = any(not torch.equal(p.detach(), weights[name]) for name, p in trainer.model.named_parameters())
+    return same and moved, second.recipe.seq_len // first.recipe.seq_len
+
+
+def _tiny_bert(*flags: str, recipe: Recipe | None = None, start: Start | None = None, **values: int) -> Job:
+    """One step of a BERT of two blocks on a little text."""
+    from plait.data import open_corpus
+    from plait.training.job import Budget, Job, fitted
+
+    spec = "d=8 kind=encoder segments=2 pos=learned max_len=32 | attn[heads=2,causal=false] mlp[inner=16]"
+    corpus = open_corpus("builtin:language")
+    chosen = (recipe or Recipe()).with_values({**values, **dict.fromkeys(flags, True)})
+    return Job(fitted(spec, corpus), corpus, chosen, Budget(steps=1), validation_tokens=64, start=start)
 
 
 @facts.fact("M26", "Table C.1: batch sizes by FLOP budget; 262k tokens below 54M parameters")

@@ -35,6 +35,8 @@ class SupernetJob:
             raise UserError(f"precision {self.precision}: known are {', '.join(PRECISIONS)}.")
         if self.recipe.gradient_accumulation > 1:
             raise UserError("a supernet does not accumulate gradients; give a smaller batch.")
+        if self.recipe.next_sentence:
+            raise UserError("next_sentence=true is for plait train; a supernet learns the masked tokens alone.")
         if self.seeds < 1:
             raise UserError(f"{self.seeds} seeds: at least one is needed.")
 

@@ -9,7 +9,8 @@ Letters: B batch, T time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.data import Corpus
+from plait.data.pairs import PairRows, Pairs, segments, with_boundaries
 from plait.data.stream import Segments, Windows, mask_tokens
+from plait.data.tokenizer import boundary_token
 from plait.model.architecture import Architecture
 from plait.model.block import ModelState
 from plait.model.heads import IGNORE, Encoder, LanguageModel
@@ -33,6 +36,25 @@ class Batch:
     tokens_BT: Tensor
     targets_BT: Tensor  # IGNORE where not scored
     fresh: bool = False  # the memory of earlier segments is to be forgotten first
+    segments_BT: Tensor | None = None  # of pairs: which text a token belongs to, where the model wants to know
+    follows_B: Tensor | None = None  # of pairs: 1 where the second text follows the first
+
+    def parts(self, count: int) -> list[Batch]:
+        """Equal parts of the rows, in order."""
+
+        def cut(rows: Tensor | None) -> Sequence[Tensor | None]:
+            return [None] * count if rows is None else rows.chunk(count)
+
+        columns = (
+            self.tokens_BT.chunk(count),
+            self.targets_BT.chunk(count),
+            cut(self.segments_BT),
+            cut(self.follows_B),
+        )
+        return [
+            Batch(tokens, targets, self.fresh, segments, follows)
+            for tokens, targets, segments, follows in zip(*columns, strict=True)
+        ]
 
 
 class Batches:
@@ -48,9 +70,13 @@ class Batches:
         if recipe.memory and arch.header.kind != "lm":
             raise UserError(f"memory={recipe.memory} is for causal language models, not kind={arch.header.kind}.")
         self._masked = arch.header.kind == "encoder"
+        if recipe.next_sentence and not self._masked:
+            raise UserError(f"next_sentence=true is for kind=encoder, not kind={arch.header.kind}.")
         self._recipe, self._seed, self._among, self._corpus = recipe, seed, dist, corpus
         tokens = corpus.tokens("train")
-        self._windows = None if recipe.memory else Windows(tokens, recipe.seq_len, recipe.batch, seed)
+        self._told_segments = arch.header.segments > 1
+        self._pairs = Pairs(tokens, recipe.seq_len, recipe.batch, seed) if recipe.next_sentence else None
+        self._windows = None if recipe.memory or self._pairs else Windows(tokens, recipe.seq_len, recipe.batch, seed)
         self._segments = Segments(tokens, recipe.seq_len, recipe.batch) if recipe.memory else None
 
     def __call__(self, step: int) -> Batch:
@@ -59,11 +85,28 @@ class Batches:
             # All rows begin their stretch of the text at once.
             fresh = bool(self._segments.fresh(step)[0])
             return self._batch(*self._segments.rows(step, rank, world), fresh=fresh)
+        if self._pairs is not None:
+            return self._pair_batch(self._pairs.rows(step, rank, world), step)
         assert self._windows is not None
         inputs, targets = self._windows.rows(step, rank, world)
         if self._masked:
             inputs, targets = masked(inputs, self._corpus, self._recipe, self._seed, step, rank)
         return self._batch(inputs, targets)
+
+    def _pair_batch(self, pairs: PairRows, step: int) -> Batch:
+        """The texts are masked before boundaries are put around them: those are given, not predicted."""
+        tokenizer, device = self._corpus.tokenizer, self._among.device
+        inputs, targets = masked(pairs.texts_BN, self._corpus, self._recipe, self._seed, step, self._among.rank)
+        batch = self._batch(
+            with_boundaries(inputs, pairs.second_B, boundary_token(tokenizer)),
+            with_boundaries(targets, pairs.second_B, IGNORE),
+        )
+        told = segments(pairs.second_B, self._recipe.seq_len) if self._told_segments else None
+        return replace(
+            batch,
+            segments_BT=None if told is None else torch.from_numpy(told).to(device),
+            follows_B=torch.from_numpy(pairs.follows_B.astype(np.int64)).to(device),
+        )
 
     def _batch(self, inputs: np.ndarray, targets: np.ndarray, fresh: bool = False) -> Batch:
         device = self._among.device
@@ -91,11 +134,20 @@ class Objective(nn.Module):
         self.model = model
 
     def forward(
-        self, tokens_BT: Tensor, targets_BT: Tensor, memory: ModelState | None = None
+        self,
+        tokens_BT: Tensor,
+        targets_BT: Tensor,
+        memory: ModelState | None = None,
+        segments_BT: Tensor | None = None,
+        follows_B: Tensor | None = None,
+        next_sentence_weight: float = 1.0,
     ) -> tuple[Tensor, ModelState | None]:
         if memory is not None:
             assert isinstance(self.model, LanguageModel)
             return self.model.loss_with_memory(tokens_BT, targets_BT, memory)
+        if follows_B is not None:
+            assert isinstance(self.model, Encoder)
+            return self.model.loss(tokens_BT, targets_BT, segments_BT, follows_B, next_sentence_weight), None
         if self.training:
             return self.model.loss(tokens_BT, targets_BT), None
         if isinstance(self.model, LanguageModel):

@@ -44,6 +44,9 @@ class Recipe:
     attn_dropout: float = _key(0.0, "on the attention probabilities of attn layers")
     memory: int = _key(0, "Transformer-XL: tokens of earlier segments every layer sees")
     mask_share: float = _key(0.15, "encoders: share of the tokens that are masked")
+    next_sentence: bool = _key(
+        False, "encoders: rows are pairs of texts, and whether the second follows is learnt, too"
+    )
     gradient_accumulation: int = _key(1, "parts a step's batch is computed in, to save memory", formerly="accumulate")
 
     def __post_init__(self) -> None:
@@ -74,7 +77,10 @@ class Recipe:
         return replace(self, **values)
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
+        found = {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
+        if not self.next_sentence:
+            del found["next_sentence"]  # younger than the keys of stored trainings, which go on meaning the same
+        return found
 
 
 def _require(holds: bool, name: str, recipe: Recipe, rule: str) -> None:

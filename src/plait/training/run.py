@@ -38,6 +38,7 @@ from plait.training import shards
 
 RUNS = Path("runs")
 MIXERS = "mixers"
+NEXT_SENTENCE = "next_sentence."  # the weights of its head
 _PREFIX = "train-"
 _SHORT_KEY = 10
 
@@ -110,10 +111,11 @@ class Run:
         return {name.removeprefix("params/"): newest.rows(name) for name in kept}
 
     def model(self, device: torch.device | str = "cpu") -> LanguageModel | Encoder:
-        """The trained model, ready for evaluation."""
+        """The trained model, ready for evaluation: without the head of next-sentence prediction, as BERT is used."""
         model = build(self.arch, device=device)
         assert isinstance(model, (LanguageModel, Encoder))
-        fill(model, self.weights(), self.name)
+        weights = {name: value for name, value in self.weights().items() if not name.startswith(NEXT_SENTENCE)}
+        fill(model, weights, self.name)
         return model.eval()
 
     def write_about(self, about: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model.heads import Encoder, LanguageModel
 from plait.training.job import Start
-from plait.training.run import Run, fill
+from plait.training.run import NEXT_SENTENCE, Run, fill
 
 _POSITIONS = "backbone.position.weight"
 
@@ -30,9 +30,14 @@ def require_same_tokens(run: Run, corpus: Corpus) -> None:
 
 
 def load_start(model: LanguageModel | Encoder, start: Start) -> None:
-    """Copy the weights. A longer table of learned positions keeps its own first values beyond the old length."""
+    """Copy the weights. A longer table of learned positions keeps its own first values beyond the old length; a head of
+    next-sentence prediction goes over where both trainings have one."""
     run = Run(start.folder)
-    weights = run.weights()
+    own = {name: p.detach() for name, p in model.named_parameters() if name.startswith(NEXT_SENTENCE)}
+    weights = {
+        name: value for name, value in run.weights().items() if name in own or not name.startswith(NEXT_SENTENCE)
+    }
+    weights = {**own, **weights}
     if model.arch.text != run.arch.text and model.backbone.position is not None and _POSITIONS in weights:
         ours, theirs = model.backbone.position.weight.detach(), weights[_POSITIONS]
         if len(theirs) < len(ours) and theirs.shape[1:] == ours.shape[1:]:

@@ -20,6 +20,7 @@ from plait.core.random_streams import seed_of
 from plait.mixers.attn_module import Attention
 from plait.model import build
 from plait.model.block import Block, ModelState
+from plait.model.construct import add_next_sentence_head
 from plait.model.heads import Encoder, LanguageModel
 from plait.training import shards
 from plait.training.batches import Batch, Batches, Objective, scored
@@ -58,6 +59,8 @@ class Trainer:
         model = build(job.arch, seed=job.seed, device=dist.device)
         assert isinstance(model, (LanguageModel, Encoder))
         self.model = model
+        if self.recipe.next_sentence and isinstance(model, Encoder):
+            add_next_sentence_head(model, job.seed)
         if job.start is not None:
             load_start(model, job.start)
         model.backbone.activation_checkpointing = activation_checkpointing
@@ -104,20 +107,20 @@ class Trainer:
 
     def _backward(self, batch: Batch) -> float:
         """Gradients of the mean loss over all scored tokens of the step, in every process and part; the loss."""
-        parts = list(
-            zip(*(x.chunk(self.recipe.gradient_accumulation) for x in (batch.tokens_BT, batch.targets_BT)), strict=True)
-        )
-        counts = [scored(targets) for _, targets in parts]
+        parts = batch.parts(self.recipe.gradient_accumulation)
+        counts = [scored(part.targets_BT) for part in parts]
         everywhere = float(self.dist.sum(torch.tensor(float(sum(counts)), device=self.dist.device)))
         if self.recipe.memory and (batch.fresh or not self.memory):
-            self.memory = [self._language_model.init_memory(len(tokens), self.recipe.memory) for tokens, _ in parts]
+            self.memory = [self._language_model.init_memory(len(part.tokens_BT), self.recipe.memory) for part in parts]
         total = torch.zeros((), device=self.dist.device)
-        for i, (tokens, targets) in enumerate(parts):
+        for i, part in enumerate(parts):
+            # Gradients are averaged over processes; each has its own number of scored tokens, but equally many rows.
+            share = counts[i] / everywhere
+            pair = () if part.follows_B is None else (part.segments_BT, part.follows_B, self._row_share / share)
             with self.dist.accumulating(self.objective, last=i == len(parts) - 1):
                 with self.autocast:
-                    loss, memory = self.objective(tokens, targets, self.memory[i] if self.memory else None)
-                # Gradients are averaged over processes, and each has its own number of scored tokens.
-                share = counts[i] / everywhere
+                    before = self.memory[i] if self.memory else None
+                    loss, memory = self.objective(part.tokens_BT, part.targets_BT, before, *pair)
                 (loss * (share * self.dist.world)).backward()
                 total += loss.detach() * share
             if memory is not None:
@@ -130,6 +133,11 @@ class Trainer:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         whole = getattr(norm, "full_tensor", None)  # of sharded gradients
         return float(norm if whole is None else whole())
+
+    @property
+    def _row_share(self) -> float:
+        """Of a part of a process's batch in the rows of a step."""
+        return 1 / (self.dist.world * self.recipe.gradient_accumulation)
 
     @property
     def _language_model(self) -> LanguageModel:
