@@ -16,6 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from api_page import api
 from examples import StaleExample, plait, refreshed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -145,7 +146,7 @@ def mixer_overview() -> str:
             f"[`{name}`](#{name})", options.kind, int(cost.total_params), int(cost.total_flops // TOKENS),
             int(cost.fixed_state), int(cost.conv_state), int(cost.kv_cache),
         ))  # fmt: skip
-    return rows("mixer|kind|parameters|FLOPs a token|fixed state|tail|dynamic state", *body)
+    return rows("mixer|kind|parameters|FLOPs per token|fixed state|conv state|KV cache", *body)
 
 
 def mixer_pages() -> str:
@@ -269,7 +270,7 @@ def facts() -> str:
 def checks() -> str:
     from plait.model.contract import CHECKS
 
-    return rows("clause | what must hold", *((name, _paragraphs(test.__doc__ or "")) for name, test in CHECKS.items()))
+    return rows("check | what must hold", *((name, _paragraphs(test.__doc__ or "")) for name, test in CHECKS.items()))
 
 
 def storeys() -> dict[str, str]:
@@ -326,6 +327,7 @@ PARTS = {
     "checks": checks,
     "layers": layers,
     "commands": help_pages,
+    "api": api,
 }
 
 

@@ -52,6 +52,33 @@ def _commands(group: Any) -> Iterator[str]:
         yield from (f"{name} {rest}".strip() for rest in inner)
 
 
+def modules_imported(text: str) -> set[str]:
+    """The modules of plait, but for plait itself, that a page's Python examples import."""
+    blocks = "".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    return set(re.findall(r"^\s*(?:from|import) (plait\.[\w.]+)", blocks, re.MULTILINE))
+
+
+def test_examples_import_from_the_front_door_and_a_dozen_modules() -> None:
+    used = {page: modules_imported(path.read_text(encoding="utf-8")) for page, path in PAGES.items()}
+    assert not used["README.md"]
+    assert len(set().union(*used.values())) <= 12, used
+
+
+def test_imports_of_examples_are_found() -> None:
+    page = (
+        fenced("python", "import plait\nfrom plait.model import build\nimport plait.spec  # for this\n")
+        + "import plait.x"
+    )
+    assert modules_imported(page) == {"plait.model", "plait.spec"}
+
+
+def test_the_front_door_has_its_page() -> None:
+    import plait
+
+    page = PAGES["docs/api.md"].read_text(encoding="utf-8")
+    assert set(re.findall(r"^## plait\.(\w+)$", page, re.MULTILINE)) == {*plait.DOOR, *plait.GROUPS}
+
+
 def test_readme_prints_the_tree_that_is_there() -> None:
     tree = re.search(r"begin tree -->\n```text\n(.*?)```", PAGES["README.md"].read_text(encoding="utf-8"), re.DOTALL)
     assert tree is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import subprocess
@@ -49,6 +50,14 @@ def test_every_group_leads_somewhere(name: str) -> None:
     assert name in dir(plait)
 
 
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_what_a_package_offers_is_there(package: str) -> None:
+    module = importlib.import_module(f"plait.{package}")
+    for name in getattr(module, "HOMES", {}):
+        assert getattr(module, name).__class__ is not ModuleType
+        assert not (Path(module.__file__).parent / f"{name}.py").exists()  # the module would hide it once imported
+
+
 def test_no_verb_has_a_packages_name() -> None:
     # `plait.data` is a package as soon as one of its modules is imported, whatever the table says.
     assert not PACKAGES & {*plait.DOOR, *plait.GROUPS}
@@ -80,6 +89,7 @@ QUICK = {
     "check": lambda: plait.check("gla", d=16, speed=False),
     "corpus": lambda: plait.corpus("builtin:dna", sample=10),
     "listing": lambda: plait.listing("mixers"),
+    "show": lambda: plait.show("fox-llama-360m"),
     "task": lambda: plait.task("compression", examples=2),
     "verify": lambda: plait.verify("L03"),
 }

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import front, runs, study
+    from plait.api import analyse, front, runs, study
     from plait.api.check import check
     from plait.api.corpus import corpus
     from plait.api.describe import architecture, build, cost
@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from plait.api.probe import plan_probe, probe
     from plait.api.profile import compare_profiles, open_profile, profile
     from plait.api.search import search
+    from plait.api.show import show
     from plait.api.task import task
     from plait.api.train import train
     from plait.api.verify import verify
     from plait.core.errors import UserError
+    from plait.data.opening import open_corpus
+    from plait.evals.perplexity import perplexity
     from plait.model.user_mixers import load_mixer
     from plait.records.store import open_store
 
@@ -55,21 +58,25 @@ DOOR: dict[str, str] = {
     "load_mixer": "plait.model.user_mixers",
     "measure": "plait.api.measure",
     "measure_lengths": "plait.api.measure",
+    "open_corpus": "plait.data.opening",
     "open_profile": "plait.api.profile",
     "open_run": "plait.api.open_run",
     "open_store": "plait.records.store",
+    "perplexity": "plait.evals.perplexity",
     "plan_probe": "plait.api.probe",
     "predict": "plait.api.predict",
     "prepare_tasks": "plait.api.harness",
     "probe": "plait.api.probe",
     "profile": "plait.api.profile",
     "search": "plait.api.search",
+    "show": "plait.api.show",
     "task": "plait.api.task",
     "train": "plait.api.train",
     "verify": "plait.api.verify",
 }
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
 GROUPS: dict[str, str] = {
+    "analyse": "plait.api.analyse",
     "front": "plait.api.front",
     "runs": "plait.api.runs",
     "study": "plait.api.study",
@@ -77,6 +84,7 @@ GROUPS: dict[str, str] = {
 __all__ = [
     "UserError",
     "__version__",
+    "analyse",
     "architecture",
     "build",
     "check",
@@ -95,9 +103,11 @@ __all__ = [
     "load_mixer",
     "measure",
     "measure_lengths",
+    "open_corpus",
     "open_profile",
     "open_run",
     "open_store",
+    "perplexity",
     "plan_probe",
     "predict",
     "prepare_tasks",
@@ -105,6 +115,7 @@ __all__ = [
     "profile",
     "runs",
     "search",
+    "show",
     "study",
     "task",
     "train",

@@ -9,14 +9,14 @@ from math import comb
 import numpy as np
 import pytest
 
-from plait.analysis.placement import Placement, letters_of, placement
+from plait.analysis.placement import Placement, judge_placement, letters_of
 from plait.core.errors import UserError
 
 PAR_32 = "sfff" * 6 + "f" * 8
 
 
 def read(*patterns: str) -> Placement:
-    return placement(patterns, {"f"})
+    return judge_placement(patterns, {"f"})
 
 
 def scattered(n: int, count: int, within: int, seeds: int, seed: int) -> list[str]:
@@ -126,7 +126,7 @@ def test_one_architecture_has_no_spread() -> None:
 
 def test_kinds_are_counted_apart() -> None:
     names = ["attn", "mlp", "none", "mamba", "swiglu", "identity"]
-    found = placement([names, ["mamba", *names[1:]]], channel={"mlp", "swiglu", "identity"})
+    found = judge_placement([names, ["mamba", *names[1:]]], channel={"mlp", "swiglu", "identity"})
     assert {(third.kind, third.third): third.mean for third in found.thirds if third.mean} == {
         ("all", "first"): 1,
         ("all", "second"): 1,
@@ -147,7 +147,7 @@ def test_letters() -> None:
 
 
 def test_a_rule_for_nothing_is_not_made_up() -> None:
-    found = placement([["f", "f", "none", "f"], ["f"] * 4], channel={"f"})
+    found = judge_placement([["f", "f", "none", "f"], ["f"] * 4], channel={"f"})
     assert (found.p, found.early, found.fitted, found.chance) == (None, None, None, None)
     assert "there is no pattern to read off" in found.statement
     json.dumps(found.as_dict(), allow_nan=False)

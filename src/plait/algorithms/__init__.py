@@ -1,1 +1,16 @@
 """Search algorithms over objectives: evolution, NSGA-II and III, random search, and training-free proxies."""
+
+from __future__ import annotations
+
+from plait.core.lazy import lazy
+
+HOMES = {
+    "LtsSearch": "evolution",
+    "Predicted": "objectives",
+    "exact": "objectives",
+    "DevicePredictor": "predicted",
+    "PROXIES": "proxies",
+    "Windows": "proxies",
+    "load_proxy": "proxies",
+}
+__getattr__ = lazy(__name__, HOMES)

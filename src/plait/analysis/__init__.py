@@ -2,3 +2,14 @@
 torch."""
 
 from __future__ import annotations
+
+from plait.core.lazy import lazy
+
+HOMES = {
+    "hypervolume": "fronts",
+    "crowding_distance": "pareto",
+    "front_ranks": "pareto",
+    "pareto_front": "pareto",
+    "judge_placement": "placement",
+}
+__getattr__ = lazy(__name__, HOMES)

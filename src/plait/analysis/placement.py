@@ -149,7 +149,7 @@ class Placement:
         return [f"{rival.chosen.spec}, {blocks}, has more skill: {rival.skill:.2f} against {fitted.skill:.2f}."]
 
 
-def placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Placement:
+def judge_placement(found: Sequence[Sequence[str]], channel: Collection[str]) -> Placement:
     """What these architectures, each its layers' names in order, say together. `channel` names the channel mixers."""
     layers = _depth(found)
     kinds = [name for name in dict.fromkeys(n for one in found for n in one) if name not in (*channel, *NOTHING)]

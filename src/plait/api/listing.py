@@ -19,6 +19,7 @@ TABLES: Table[Table[Any]] = Table(
         "optimizers": Entry("plait.training.optimizers:OPTIMIZERS", "update rules, for a recipe's optimizer"),
         "spaces": Entry("plait.space.table:SPACES", "spaces of architectures, for --space"),
         "objectives": Entry("plait.space.objective_table:OBJECTIVES", "what a search may optimise"),
+        "quantities": Entry("plait.device.quantities:QUANTITIES", "what a model takes of a device"),
         "methods": Entry("plait.searching.methods:METHODS", "search algorithms, for --method"),
         "proxies": Entry("plait.algorithms.proxies:PROXIES", "scores of an untrained model"),
         "evaluations": Entry("plait.evals.evaluation:EVALUATIONS", "what a trained model is asked, for eval --on"),

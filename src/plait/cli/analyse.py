@@ -2,25 +2,290 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
-from plait.cli import analyse_fronts, analyse_layers, analyse_missing, analyse_ranks, analyse_records
+from plait.api import analyse as verbs
+from plait.cli.options import AsJson, StoreUrl
+from plait.cli.output import console, plain, print_json
+
+if TYPE_CHECKING:
+    from plait.api.analyse_table import Analysis, Row
 
 group = typer.Typer(
     help="Fronts, rankings, matched pairs and savings in any table of results; patterns in found layers.",
     no_args_is_help=True,
 )
-for command in (
-    *(analyse_ranks.ranks, analyse_ranks.heatmap, analyse_fronts.front, analyse_fronts.dominated),
-    *(analyse_fronts.hypervolume, analyse_fronts.front_distance, analyse_fronts.matched_pairs, analyse_fronts.savings),
-    *(analyse_ranks.aspect, analyse_ranks.lr, analyse_layers.layers, analyse_missing.infer),
-    *(analyse_records.difficulty, analyse_records.accuracy),
-):
-    group.command()(command)
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .json, .jsonl or .parquet file, or a store's URL.")]
+Where = Annotated[list[str] | None, typer.Option(help="Only these rows: column=value, or with != < <= > >=.")]
+Label = Annotated[str | None, typer.Option(help="The column that names a row; else the first that is there.")]
+Lower = Annotated[str, typer.Option(help="Columns in which lower is better, against what their names say.")]
+Higher = Annotated[str, typer.Option(help="Columns in which higher is better, against what their names say.")]
+Minimise = Annotated[str, typer.Option(help="Columns to minimise, with commas between them.")]
+Maximise = Annotated[str, typer.Option(help="Columns to maximise.")]
+Quality = Annotated[str, typer.Option(help="The column with what training found, such as the perplexity.")]
+Hull = Annotated[bool, typer.Option("--hull", help="Only the corners of the lower convex hull (two columns).")]
+Proxy = Annotated[str, typer.Option(help="The column with the proxy.")]
+Bins = Annotated[str | None, typer.Option(help="SRC in so many bins of equal count, or between these edges.")]
+BinBy = Annotated[str | None, typer.Option(help="The column that gives the size for the bins; else the proxy.")]
+Keys = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Of searches by gumbel, or enough of their beginnings; or JSON files with such seeds. Of several all "
+        "seeds count together; without any, the latest search.",
+    ),
+]
+
+
+def show(verb: Callable[..., Analysis], given: dict[str, Any]) -> None:
+    """Call the verb with a command's arguments; its document as JSON, or its tables and then the notes."""
+    as_json = given.pop("as_json")
+    found = verb(**given)
+    if as_json:
+        print_json(found.as_dict())
+        return
+    out = console()
+    for rows in found.tables.values():
+        if rows:
+            out.print(_table(rows))
+            out.print()
+    for note in found.notes:
+        if note:
+            out.print(note, markup=False, soft_wrap=True)
+
+
+def _table(rows: list[Row]) -> Any:
+    from rich.table import Table as Drawn
+
+    from plait.api.analyse_table import cell
+
+    drawn = Drawn(header_style="bold", pad_edge=False, box=None)
+    for name in rows[0]:
+        number = all(isinstance(row[name], (int, float, type(None))) for row in rows)
+        drawn.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(plain(cell(value)) for value in row.values()))
+    return drawn
+
+
+@group.command()
+def ranks(
+    file: File,
+    proxy: Proxy,
+    truth: Annotated[str, typer.Option(help="The column with what training found.")],
+    top: Annotated[str, typer.Option(help="SRC and common ratio among the best so many percent.")] = "10,20,50,100",
+    bins: Bins = None,
+    bin_by: BinBy = None,
+    where: Where = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    as_json: AsJson = False,
+) -> None:
+    """Tell how well a proxy ranks: Spearman and Kendall, top k %, by size."""
+    show(verbs.ranks, locals())
+
+
+@group.command()
+def heatmap(
+    file: File,
+    proxies: Annotated[str, typer.Option(help="Columns with proxies, with commas between them.")],
+    truths: Annotated[str, typer.Option(help="Columns with what training found.")],
+    subsets: Annotated[str | None, typer.Option(help="Apart by the values of this column.")] = None,
+    where: Where = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    svg: Annotated[Path | None, typer.Option(help="Draw the heat map.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the SRC of several proxies with several truths, subset by subset."""
+    show(verbs.heatmap, locals())
+
+
+@group.command()
+def front(
+    file: File,
+    minimise: Minimise = "",
+    maximise: Maximise = "",
+    hull: Hull = False,
+    where: Where = None,
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the rows that no other row dominates."""
+    show(verbs.front, locals())
+
+
+@group.command()
+def dominated(
+    file: File,
+    minimise: Minimise = "",
+    maximise: Maximise = "",
+    strict: Annotated[bool, typer.Option("--strict", help="Only rows that lose in every objective.")] = False,
+    where: Where = None,
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the rows of a claimed front that another row dominates."""
+    show(verbs.dominated, locals())
+
+
+@group.command()
+def hypervolume(
+    file: File,
+    minimise: Minimise = "",
+    maximise: Maximise = "",
+    reference: Annotated[
+        str | None, typer.Option(help="A value an objective, minimised ones first; else the worst in the table.")
+    ] = None,
+    where: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the volume that a front dominates."""
+    show(verbs.hypervolume, locals())
+
+
+@group.command()
+def front_distance(
+    file: File,
+    proxy: Annotated[str, typer.Option(help="The column with the proxy.")],
+    cost: Annotated[str, typer.Option(help="The column with the cost, such as the latency; lower is better.")],
+    quality: Quality,
+    whole_front: Annotated[
+        bool, typer.Option("--whole-front", help="Against the whole true front, not only its hull.")
+    ] = False,
+    where: Where = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the distance d_avg between a proxy's front and the true one."""
+    show(verbs.front_distance, locals())
+
+
+@group.command()
+def matched_pairs(
+    file: File,
+    equal: Annotated[str, typer.Option(help="Columns that agree, with commas between them.")],
+    far: Annotated[str, typer.Option(help="The column that differs.")],
+    tolerance: Annotated[float, typer.Option(min=0, help="Values this close agree: 0.01 is 1 %.")] = 0.01,
+    ratio: Annotated[float, typer.Option(min=1, help="At least so many times.")] = 1.0,
+    difference: Annotated[float, typer.Option(min=0, help="At least so much, in the column's unit.")] = 0.0,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many pairs.")] = 10,
+    where: Where = None,
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find pairs that agree on some columns and are far apart on another."""
+    show(verbs.matched_pairs, locals())
+
+
+@group.command()
+def savings(
+    file: File,
+    baseline: Annotated[str, typer.Option(help="The table with the baseline's models; may be the same file.")],
+    cost: Annotated[str, typer.Option(help="Columns with costs, such as latency and memory; lower is better.")],
+    quality: Quality,
+    where: Where = None,
+    baseline_where: Annotated[list[str] | None, typer.Option(help="Only these rows of the baseline.")] = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    label: Label = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw both fronts, a panel per cost.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what a found front saves against a baseline at equal quality."""
+    show(verbs.savings, locals())
+
+
+@group.command()
+def aspect(
+    file: File,
+    metrics: Annotated[str, typer.Option(help="Columns whose spread at equal size is wanted.")],
+    width: Annotated[str, typer.Option(help="The column with the width.")] = "d_model",
+    depth: Annotated[str, typer.Option(help="The column with the number of layers.")] = "n_layer",
+    size: Annotated[str, typer.Option(help="The column with the size.")] = "decoder_params",
+    tolerance: Annotated[float, typer.Option(min=0, help="Sizes this close are equal: 0.02 is 2 %.")] = 0.02,
+    where: Where = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the first metric by shape and by the others.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how far models of equal size are apart when their shape differs."""
+    show(verbs.aspect, locals())
+
+
+@group.command()
+def lr(
+    file: File,
+    model: Annotated[str, typer.Option(help="The column that names the model.")],
+    rate: Annotated[str, typer.Option(help="The column with the learning rate.")],
+    quality: Annotated[str, typer.Option(help="The column with what training found; a diverged run has none.")],
+    proxy: Proxy,
+    where: Where = None,
+    lower: Lower = "",
+    higher: Higher = "",
+    as_json: AsJson = False,
+) -> None:
+    """Tell which learning rate wins, and whether a fixed one changes the ranking."""
+    show(verbs.lr, locals())
+
+
+@group.command()
+def layers(
+    keys: Keys = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw how likely each choice is in every layer.")] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell where attention stands in found architectures, and fit the pattern that says so."""
+    show(verbs.layers, locals())
+
+
+@group.command()
+def infer(
+    file: File,
+    field: Annotated[str, typer.Option(help="The field that is missing, such as d_model.")],
+    values: Annotated[str, typer.Option(help="What it may be: 128..960 step 64, or 256|512|1024.")],
+    spec: Annotated[str, typer.Option(help="A row as a spec, columns in braces; lists are written layer by layer.")],
+    printed: Annotated[str, typer.Option(help="The column with the count as printed.")],
+    unit: Annotated[float, typer.Option(min=1, help="Of that column: 1e6 where it has millions.")] = 1e6,
+    count: Annotated[str, typer.Option(help="What is counted: decoder_params, total_params …")] = "decoder_params",
+    allowance: Annotated[float, typer.Option(min=0, help="Parameters by which the count may differ beside that.")] = 0,
+    where: Where = None,
+    label: Label = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recover a lost column from a printed parameter count: unique, ambiguous or none, row by row."""
+    show(verbs.infer, locals())
+
+
+@group.command()
+def difficulty(
+    tasks: Annotated[str, typer.Option(help="Only these, with commas between them.")] = "",
+    suite: Annotated[str, typer.Option(help="Call architectures by their names in this set.")] = "mad21",
+    svg: Annotated[Path | None, typer.Option(help="Draw a picture per task into this folder.")] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how accuracy falls with each variable of a task's difficulty, from stored probes."""
+    show(verbs.difficulty, locals())
+
+
+@group.command()
+def accuracy(
+    where: Annotated[list[str] | None, typer.Option(help="Only measurements with this setting: seq=2048.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw accuracy over latency, a panel per task.")] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
+    show(verbs.accuracy, locals())
+
+
 #: As earlier releases called them.
-for old, command in (
-    ("src", analyse_ranks.ranks),
-    ("davg", analyse_fronts.front_distance),
-    ("twins", analyse_fronts.matched_pairs),
-):
+for old, command in (("src", ranks), ("davg", front_distance), ("twins", matched_pairs)):
     group.command(old, hidden=True)(command)

@@ -36,7 +36,8 @@ def command(
     out = console()
     out.print(f"wrote [bold]{found.output}[/]")
     gap = f"{found.largest_difference:.1g} of their standard deviation"
-    out.print(f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}")
+    checked = f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}"
+    out.print(checked, soft_wrap=True)
     if found.load_with:
         out.print(f"[green]checked[/]: {found.text_tokens_compared} tokens of a sample text, all equal")
         out.print(f"import plait.interop.hf_model, then {found.load_with}")

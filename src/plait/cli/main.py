@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from plait import __version__
 from plait.cli import (
@@ -34,13 +37,38 @@ from plait.cli import (
     verify,
 )
 from plait.core.errors import UserError
+from plait.core.registry import Table
 
 # Read when torch is first imported. Threads that wait by spinning, OpenMP's default, make a training 15 times slower as
 # soon as another process wants one of the cores; sleeping ones cost next to nothing.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+#: Verbs of installed packages, as functions whose arguments are the options.
+VERBS: Table[Callable[..., Any]] = Table("verb", {}, group="plait.verbs")
+
+
+class Verbs(TyperGroup):
+    """plait's own verbs, then packages': those are looked for when the help is shown or a verb is not known."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        VERBS.discover()
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in VERBS if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        if own is None:
+            VERBS.discover(cmd_name)
+        if own is not None or cmd_name not in VERBS:
+            return own
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(cmd_name)(VERBS.load(cmd_name))
+        return typer.main.get_command(alone)
+
+
 app = typer.Typer(
     name="plait",
+    cls=Verbs,
     help="Design language-model architectures by measurement.",
     no_args_is_help=True,
     add_completion=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,105 +22,13 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Show an architecture: mixers, parameters, FLOPs, state, and a drawing."""
-    from dataclasses import replace
+    from plait.api.show import show
 
-    from plait.model.architecture import Architecture, architecture
-    from plait.model.cost import model_cost
-
-    arch = architecture(spec)
-    if vocab is not None:
-        arch = Architecture(replace(arch.header, vocab=vocab), arch.layers)
-    cost = model_cost(arch, seq=seq, memory=memory)
-    document = describe(cost) | printed_counts(spec, cost)
-    if svg is not None:
-        from plait.reporting.diagram import diagram
-        from plait.reporting.svg import save
-
-        save(diagram(cost, title=spec), svg)
+    found = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg)
     if as_json:
-        print_json(document)
+        print_json(found.as_dict())
     else:
-        _print(document)
-
-
-def describe(cost: Any) -> dict[str, Any]:
-    """Everything `show` knows, as plain data."""
-    arch, per_token = cost.arch, cost.flops / cost.seq
-    mixers = [
-        {
-            "index": index,
-            "mixer": options.name,
-            "kind": options.kind,
-            "spec": str(options.to_layer()),
-            "params": int(layer.total_params + norm),
-            "active_params": int(layer.active_params + norm),
-            "flops": int(layer.total_flops),
-            "fixed_state": int(layer.fixed_state),
-            "conv_state": int(layer.conv_state),
-            "kv_cache": int(layer.kv_cache),
-        }
-        for index, (options, layer, norm) in enumerate(zip(arch.layers, cost.layers, cost.norms, strict=True), start=1)
-    ]
-    return {
-        "spec": arch.text,
-        "hash": arch.hash,
-        "kind": arch.header.kind,
-        "d": arch.header.d,
-        "vocab": arch.header.vocab,
-        "seq": cost.seq,
-        "memory": cost.memory,
-        "params": {
-            "decoder": cost.decoder_params,
-            "embedding": cost.embedding_params,
-            "total": cost.total_params,
-            "active": cost.active_params,
-            "without_input_embedding": cost.params_without_input_embedding,
-            "parts": {name: number for name, number in (cost.parts | cost.shared).items() if number},
-        },
-        "flops": {
-            "forward": cost.flops,
-            "per_token": per_token,
-            "generation": cost.generation_flops,
-            "output_layer": cost.output_flops,
-            "output_layer_whole_vocabulary": cost.full_output_flops,
-            "conventions": conventions(cost),
-        },
-        "state": {
-            "fixed": cost.fixed_state,
-            "conv": cost.conv_state,
-            "kv_cache": cost.kv_cache,
-            "bytes_fp32": cost.state_bytes(4),
-            "bytes_bf16": cost.state_bytes(2),
-        },
-        "layers": arch.num_layers,
-        "mixers": mixers,
-    }
-
-
-def printed_counts(spec: str, cost: Any) -> dict[str, Any]:
-    """Where the paper prints other parameter counts for a preset than it has: the counts, by how much, and why."""
-    from plait.spec.presets import describe as preset_of
-    from plait.spec.presets import lookup
-
-    preset = preset_of(spec) if lookup(spec) is not None else None
-    if preset is None or not preset.printed:
-        return {}
-    ours = {"total": cost.total_params, "active": cost.active_params}
-    off = {name: ours[name] / (1e6 * millions) - 1 for name, millions in preset.printed.items()}
-    return {"printed": {"source": preset.source, "millions": dict(preset.printed), "off": off, "why": preset.erratum}}
-
-
-def conventions(cost: Any) -> dict[str, float]:
-    """The same model's FLOPs as the papers would count them, where their formulas cover its mixers."""
-    from plait.core.errors import UserError
-    from plait.papers.conventions import fox_flops_per_token, mad_flops
-
-    found = {}
-    with suppress(UserError):
-        found["mad_sequence"] = mad_flops(cost.arch, length=cost.seq)
-    with suppress(UserError):
-        found["fox_per_token"] = fox_flops_per_token(cost.arch, length=cost.seq + cost.memory)
-    return found
+        _print(found.as_dict())
 
 
 def _print(shown: dict[str, Any]) -> None:

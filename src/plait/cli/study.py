@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.analyse_table import floats, names
+from plait.api.analyse_table import floats, names
 from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import print_json
 from plait.cli.study_display import draw_placement, draw_proxies, print_lr, print_placement, print_proxies, print_shapes

@@ -1,1 +1,13 @@
 """What a trained model can do: perplexity, loss along the context, extrapolation, retrieval; tables and pictures."""
+
+from __future__ import annotations
+
+from plait.core.lazy import lazy
+
+HOMES = {
+    "trend": "extrapolation",
+    "Haystack": "haystack",
+    "NEEDLES": "haystack",
+    "attention_map": "maps",
+}
+__getattr__ = lazy(__name__, HOMES)

@@ -1,1 +1,14 @@
 """To other programs and from them: Hugging Face folders, ONNX files, weights of GPT-2, LLaMA and OPT."""
+
+from __future__ import annotations
+
+from plait.core.lazy import lazy
+
+HOMES = {
+    "export_hf": "hf",
+    "PlaitConfig": "hf_model",
+    "PlaitForCausalLM": "hf_model",
+    "PlaitForMaskedLM": "hf_model",
+    "export_onnx": "onnx",
+}
+__getattr__ = lazy(__name__, HOMES)

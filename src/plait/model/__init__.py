@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from plait.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from plait.model.construct import Model, build
-    from plait.model.cost import ModelCost, model_cost
+    from plait.model.construct import Model as Model
+    from plait.model.construct import build as build
+    from plait.model.cost import ModelCost as ModelCost
+    from plait.model.cost import model_cost as model_cost
 
-__all__ = ["Model", "ModelCost", "build", "model_cost"]
-
-
-def __getattr__(name: str) -> Any:
-    # Costs are wanted where torch is not (`plait show`): import either half only when it is asked for.
-    from importlib import import_module
-
-    homes = {"build": "construct", "Model": "construct", "model_cost": "cost", "ModelCost": "cost"}
-    if name not in homes:
-        raise AttributeError(f"module 'plait.model' has no attribute '{name}'")
-    return getattr(import_module(f"plait.model.{homes[name]}"), name)
+HOMES = {
+    "Model": "construct",
+    "build": "construct",
+    "ModelCost": "cost",
+    "decoder_costs": "cost",
+    "model_cost": "cost",
+    "drop_forgotten": "forgetting_cache",
+    "Generation": "generation",
+    "TextStream": "generation",
+    "match": "resize",
+    "Sampling": "sampling",
+}
+__getattr__ = lazy(__name__, HOMES)

@@ -1,1 +1,13 @@
 """Spaces of architectures as integer genes, their constraints, and exact costs for millions of candidates."""
+
+from __future__ import annotations
+
+from plait.core.lazy import lazy
+
+HOMES = {
+    "Constraint": "constraints",
+    "Declaration": "declaration",
+    "Space": "space",
+    "load_space": "table",
+}
+__getattr__ = lazy(__name__, HOMES)

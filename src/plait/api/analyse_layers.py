@@ -1,4 +1,4 @@
-"""`plait analyse layers`: where attention stands in the architectures that a differentiable search found."""
+"""Where attention is in the architectures that a differentiable search found: `plait.analyse.layers`."""
 
 from __future__ import annotations
 
@@ -6,39 +6,32 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from plait.api.analyse_table import (
+    Analysis,
+)
+from plait.api.arguments import opened_store
 from plait.api.front import LATEST, restored_search
-from plait.cli.analyse_table import show
-from plait.cli.options import AsJson, StoreUrl
 from plait.core.errors import UserError, did_you_mean
+from plait.records import Store
 
 if TYPE_CHECKING:
     from plait.analysis.placement import Placement
 
-Keys = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Of searches by gumbel, or enough of their beginnings; or JSON files with such seeds. Of several all "
-        "seeds count together; without any, the latest search.",
-    ),
-]
-
 
 def layers(
-    keys: Keys = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw how likely each choice is in every layer.")] = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+    keys: Sequence[str] | None = None,
+    *,
+    svg: str | Path | None = None,
+    store: str | Store | None = None,
+) -> Analysis:
     """Tell where attention stands in found architectures, and fit the pattern that says so."""
-    from plait.analysis.placement import placement
+    from plait.analysis.placement import judge_placement
 
     called, found, seeds = _together([_found(key, store) for key in keys or [LATEST]])
     channel = _channel_mixers(seeds, called)
-    told = placement([seed["layers"] for seed in seeds], channel)
+    told = judge_placement([seed["layers"] for seed in seeds], channel)
     rows = [
         {
             "seed": seed.get("seed", number),
@@ -51,25 +44,21 @@ def layers(
     ]
     spec = _spec(told.fitted.chosen.spec, seeds, channel) if told.fitted else None
     if svg is not None:
-        _draw(svg, found, seeds, told, called)
-    if as_json:
-        show({"source": called, "seeds": rows, **told.as_dict(), "spec": spec}, as_json)
-        return
+        _draw(Path(svg), found, seeds, told, called)
     fits = [{name: value for name, value in fit.as_dict().items() if name != "pattern"} for fit in told.fits]
-    document = {"seeds": rows, "thirds": told.as_dict()["thirds"], "fits": fits}
+    document = {"source": called, "seeds": rows, **told.as_dict(), "spec": spec}
+    tables = {"seeds": rows, "thirds": document["thirds"], "fits": fits}
     ready = spec if told.fitted and spec != told.fitted.chosen.spec else ""  # the statement has the pattern alone
-    legend = _legend(told) + ("; loss in nats a token" if any(row["loss"] is not None for row in rows) else "")
+    legend = _legend(told) + ("; loss in nats per token" if any(row["loss"] is not None for row in rows) else "")
     notes = [legend, told.statement, ready or "", f"drawn: {svg}" if svg else ""]
-    show(document, as_json, "seeds", "thirds", "fits", notes=notes)
+    return Analysis(document, tables, tuple(notes))
 
 
-def _found(key: str, store: str | None) -> tuple[str, Mapping[str, Any]]:
+def _found(key: str, store: str | Store | None) -> tuple[str, Mapping[str, Any]]:
     """What it is called, and the result of the search."""
     if key.endswith(".json"):
         return key, _read(Path(key))
-    from plait.records import open_store
-
-    with open_store(store) as opened:
+    with opened_store(store) as opened:
         record = restored_search(opened, key, method="gumbel")  # its mixers know whether they mix channels
     return record.key[:10], record.result
 
@@ -149,7 +138,7 @@ def _draw(
 
     choices: Any = found.get("choices")
     if not _lists_of(str, choices) or not all(_lists_of((int, float), seed.get("probabilities")) for seed in seeds):
-        raise UserError(f"{called}: to draw it needs 'choices', and 'probabilities' in every seed: a list a layer.")
+        raise UserError(f"{called}: to draw it needs 'choices', and 'probabilities' in every seed: a list per layer.")
     panels = [
         LayerChoices(_title(seed, number), seed["probabilities"], pattern)
         for number, (seed, pattern) in enumerate(zip(seeds, told.patterns, strict=True))

@@ -1,17 +1,15 @@
-"""`plait analyse ranks | heatmap | aspect | lr`: how models rank, and what moves the ranking."""
+"""How models rank, and what moves the ranking: `plait.analyse.ranks`, `heatmap`, `aspect`, `lr`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from plait.cli.analyse_table import (
-    File,
-    Higher,
-    Lower,
-    Where,
+from plait.api.analyse_table import (
+    Analysis,
+    Names,
+    analysis,
     direction,
     floats,
     goodness,
@@ -19,27 +17,21 @@ from plait.cli.analyse_table import (
     lower_is_better,
     names,
     read,
-    show,
 )
-from plait.cli.options import AsJson
-
-Proxy = Annotated[str, typer.Option(help="The column with the proxy.")]
-Bins = Annotated[str | None, typer.Option(help="SRC in so many bins of equal count, or between these edges.")]
-BinBy = Annotated[str | None, typer.Option(help="The column that gives the size for the bins; else the proxy.")]
 
 
 def ranks(
-    file: File,
-    proxy: Proxy,
-    truth: Annotated[str, typer.Option(help="The column with what training found.")],
-    top: Annotated[str, typer.Option(help="SRC and common ratio among the best so many percent.")] = "10,20,50,100",
-    bins: Bins = None,
-    bin_by: BinBy = None,
-    where: Where = None,
-    lower: Lower = "",
-    higher: Higher = "",
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    proxy: str,
+    truth: str,
+    top: str | Sequence[float] = "10,20,50,100",
+    bins: str | None = None,
+    bin_by: str | None = None,
+    where: Sequence[str] | None = None,
+    lower: Names = "",
+    higher: Names = "",
+) -> Analysis:
     """Tell how well a proxy ranks: Spearman and Kendall, top k %, by size."""
     from plait.analysis import rank
     from plait.analysis.rank_interval import spearman_interval
@@ -71,20 +63,20 @@ def ranks(
     ends = " [{:.3f}, {:.3f}]".format(*interval) if interval else ""
     overall = f"SRC {whole:.3f}{ends}, Kendall {tau:.3f}, {len(table)} models"
     ways = "; ".join(direction(name, lower, higher) for name in (proxy, truth))
-    show(document, as_json, "top", "bins", notes=[overall, ways, left_out(missing)])
+    return analysis(document, "top", "bins", notes=[overall, ways, left_out(missing)])
 
 
 def heatmap(
-    file: File,
-    proxies: Annotated[str, typer.Option(help="Columns with proxies, with commas between them.")],
-    truths: Annotated[str, typer.Option(help="Columns with what training found.")],
-    subsets: Annotated[str | None, typer.Option(help="Apart by the values of this column.")] = None,
-    where: Where = None,
-    lower: Lower = "",
-    higher: Higher = "",
-    svg: Annotated[Path | None, typer.Option(help="Draw the heat map.")] = None,
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    proxies: Names,
+    truths: Names,
+    subsets: str | None = None,
+    where: Sequence[str] | None = None,
+    lower: Names = "",
+    higher: Names = "",
+    svg: str | Path | None = None,
+) -> Analysis:
     """Give the SRC of several proxies with several truths, subset by subset."""
     from plait.analysis.rank import spearman
 
@@ -104,22 +96,22 @@ def heatmap(
         from plait.reporting.studies import src_figure
         from plait.reporting.svg import save
 
-        save(src_figure(cells, subsets or ""), svg)
+        save(src_figure(cells, subsets or ""), Path(svg))
     ways = "; ".join(direction(name, lower, higher) for name in (*names(proxies), *names(truths)))
-    show({"cells": cells} if as_json else {"rows": rows}, as_json, "rows", notes=[ways, f"drawn: {svg}" if svg else ""])
+    return Analysis({"cells": cells}, {"rows": rows}, (ways, f"drawn: {svg}" if svg else ""))
 
 
 def aspect(
-    file: File,
-    metrics: Annotated[str, typer.Option(help="Columns whose spread at equal size is wanted.")],
-    width: Annotated[str, typer.Option(help="The column with the width.")] = "d_model",
-    depth: Annotated[str, typer.Option(help="The column with the number of layers.")] = "n_layer",
-    size: Annotated[str, typer.Option(help="The column with the size.")] = "decoder_params",
-    tolerance: Annotated[float, typer.Option(min=0, help="Sizes this close are equal: 0.02 is 2 %.")] = 0.02,
-    where: Where = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw the first metric by shape and by the others.")] = None,
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    metrics: Names,
+    width: str = "d_model",
+    depth: str = "n_layer",
+    size: str = "decoder_params",
+    tolerance: float = 0.02,
+    where: Sequence[str] | None = None,
+    svg: str | Path | None = None,
+) -> Analysis:
     """Tell how far models of equal size are apart when their shape differs."""
     from plait.analysis.comparisons import aspect_study
 
@@ -134,7 +126,7 @@ def aspect(
 
         values = {name: metric.tolist() for name, metric in given.items()}
         same_size = [group.models.tolist() for group in study.groups]
-        save(aspect_figure((wide / deep).tolist(), large.tolist(), values, same_size), svg)
+        save(aspect_figure((wide / deep).tolist(), large.tolist(), values, same_size), Path(svg))
     groups = [
         {
             "models": len(each.models),
@@ -153,20 +145,20 @@ def aspect(
         left_out(missing),
         f"drawn: {svg}" if svg else "",
     ]
-    show({"largest": largest, "alone": study.alone, "groups": groups}, as_json, "groups", notes=notes)
+    return analysis({"largest": largest, "alone": study.alone, "groups": groups}, "groups", notes=notes)
 
 
 def lr(
-    file: File,
-    model: Annotated[str, typer.Option(help="The column that names the model.")],
-    rate: Annotated[str, typer.Option(help="The column with the learning rate.")],
-    quality: Annotated[str, typer.Option(help="The column with what training found; a diverged run has none.")],
-    proxy: Proxy,
-    where: Where = None,
-    lower: Lower = "",
-    higher: Higher = "",
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    model: str,
+    rate: str,
+    quality: str,
+    proxy: str,
+    where: Sequence[str] | None = None,
+    lower: Names = "",
+    higher: Names = "",
+) -> Analysis:
     """Tell which learning rate wins, and whether a fixed one changes the ranking."""
     from plait.analysis.learning_rate import learning_rate_study
 
@@ -186,4 +178,4 @@ def lr(
         direction(quality, lower, higher),
         left_out(missing),
     ]
-    show({"src_best": study.src_best, "rates": rates, "best": best}, as_json, "rates", notes=notes)
+    return analysis({"src_best": study.src_best, "rates": rates, "best": best}, "rates", notes=notes)

@@ -1,27 +1,36 @@
-"""`plait analyse difficulty | accuracy`: what stored probes, evaluations and measurements say together."""
+"""What stored probes, evaluations and measurements say together: `plait.analyse.difficulty`, `accuracy`; and a column
+that a table lost, from a count that it prints: `infer`."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from plait.cli.analyse_table import names, show
-from plait.cli.options import AsJson, StoreUrl
+from plait.api.analyse_table import (
+    Analysis,
+    Names,
+    analysis,
+    label_of,
+    names,
+    read,
+)
+from plait.api.arguments import opened_store
 from plait.core.errors import UserError
+from plait.records import Store
 
 if TYPE_CHECKING:
     from plait.records import Record
 
 
 def difficulty(
-    tasks: Annotated[str, typer.Option(help="Only these, with commas between them.")] = "",
-    suite: Annotated[str, typer.Option(help="Call architectures by their names in this set.")] = "mad21",
-    svg: Annotated[Path | None, typer.Option(help="Draw a picture per task into this folder.")] = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+    tasks: Names = "",
+    *,
+    suite: str = "mad21",
+    svg: str | Path | None = None,
+    store: str | Store | None = None,
+) -> Analysis:
     """Tell how accuracy falls with each variable of a task's difficulty, from stored probes."""
     from plait.analysis.difficulty import difficulty_curves
 
@@ -39,18 +48,18 @@ def difficulty(
         from plait.reporting.svg import save
 
         for task in dict.fromkeys(curve.task for curve in curves):
-            save(difficulty_figure(task, [curve for curve in curves if curve.task == task]), svg / f"{task}.svg")
+            save(difficulty_figure(task, [curve for curve in curves if curve.task == task]), Path(svg) / f"{task}.svg")
     rows = [row for curve in curves for row in curve.rows()]
     notes = ["test accuracy: mean, lowest and highest seed", f"drawn: {svg}" if svg else ""]
-    show({"curves": rows}, as_json, "curves", notes=notes)
+    return analysis({"curves": rows}, "curves", notes=notes)
 
 
 def accuracy(
-    where: Annotated[list[str] | None, typer.Option(help="Only measurements with this setting: seq=2048.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw accuracy over latency, a panel per task.")] = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+    where: Sequence[str] | None = None,
+    *,
+    svg: str | Path | None = None,
+    store: str | Store | None = None,
+) -> Analysis:
     """Set the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
     from plait.analysis.accuracy import against_latency
 
@@ -82,15 +91,13 @@ def accuracy(
 
         columns = [*tasks, *(["average"] if any(row["average"] is not None for row in rows) else [])]
         values = {name: [float("nan") if row[name] is None else row[name] for row in rows] for name in columns}
-        save(accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values), svg)
+        save(accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values), Path(svg))
     notes = ["accuracy in per cent; average: over the ten short-context tasks", f"drawn: {svg}" if svg else ""]
-    show({"models": rows}, as_json, "models", notes=notes)
+    return analysis({"models": rows}, "models", notes=notes)
 
 
-def _records(store: str | None, kind: str, command: str) -> list[Record]:
-    from plait.records import open_store
-
-    with open_store(store) as opened:
+def _records(store: str | Store | None, kind: str, command: str) -> list[Record]:
+    with opened_store(store) as opened:
         found = opened.find(kind)
         if not found:
             raise UserError(f"{opened.name} has no records of kind '{kind}': `{command}` makes them.")
@@ -111,3 +118,42 @@ def _condition(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise UserError(f"--where {text}: should be field=value, such as seq=2048.")
     return name.strip(), value.strip()
+
+
+def infer(
+    file: str,
+    *,
+    field: str,
+    values: str,
+    spec: str,
+    printed: str,
+    unit: float = 1000000.0,
+    count: str = "decoder_params",
+    allowance: float = 0,
+    where: Sequence[str] | None = None,
+    label: str | None = None,
+) -> Analysis:
+    """Recover a lost column from a printed parameter count: unique, ambiguous or none, row by row."""
+    from plait.searching.missing_field import AMBIGUOUS, NONE, UNIQUE, MissingField
+    from plait.space.choices import numbers_of
+
+    table, missing = read(file, where, [printed])
+    question = MissingField(table, spec, field, numbers_of(values), printed, unit, count, allowance)
+    question.check()
+    rows = [
+        {
+            "row": name,
+            "verdict": found.verdict,
+            field: found.values[0] if len(found.values) == 1 else None,
+            "fitting": list(found.values),
+            "counted": list(found.counts),
+        }
+        for name, found in zip(label_of(table, label), question.infer(), strict=True)
+    ]
+    tally = Counter(str(row["verdict"]) for row in rows)
+    told = ", ".join(f"{verdict} {tally[verdict]}" for verdict in (UNIQUE, AMBIGUOUS, NONE))
+    note = f"{told} of {len(rows)} rows; {count} within half a printed digit ({question.half_digit:,.0f})"
+    note += f" and {allowance:,.0f}" if allowance else ""
+    document = {"rows": rows, "tally": {verdict: tally[verdict] for verdict in (UNIQUE, AMBIGUOUS, NONE)}}
+    without = f"left out: {missing} rows without a printed count" if missing else ""
+    return analysis(document, "rows", notes=[note, without])

@@ -1,19 +1,16 @@
-"""`plait analyse front | hypervolume | dominated | front-distance | matched-pairs | savings`: fronts, and how good they
-are."""
+"""Fronts, and how good they are: `plait.analyse.front`, `hypervolume`, `dominated`, `front_distance`, `matched_pairs`,
+`savings`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from plait.cli.analyse_table import (
-    File,
-    Higher,
-    Label,
-    Lower,
-    Where,
+from plait.api.analyse_table import (
+    Analysis,
+    Names,
+    analysis,
     cell,
     direction,
     floats,
@@ -23,30 +20,23 @@ from plait.cli.analyse_table import (
     lower_is_better,
     names,
     read,
-    show,
 )
-from plait.cli.options import AsJson
 from plait.core.errors import UserError
 
 if TYPE_CHECKING:
     from plait.analysis.pareto import Floats
     from plait.analysis.table import Table
 
-Minimise = Annotated[str, typer.Option(help="Columns to minimise, with commas between them.")]
-Maximise = Annotated[str, typer.Option(help="Columns to maximise.")]
-Quality = Annotated[str, typer.Option(help="The column with what training found, such as the perplexity.")]
-Hull = Annotated[bool, typer.Option("--hull", help="Only the corners of the lower convex hull (two columns).")]
-
 
 def front(
-    file: File,
-    minimise: Minimise = "",
-    maximise: Maximise = "",
-    hull: Hull = False,
-    where: Where = None,
-    label: Label = None,
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    minimise: Names = "",
+    maximise: Names = "",
+    hull: bool = False,
+    where: Sequence[str] | None = None,
+    label: str | None = None,
+) -> Analysis:
     """Find the rows that no other row dominates."""
     import numpy as np
 
@@ -64,19 +54,17 @@ def front(
     called = label_of(table, label)
     rows = [{"row": called[place], **_values(columns, points[place])} for place in places.tolist()]
     notes = [f"{len(rows)} of {len(table)} rows", left_out(missing)]
-    show({"models": len(table), "front": rows}, as_json, "front", notes=notes)
+    return analysis({"models": len(table), "front": rows}, "front", notes=notes)
 
 
 def hypervolume(
-    file: File,
-    minimise: Minimise = "",
-    maximise: Maximise = "",
-    reference: Annotated[
-        str | None, typer.Option(help="A value an objective, minimised ones first; else the worst in the table.")
-    ] = None,
-    where: Where = None,
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    minimise: Names = "",
+    maximise: Names = "",
+    reference: str | Sequence[float] | None = None,
+    where: Sequence[str] | None = None,
+) -> Analysis:
     """Give the volume that a front dominates."""
     from plait.analysis.fronts import hypervolume as volume
     from plait.analysis.pareto import as_costs
@@ -91,18 +79,18 @@ def hypervolume(
     against = dict(zip(columns, corner, strict=True))
     told = ", ".join(f"{name} {cell(value)}" for name, value in against.items())
     document = {"hypervolume": found, "reference": against}
-    show(document, as_json, notes=[f"{found:.6g} up to {told}", left_out(missing)])
+    return analysis(document, notes=[f"{found:.6g} up to {told}", left_out(missing)])
 
 
 def dominated(
-    file: File,
-    minimise: Minimise = "",
-    maximise: Maximise = "",
-    strict: Annotated[bool, typer.Option("--strict", help="Only rows that lose in every objective.")] = False,
-    where: Where = None,
-    label: Label = None,
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    minimise: Names = "",
+    maximise: Names = "",
+    strict: bool = False,
+    where: Sequence[str] | None = None,
+    label: str | None = None,
+) -> Analysis:
     """Find the rows of a claimed front that another row dominates."""
     from plait.analysis.fronts import dominated_models
 
@@ -113,23 +101,21 @@ def dominated(
         for each in dominated_models(points, turned, strict)
     ]
     notes = [f"{len(rows)} of {len(table)} rows are {'strictly ' * strict}dominated", left_out(missing)]
-    show({"models": len(table), "dominated": rows}, as_json, "dominated", notes=notes)
+    return analysis({"models": len(table), "dominated": rows}, "dominated", notes=notes)
 
 
 def front_distance(
-    file: File,
-    proxy: Annotated[str, typer.Option(help="The column with the proxy.")],
-    cost: Annotated[str, typer.Option(help="The column with the cost, such as the latency; lower is better.")],
-    quality: Quality,
-    whole_front: Annotated[
-        bool, typer.Option("--whole-front", help="Against the whole true front, not only its hull.")
-    ] = False,
-    where: Where = None,
-    lower: Lower = "",
-    higher: Higher = "",
-    label: Label = None,
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    proxy: str,
+    cost: str,
+    quality: str,
+    whole_front: bool = False,
+    where: Sequence[str] | None = None,
+    lower: Names = "",
+    higher: Names = "",
+    label: str | None = None,
+) -> Analysis:
     """Give the distance d_avg between a proxy's front and the true one."""
     from plait.analysis.fronts import proxy_front_distance
 
@@ -152,21 +138,21 @@ def front_distance(
         direction(quality, lower, higher),
         left_out(missing),
     ]
-    show({"d_avg": distance.mean, "models": len(table), "front": points}, as_json, "front", notes=notes)
+    return analysis({"d_avg": distance.mean, "models": len(table), "front": points}, "front", notes=notes)
 
 
 def matched_pairs(
-    file: File,
-    equal: Annotated[str, typer.Option(help="Columns that agree, with commas between them.")],
-    far: Annotated[str, typer.Option(help="The column that differs.")],
-    tolerance: Annotated[float, typer.Option(min=0, help="Values this close agree: 0.01 is 1 %.")] = 0.01,
-    ratio: Annotated[float, typer.Option(min=1, help="At least so many times.")] = 1.0,
-    difference: Annotated[float, typer.Option(min=0, help="At least so much, in the column's unit.")] = 0.0,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many pairs.")] = 10,
-    where: Where = None,
-    label: Label = None,
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    equal: Names,
+    far: str,
+    tolerance: float = 0.01,
+    ratio: float = 1.0,
+    difference: float = 0.0,
+    limit: int = 10,
+    where: Sequence[str] | None = None,
+    label: str | None = None,
+) -> Analysis:
     """Find pairs that agree on some columns and are far apart on another."""
     import numpy as np
 
@@ -191,22 +177,22 @@ def matched_pairs(
         for each in found
     ]
     notes = ["" if pairs else "no two rows are matched pairs", left_out(missing)]
-    show({"models": len(table), "matched_pairs": pairs}, as_json, "matched_pairs", notes=notes)
+    return analysis({"models": len(table), "matched_pairs": pairs}, "matched_pairs", notes=notes)
 
 
 def savings(
-    file: File,
-    baseline: Annotated[str, typer.Option(help="The table with the baseline's models; may be the same file.")],
-    cost: Annotated[str, typer.Option(help="Columns with costs, such as latency and memory; lower is better.")],
-    quality: Quality,
-    where: Where = None,
-    baseline_where: Annotated[list[str] | None, typer.Option(help="Only these rows of the baseline.")] = None,
-    lower: Lower = "",
-    higher: Higher = "",
-    label: Label = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw both fronts, a panel per cost.")] = None,
-    as_json: AsJson = False,
-) -> None:
+    file: str,
+    *,
+    baseline: str,
+    cost: Names,
+    quality: str,
+    where: Sequence[str] | None = None,
+    baseline_where: Sequence[str] | None = None,
+    lower: Names = "",
+    higher: Names = "",
+    label: str | None = None,
+    svg: str | Path | None = None,
+) -> Analysis:
     """Tell what a found front saves against a baseline at equal quality."""
     from plait.analysis.comparisons import gains_at_equal_cost, savings_at_equal_quality
 
@@ -244,18 +230,18 @@ def savings(
             for called, table in (("found", found), ("baseline", base))
         ]
         way = lower_is_better(quality, lower, higher)
-        save(front_figure(drawn, quality, lower=way, title=f"{quality} against {', '.join(columns)}"), svg)
+        save(front_figure(drawn, quality, lower=way, title=f"{quality} against {', '.join(columns)}"), Path(svg))
     notes = [
         f"factor at best: against the baseline model of the best {quality} that the found front reaches",
         f"{quality} gain: at equal cost, on average; {direction(quality, lower, higher)}",
         left_out(missing + base_missing),
         f"drawn: {svg}" if svg else "",
     ]
-    show({"savings": rows}, as_json, "savings", notes=notes)
+    return analysis({"savings": rows}, "savings", notes=notes)
 
 
 def _objectives(
-    file: str, where: list[str] | None, minimise: str, maximise: str
+    file: str, where: Sequence[str] | None, minimise: Names, maximise: Names
 ) -> tuple[Table, list[str], Floats, list[int], int]:
     """The table, the names of the objectives, their values, which of them are maximised, and how many rows lack one."""
     import numpy as np

@@ -1,0 +1,192 @@
+"""An architecture mixer by mixer, with its exact costs: `plait.show`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from plait.api.describe import architecture
+from plait.core.errors import UserError
+from plait.core.result import Result
+from plait.model.architecture import Architecture
+from plait.model.cost import ModelCost, model_cost
+
+
+@dataclass(frozen=True)
+class MixerRow:
+    index: int  # from 1
+    mixer: str
+    kind: str  # sequence or channel
+    spec: str
+    params: int  # with its norm
+    active_params: int
+    flops: int
+    fixed_state: int  # numbers per sequence
+    conv_state: int
+    kv_cache: int
+
+
+@dataclass(frozen=True)
+class Params:
+    decoder: int
+    embedding: int
+    total: int
+    active: int  # met by one token
+    without_input_embedding: int
+    parts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Flops:
+    forward: int
+    per_token: float
+    generation: int  # from the state, the whole vocabulary scored
+    output_layer: int
+    output_layer_whole_vocabulary: int
+    conventions: dict[str, float]  # as the papers would count, where their formulas cover its mixers
+
+
+@dataclass(frozen=True)
+class State:
+    fixed: int  # numbers per sequence
+    conv: int
+    kv_cache: int
+    bytes_fp32: int
+    bytes_bf16: int
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Parameter counts that a preset's paper prints, where they are others."""
+
+    source: str
+    millions: dict[str, float]
+    off: dict[str, float]  # by how much, as a share
+    why: str
+
+
+@dataclass(frozen=True)
+class ShowResult(Result):
+    spec: str
+    hash: str
+    kind: str
+    d: int
+    vocab: int
+    seq: int
+    memory: int
+    params: Params
+    flops: Flops
+    state: State
+    layers: int
+    mixers: tuple[MixerRow, ...]
+    printed: Printed | None = None
+    cost: ModelCost | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().as_dict().items() if value is not None or name != "printed"}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.as_dict()["mixers"])
+
+
+def show(
+    spec: str | Architecture,
+    *,
+    seq_len: int = 1024,
+    memory: int = 0,
+    vocab: int | None = None,
+    svg: str | Path | None = None,
+    mixers: Sequence[str | Path] = (),
+) -> ShowResult:
+    """An architecture and what it costs, without building it.
+
+    seq_len  new tokens that the cost is for
+    memory   tokens already held before them
+    vocab    instead of the spec's own
+    svg      draw the architecture into this file, too
+    """
+    arch = architecture(spec, mixers=mixers)
+    if vocab is not None:
+        arch = Architecture(replace(arch.header, vocab=vocab), arch.layers)
+    cost = model_cost(arch, seq=seq_len, memory=memory)
+    if svg is not None:
+        from plait.reporting.diagram import diagram
+        from plait.reporting.svg import save
+
+        save(diagram(cost, title=str(spec)), Path(svg))
+    return ShowResult(
+        spec=arch.text,
+        hash=arch.hash,
+        kind=arch.header.kind,
+        d=arch.header.d,
+        vocab=arch.header.vocab,
+        seq=cost.seq,
+        memory=cost.memory,
+        params=Params(
+            decoder=cost.decoder_params,
+            embedding=cost.embedding_params,
+            total=cost.total_params,
+            active=cost.active_params,
+            without_input_embedding=cost.params_without_input_embedding,
+            parts={name: number for name, number in (cost.parts | cost.shared).items() if number},
+        ),
+        flops=Flops(
+            forward=cost.flops,
+            per_token=cost.flops / cost.seq,
+            generation=cost.generation_flops,
+            output_layer=cost.output_flops,
+            output_layer_whole_vocabulary=cost.full_output_flops,
+            conventions=_conventions(cost),
+        ),
+        state=State(cost.fixed_state, cost.conv_state, cost.kv_cache, cost.state_bytes(4), cost.state_bytes(2)),
+        layers=arch.num_layers,
+        mixers=_mixer_rows(cost),
+        printed=_printed(str(spec), cost) if isinstance(spec, str) else None,
+        cost=cost,
+    )
+
+
+def _mixer_rows(cost: ModelCost) -> tuple[MixerRow, ...]:
+    return tuple(
+        MixerRow(
+            index=index,
+            mixer=options.name,
+            kind=options.kind,
+            spec=str(options.to_layer()),
+            params=int(layer.total_params + norm),
+            active_params=int(layer.active_params + norm),
+            flops=int(layer.total_flops),
+            fixed_state=int(layer.fixed_state),
+            conv_state=int(layer.conv_state),
+            kv_cache=int(layer.kv_cache),
+        )
+        for index, (options, layer, norm) in enumerate(
+            zip(cost.arch.layers, cost.layers, cost.norms, strict=True), start=1
+        )
+    )
+
+
+def _printed(spec: str, cost: ModelCost) -> Printed | None:
+    """Where the paper prints other parameter counts for a preset than it has: the counts, by how much, and why."""
+    from plait.spec.presets import describe, lookup
+
+    preset = describe(spec) if lookup(spec) is not None else None
+    if preset is None or not preset.printed:
+        return None
+    ours = {"total": cost.total_params, "active": cost.active_params}
+    off = {name: ours[name] / (1e6 * millions) - 1 for name, millions in preset.printed.items()}
+    return Printed(preset.source, dict(preset.printed), off, preset.erratum)
+
+
+def _conventions(cost: ModelCost) -> dict[str, float]:
+    from plait.papers.conventions import fox_flops_per_token, mad_flops
+
+    found = {}
+    with suppress(UserError):
+        found["mad_sequence"] = mad_flops(cost.arch, length=cost.seq)
+    with suppress(UserError):
+        found["fox_per_token"] = fox_flops_per_token(cost.arch, length=cost.seq + cost.memory)
+    return found

@@ -1,0 +1,26 @@
+"""`plait.study` from Python, and the same from the command line."""
+
+from __future__ import annotations
+
+import plait
+
+TINY = ["--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16", "--seeds", "1"]
+SMALL = {"data": "builtin:language", "steps": 2, "batch": 2, "seq_len": 16, "seeds": 1}
+
+
+def test_a_placement_study_is_what_the_command_prints(plait_json):
+    told = []
+    shape = {"layers": 4, "width": 16, "heads": 2, "d_ff": 16}
+    found = plait.study.placement(p=(2,), **shape, **SMALL, on_progress=lambda *now: told.append(now))
+    assert told[-1] == ("done", found.findings.study.models, found.findings.study.models)
+    sizes = ("--layers", "4", "--width", "16", "--heads", "2", "--inner", "16")
+    assert plait_json("study", "placement", "--p", "2", *sizes, *TINY) == found.as_dict()
+    assert [row["pattern"] for row in found.rows()] == [row.pattern.name for row in found.findings.rows]
+
+
+def test_a_sweep_of_learning_rates_is_what_the_command_prints(plait_json):
+    spec = "d=16 | attn[heads=2]"
+    found = plait.study.lr(models=0, specs=[spec, f"{spec} mlp[inner=16]"], rates=(1e-3, 1e-2), **SMALL)
+    options = ("--models", "0", "--spec", spec, "--spec", f"{spec} mlp[inner=16]", "--rates", "1e-3,1e-2")
+    assert plait_json("study", "lr", *options, *TINY) == found.as_dict()
+    assert {row["lr"] for row in found.rows()} <= {1e-3, 1e-2}

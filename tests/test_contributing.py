@@ -1,0 +1,172 @@
+"""CONTRIBUTING.md: each thing it says how to add is added from a package of its own, and used through the real code."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import plait
+from plait.algorithms.proxies import PROXIES
+from plait.cli.main import VERBS, app
+from plait.core.registry import Table
+from plait.data import open_corpus
+from plait.device.measurements import Measurements, values
+from plait.device.quantities import QUANTITIES
+from plait.device.setting import Setting
+from plait.evals.evaluation import EVALUATIONS, Subject, load_evaluation
+from plait.mixers.table import MIXERS
+from plait.model import build
+from plait.model.heads import LanguageModel
+from plait.records import open_store
+from plait.searching.job import Request, search_front
+from plait.searching.methods import METHODS
+from plait.space.declaration import Declaration
+from plait.space.objective_table import OBJECTIVES
+from plait.space.space import Space
+from plait.space.table import SPACES
+from plait.tasks.table import TASKS
+from plait.training.fit import fit_alone
+from plait.training.job import Budget, Job, fitted
+from plait.training.optimizers import OPTIMIZERS
+from plait.training.recipe import Recipe
+
+ROOT = Path(__file__).resolve().parent.parent
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+TABLES = (MIXERS, TASKS, OBJECTIVES, METHODS, OPTIMIZERS, EVALUATIONS, VERBS, SPACES, PROXIES)
+MODULES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", GUIDE, re.DOTALL))
+POINTS = {
+    "plait.mixers": "scratch-mixer = scratch_mixer:MyMixer",
+    "plait.tasks": "scratch-task = scratch_task:MyTask",
+    "plait.objectives": "idle = scratch_objective:Idle",
+    "plait.methods": "one-look = scratch_algorithm:OneLook",
+    "plait.optimizers": "adamax = scratch_optimizer:adamax",
+    "plait.evaluations": "surprise = scratch_evaluation:Surprise",
+    "plait.verbs": "params = scratch_verb:command",
+}
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The guide's examples and templates as an installed package; what the tables learn of it is forgotten after."""
+    for name, text in MODULES.items():
+        (tmp_path / f"scratch_{name}.py").write_text(text)
+    for kind in ("mixer", "task"):
+        made = CliRunner().invoke(app, ["new", kind, str(tmp_path / f"scratch_{kind}.py")])
+        assert made.exit_code == 0, made.output
+    metadata = tmp_path / "scratch-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: scratch\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("\n".join(f"[{group}]\n{line}\n" for group, line in POINTS.items()))
+    known = {id(table): dict(table._registered) for table in TABLES}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    yield tmp_path
+    for table in TABLES:
+        table._registered.clear()
+        table._registered.update(known[id(table)])
+    for name in [name for name in sys.modules if name.startswith("scratch_")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def space() -> Space:
+    slots = [["attn[heads=2]", "gla[heads=2]"], ["moe[experts=2|4,active=1,inner=16]"]]
+    return Space(Declaration("tiny", "1..3", "16|32", slots, "vocab=32", seq=16))
+
+
+def test_every_file_and_table_of_the_guide_is_there() -> None:
+    rows = re.findall(r"^\| (\w+) \| (.+?) \| (.+?) \| (.+?) \|$", GUIDE, re.MULTILINE)
+    kinds = [kind for kind, *_ in rows if kind != "to"]
+    assert kinds == ["mixer", "task", "objective", "quantity", "algorithm", "optimizer", "evaluation", "verb"]
+    for kind, written, line, _ in rows[-len(kinds) :]:
+        files = {*re.findall(r"`(src/\S+\.py)`", written), *re.findall(r"`(src/\S+\.py)`", line)}
+        assert len(files) <= 3, kind
+        for file in files:
+            assert (ROOT / file).is_file() or ("NAME" in file and (ROOT / file).parent.is_dir()), file
+        table, home = re.findall(r"`([^`]+)`", line)
+        assert table in (ROOT / home).read_text(encoding="utf-8"), kind
+    groups = {table.group for table in (*TABLES, *_data_tables())}
+    assert set(re.findall(r"`(plait\.\w+)`", GUIDE)) - {"plait.train", "plait.training"} == groups
+
+
+def _data_tables() -> list[Table[object]]:
+    from plait.data.corpora import NAMED
+
+    return [NAMED]  # type: ignore[list-item]
+
+
+def test_a_mixer(scratch: Path) -> None:
+    assert plait.cost("d=16 vocab=8 | scratch-mixer swiglu").total_params > 0
+    checked = CliRunner().invoke(app, ["check", "scratch-mixer", "--no-speed"])
+    assert checked.exit_code == 0, checked.output
+    assert "the contract holds" in checked.output
+
+
+def test_a_task(scratch: Path) -> None:
+    drawn = CliRunner().invoke(app, ["task", "show", "scratch-task", "--json"])
+    assert drawn.exit_code == 0, drawn.output
+    assert "scratch-task" in drawn.output
+
+
+def test_an_objective_and_an_algorithm(scratch: Path, space: Space, tmp_path: Path) -> None:
+    request = Request(space, Setting(seq=16), objectives=["idle", "decoder_params"], method="one-look", seed=3)
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        record = search_front(request, None, store, tmp_path)
+        assert search_front(request, None, store, tmp_path) == record
+    rows = record.result["front"]
+    assert record.config["method"] == "one-look"
+    for row in rows:
+        cost = plait.cost(row["spec"])
+        assert row["idle"] == cost.total_params - cost.active_params > 0
+
+
+def test_a_quantity(scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = importlib.import_module("scratch_quantity").LINE
+    monkeypatch.setattr(QUANTITIES, "lines", {line.name: line})  # alone: the others take seconds to measure
+    listed = CliRunner().invoke(app, ["list", "quantities"])
+    assert "objects" in listed.output
+    assert "Python objects of a model" in listed.output
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store, Measurements(store, Setting(seq=8)) as meters:
+        small = values(meters.measure("d=16 vocab=16 | attn[heads=2]"))
+        large = values(meters.measure("d=16 vocab=16 | (attn[heads=2] swiglu)x8"))
+    assert 0 < small["objects"] < large["objects"]
+
+
+def test_an_optimizer(scratch: Path, tmp_path: Path) -> None:
+    corpus = open_corpus("builtin:language")
+    recipe = Recipe(batch=2, seq_len=16, optimizer="adamax")
+    arch = fitted("d=16 | attn[heads=2] swiglu[inner=16]", corpus)
+    job = Job(arch, corpus, recipe, Budget(steps=2), validation_tokens=64)
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        found = fit_alone(job, store, tmp_path)
+    assert found["steps"] == 2
+    with pytest.raises(plait.UserError, match=r"unknown optimizer 'adamx'.* Did you mean 'adamax'"):
+        Recipe(optimizer="adamx")
+
+
+def test_an_evaluation(scratch: Path) -> None:
+    model = build("d=16 vocab=500 | attn[heads=2]", seed=0)
+    assert isinstance(model, LanguageModel)
+    text = np.random.default_rng(0).integers(500, size=300)
+    evaluation = load_evaluation("surprise").with_settings({"tokens": "64"})
+    found = evaluation.measure(Subject(model, text, 64))
+    assert found["share"] > 0.9  # an untrained model gives a token about one in five hundred
+    assert evaluation.table({"mine": found})[1] == [["mine", f"{found['share']:.3f}"]]
+    assert "surprise" in CliRunner().invoke(app, ["list", "evaluations", "--names"]).output
+
+
+def test_a_verb(scratch: Path) -> None:
+    runner = CliRunner()
+    assert "Count the parameters of an architecture." in runner.invoke(app, ["--help"]).output
+    counted = runner.invoke(app, ["params", "d=16 vocab=8 | attn[heads=2]"])
+    assert counted.exit_code == 0, counted.output
+    assert int(counted.output) == plait.cost("d=16 vocab=8 | attn[heads=2]").total_params
+    unknown = runner.invoke(app, ["parms", "d=16 vocab=8 | attn"])
+    assert unknown.exit_code == 2
