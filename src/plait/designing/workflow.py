@@ -25,7 +25,7 @@ from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
 from plait.probing.verdict import Comparison
 from plait.probing.verdict import document as scores
-from plait.records import Store, about
+from plait.records import Store, provenance_of
 from plait.space.limits import Limits
 from plait.space.table import load_space
 
@@ -100,7 +100,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     plain = pattern_name(found.plain["spec"]) if found.plain else None
     document = {
         "config": config.as_dict(),
-        "machine": about(began, time.perf_counter() - clock),
+        "machine": provenance_of(began, time.perf_counter() - clock),
         "profile": found.profile.describe(),
         "search": found.document(),
         "predicted_front": _thin(found),

@@ -1,6 +1,6 @@
-"""Generation: read the prompts, then one token a row and step, until every row has ended.
+"""Generation: read the prompts, then one token per row and step, until every row has ended.
 
-Each row has a random stream of its own and is chosen from its own scores, so its tokens do not depend on the rows that
+Each row has a random stream of its own and is chosen from its own logits, so its tokens do not depend on the rows that
 happen to share its batch (up to rounding: a larger matrix product may sum in another order). Rows that have ended leave
 the batch.
 
@@ -46,7 +46,7 @@ class Lane:
     """Rows that step together."""
 
     rows: list[int]
-    scores_BV: Tensor  # of the next token
+    logits_BV: Tensor  # of the next token
     state: ModelState
 
 
@@ -141,15 +141,15 @@ class Generation:
         device = next(backbone.parameters()).device
         tokens_BT, pad_B = pad_left([self.prompts[row] for row in rows], device)
         hidden_BTD, state = prefill(backbone, tokens_BT, pad_B)
-        # Only the last position is scored: the scores of a whole prompt would be the largest tensor of all.
+        # Only the last position is scored: the logits of a whole prompt would be the largest tensor of all.
         return self._forgotten(Lane(rows, self.model.output(hidden_BTD[:, -1]), state))
 
     def _choose(self, lane: Lane) -> list[int]:
         draws_B = None
         if not self.sampling.greedy:
             numbers = [torch.rand((), generator=self._streams[row], dtype=torch.float64) for row in lane.rows]
-            draws_B = torch.stack(numbers).to(lane.scores_BV.device)
-        chosen: list[int] = choose(lane.scores_BV, self.sampling, draws_B).tolist()
+            draws_B = torch.stack(numbers).to(lane.logits_BV.device)
+        chosen: list[int] = choose(lane.logits_BV, self.sampling, draws_B).tolist()
         return chosen
 
     def _step(self, lane: Lane, drop: bool) -> Lane:
@@ -168,7 +168,7 @@ class Generation:
             return lane
         state, dropped = drop_forgotten(self.model, lane.state, self.forget)
         self.dropped = self.dropped + dropped
-        return Lane(lane.rows, lane.scores_BV, state)
+        return Lane(lane.rows, lane.logits_BV, state)
 
     def _measure(self, lanes: Sequence[Lane]) -> None:
         self.state_bytes = sum(lane.state.nbytes for lane in lanes)

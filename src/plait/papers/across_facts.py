@@ -19,7 +19,7 @@ from plait.papers.fox.presets import TABLE_5
 from plait.papers.mad.recipes import mad_recipe
 from plait.papers.recipes import recipe
 from plait.papers.verify import FactTable
-from plait.records import Record, about, open_store
+from plait.records import Record, open_store, provenance_of
 from plait.searching.job import Request, search_front
 from plait.space.declaration import Declaration
 from plait.space.space import Space
@@ -146,7 +146,7 @@ def one_workflow() -> tuple[str, str, bool]:
         whole = [result(trial, _trained(trial)) for trial in work.trials]
         stopped = result(work.trials[0], _trained(work.trials[0], Path(folder) / "stopped.pt"))
         for trial, found in zip(work.trials, whole, strict=True):
-            store.put(Record.of(KIND, trial.config, found, about(0.0, 0.0)))
+            store.put(Record.of(KIND, trial.config, found, provenance_of(0.0, 0.0)))
         outcome = run_all(work, store, Machine("cpu", 1), lambda progress: None)
         comparison = compare(outcome)
     same = _without_seconds(stopped) == _without_seconds(whole[0])

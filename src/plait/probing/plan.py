@@ -23,7 +23,7 @@ from plait.probing.candidates import Candidate
 from plait.probing.protocol import VERSION, Protocol
 from plait.probing.speed import Speed
 from plait.probing.trial import Trial
-from plait.records import Record, Store, about, record_key
+from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "probe-plan"
 FORMAT = 2  # of the record; raised by hand when its fields change
@@ -115,7 +115,7 @@ def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate]
     return Plan(
         found.key, config, tuple(candidates), protocol, tuple(result["seeds"]),
         tuple(_scales(result["scale"], len(protocol.settings))), speed, result["left"], result["expected_seconds"],
-        found.about["started"],
+        found.provenance["started"],
     )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def fitting(
         "left": left,
         "expected_seconds": seconds(seeds, scale),
     }
-    store.put(Record.of(KIND, config, result, about(started, time.time() - started)))
+    store.put(Record.of(KIND, config, result, provenance_of(started, time.time() - started)))
     # Two probes may have planned at once; the first plan counts for both.
     found = stored(store, config, candidates, protocol)
     assert found is not None

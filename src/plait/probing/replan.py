@@ -20,7 +20,7 @@ from typing import Any
 from plait.probing.plan import FINISH_SECONDS, Plan, fit, makespan
 from plait.probing.protocol import VERSION
 from plait.probing.trial import Trial
-from plait.records import Record, Store, about, record_key
+from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "probe-replan"
 TOLERANCE = 0.03  # of the budget, by which the end may be missed
@@ -78,7 +78,7 @@ class Scheduler:
         found = self._store.get(record_key(KIND, self._next))
         if found is None:
             result = decide(self.plan, len(self.replans) + 1, self._spent(before, running))
-            self._store.put(Record.of(KIND, self._next, result, about(started, time.time() - started)))
+            self._store.put(Record.of(KIND, self._next, result, provenance_of(started, time.time() - started)))
             found = self._store.get(record_key(KIND, self._next))  # another probe's, if that was first
             assert found is not None
         self._apply(found)
@@ -105,8 +105,8 @@ class Scheduler:
             if record is None:
                 now = running.get(trial.key, {"step": 0, "seconds": 0.0})
                 found.append(Spent(expected, now["step"] / trial.training.steps, now["seconds"]))
-            elif record.about["started"] >= self.plan.made:  # else another probe's: it cost us nothing
-                found.append(Spent(expected, 1.0, record.about["seconds"]))
+            elif record.provenance["started"] >= self.plan.made:  # else another probe's: it cost us nothing
+                found.append(Spent(expected, 1.0, record.provenance["seconds"]))
         return found
 
 

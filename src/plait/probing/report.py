@@ -127,7 +127,7 @@ def report(outcome: Outcome, machine: Machine, seconds: float, asked: Asked, sui
     if chosen:
         subjects = [architectures[0].name]
     ran = Ran({task: len(found) for task, found in comparison.seeds.items()}, work.scale)
-    core_seconds = sum(record.about["seconds"] for record in outcome.records.values())
+    core_seconds = sum(record.provenance["seconds"] for record in outcome.records.values())
     best = by_task(comparison, {one.name: one.arch for one in work.candidates})
     return ProbeResult(
         protocol=work.protocol.name,

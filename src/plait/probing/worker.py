@@ -23,7 +23,7 @@ from plait.core.errors import UserError
 from plait.mixers.source import MixerSource
 from plait.model.user_mixers import adopt
 from plait.probing.trial import KIND, Trial, checkpoint_path, result
-from plait.records import Record, Store, about, open_store
+from plait.records import Record, Store, open_store, provenance_of
 
 CLAIM_SECONDS = 8.0  # how long the trial of a dead process stays taken
 HEARTBEAT_SECONDS = 2.0
@@ -163,7 +163,7 @@ class _Worker:
             self.store.release(trial.key, self.owner)
             raise UserError(f"{trial.candidate} fails on {trial.task.name}: {type(wrong).__name__}: {wrong}") from wrong
         seconds = time.perf_counter() - began  # making data and saving included: they count in a budget, too
-        self.store.put(Record.of(KIND, trial.config, result(trial, fleet.records), about(started, seconds)))
+        self.store.put(Record.of(KIND, trial.config, result(trial, fleet.records), provenance_of(started, seconds)))
         checkpoint.remove(path)
 
     def look(self, save: Callable[[], None] | None = None) -> None:

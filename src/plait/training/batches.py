@@ -152,5 +152,5 @@ class Objective(nn.Module):
             return self.model.loss(tokens_BT, targets_BT), None
         if isinstance(self.model, LanguageModel):
             return self.model.score(self.model.backbone(tokens_BT), targets_BT), None
-        scores = self.model(tokens_BT)
-        return F.cross_entropy(scores.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE), None
+        logits = self.model(tokens_BT)
+        return F.cross_entropy(logits.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE), None
