@@ -30,8 +30,9 @@ from plait.model.architecture import Architecture
 
 @dataclass(frozen=True)
 class Exponent:
-    """`low` to `high` hold 95 %, from the timings' own errors, or by Student's t from how far they lie from a line
-    where that is more. Where three points make the line, as of five lengths, the latter is wide."""
+    """`low` to `high` hold 95 %, by Student's t from how far the points lie from a line: what timings say of their own
+    errors leaves out what changes between one length and the next. Where three points make the line, as of five
+    lengths, it is wide. Two points are on any line: only their own errors are known."""
 
     value: float
     low: float
@@ -58,19 +59,19 @@ def upper_half(lengths: Sequence[int]) -> slice:
 
 
 def fit_exponent(lengths: Sequence[int], values: Sequence[float], errors: Sequence[float] | None = None) -> Exponent:
-    """Least squares over the upper half of the lengths; `errors` are standard errors as shares of the values."""
+    """Least squares over the upper half of the lengths; `errors` are standard errors as shares of the values, needed
+    where only two lengths are fitted."""
     fitted = upper_half(lengths)
     x, y = np.log(np.asarray(lengths[fitted], dtype=float)), np.log(np.asarray(values[fitted], dtype=float))
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     slope = float(weights @ y)
     left = y - y.mean() - slope * (x - x.mean())
-    scattered = float(left @ left) / (len(x) - 2) if len(x) > 2 else 0.0
-    measured = np.zeros(len(x)) if errors is None else np.asarray(errors[fitted], dtype=float) ** 2
-    variance, spread = float(weights**2 @ measured), scattered * float(weights @ weights)
-    if spread > variance:
-        reach = t_quantile(len(x) - 2) * float(np.sqrt(spread))
+    if len(x) > 2:
+        scatter = float(left @ left) / (len(x) - 2)
+        reach = t_quantile(len(x) - 2) * float(np.sqrt(scatter * float(weights @ weights)))
     else:
-        reach = NORMAL * float(np.sqrt(variance))
+        measured = np.zeros(len(x)) if errors is None else np.asarray(errors[fitted], dtype=float)
+        reach = NORMAL * float(np.sqrt(weights**2 @ measured**2))
     return Exponent(slope, slope - reach, slope + reach)
 
 
