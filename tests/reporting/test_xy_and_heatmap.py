@@ -147,3 +147,8 @@ def test_round_numbers_fill_the_range(low: float, high: float, first: float, las
 def test_labels_are_short() -> None:
     assert [label(v) for v in (0.25, 512, 16000, 65536)] == ["0.25", "512", "16k", "65.536k"]
     assert Scale(512, 65536, 0, 1, log=True).ticks()[0] == 512
+
+
+def test_an_interval_that_reaches_below_zero_ends_at_a_logarithmic_axis() -> None:
+    series = Series("noisy", [1, 2], [1.0, 2.0], low=[-0.5, 1.5], high=[3.0, 2.5])
+    assert "noisy" in xy_chart([series, series], title="t", x=Axis("x"), y=Axis("y", log=True))

@@ -14,12 +14,13 @@ SPECS = {
     "moe": "d=16 | gla[heads=2] moe[experts=3,active=2,inner=8]",
     "xl": "d=16 | (xl-attn[heads=2,shared_bias=true] mlp[inner=24])x2",
     "encoder": "d=16 kind=encoder | attn[heads=2,causal=false] mlp[inner=24]",
+    "pairs": "d=16 kind=encoder segments=2 | attn[heads=2,causal=false] mlp[inner=24]",
     "mamba": "d=16 | mamba[state=2]",
 }
 
 
 def small_job(kind: str = "attn", steps: int = 12, *, seed: int = 0, validation: int = 512, **values: Any) -> Job:
     corpus = open_corpus("builtin:language")
-    memory = {"memory": 12} if kind == "xl" else {}
-    recipe = Recipe(batch=4, seq_len=24, lr=1e-2).with_values({**memory, **values})
+    needed = {"xl": {"memory": 12}, "pairs": {"next_sentence": True}}.get(kind, {})
+    recipe = Recipe(batch=4, seq_len=24, lr=1e-2).with_values({**needed, **values})
     return Job(fitted(SPECS[kind], corpus), corpus, recipe, Budget(steps=steps), seed, validation_tokens=validation)

@@ -34,14 +34,15 @@ def test_it_learns_on_real_text(tmp_path: Path) -> None:
     corpus = open_corpus("builtin:stdlib")
     published = recipe("bert-phase1").recipe
     assert (published.batch, published.seq_len, published.optimizer) == (65536, 128, "nvlamb")
-    small = published.with_values({"batch": 8, "seq_len": 32})
-    job = Job(fitted(NARROW, corpus), corpus, small, Budget(steps=40), validation_tokens=2048)
+    # The published rate is for 7038 steps of batches 8192 times as large: 20 steps would move a tensor by a tenth.
+    small = published.with_values({"batch": 8, "seq_len": 32, "lr": 0.05, "warmup": 0.1})
+    job = Job(fitted(NARROW, corpus), corpus, small, Budget(steps=20), validation_tokens=2048)
     dist = Processes(0, 1, torch.device("cpu"))
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
         result = fit(job, dist, store, Options(tmp_path / "runs"))
-    assert (result["steps"], result["tokens"], result["skipped"]) == (40, 40 * 8 * 32, 0)
-    # An untrained model is at ln 257 = 5.55; 15 % are masked, and a step changes a tensor by 0.6 % at most.
-    assert result["loss"] < math.log(257) - 0.1
+    assert (result["steps"], result["tokens"], result["skipped"]) == (20, 20 * 8 * 32, 0)
+    # An untrained model is at ln 257 = 5.55.
+    assert result["loss"] < math.log(257) - 0.2
     model = open_run(result["folder"]).model()
     assert isinstance(model, Encoder)
     assert model(torch.full((1, 8), 256)).shape == (1, 8, 257)  # 256 is the mask

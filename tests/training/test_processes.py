@@ -41,12 +41,12 @@ with processes("cpu") as alike:
             taken = trainer.advance()
             losses.append(taken.loss)
             norms.append(taken.norm)
-        found[name] = {"losses": losses, "norms": norms, "held_out": trainer.held_out_loss()}
+        found[name] = {"losses": losses, "norms": norms, "validation": trainer.validation_loss()}
         trainer.save(folder, {})
     if alike.first:
         print(json.dumps(found))
 """
-KINDS = {"tied": {}, "xl": {"gradient_accumulation": 2}, "encoder": {}}
+KINDS = {"tied": {}, "xl": {"gradient_accumulation": 2}, "encoder": {}, "pairs": {"gradient_accumulation": 2}}
 
 
 def launch(number: int, cases: list[list], folder: Path) -> dict:
@@ -130,7 +130,7 @@ def test_losing_a_process_ends_clearly_and_resumes(tmp_path):
     os.kill(victims[1], signal.SIGKILL)
     _, errors = child.communicate(timeout=600)
     assert child.returncode != 0
-    assert "the same command goes on" in errors, errors
+    assert "the same command resumes" in errors, errors
     (folder,) = tmp_path.glob("runs/train-*")
     reached = max(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
     about = json.loads((folder / "run.json").read_text())

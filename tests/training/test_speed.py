@@ -25,11 +25,11 @@ def fitting(left: float, **dist: Any) -> int:
 
 
 def test_processes_stop_measuring_at_the_same_step_and_do_what_the_first_has_found(taken: list[int]) -> None:
-    assert fitting(-3.0, any=lambda over: len(taken) == 9, share=lambda mine: 123) == 123
+    assert fitting(-3.0, any=lambda over: len(taken) == 9, broadcast=lambda mine: 123) == 123
     assert len(taken) == 9  # though nothing is left by its own clock
 
 
 @pytest.mark.usefixtures("taken")
 def test_a_time_that_is_over_already_is_none() -> None:
     with pytest.raises(TooShort, match=r"^0 s are too few"):
-        fitting(-3.0, any=lambda over: over, share=lambda mine: mine)
+        fitting(-3.0, any=lambda over: over, broadcast=lambda mine: mine)

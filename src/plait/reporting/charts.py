@@ -167,7 +167,9 @@ def _draw_series(
         return
     for (x, y), i in zip(placed, places, strict=True):
         if len(series.low) and math.isfinite(series.low[i]) and math.isfinite(series.high[i]):
-            drawing.line(x, y_of(series.low[i]), x, y_of(series.high[i]), FILE.colour(number), width=1.5)
+            # An interval may reach below zero, which a logarithmic axis does not show: it ends at the axis then.
+            low = series.low[i] if panel.y.keeps(series.low[i]) else y_of.low
+            drawing.line(x, y_of(low), x, y_of(series.high[i]), FILE.colour(number), width=1.5)
         hint = series.hints[i] if len(series.hints) else _hint(series, i, panel)
         draw_mark(drawing, number, x, y, FILE, hint=hint, faint=series.faint)
 
