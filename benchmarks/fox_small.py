@@ -22,7 +22,7 @@ import torch
 
 from plait.data import open_corpus
 from plait.papers.recipes import recipe
-from plait.records import about, open_store
+from plait.records import open_store, provenance_of
 from plait.training.fit import fit_alone
 from plait.training.job import Budget, Job, fitted
 
@@ -55,7 +55,7 @@ def main() -> None:
                 losses[name].append(found["loss"])
                 params[name] = found["params"]
                 print(f"{name} seed {seed}: {found['loss']:.3f}", flush=True)
-    known = about(began, time.perf_counter() - started)
+    known = provenance_of(began, time.perf_counter() - started)
     rows = "\n".join(
         f"| {name} | {params[name]:,} | {', '.join(f'{loss:.3f}' for loss in found)} | {statistics.fmean(found):.3f} |"
         for name, found in losses.items()

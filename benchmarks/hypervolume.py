@@ -56,7 +56,7 @@ from plait.device.setting import Setting
 from plait.device.workload import Workload, threads
 from plait.model.architecture import architecture
 from plait.papers.lts.spaces import LtsGpt2
-from plait.records import about
+from plait.records import provenance_of
 from plait.space.space import Space
 
 Floats = NDArray[np.float64]
@@ -239,7 +239,7 @@ def _plait(folder: str, *arguments: str) -> str:
 
 
 def report(case: dict[str, Any], paper: dict[str, Any] | None, seed: int, load: float) -> str:
-    machine, (one, other) = about(time.time(), 0.0), case["fronts"]
+    machine, (one, other) = provenance_of(time.time(), 0.0), case["fronts"]
     cheap, dear = case["predicted"], case["measured"]
     lines = [
         f"# A search predicted, and the same search measured, {time.strftime('%Y-%m-%d')}",

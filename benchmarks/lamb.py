@@ -20,7 +20,7 @@ import torch
 
 from plait.data import open_corpus
 from plait.papers.recipes import recipe
-from plait.records import about, open_store
+from plait.records import open_store, provenance_of
 from plait.training.fit import fit_alone
 from plait.training.job import Budget, Job, fitted
 
@@ -50,7 +50,7 @@ def main() -> None:
                 losses.setdefault(optimizer, []).append(found)
                 print(f"{optimizer} seed {seed}: {found:.3f}", flush=True)
     gaps = [without - with_ for with_, without in zip(losses["lamb-xl"], losses["adam"], strict=True)]
-    known = about(began, time.perf_counter() - started)
+    known = provenance_of(began, time.perf_counter() - started)
     rows = "\n".join(
         f"| {name} | {', '.join(f'{loss:.3f}' for loss in found)} | {statistics.fmean(found):.3f} |"
         for name, found in (

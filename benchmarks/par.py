@@ -36,7 +36,7 @@ from plait.device.latency import keep_freed_memory
 from plait.model import build, model_cost
 from plait.model.heads import Encoder, LanguageModel
 from plait.papers.par.presets import ROWS, SIZES
-from plait.records import about
+from plait.records import provenance_of
 
 Call = Callable[[], Any]
 
@@ -217,7 +217,7 @@ HEAD = ["group", "tokens", "model", "how", "whole ms", "blocks ms", "whole ratio
 
 
 def document(lines: list[list[str]], given: argparse.Namespace, started: float, load: float) -> str:
-    around = about(started, time.time() - started)
+    around = provenance_of(started, time.time() - started)
     machine = around["gpu"] if given.device == "cuda" else f"{around['cpu']}, {around['cores']} cores"
     versions = ", ".join(f"{name} {around[name]}" for name in ("plait", "torch", "python"))
     threads = f"{given.threads} thread{'s' * (given.threads > 1)}"

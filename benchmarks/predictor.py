@@ -31,7 +31,7 @@ from plait.device.profiling import extend_profile
 from plait.device.setting import Setting
 from plait.device.workload import Workload, threads
 from plait.model.architecture import Architecture, architecture
-from plait.records import about
+from plait.records import provenance_of
 from plait.space.table import load_space
 
 SPACES = ("lts-gpt2", "hybrid")
@@ -162,7 +162,7 @@ def main() -> None:
             "profile": profile.describe(),
             "errors": found,
             "rows": rows,
-            "about": about(started, time.time() - started),
+            "about": provenance_of(started, time.time() - started),
         }
         given.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 

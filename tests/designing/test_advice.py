@@ -57,7 +57,7 @@ def test_a_tie_is_called_one() -> None:
     assert "cannot be told from the best, gla+attn at 0.51 (0.49 to 0.53); of these it is the largest." in said
     assert "It beats gla×2 by 0.40" in said
     assert "That is a plain Transformer" in said
-    assert "a longer --time, for one seed a task left 1 of the others undecided;" in said
+    assert "a longer --time, for one seed per task left 1 of the others undecided;" in said
 
 
 def test_what_decided_among_equals() -> None:

@@ -153,10 +153,10 @@ def test_answers_survive_the_way_to_tokens_and_back(answer: str, nth: int, cover
     # Perfect scores decode to the answer.
     perfect = []
     for window in windows:
-        scores_T2 = np.zeros((len(window), 2))
+        logits_T2 = np.zeros((len(window), 2))
         if window.target != (0, 0):
-            scores_T2[window.target[0], 0] = scores_T2[window.target[1], 1] = 9.0
-        perfect.append(scores_T2)
+            logits_T2[window.target[0], 0] = logits_T2[window.target[1], 1] = 9.0
+        perfect.append(logits_T2)
     assert best_spans(passage, windows, perfect)[0].text == covers
 
 
@@ -177,15 +177,15 @@ def test_a_token_belongs_to_the_window_that_shows_most_around_it() -> None:
 def test_decoding_keeps_to_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     passage = read_passage("one two three four", Pairs())
     (whole,) = [window(0, len(passage.tokens))]
-    scores_T2 = np.zeros((len(whole), 2))
+    logits_T2 = np.zeros((len(whole), 2))
     begins, ends = np.flatnonzero(passage.begins) + 2, np.flatnonzero(passage.ends) + 2
-    scores_T2[begins[2], 0] = 5.0
-    scores_T2[ends[0], 1] = 4.0  # before the beginning: no answer
-    scores_T2[ends[3], 1] = 3.0
-    scores_T2[begins[3] + 1, 0] = 99.0  # inside a word
-    best = best_spans(passage, [whole], [scores_T2], n_best=3)
+    logits_T2[begins[2], 0] = 5.0
+    logits_T2[ends[0], 1] = 4.0  # before the beginning: no answer
+    logits_T2[ends[3], 1] = 3.0
+    logits_T2[begins[3] + 1, 0] = 99.0  # inside a word
+    best = best_spans(passage, [whole], [logits_T2], n_best=3)
     assert best[0] == ("three four", 8.0)
     assert [span.score for span in best] == sorted((span.score for span in best), reverse=True)
     assert len({span.text for span in best}) == len(best) == 3
     monkeypatch.setattr(spans, "LONGEST_ANSWER", 1)
-    assert best_spans(passage, [whole], [scores_T2])[0].text == "three"
+    assert best_spans(passage, [whole], [logits_T2])[0].text == "three"

@@ -127,7 +127,7 @@ def test_one_schema_whoever_stored_the_search(small: Space, tmp_path: Path) -> N
             name: stored.result[name] for name in ("space", "method", "objectives", "front", "evaluated", "proposed")
         }
         store.delete([stored.key])
-        store.put(Record.of("search", stored.config, {**old, "cost": {"seconds": 2.5}}, stored.about))
+        store.put(Record.of("search", stored.config, {**old, "cost": {"seconds": 2.5}}, stored.provenance))
         again = search_front(request, None, store, tmp_path)
         assert document(again, Validated())["cost"]["search_seconds"] == 2.5
 

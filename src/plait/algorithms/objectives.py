@@ -37,7 +37,7 @@ class Objective(ABC):
     name: str
     maximise: bool
     unit: ClassVar[str] = ""
-    cheap: ClassVar[bool] = True  # costs microseconds a candidate
+    cheap: ClassVar[bool] = True  # costs microseconds per candidate
 
     @abstractmethod
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plait.algorithms.objectives import Predicted
 from plait.algorithms.predicted import DevicePredictor
 from plait.device.setting import Setting
-from plait.records import Record, Store, about
+from plait.records import Record, Store, provenance_of
 from plait.space.limits import Limits
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def search_record(
     found = {**search.front().as_dict(), **search.report(), "mixers": _mixers(search)}
     found["candidates"] = search.log.as_dict()
     found |= _asked(search, limits, setting, predictor)
-    return Record.of(KIND, search.config(), found, about(started, search.seconds))
+    return Record.of(KIND, search.config(), found, provenance_of(started, search.seconds))
 
 
 def as_asked(
@@ -53,7 +53,7 @@ def as_asked(
     if all(name in stored.result and stored.result[name] == asked[name] for name in fields):
         return stored
     result = {**stored.result, "mixers": _mixers(search), **asked}
-    record = Record(stored.key, stored.kind, stored.config, result, stored.about)
+    record = Record(stored.key, stored.kind, stored.config, result, stored.provenance)
     store.delete([stored.key])
     store.put(record)
     return record

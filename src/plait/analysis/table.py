@@ -1,7 +1,7 @@
 """A plain table of results: columns by name, read from whatever holds rows.
 
-    results.csv       a header line, then a row a line; numbers, true, false and blanks are read as such
-    results.jsonl     a JSON object a line
+    results.csv       a header line, then a row per line; numbers, true, false and blanks are read as such
+    results.jsonl     a JSON object per line
     results.json      a list of objects, or objects by name that hold such lists: the name becomes the column `set`
     results.parquet   needs pyarrow
     sqlite:///…       the records of a store, or any other URL a store has

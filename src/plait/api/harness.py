@@ -89,7 +89,7 @@ def harness(
 
 def _keep(found: HarnessResult, spec: str, limit: int | None, store: str | Store | None) -> None:
     """As a record, in place of an earlier one of the same run and tasks."""
-    from plait.records import Record, about, open_store
+    from plait.records import Record, open_store, provenance_of
 
     config = {
         "protocol": PROTOCOL,
@@ -101,7 +101,7 @@ def _keep(found: HarnessResult, spec: str, limit: int | None, store: str | Store
         "max_length": found.max_length,
         "lm_eval": found.lm_eval,
     }
-    record = Record.of("harness", config, {"run": found.run, "table": found.rows()}, about(time.time(), 0.0))
+    record = Record.of("harness", config, {"run": found.run, "table": found.rows()}, provenance_of(time.time(), 0.0))
     with open_store(store) as opened:
         opened.delete([record.key])
         opened.put(record)

@@ -49,7 +49,7 @@ def print_front(found: dict[str, Any]) -> None:
 def _units(found: dict[str, Any]) -> str:
     """Of columns whose names do not say it."""
     shown = {*found["limits"], *(objective.partition(":")[2] for objective in found["objectives"])}
-    units = {"loss": "nats a token", "state": "bytes", "fixed_state": "bytes", "kv_cache": "bytes"}
+    units = {"loss": "nats per token", "state": "bytes", "fixed_state": "bytes", "kv_cache": "bytes"}
     return "".join(f"; {name.replace('_', '-')} in {unit}" for name, unit in units.items() if name in shown)
 
 

@@ -141,8 +141,8 @@ def _print_table(found: Sequence[Record]) -> None:
     for record, config in zip(found, configs, strict=True):
         told = {name: value for name, value in config.items() if len(found) == 1 or (name, str(value)) not in same}
         numbers = {name: value for name, value in flat(record.result).items() if not isinstance(value, (list, dict))}
-        started = str(record.about.get("started", ""))[:16].replace("T", " ")
-        seconds = str(record.about.get("seconds", ""))
+        started = str(record.provenance.get("started", ""))[:16].replace("T", " ")
+        seconds = str(record.provenance.get("seconds", ""))
         cells = (record.key[:SHORT_KEY], record.kind, started, seconds, _assignments(told), _assignments(numbers))
         made.add_row(*map(plain, cells))
     console().print(made)

@@ -57,10 +57,10 @@ FILES: Table[Opener] = Table(
     {
         ".txt": CorpusEntry("plait.data.text_files:text_file", "one text", "PATH", "bytes"),
         ".jsonl": CorpusEntry(
-            "plait.data.text_files:record_file", "a document a line; FILE#field, or text", "PATH", "bytes"
+            "plait.data.text_files:record_file", "a document per line; FILE#field, or text", "PATH", "bytes"
         ),
         ".parquet": CorpusEntry(
-            "plait.data.text_files:record_file", "a document a row; FILE#column, or text", "PATH", "bytes"
+            "plait.data.text_files:record_file", "a document per row; FILE#column, or text", "PATH", "bytes"
         ),
         ".npy": CorpusEntry(
             "plait.data.token_files:open_token_file", "token ids; meta.json beside it states vocab", "PATH", ""

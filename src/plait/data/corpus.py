@@ -30,7 +30,7 @@ class Corpus:
     name: str  # as it was asked for
     tokenizer: Tokenizer
     fingerprint: str  # of text, cut and tokenizer: equal fingerprints, equal tokens
-    entropy: float | None  # the exact entropy rate in nats a token, where it is known
+    entropy: float | None  # the exact entropy rate in nats per token, where it is known
     _tokens: Mapping[str, np.ndarray] = field(repr=False)
     _characters: Callable[[str], int] = field(repr=False)
 

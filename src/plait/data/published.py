@@ -59,7 +59,7 @@ def open_lm1b(given: str) -> SplitFiles:
 
 
 def enwik8(given: str) -> TextFile:
-    # Results on enwik8 are in bits a byte and called bits per character.
+    # Results on enwik8 are in bits per byte and called bits per character.
     return TextFile(_file(given, "enwik8"), exact=True)
 
 

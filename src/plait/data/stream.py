@@ -84,7 +84,7 @@ class Windows:
 @dataclass(frozen=True)
 class Segments:
     """Consecutive segments for models with a memory (Dai et al. 2019): row b reads its own stretch of the tokens from
-    beginning to end, `length` tokens a step, and begins again."""
+    beginning to end, `length` tokens per step, and begins again."""
 
     tokens: np.ndarray
     length: int

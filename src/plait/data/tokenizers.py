@@ -28,17 +28,17 @@ TOKENIZERS: Table[Callable[..., Tokenizer]] = Table(
     {
         "bytes": TokenizerEntry(
             "plait.data.simple_tokenizers:learn_bytes",
-            "one token a byte; 256 ids",
+            "one token per byte; 256 ids",
             "plait.data.simple_tokenizers:Bytes",
         ),
         "chars": TokenizerEntry(
             "plait.data.simple_tokenizers:learn_characters",
-            "one token a character",
+            "one token per character",
             "plait.data.simple_tokenizers:Characters",
         ),
         "words": TokenizerEntry(
             "plait.data.simple_tokenizers:learn_words",
-            "one token a word, by frequency; <eos> at line ends, <unk> for rare words",
+            "one token per word, by frequency; <eos> at line ends, <unk> for rare words",
             "plait.data.simple_tokenizers:Words",
         ),
         "bpe": TokenizerEntry(

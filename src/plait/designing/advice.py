@@ -156,7 +156,7 @@ def _change(d: dict[str, Any]) -> str:
     more_time = []
     if ties:
         few = max(d["probe"]["seeds"].values())
-        seeds = "one seed a task" if few == 1 else f"at most {few} seeds a task"
+        seeds = "one seed per task" if few == 1 else f"at most {few} seeds per task"
         more_time.append(f"{seeds} left {len(ties)} of the others undecided")
     if d["probe"]["scale"] < CUT:
         more_time.append(f"the probe's ranking is provisional, cut to {d['probe']['scale']:.0%} of its steps")
@@ -180,7 +180,7 @@ def _binding(d: dict[str, Any]) -> str:
 def _trained(d: dict[str, Any]) -> str:
     result = d["train"]
     bits = result.get("bits_per_character")
-    text = f"{result['loss']:.3g} nats a token" + (f", {bits:.3g} bits a character" if bits else "")
+    text = f"{result['loss']:.3g} nats per token" + (f", {bits:.3g} bits per character" if bits else "")
     entropy = f", {result['above_entropy']:+.0%} against the text's true entropy" if "entropy" in result else ""
     falling = _still_falling([loss for _, loss in result["curve"]])
     return (

@@ -65,7 +65,7 @@ def few_of(all_compositions: Sequence[list[Row]], count: int) -> list[list[Row]]
 
 def probe_candidate(spec: str, protocol: Protocol) -> Candidate:
     """A model's mix at the probe's size: its mixers in its order, each as `plait probe MIXER` has it, and the same
-    number of parameters a layer for all patterns."""
+    number of parameters per layer for all patterns."""
     layers = tuple(_probe_layer(options, protocol) for options in architecture(spec).layers)
     arch = Architecture(protocol.header, layers)
     plain = _probe_mixer("attn", protocol).arch

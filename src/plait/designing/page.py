@@ -64,7 +64,7 @@ def _figures(d: dict[str, Any]) -> Element:
             (
                 "held-out loss",
                 f"{trained['loss']:.3g} nats",
-                f"{bits:.3g} bits a character" if bits else f"perplexity {trained['perplexity']:.3g}",
+                f"{bits:.3g} bits per character" if bits else f"perplexity {trained['perplexity']:.3g}",
             ),
         ]
     )
@@ -223,7 +223,7 @@ def _probe(d: dict[str, Any]) -> Element:
     few, many = min(found["seeds"].values()), max(found["seeds"].values())
     seeds = str(few) if few == many else f"{few} to {many}"
     words = (
-        f"Each pattern at the probe's size, with the same number of parameters a layer, trained on "
+        f"Each pattern at the probe's size, with the same number of parameters per layer, trained on "
         f"{len(found['tasks'])} "
         f"synthetic tasks with {seeds} seed{'s' * (many > 1)} each: {found['runs']} trainings, {found['steps']:,} "
         "steps."
@@ -266,13 +266,13 @@ def _training(d: dict[str, Any]) -> Element:
         lines,
         title="Loss of the pick while it trains",
         x_label=f"steps of {trained['tokens'] // trained['steps']:,} tokens",
-        y_label="nats a token",
+        y_label="nats per token",
         floor=entropy,
         floor_label=f"true entropy {entropy:.3f}" if entropy is not None else "",
     )
     words = (
         f"{trained['steps']:,} steps, {short(trained['tokens'])} tokens of {trained['data']} in "
-        f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens a second, "
+        f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens per second, "
         f"{trained.get('mfu', trained.get('flop_utilisation', 0)):.0%} MFU (of this machine's peak)."
     )
     entries = [

@@ -24,7 +24,7 @@ def train(config: DesignConfig, spec: str, corpus: Corpus, store: Store, on_prog
     from plait.training.speed import TooShort
 
     def report(now: Progress) -> None:
-        words = f"loss {now.loss:.2f} nats a token, {now.tokens_per_second:,.0f} tokens/s"
+        words = f"loss {now.loss:.2f} nats per token, {now.tokens_per_second:,.0f} tokens/s"
         on_progress("train", NEARLY * now.step / now.steps, words)
 
     on_progress("train", None, "measuring speed")
@@ -37,7 +37,7 @@ def train(config: DesignConfig, spec: str, corpus: Corpus, store: Store, on_prog
             run = Run(folder_of(job.key, config.runs))
             run.write_about({**run.about, "steps": LEAST_STEPS})
             result = fit(job, dist, store, Options(config.runs), report=report)
-    on_progress("train", 1.0, f"{result['loss']:.3f} nats a token held out")
+    on_progress("train", 1.0, f"{result['loss']:.3f} nats per token held out")
     record = store.get(job.key)
     assert record is not None
     curves = {name: record.result[name] for name in ("curve", "held_out_curve")}

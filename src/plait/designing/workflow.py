@@ -25,7 +25,7 @@ from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
 from plait.probing.verdict import Comparison
 from plait.probing.verdict import document as scores
-from plait.records import Store, about
+from plait.records import Store, provenance_of
 from plait.space.limits import Limits
 from plait.space.table import load_space
 
@@ -38,9 +38,9 @@ def probe(
     few = [probe_candidate(row["spec"], protocol) for row in rows.values()]
 
     def report(progress: Progress) -> None:
-        share = min(NEARLY, progress.share(progress.work.cells)) if progress.work else None
-        cells = f"{len(progress.done)} of {len(progress.work.cells)} trainings" if progress.work else progress.phase
-        on_progress("probe", share, cells)
+        share = min(NEARLY, progress.share(progress.work.trials)) if progress.work else None
+        trials = f"{len(progress.done)} of {len(progress.work.trials)} trainings" if progress.work else progress.phase
+        on_progress("probe", share, trials)
 
     return run_budget(few, protocol, config.share("probe"), store, Machine(config.device, config.workers), report)
 
@@ -100,7 +100,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     plain = pattern_name(found.plain["spec"]) if found.plain else None
     document = {
         "config": config.as_dict(),
-        "machine": about(began, time.perf_counter() - clock),
+        "machine": provenance_of(began, time.perf_counter() - clock),
         "profile": found.profile.describe(),
         "search": found.document(),
         "predicted_front": _thin(found),

@@ -11,7 +11,7 @@ from plait.device.profile import Profile
 from plait.device.quantities import QUANTITIES, measurable, on_device, quantity
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
-from plait.records import Record, Store, about, record_key
+from plait.records import Record, Store, provenance_of, record_key
 
 if TYPE_CHECKING:
     from plait.device.quantities import Meter
@@ -60,7 +60,7 @@ class Measurements:
             from plait.device.archai import measure_archai
 
             result["archai"] = measure_archai(arch, self.setting).as_dict()
-        record = Record.of("measure", self.config(spec), result, about(started, time.time() - started))
+        record = Record.of("measure", self.config(spec), result, provenance_of(started, time.time() - started))
         if stored is not None:
             self.store.delete([stored.key])
         self.store.put(record)

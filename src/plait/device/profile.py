@@ -15,7 +15,7 @@ import plait
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
 from plait.device.setting import Setting
-from plait.records import about
+from plait.records import provenance_of
 
 FORMAT = "plait-profile"
 VERSION = 1
@@ -82,7 +82,7 @@ class Profile:
     @classmethod
     def here(cls, setting: Setting) -> Profile:
         """Empty, for this machine."""
-        surroundings = about(0.0, 0.0)
+        surroundings = provenance_of(0.0, 0.0)
         common = {name: getattr(setting, name) for name in ("device", "dtype", "threads")}
         return cls({name: surroundings[name] for name in (*SAME, "python", "plait")}, common)
 

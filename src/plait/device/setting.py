@@ -9,7 +9,7 @@ from plait.core.errors import UserError, did_you_mean
 
 MODES = ("prefill", "decode")
 DEVICES = ("cpu", "cuda", "mps", "xpu")
-DTYPES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}  # bytes a number
+DTYPES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}  # bytes per number
 
 
 @dataclass(frozen=True)

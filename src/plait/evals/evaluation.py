@@ -48,7 +48,7 @@ class Subject:
     trained_length: int  # tokens of a training sequence
     tokenizer: Tokenizer | None = None
     characters: int = 0  # of the split's text; 0 = not known
-    entropy: float | None = None  # of the text's source, in nats a token, where it is known: no loss can be lower
+    entropy: float | None = None  # of the text's source, in nats per token, where it is known: no loss can be lower
 
     @property
     def language_model(self) -> LanguageModel:

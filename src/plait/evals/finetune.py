@@ -88,15 +88,15 @@ def tune_glue(
     tuned = TunedModel(model, task.outputs, plan)
 
     def loss(batch: Sequence[tuple[Row, float]]) -> Tensor:
-        scores_BC = tuned.classify([row for row, _ in batch])
+        logits_BC = tuned.classify([row for row, _ in batch])
         labels_B = torch.tensor([label for _, label in batch], device=tuned.device)
-        return F.cross_entropy(scores_BC, labels_B.long()) if task.labels else F.mse_loss(scores_BC[:, 0], labels_B)
+        return F.cross_entropy(logits_BC, labels_B.long()) if task.labels else F.mse_loss(logits_BC[:, 0], labels_B)
 
     def predict(examples: Examples) -> np.ndarray:
-        scores_NC = torch.stack(in_order(rows(examples), plan.batch, tuned.classify)).numpy()
+        logits_NC = torch.stack(in_order(rows(examples), plan.batch, tuned.classify)).numpy()
         if task.labels:
-            return np.asarray(scores_NC.argmax(-1))
-        return np.asarray(scores_NC[:, 0] * spread + centre)
+            return np.asarray(logits_NC.argmax(-1))
+        return np.asarray(logits_NC[:, 0] * spread + centre)
 
     tune(tuned, items, lambda item: len(item[0]), loss, plan, _labelled(progress, f"seed {plan.seed}"))
     metrics: dict[str, float] = {}
@@ -119,7 +119,7 @@ def tune_squad(
     plan: Plan,
     progress: Progress | None = None,
 ) -> Tuned:
-    """One seed of SQuAD v1.1: two scores a token, for being an answer's first and its last."""
+    """One seed of SQuAD v1.1: two logits per token, for being an answer's first and its last."""
 
     contexts = {question.context for question in (*train, *dev)}
     passages = {context: read_passage(context, tokenizer) for context in contexts}
@@ -130,9 +130,9 @@ def tune_squad(
     tuned = TunedModel(model, 2, plan)
 
     def loss(batch: Sequence[Window]) -> Tensor:
-        scores_BT2 = tuned.tag([window.row for window in batch])
+        logits_BT2 = tuned.tag([window.row for window in batch])
         targets_B2 = torch.tensor([window.target for window in batch], device=tuned.device)
-        return F.cross_entropy(scores_BT2, targets_B2)  # over T, for both scores
+        return F.cross_entropy(logits_BT2, targets_B2)  # over T, for both scores
 
     windows = [window for cuts in cut(train) for window in cuts]
     tune(tuned, windows, len, loss, plan, _labelled(progress, f"seed {plan.seed}"))

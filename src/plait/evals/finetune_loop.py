@@ -102,17 +102,17 @@ class TunedModel(nn.Module):
         lengths_B = torch.tensor([len(row) for row in rows], device=self.device)
         at_B = first_B if self.two_way else lengths_B - 1
         pooled_BD = hidden_BTD[torch.arange(len(rows), device=self.device), at_B]
-        scores_BC: Tensor = self.head(self.dropout(pooled_BD))
-        return scores_BC
+        logits_BC: Tensor = self.head(self.dropout(pooled_BD))
+        return logits_BC
 
     def tag(self, rows: Sequence[Row]) -> Tensor:
         """(B, T, C): every token of every row, counted from its first; -inf where a row has ended."""
         hidden_BTD, first_B = self.hidden(rows)
-        scores_BTC = self.head(self.dropout(hidden_BTD))
+        logits_BTC = self.head(self.dropout(hidden_BTD))
         place_T = torch.arange(hidden_BTD.shape[1], device=self.device)
         lengths_B = torch.tensor([len(row) for row in rows], device=self.device)
         at_BT = (place_T + first_B[:, None]).clamp(max=hidden_BTD.shape[1] - 1)
-        from_first_BTC = scores_BTC.gather(1, at_BT[:, :, None].expand(-1, -1, scores_BTC.shape[-1]))
+        from_first_BTC = logits_BTC.gather(1, at_BT[:, :, None].expand(-1, -1, logits_BTC.shape[-1]))
         ended_BT = place_T >= lengths_B[:, None]
         masked_BTC: Tensor = from_first_BTC.masked_fill(ended_BT[:, :, None], -torch.inf)
         return masked_BTC

@@ -49,7 +49,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """The harness's results on local tasks: YAML files, folders of them, or LongBench's JSONL files.
 
-    `shots=None` keeps each task's own number of examples. `table` has one row a number: task, metric, filter, value,
+    `shots=None` keeps each task's own number of examples. `table` has one row per number: task, metric, filter, value,
     standard error (None where the harness knows none) and the number of items.
     """
     if not tasks:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: The context of a model that has no bound of its own, as the harness has it.
 DEFAULT_CONTEXT = 2048
 DEFAULT_NEW_TOKENS = 256
-#: Rows of the output layer at once: bounds the (N, V) scores.
+#: Rows of the output layer at once: bounds the (N, V) logits.
 SCORED_AT_ONCE = 1024
 
 #: Told what is done, how many requests of it, and of how many.

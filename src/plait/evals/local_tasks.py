@@ -2,7 +2,7 @@
 
 task.yaml         one task. Paths under `data_files` are meant from the folder the file is in.
 folder            every task file directly in it
-hotpotqa.jsonl    LongBench (Bai et al. 2024, arXiv:2308.14508) as published: one JSON object a line with "input",
+hotpotqa.jsonl    LongBench (Bai et al. 2024, arXiv:2308.14508) as published: one JSON object per line with "input",
                   "context", "answers", "all_classes", …; the file's name says which of its tasks it is. Prompts,
                   answer lengths and metrics (F1, ROUGE-L, accuracy) are the harness's own.
 piqa.jsonl        likewise the ten short-context tasks and WikiText, as `plait data tasks` writes them; in a folder, too

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 #: Scores (tokens × vocabulary) that may exist at once: a quarter of a gigabyte in fp32.
-SCORES_AT_ONCE = 1 << 26
+LOGITS_AT_ONCE = 1 << 26
 #: Tokens of one forward pass, all rows together, unless the caller says otherwise.
 TOKENS_AT_ONCE = 8192
 
@@ -72,9 +72,9 @@ def check_length(model: LanguageModel | Encoder, tokens: int) -> None:
 
 def _score(model: LanguageModel, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
     scored_BT = targets_BT != IGNORE
-    # Selected before the vocabulary's scores are formed: a sliding window pays for the tokens it scores only.
+    # Selected before the vocabulary's logits are formed: a sliding window pays for the tokens it scores only.
     hidden_ND, targets_N = hidden_BTD[scored_BT], targets_BT[scored_BT]
-    rows = max(1, SCORES_AT_ONCE // model.arch.header.vocab)
+    rows = max(1, LOGITS_AT_ONCE // model.arch.header.vocab)
     parts = [_nll(model, h, t) for h, t in zip(hidden_ND.split(rows), targets_N.split(rows), strict=True)]
     losses_BT = torch.zeros(targets_BT.shape, dtype=torch.float64)
     losses_BT[scored_BT.cpu()] = torch.cat(parts).cpu().double()
@@ -84,9 +84,9 @@ def _score(model: LanguageModel, hidden_BTD: Tensor, targets_BT: Tensor) -> Tens
 def _nll(model: LanguageModel, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
     if isinstance(model.output, AdaptiveSoftmax):
         return model.output.nll(hidden_ND, targets_N)
-    scores_NV: Tensor = model.output(hidden_ND)
-    exact = torch.promote_types(scores_NV.dtype, torch.float32)
-    return F.cross_entropy(scores_NV.to(exact), targets_N, reduction="none")
+    logits_NV: Tensor = model.output(hidden_ND)
+    exact = torch.promote_types(logits_NV.dtype, torch.float32)
+    return F.cross_entropy(logits_NV.to(exact), targets_N, reduction="none")
 
 
 def _on_device(model: LanguageModel, tokens_BT: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depth
 from plait.evals.losses import check_length, rows_at_once
 from plait.reporting.charts import heat_map
 
-PREFILL = 1024  # tokens read at a time, all rows together: their scores over the vocabulary exist at once
+PREFILL = 1024  # tokens read at a time, all rows together: their logits over the vocabulary exist at once
 SPARE = 2  # tokens decoded beyond the answer's own number, in case it is cut into other tokens
 
 
@@ -57,14 +57,14 @@ def answers(model: Reader, prompts_BT: Tensor, answer_A: Tensor) -> tuple[Tensor
     answer's tokens."""
     state = model.init_state(len(prompts_BT))
     for part_BT in prompts_BT.split(max(1, PREFILL // len(prompts_BT)), dim=1):
-        scores_BTV, state = model.extend(part_BT, state)
-    last_BV = scores_BTV[:, -1]
+        logits_BTV, state = model.extend(part_BT, state)
+    last_BV = logits_BTV[:, -1]
     # A state is never changed in place: the prompt is read once and continued twice.
     decoded, row_BV, at = [], last_BV, state
     for _ in range(len(answer_A) + SPARE):
         decoded.append(row_BV.argmax(dim=-1))
-        scores_BTV, at = model.extend(decoded[-1][:, None], at)
-        row_BV = scores_BTV[:, -1]
+        logits_BTV, at = model.extend(decoded[-1][:, None], at)
+        row_BV = logits_BTV[:, -1]
     answer_BA = answer_A.expand(len(prompts_BT), -1)
     rows_BAV = last_BV[:, None]
     if len(answer_A) > 1:
@@ -103,7 +103,7 @@ def needle_grid(
                 done += len(some_BT)
                 progress(done, total)
     if not np.isfinite(likely_RC).all():
-        raise UserError("the model's scores are not finite at this length; it diverged.")
+        raise UserError("the model's logits are not finite at this length; it diverged.")
     return Grid(list(depths), list(lengths), exact_RC, likely_RC)
 
 
@@ -190,7 +190,7 @@ class NeedleEvaluation(Evaluation):
             for mode in (mode for mode in MODES if mode in found):
                 grid = found[mode]
                 exact_RC, likely_RC = np.array(grid["exact"]), np.array(grid["log_likelihood"])
-                for judge, values_RC in (("exact match", exact_RC), ("likelihood a token", np.exp(likely_RC))):
+                for judge, values_RC in (("exact match", exact_RC), ("likelihood per token", np.exp(likely_RC))):
                     title = f"Needle, {mode}: {judge}" + (f" ({run})" if name else "")
                     picture = _picture(values_RC, title, grid, found["trained_length"])
                     drawn[f"needle-{mode}-{judge.split()[0]}{name}"] = picture

@@ -1,8 +1,8 @@
-"""Loss, perplexity and bits a character at a stated evaluation length.
+"""Loss, perplexity and bits per character at a stated evaluation length.
 
-PPL = exp(Σ −log p / tokens) = 2^(bits a token) (Javaheripi et al. 2022, arXiv:2203.02094, eq. 1); bits a character are
-Σ −log p / (ln 2 · characters). Every token but the first, which nothing precedes, is scored exactly once, however the
-text is cut:
+PPL = exp(Σ −log p / tokens) = 2^(bits per token) (Javaheripi et al. 2022, arXiv:2203.02094, eq. 1); bits per character
+are Σ −log p / (ln 2 · characters). Every token but the first, which nothing precedes, is scored exactly once, however
+the text is cut:
 
 * windows of `length` tokens side by side: a token sees 0 to length − 1 tokens before it (LTS: 192 and 32);
 * windows that move by `stride`: after the first, a token sees at least length − stride;
@@ -44,7 +44,7 @@ class Perplexity:
         return perplexity_of(self.loss)
 
     def bits_per(self, units: float) -> float:
-        """Bits a character, byte, …, given how many of them the scored tokens stand for."""
+        """Bits per character, byte, …, given how many of them the scored tokens stand for."""
         return self.nats / math.log(2) / units
 
 
@@ -164,7 +164,7 @@ def _checked(found: Perplexity, tokens: int) -> Perplexity:
 @dataclass(frozen=True)
 class PerplexityEvaluation(Evaluation):
     name = "perplexity"
-    what = "loss, perplexity and bits a character at one length"
+    what = "loss, perplexity and bits per character at one length"
 
     length: int = 0  # tokens read at once; 0: as in training
     stride: int = 0  # 0: the length

@@ -245,9 +245,9 @@ def best_spans(
     """The best answers by the sum of their first token's and last token's score; `scores` is (T, 2) a window."""
     owner = owners(windows, len(passage.tokens))
     found: dict[tuple[int, int], float] = {}
-    for w, (window, scores_T2) in enumerate(zip(windows, scores, strict=True)):
+    for w, (window, logits_T2) in enumerate(zip(windows, scores, strict=True)):
         inside = np.arange(window.start, window.start + window.count)
-        part_T2 = scores_T2[window.offset : window.offset + window.count]
+        part_T2 = logits_T2[window.offset : window.offset + window.count]
         firsts = _top(part_T2[:, 0], passage.begins[inside] & (owner[inside] == w))
         lasts = _top(part_T2[:, 1], passage.ends[inside])
         for first in firsts:

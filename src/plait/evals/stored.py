@@ -10,7 +10,7 @@ import torch
 
 from plait.evals.evaluation import Evaluation, Progress, Subject, silent
 from plait.model.heads import Encoder, LanguageModel
-from plait.records import Record, Store, about, record_key
+from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "eval"
 
@@ -49,6 +49,6 @@ def evaluated(
         return known, True
     started, clock = time.time(), time.perf_counter()
     result = evaluation.measure(subject, progress)
-    record = Record.of(KIND, config, result, about(started, time.perf_counter() - clock))
+    record = Record.of(KIND, config, result, provenance_of(started, time.perf_counter() - clock))
     store.put(record)
     return record, False

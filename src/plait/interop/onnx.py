@@ -1,7 +1,7 @@
 """An ONNX file of a model: `tokens` (batch, time) → `scores` (batch, time, vocabulary), for any batch and time.
 
 Chunked and convolved mixers have no graph of open length. A causal model needs none: what follows a token changes
-nothing before it, so the graph fills every input up to its `length`, the most it takes, and cuts the scores back. An
+nothing before it, so the graph fills every input up to its `length`, the most it takes, and cuts the logits back. An
 encoder sees its filling, so its file takes exactly `length` tokens.
 
 Letters: B batch, T time, V vocabulary.
@@ -31,7 +31,7 @@ from plait.model.heads import Encoder, LanguageModel
 from plait.spec import parse
 
 #: The largest difference that ONNX Runtime, in float32, may show to the model in float64, over the standard deviation
-#: of the scores.
+#: of the logits.
 TOLERANCE = 1e-4
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 
@@ -45,9 +45,9 @@ class Filled(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         given = tokens_BT.shape[1]
-        scores_BTV: Tensor = self.model(F.pad(tokens_BT, (0, self.length - given)))
+        logits_BTV: Tensor = self.model(F.pad(tokens_BT, (0, self.length - given)))
         # Not a slice: whether that is contiguous depends on the length, and a graph may not.
-        return scores_BTV.index_select(1, torch.arange(given, device=tokens_BT.device))
+        return logits_BTV.index_select(1, torch.arange(given, device=tokens_BT.device))
 
 
 class Exact(nn.Module):
@@ -58,8 +58,8 @@ class Exact(nn.Module):
         self.model = model
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        scores_BTV: Tensor = self.model(tokens_BT)
-        return scores_BTV
+        logits_BTV: Tensor = self.model(tokens_BT)
+        return logits_BTV
 
 
 def export_onnx(model: LanguageModel | Encoder, file: Path, length: int, *, force: bool = False) -> None:
@@ -81,7 +81,7 @@ def export_onnx(model: LanguageModel | Encoder, file: Path, length: int, *, forc
 @torch.no_grad()
 def check_onnx(model: LanguageModel | Encoder, file: Path, length: int) -> float:
     """The largest difference between the file under ONNX Runtime and the model in float64, over the standard deviation
-    of the scores; too large is an error."""
+    of the logits; too large is an error."""
     _require_packages()
     onnxruntime: Any = import_module("onnxruntime")
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
@@ -90,13 +90,13 @@ def check_onnx(model: LanguageModel | Encoder, file: Path, length: int) -> float
     lengths = {length} if isinstance(model, Encoder) else {1, length // 2, length}
     for batch, tokens in ((batch, tokens) for batch in (1, 3) for tokens in sorted(lengths)):
         tokens_BT = torch.randint(model.arch.header.vocab, (batch, tokens), generator=stream)
-        (scores_BTV,) = session.run(["scores"], {"tokens": tokens_BT.numpy()})
+        (logits_BTV,) = session.run(["scores"], {"tokens": tokens_BT.numpy()})
         expected_BTV = model(tokens_BT)
-        gap_BTV = torch.from_numpy(scores_BTV) - expected_BTV
+        gap_BTV = torch.from_numpy(logits_BTV) - expected_BTV
         gap = max(gap, (gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny)).item())
     if not gap <= TOLERANCE:
         raise UserError(
-            f"{file} was written, but it gives other scores (the largest difference is {gap:.3g} of their standard "
+            f"{file} was written, but it gives other logits (the largest difference is {gap:.3g} of their standard "
             "deviation)."
         )
     return gap

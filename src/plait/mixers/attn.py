@@ -32,7 +32,7 @@ class AttnOptions(MixerOptions):
     bias: bool = option(False, "biases on the four projections")
     forget: str = option(
         "none",
-        "forget gate: from the data, a bias a head, fixed a head",
+        "forget gate: from the data, a bias per head, fixed per head",
         allowed=("none", "full", "bias-only", "fixed"),
     )
     t_min: float = option(2.0, "shortest initial memory in tokens (bias-only and fixed gates)", minimum=1e-3)
@@ -117,7 +117,7 @@ class FoxOptions(AttnOptions):
     pos: str = option("none", "positions inside attention", allowed=("rope", "alibi", "none"))
     forget: str = option(
         "full",
-        "forget gate: from the data, a bias a head, fixed a head",
+        "forget gate: from the data, a bias per head, fixed per head",
         allowed=("none", "full", "bias-only", "fixed"),
     )
 

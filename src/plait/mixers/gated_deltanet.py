@@ -16,7 +16,7 @@ from plait.mixers.options import MixerOptions, option
 
 @dataclass(frozen=True)
 class GatedDeltaNetOptions(MixerOptions):
-    """DeltaNet whose state decays first, one gate a head, and whose output is gated."""
+    """DeltaNet whose state decays first, one gate per head, and whose output is gated."""
 
     name: ClassVar[str] = "gated-deltanet"
     kind: ClassVar[str] = "sequence"

@@ -19,7 +19,7 @@ from plait.mixers.options import MixerOptions, option
 
 @dataclass(frozen=True)
 class HyenaOptions(MixerOptions):
-    """Two gates around a long convolution, one filter a channel."""
+    """Two gates around a long convolution, one filter per channel."""
 
     name: ClassVar[str] = "hyena"
     kind: ClassVar[str] = "sequence"
@@ -52,7 +52,7 @@ class HyenaOptions(MixerOptions):
 
 @dataclass(frozen=True)
 class MhHyenaOptions(HyenaOptions):
-    """Hyena with heads: the outer product of key and value is filtered, one filter a head."""
+    """Hyena with heads: the outer product of key and value is filtered, one filter per head."""
 
     name: ClassVar[str] = "mh-hyena"
     module: ClassVar[str] = "plait.mixers.hyena_module:MultiHeadHyena"

@@ -2,15 +2,15 @@
 
     q, k, v = shortconv(W x);   z = k ∘ v;   y = W_o [q ∘ (h ∗ z + s ∘ z)]
 
-with one filter a channel in modal form, h_t = Σ_n R_n λ_n^t and 0 < λ_n < 1, which makes the convolution a recurrence
-with S numbers of state a channel. λ = exp(−exp(ρ)): exp(−ρ) is a mode's memory in tokens.
+with one filter per channel in modal form, h_t = Σ_n R_n λ_n^t and 0 < λ_n < 1, which makes the convolution a recurrence
+with S numbers of state per channel. λ = exp(−exp(ρ)): exp(−ρ) is a mode's memory in tokens.
 
 Poli et al. 2023, arXiv:2302.10866; the filter is that of Massaroli et al. 2023, arXiv:2310.18780 (eq. 3.1), as MAD
 uses it (arXiv:2403.17844, App. B.3.2).
 
 Letters: B batch, T time, D model width, C filters, S modes of a filter, W width of the short convolution.
 
-Multi-head Hyena: the outer products of keys and values are filtered, one modal filter a head.
+Multi-head Hyena: the outer products of keys and values are filtered, one modal filter per head.
 
     q, k, v = shortconv(W x);   y_t = W_o [Σ_{s ≤ t} h_{t−s} v_s k_sᵀ q_t]  in every head,   h_t = Σ_n R_n λ_n^t
 

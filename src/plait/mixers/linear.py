@@ -15,7 +15,7 @@ from plait.mixers.options import MixerOptions, option
 
 @dataclass(frozen=True)
 class LinearOptions(MixerOptions):
-    """Attention by a product of features instead of a softmax: the past is one matrix a head."""
+    """Attention by a product of features instead of a softmax: the past is one matrix per head."""
 
     name: ClassVar[str] = "linear"
     kind: ClassVar[str] = "sequence"

@@ -1,6 +1,6 @@
 """Options and cost of Mamba's selective state space (`mamba`).
 
-Letters: d model width, E = expand · d inner width, N state a channel, R rank of the step size, W convolution width.
+Letters: d model width, E = expand · d inner width, N state per channel, R rank of the step size, W convolution width.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MambaOptions(MixerOptions):
     reference: ClassVar[str] = "Gu and Dao 2023, arXiv:2312.00752"
     state_knobs: ClassVar[tuple[str, ...]] = ("state", "expand")
 
-    state: int = option(16, "numbers of state a channel", minimum=1, choices=(4, 8, 16, 32))
+    state: int = option(16, "numbers of state per channel", minimum=1, choices=(4, 8, 16, 32))
     expand: float = option(2.0, "inner width, in units of d", minimum=0, choices=(1.0, 2.0))
     conv: int = option(4, "width of the short convolution", minimum=1, choices=(2, 4))
     dt_rank: int = option(0, "rank of the step size's projection (0: d / 16, rounded up)", minimum=0)

@@ -16,14 +16,14 @@ from plait.mixers.options import MixerOptions, option
 
 @dataclass(frozen=True)
 class Mamba2Options(MixerOptions):
-    """Selective state space with one decay a head (SSD). It holds its own gate and stands without an MLP."""
+    """Selective state space with one decay per head (SSD). It holds its own gate and stands without an MLP."""
 
     name: ClassVar[str] = "mamba2"
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.mamba2_module:Mamba2"
     reference: ClassVar[str] = "Dao & Gu 2024, arXiv:2405.21060"
 
-    state: int = option(128, "state a channel", minimum=1, choices=(16, 32, 64, 128))
+    state: int = option(128, "state per channel", minimum=1, choices=(16, 32, 64, 128))
     expand: int = option(2, "inner width, in d", minimum=1, choices=(1, 2))
     head_dim: int = option(64, "inner channels that share a decay", minimum=1, choices=(32, 64, 128))
     conv: int = option(4, "width of the short convolution", minimum=1)

@@ -9,7 +9,7 @@
 Gu and Dao 2023, arXiv:2312.00752, Sec. 3.4 and Algorithm 2; initial values from Sec. 3.6 (A_n = −n; Δ in [0.001, 0.1],
 drawn log-uniformly as in the authors' public code).
 
-Letters: B batch, T time, D model width, E inner width, N state a channel, R rank of the step size, W width of the
+Letters: B batch, T time, D model width, E inner width, N state per channel, R rank of the step size, W width of the
 short convolution.
 """
 

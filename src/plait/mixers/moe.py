@@ -20,7 +20,7 @@ class MoeOptions(MixerOptions):
     reference: ClassVar[str] = "Shazeer et al. 2017, arXiv:1701.06538; Lepikhin et al. 2020, arXiv:2006.16668"
 
     experts: int = option(8, "experts in all", minimum=1, choices=(4, 8, 16))
-    active: int = option(2, "experts that compute a token", minimum=1, choices=(1, 2))
+    active: int = option(2, "experts that compute per token", minimum=1, choices=(1, 2))
     inner: int = option(0, "width of one expert (0: a SwiGLU's, divided by the active experts)", minimum=0)
     balance: float = option(0.01, "weight of the load-balancing loss", minimum=0)
 

@@ -38,16 +38,16 @@ class MixtureOfExperts(ChannelMixer):
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and the weighted load-balancing loss that training adds."""
         x_ND = x_BTD.reshape(-1, x_BTD.shape[-1])
-        scores_NE = self.router(x_ND)
-        top_NK, chosen_NK = scores_NE.topk(self.active, dim=-1)
+        logits_NE = self.router(x_ND)
+        top_NK, chosen_NK = logits_NE.topk(self.active, dim=-1)
         weight_NK = top_NK.softmax(dim=-1)
         # Gathering tokens expert by expert needs sizes known only from the data; where shapes must be static
         # (inside vmap or a compiled graph) every expert computes every token and the weights mask the result.
         static = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x_ND)
         mix = self._dense if static else self._sparse
         y_ND = mix(x_ND, weight_NK, chosen_NK)
-        share_E = self._one_hot(chosen_NK).to(scores_NE.dtype).mean(dim=(0, 1))
-        balance = self.experts * (share_E * scores_NE.softmax(dim=-1).mean(dim=0)).sum()
+        share_E = self._one_hot(chosen_NK).to(logits_NE.dtype).mean(dim=(0, 1))
+        balance = self.experts * (share_E * logits_NE.softmax(dim=-1).mean(dim=0)).sum()
         return y_ND.view_as(x_BTD), self.balance * balance
 
     def _sparse(self, x_ND: Tensor, weight_NK: Tensor, chosen_NK: Tensor) -> Tensor:

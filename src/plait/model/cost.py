@@ -119,7 +119,7 @@ def model_cost(given: str | Spec | Architecture, *, seq: int = 1024, memory: int
 def decoder_costs(
     d: Number, layers: Sequence[tuple[MixerOptions, Number]], *, norm: Number, seq: int, memory: int = 0
 ) -> dict[str, Number]:
-    """Many candidates at once: sizes are arrays with one entry a candidate.
+    """Many candidates at once: sizes are arrays with one entry per candidate.
 
     layers   for each depth, options made with `MixerOptions.sizes(...)`, and 1 where a candidate has that layer, 0
              where it is shallower

@@ -86,29 +86,29 @@ class AdaptiveSoftmax(nn.Module):
         self.cluster_weight = nn.Parameter(torch.zeros(clusters, widths[0]))
         self.cluster_bias = nn.Parameter(torch.zeros(clusters))
 
-    def _scores(self, cluster: int, x_ND: Tensor) -> Tensor:
+    def _logits(self, cluster: int, x_ND: Tensor) -> Tensor:
         first, last = self.bounds[cluster]
         which = 0 if self.single else cluster
         inner: Tensor = self.projections[which](x_ND)
         weight = cast("Tensor", self.tables[which].weight)
-        scores = F.linear(inner, weight[first:last] if self.single else weight, self.bias[first:last])
+        logits = F.linear(inner, weight[first:last] if self.single else weight, self.bias[first:last])
         if cluster == 0 and len(self.bounds) > 1:
-            scores = torch.cat([scores, F.linear(inner, self.cluster_weight, self.cluster_bias)], dim=-1)
-        return scores
+            logits = torch.cat([logits, F.linear(inner, self.cluster_weight, self.cluster_bias)], dim=-1)
+        return logits
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary, (B, T, V)."""
-        head = F.log_softmax(self._scores(0, x_BTD), dim=-1)
+        head = F.log_softmax(self._logits(0, x_BTD), dim=-1)
         words = self.bounds[0][1]
         parts = [head[..., :words]]
         for cluster in range(1, len(self.bounds)):
-            tail = F.log_softmax(self._scores(cluster, x_BTD), dim=-1)
+            tail = F.log_softmax(self._logits(cluster, x_BTD), dim=-1)
             parts.append(tail + head[..., words + cluster - 1, None])
         return torch.cat(parts, dim=-1)
 
     def nll(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """Negative log-likelihood a token; a cluster's words are scored only where a target lies in it."""
-        head = F.log_softmax(self._scores(0, x_ND), dim=-1)
+        """Negative log-likelihood per token; a cluster's words are scored only where a target lies in it."""
+        head = F.log_softmax(self._logits(0, x_ND), dim=-1)
         words = self.bounds[0][1]
         entry = targets_N.clamp(max=words - 1)
         for cluster, (first, last) in enumerate(self.bounds[1:], start=1):
@@ -116,7 +116,7 @@ class AdaptiveSoftmax(nn.Module):
         nll_N = -head.gather(-1, entry[:, None])[:, 0]
         for cluster, (first, last) in enumerate(self.bounds[1:], start=1):
             (where,) = ((targets_N >= first) & (targets_N < last)).nonzero(as_tuple=True)
-            tail = F.log_softmax(self._scores(cluster, x_ND[where]), dim=-1)
+            tail = F.log_softmax(self._logits(cluster, x_ND[where]), dim=-1)
             inside = -tail.gather(-1, (targets_N[where] - first)[:, None])[:, 0]
             nll_N = nll_N.index_add(0, where, inside)
         return nll_N

@@ -1,20 +1,18 @@
-"""Generation: read the prompts, then one token a row and step, until every row has ended.
+"""Generation: read the prompts, then one token per row and step, until every row has ended.
 
-Each row has a random stream of its own and is chosen from its own scores, so its tokens do not depend on the rows that
+Each row has a random stream of its own and is chosen from its own logits, so its tokens do not depend on the rows that
 happen to share its batch (up to rounding: a larger matrix product may sum in another order). Rows that have ended leave
 the batch.
 
-Reading prompts of different lengths as one batch.
+Prompts of different lengths are read as one batch. Where every mixer takes padding, rows are padded on the left and
+read together. Where one does not, rows of equal length are read together and their states merged, so that no state ever
+contains padding.
 
-Where every mixer takes padding, rows are padded on the left and read together. Where one does not, rows of equal length
-are read together and their states merged, so that no state ever contains padding.
+Text is shown as it is generated, but never half a character. A token of a byte-level vocabulary may end inside a UTF-8
+character; decoded alone, such a tail becomes U+FFFD. Only the last character of a text can be unfinished in that way,
+so that one is held back until the next token settles it.
 
 Letters: B batch, T time, D width.
-
-Text as it is generated, without ever showing half a character.
-
-A token of a byte-level vocabulary may end inside a UTF-8 character; decoded alone, such a tail becomes U+FFFD. Only the
-last character of a text can be unfinished in that way, so that one is held back until the next token settles it.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class Lane:
     """Rows that step together."""
 
     rows: list[int]
-    scores_BV: Tensor  # of the next token
+    logits_BV: Tensor  # of the next token
     state: ModelState
 
 
@@ -141,15 +139,15 @@ class Generation:
         device = next(backbone.parameters()).device
         tokens_BT, pad_B = pad_left([self.prompts[row] for row in rows], device)
         hidden_BTD, state = prefill(backbone, tokens_BT, pad_B)
-        # Only the last position is scored: the scores of a whole prompt would be the largest tensor of all.
+        # Only the last position is scored: the logits of a whole prompt would be the largest tensor of all.
         return self._forgotten(Lane(rows, self.model.output(hidden_BTD[:, -1]), state))
 
     def _choose(self, lane: Lane) -> list[int]:
         draws_B = None
         if not self.sampling.greedy:
             numbers = [torch.rand((), generator=self._streams[row], dtype=torch.float64) for row in lane.rows]
-            draws_B = torch.stack(numbers).to(lane.scores_BV.device)
-        chosen: list[int] = choose(lane.scores_BV, self.sampling, draws_B).tolist()
+            draws_B = torch.stack(numbers).to(lane.logits_BV.device)
+        chosen: list[int] = choose(lane.logits_BV, self.sampling, draws_B).tolist()
         return chosen
 
     def _step(self, lane: Lane, drop: bool) -> Lane:
@@ -168,7 +166,7 @@ class Generation:
             return lane
         state, dropped = drop_forgotten(self.model, lane.state, self.forget)
         self.dropped = self.dropped + dropped
-        return Lane(lane.rows, lane.scores_BV, state)
+        return Lane(lane.rows, lane.logits_BV, state)
 
     def _measure(self, lanes: Sequence[Lane]) -> None:
         self.state_bytes = sum(lane.state.nbytes for lane in lanes)

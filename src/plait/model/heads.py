@@ -23,7 +23,7 @@ IGNORE = -100
 
 
 def make_output(arch: Architecture, backbone: Backbone) -> nn.Module:
-    """Hidden vectors to scores over the vocabulary: plain, tied or adaptive."""
+    """Hidden vectors to logits over the vocabulary: plain, tied or adaptive."""
     h = arch.header
     if h.embed == "adaptive":
         tied = backbone.embedding if h.tie else None
@@ -35,7 +35,7 @@ def make_output(arch: Architecture, backbone: Backbone) -> nn.Module:
 
 
 class LanguageModel(nn.Module):
-    """Predicts each next token. The scores are logits, or log-probabilities under an adaptive softmax."""
+    """Predicts each next token. The logits are log-probabilities under an adaptive softmax."""
 
     def __init__(self, arch: Architecture) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class LanguageModel(nn.Module):
         self.output = make_output(arch, self.backbone)
 
     def forward(self, tokens_BT: Tensor, *, pad_B: Tensor | None = None) -> Tensor:
-        scores: Tensor = self.output(self.backbone(tokens_BT, pad_B=pad_B))
-        return scores
+        logits: Tensor = self.output(self.backbone(tokens_BT, pad_B=pad_B))
+        return logits
 
     def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """Mean cross-entropy in nats over targets that are not `IGNORE`, plus the mixers' own losses."""
@@ -100,8 +100,8 @@ class Encoder(nn.Module):
 
     def forward(self, tokens_BT: Tensor, *, pad_B: Tensor | None = None, segments_BT: Tensor | None = None) -> Tensor:
         hidden_BTD = self.backbone(tokens_BT, pad_B=pad_B, segments_BT=segments_BT)
-        scores: Tensor = self.output(self.transform(hidden_BTD))
-        return scores
+        logits: Tensor = self.output(self.transform(hidden_BTD))
+        return logits
 
     def loss(
         self,
@@ -114,8 +114,8 @@ class Encoder(nn.Module):
         """Mean cross-entropy over the masked positions (targets that are not `IGNORE`); with `follows_B`, plus that of
         telling from the first position whether the second text follows the first."""
         hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT, segments_BT)
-        scores = self.output(self.transform(hidden_BTD))
-        loss = F.cross_entropy(scores.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE) + own
+        logits = self.output(self.transform(hidden_BTD))
+        loss = F.cross_entropy(logits.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE) + own
         if follows_B is None:
             return loss
         assert self.next_sentence is not None
@@ -138,8 +138,8 @@ class AutoEncoder(nn.Module):
 
     def decode(self, hidden_BTD: Tensor) -> Tensor:
         asked_TD = sinusoid(torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device), hidden_BTD.shape[-1])
-        scores: Tensor = self.decoder(hidden_BTD[:, -1:] + asked_TD.to(hidden_BTD.dtype))
-        return scores
+        logits: Tensor = self.decoder(hidden_BTD[:, -1:] + asked_TD.to(hidden_BTD.dtype))
+        return logits
 
     def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT)

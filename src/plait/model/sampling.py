@@ -1,4 +1,4 @@
-"""From scores to the next token: the likeliest, or a draw from what temperature, top-k and top-p leave.
+"""From logits to the next token: the likeliest, or a draw from what temperature, top-k and top-p leave.
 
 Top-p ("nucleus"): Holtzman et al. 2020, arXiv:1904.09751 (§3.1).
 
@@ -39,15 +39,15 @@ class Sampling:
 GREEDY = Sampling(temperature=0.0)
 
 
-def choose(scores_BV: Tensor, sampling: Sampling, draws_B: Tensor | None) -> Tensor:
-    """One token a row. `draws_B` are uniform numbers in [0, 1), each from its row's own stream (None if greedy).
+def choose(logits_BV: Tensor, sampling: Sampling, draws_B: Tensor | None) -> Tensor:
+    """One token per row. `draws_B` are uniform numbers in [0, 1), each from its row's own stream (None if greedy).
 
-    A row is read from its own scores and draw alone, in float64, so its neighbours cannot change it.
+    A row is read from its own logits and draw alone, in float64, so its neighbours cannot change it.
     """
     if sampling.greedy:
-        return scores_BV.argmax(-1)
+        return logits_BV.argmax(-1)
     assert draws_B is not None
-    p_BV, order_BV = kept_probabilities(scores_BV, sampling)
+    p_BV, order_BV = kept_probabilities(logits_BV, sampling)
     cumulative_BV = p_BV.cumsum(-1)
     # The draw is scaled to what was kept; `right` passes over tokens of probability zero.
     aim_B1 = draws_B.to(p_BV)[:, None] * cumulative_BV[:, -1:]
@@ -56,10 +56,10 @@ def choose(scores_BV: Tensor, sampling: Sampling, draws_B: Tensor | None) -> Ten
     return order_BV.gather(-1, torch.minimum(place_B1, last_B1))[:, 0]
 
 
-def kept_probabilities(scores_BV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+def kept_probabilities(logits_BV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """Probabilities in falling order, zero where a cut removes a token, and the tokens they belong to."""
-    # A stable order: of equal scores the lower token comes first, on every device.
-    sorted_BV, order_BV = (scores_BV.double() / sampling.temperature).sort(dim=-1, descending=True, stable=True)
+    # A stable order: of equal logits the lower token comes first, on every device.
+    sorted_BV, order_BV = (logits_BV.double() / sampling.temperature).sort(dim=-1, descending=True, stable=True)
     p_BV = sorted_BV.softmax(-1)
     if 0 < sampling.top_k < p_BV.shape[-1]:
         p_BV[:, sampling.top_k :] = 0.0

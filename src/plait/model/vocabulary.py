@@ -82,7 +82,7 @@ def full_output_flops(h: Header, seq: int) -> int:
 
 
 def _band_products(h: Header) -> list[int]:
-    """Multiply-adds of one token's scores in each band: its projection (with div = 1 one serves all, but is applied
+    """Multiply-adds of one token's logits in each band: its projection (with div = 1 one serves all, but is applied
     again for each), its words, and in the first band one entry for each later one."""
     edges = (0, *h.cutoffs, h.vocab)
     widths = [max(1, (h.d_embed or h.d) // h.div**i) for i in range(len(edges) - 1)]

@@ -1,7 +1,7 @@
 """Causal long convolution, and the modal filters that give it an exact recurrent form.
 
 A filter in modal form is the impulse response of a diagonal state-space model (Massaroli et al., "Laughing Hyena
-Distillery", 2023, arXiv:2310.18780), here with real modes, so that the state is exactly S numbers a channel:
+Distillery", 2023, arXiv:2310.18780), here with real modes, so that the state is exactly S numbers per channel:
 
     h_t = Σ_n R_n λ_n^t       ⇔       s_t = λ ∘ s_{t-1} + x_t 1,   y_t = ⟨R, s_t⟩
 

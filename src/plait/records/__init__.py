@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from plait.records.export import export
-from plait.records.provenance import about, code_hash
+from plait.records.provenance import code_hash, provenance_of
 from plait.records.record import Record, record_key
 from plait.records.store import Store, open_store
 
-__all__ = ["Record", "Store", "about", "code_hash", "export", "open_store", "record_key"]
+__all__ = ["Record", "Store", "code_hash", "export", "open_store", "provenance_of", "record_key"]

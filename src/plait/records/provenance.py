@@ -15,7 +15,7 @@ from typing import Any
 import plait
 
 
-def about(started: float, seconds: float) -> dict[str, Any]:
+def provenance_of(started: float, seconds: float) -> dict[str, Any]:
     """The surroundings of something that began at `started` (as `time.time()` counts) and took so many seconds."""
     return {
         "started": datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds"),

@@ -3,10 +3,10 @@
 The key is the hash of everything that decides the result: what was asked for, fully resolved, and the version of the
 protocol that answers. The protocol version is a small integer in the config that the producer raises by hand when its
 results change meaning. What merely surrounds a result (source code, library versions, hardware) is written down in
-`about` and stays out of the key: in the key it would make every edit of a comment, every new library and every other
-machine compute everything again, and a shared store could not be shared.
+`provenance` and stays out of the key: in the key it would make every edit of a comment, every new library and every
+other machine compute everything again, and a shared store could not be shared.
 
-The fields of nested JSON by dotted names: `task.name` is the `name` in `task`.
+Fields of nested JSON have dotted names: `task.name` is the `name` in `task`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ class Record:
     kind: str  # what produced it, such as "probe"
     config: dict[str, Any]  # all that decides the result, resolved
     result: dict[str, Any]  # plain JSON: numbers, curves
-    about: dict[str, Any]  # what surrounded it: see `about`
+    provenance: dict[str, Any]  # what surrounded it: see `provenance_of`; stored and exported as `about`
 
     @classmethod
-    def of(cls, kind: str, config: dict[str, Any], result: dict[str, Any], about: dict[str, Any]) -> Record:
+    def of(cls, kind: str, config: dict[str, Any], result: dict[str, Any], provenance: dict[str, Any]) -> Record:
         """A new record, under the key that its kind and config give it."""
-        return cls(record_key(kind, config), kind, config, result, about)
+        return cls(record_key(kind, config), kind, config, result, provenance)
 
     def document(self) -> dict[str, Any]:
         """As one JSON document."""
-        return {"key": self.key, "kind": self.kind, "config": self.config, "result": self.result, "about": self.about}
+        return {
+            "key": self.key,
+            "kind": self.kind,
+            "config": self.config,
+            "result": self.result,
+            "about": self.provenance,
+        }
 
 
 def record_key(kind: str, config: dict[str, Any]) -> str:

@@ -79,7 +79,7 @@ class Store:
             "kind": record.kind,
             "config": json_text(record.config, "config", canonical=True),
             "result": json_text(record.result, "result"),
-            "about": json_text(record.about, "about"),
+            "about": json_text(record.provenance, "about"),
         }
         with self._writing() as connection:
             done = connection.execute(self._insert(records).inline().values(row).on_conflict_do_nothing())

@@ -102,7 +102,7 @@ class _Places:
         row, record = measured_row(self.front.rows[place], self.limits, self._measure)
         if record is not None:
             self.measured += 1
-            self.seconds += record.about["seconds"]
+            self.seconds += record.provenance["seconds"]
         return row
 
     def neighbour(self, wanted: int, place: int, row: dict[str, Any], scaled_NM: Floats) -> int | None:

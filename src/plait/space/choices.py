@@ -14,6 +14,7 @@ from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import options_of
 from plait.spec import Layer
+from plait.spec.nodes import option_key
 from plait.spec.values import Value, format_value, parse_value
 
 MOST = 20_000  # values of one gene; genes are 16-bit numbers
@@ -65,6 +66,7 @@ def layers_of(pattern: str) -> tuple[MixerOptions | None, ...]:
     choices: dict[str, tuple[Value, ...]] = {}
     for item in filter(None, (part.strip() for part in inside.split(","))):
         key, equals, given = (piece.strip() for piece in item.partition("="))
+        key = option_key(name, key)
         choices[key] = _declared(bare, key) if given == "*" else values_of(given) if equals else (True,)
     made = (Layer.of(name, **dict(zip(choices, row, strict=True))) for row in itertools.product(*choices.values()))
     found = tuple(dict.fromkeys(options_of(layer) for layer in itertools.islice(made, MOST + 1)))

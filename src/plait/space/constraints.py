@@ -8,7 +8,7 @@ A constraint compares arithmetic of names and numbers. What the names are decide
                   whatever the objectives predict (`latency`, `memory`)
 
 Numbers take units: K M G T (thousands), KB MB GB and KiB MiB GiB (bytes), us ms s (seconds). LiteTransformerSearch's
-names d_model, d_inner, n_layer and n_head are understood, too.
+names d_model, d_inner (or d_ff), n_layer and n_head are understood, too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from plait.core.units import replace_units
 from plait.mixers.table import names as mixers
 
 Mask = NDArray[np.bool_]
-#: A constraint in Python: the candidates' columns (one entry a candidate) to whether each may stay.
+#: A constraint in Python: the candidates' columns (one entry per candidate) to whether each may stay.
 Check = Callable[[Mapping[str, Any]], Mask]
 
-ALIASES = {"d_model": "d", "d_inner": "inner", "n_layer": "layers", "n_head": "heads"}
+ALIASES = {"d_model": "d", "d_inner": "inner", "d_ff": "inner", "n_layer": "layers", "n_head": "heads"}
 
 _ARITHMETIC: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -155,7 +155,8 @@ def _is_count(tree: ast.AST) -> bool:
 def _name(tree: ast.AST) -> str:
     # Mixers' names have hyphens, which arithmetic would read as minus: count(gated-deltanet) is unparsed with blanks.
     written = ast.unparse(tree).replace(" ", "")
-    return ALIASES.get(written, written)
+    mixer, dot, option = written.rpartition(".")
+    return f"{mixer}{dot}{ALIASES.get(option, option)}"
 
 
 def _evaluate(tree: ast.AST, values: Mapping[str, Any]) -> Any:

@@ -23,7 +23,15 @@ __all__ = ["RESERVED_KEY", "RESERVED_NAMES", "Layer", "Spec", "Where"]
 RESERVED_NAMES = ("par", "mad", "rule", "preset")  # they begin a dialect, so no layer can bear them
 RESERVED_KEY = "mixer"  # the key of the layer's name in JSON and YAML
 
+#: Mixer → another word for one of its options → the option; the canonical text has the option's own name.
+OPTION_ALIASES: dict[str, dict[str, str]] = {name: {"d_ff": "inner"} for name in ("mlp", "swiglu", "moe")}
+
 Default = TypeVar("Default")
+
+
+def option_key(layer: str, key: str) -> str:
+    """The option that `key` names in this layer, be it by another word."""
+    return OPTION_ALIASES.get(layer, {}).get(key, key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +48,7 @@ class Layer:
         name = parse_name(self.name)
         if name in RESERVED_NAMES:
             raise UserError(f"'{name}' begins a dialect ({name}:…) and cannot be a layer's name")
-        pairs = [(parse_name(key), check_value(value)) for key, value in self.options]
+        pairs = [(option_key(name, parse_name(key)), check_value(value)) for key, value in self.options]
         options = sorted(pairs, key=lambda pair: pair[0])
         keys = [key for key, _ in options]
         if len(keys) > MAX_OPTIONS:
@@ -52,6 +60,9 @@ class Layer:
             raise UserError(f"'{RESERVED_KEY}' cannot be an option: it is the layer's name in JSON and YAML")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "options", tuple(options))
+        if name in OPTION_ALIASES and self.option_where:
+            where = {option_key(name, key): at for key, at in self.option_where.items()}
+            object.__setattr__(self, "option_where", where)
 
     @classmethod
     def of(cls, name: str, /, **options: Value) -> Layer:
@@ -60,11 +71,12 @@ class Layer:
 
     def get(self, key: str, default: Default) -> Value | Default:
         """The option's value, or `default` when it was not given."""
-        return dict(self.options).get(key, default)
+        return dict(self.options).get(option_key(self.name, key), default)
 
     def replace(self, **options: Value) -> Layer:
         """The same layer with these options set."""
-        return Layer(self.name, tuple({**dict(self.options), **options}.items()), self.where, self.option_where)
+        changed = {option_key(self.name, key): value for key, value in options.items()}
+        return Layer(self.name, tuple({**dict(self.options), **changed}.items()), self.where, self.option_where)
 
     @cached_property
     def text(self) -> str:

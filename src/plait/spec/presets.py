@@ -95,7 +95,7 @@ def names() -> list[str]:
 
 
 def families() -> list[dict[str, object]]:
-    """One row a family: its name, paper, what it holds, and the names of its presets."""
+    """One row per family: its name, paper, what it holds, and the names of its presets."""
     return [
         {"family": family, "source": source, "what": what, "presets": _names(family)}
         for family, (_, source, what) in _FAMILIES.items()

@@ -25,7 +25,7 @@ from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
-from plait.records import Record, Store, about, record_key
+from plait.records import Record, Store, provenance_of, record_key
 from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, Split
 
 KIND = "lr-sweep"
@@ -113,7 +113,7 @@ class RateSweep:
         size = model_cost(arch, seq=self.seq_len).decoder_params
         for (rate, seed), found in zip(replicas, fleet.records, strict=True):
             result = {"loss": _loss(found), "stopped": found.stopped, "steps": found.steps, PROXY: size}
-            store.put(Record.of(KIND, self._config(arch, rate, seed), result, about(started, took)))
+            store.put(Record.of(KIND, self._config(arch, rate, seed), result, provenance_of(started, took)))
 
     @cached_property
     def _splits(self) -> tuple[Split, Split, Split]:

@@ -145,7 +145,7 @@ class PlacementStudy:
 
 @dataclass(frozen=True)
 class Row:
-    """What training a pattern gave, one loss a seed (nats a token); `flops` are those of a token, forward."""
+    """What training a pattern gave, one loss per seed (nats per token); `flops` are those of a token, forward."""
 
     pattern: Pattern
     losses: Sequence[float]

@@ -28,7 +28,7 @@ from plait.data import Corpus
 from plait.model.architecture import architecture
 from plait.model.construct import build
 from plait.model.cost import model_cost
-from plait.records import Record, Store, about, record_key
+from plait.records import Record, Store, provenance_of, record_key
 from plait.space.constraints import failures
 from plait.space.file import read_space
 from plait.space.space import Genes, Space
@@ -120,7 +120,7 @@ class Study:
             forward = recipe.batch * model_cost(job.arch, seq=recipe.seq_len).flops
             # JSON has no infinities: null is "worse than any number".
             result = {"score": score if math.isfinite(score) else None, "flops": proxy.flops(forward, recipe.batch)}
-            found = Record.of(KIND, config, result, about(started, time.time() - started))
+            found = Record.of(KIND, config, result, provenance_of(started, time.time() - started))
             store.put(found)
         score = found.result["score"]
         return -math.inf if score is None else float(score), int(found.result["flops"])
@@ -149,7 +149,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Findings:
-    """One row a model: its spec, its counts, every proxy's score and FLOPs, and the loss that training gave."""
+    """One row per model: its spec, its counts, every proxy's score and FLOPs, and the loss that training gave."""
 
     study: Study
     rows: list[dict[str, Any]]

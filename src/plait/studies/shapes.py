@@ -25,7 +25,7 @@ from plait.device.quantities import on_device, quantity
 from plait.device.setting import Setting
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
-from plait.records import Record, Store, about
+from plait.records import Record, Store, provenance_of
 from plait.space.space import Genes, Space
 from plait.studies.proxies import RECIPE, ROUNDS, SAMPLES
 from plait.training.fit import fit_alone
@@ -140,7 +140,7 @@ class ShapeStudy:
             row |= {"loss": found["loss"], "perplexity": found["perplexity"]}
             keys["training"] = job.key
         config = {"protocol": PROTOCOL, **arch.identity(), **keys}
-        store.put(Record.of(KIND, config, row, about(started, time.perf_counter() - clock)))
+        store.put(Record.of(KIND, config, row, provenance_of(started, time.perf_counter() - clock)))
         return row
 
 

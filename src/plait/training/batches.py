@@ -1,10 +1,9 @@
-"""What a model sees at a step: a pure function of the step, so that a resumed run sees what it would have seen.
+"""What a model sees at a step, a pure function of the step, and what is minimised on it.
+
+A resumed run sees what it would have seen. The loss is behind one call, so that DDP, FSDP and the compiler see every
+forward pass.
 
 Letters: B batch (of this process), T time.
-
-What is minimised: the loss behind one call, so that DDP, FSDP and the compiler see every forward pass.
-
-Letters: B batch, T time.
 """
 
 from __future__ import annotations
@@ -152,5 +151,5 @@ class Objective(nn.Module):
             return self.model.loss(tokens_BT, targets_BT), None
         if isinstance(self.model, LanguageModel):
             return self.model.score(self.model.backbone(tokens_BT), targets_BT), None
-        scores = self.model(tokens_BT)
-        return F.cross_entropy(scores.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE), None
+        logits = self.model(tokens_BT)
+        return F.cross_entropy(logits.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE), None

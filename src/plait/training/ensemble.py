@@ -220,11 +220,11 @@ class Fleet:
         for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self.plan.batch):
             tokens, targets = data.inputs_DNT[which_M][:, rows], data.targets_DNT[which_M][:, rows]
             with precision(self.device):
-                scores_MBTV = torch.func.vmap(self._forward)(self.params, tokens.long()).float()
+                logits_MBTV = torch.func.vmap(self._forward)(self.params, tokens.long()).float()
             counted = targets != IGNORE
             wanted = targets.long().clamp(min=0)
-            nll = -scores_MBTV.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
-            predicted_MBT = scores_MBTV.argmax(-1)
+            nll = -logits_MBTV.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+            predicted_MBT = logits_MBTV.argmax(-1)
             if self.metric is not None:
                 predicted.append(predicted_MBT.cpu())
             right = right + ((predicted_MBT == wanted) & counted).sum(dim=(1, 2))

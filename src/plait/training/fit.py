@@ -15,7 +15,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.core.interruption import stop_signals
-from plait.records import Record, Store, about
+from plait.records import Record, Store, provenance_of
 from plait.training import shards
 from plait.training.distributed import Processes
 from plait.training.job import KIND, Job
@@ -291,7 +291,7 @@ class _Fit:
             write_json(self.run.folder / "result.json", result)
             if store is not None:
                 stored = {**result, "curve": self.curve, "held_out_curve": self.validation}
-                store.put(Record.of(KIND, self.job.config(), stored, about(began, self.seconds)))
+                store.put(Record.of(KIND, self.job.config(), stored, provenance_of(began, self.seconds)))
             shards.remove_all(self.run.folder)
         self.dist.barrier()
         if self.report is not None and self.dist.first:

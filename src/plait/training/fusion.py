@@ -94,7 +94,7 @@ class Fused(nn.Module):
         self._narrow: dict[tuple[int, MixerOptions, torch.device], Block] = {}
 
     def forward(self, tokens_BT: Tensor) -> list[Tensor]:
-        """The scores of every model, (B, T, V) each."""
+        """The logits of every model, (B, T, V) each."""
         return [self.trunk.output(hidden_BTD) for hidden_BTD, _ in self._exits(tokens_BT)]
 
     def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class Fused(nn.Module):
         return torch.stack([self.trunk.score(hidden_BTD, targets_BT) + own for hidden_BTD, own in exits])
 
     def extract(self, i: int) -> LanguageModel:
-        """Model i by itself, with a copy of its weights; its scores are those of `forward`."""
+        """Model i by itself, with a copy of its weights; its logits are those of `forward`."""
         like = next(self.parameters())
         model = build(self.archs[i], device=like.device, dtype=like.dtype)
         assert isinstance(model, LanguageModel)

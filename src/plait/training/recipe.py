@@ -27,7 +27,7 @@ def _key(default: Any, about: str, choices: tuple[str, ...] = (), formerly: str 
 class Recipe:
     """The keys with their defaults; `metadata` of each field holds its explanation and allowed values."""
 
-    batch: int = _key(8, "sequences a step, over all processes")
+    batch: int = _key(8, "sequences per step, over all processes")
     seq_len: int = _key(256, "tokens of a sequence", formerly="length")
     optimizer: str = _key("adamw", "the update rule", tuple(OPTIMIZERS))
     lr: float = _key(2e-3, "peak learning rate")

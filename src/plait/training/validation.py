@@ -2,7 +2,7 @@
 
 Letters: S streams read side by side, N windows of each, T time.
 
-Perplexity: what a loss in nats a token comes to, a number even where a model has diverged.
+Perplexity: what a loss in nats per token comes to, a number even where a model has diverged.
 """
 
 from __future__ import annotations

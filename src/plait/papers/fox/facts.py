@@ -123,7 +123,7 @@ def transformer_counts() -> tuple[str, str, bool]:
     return "756M / 757M", " / ".join(f"{n}M" for n in ours), ours == [756, 757]
 
 
-# Table 6: forward FLOPs a token at 16,384 tokens, in 1e9.
+# Table 6: forward FLOPs per token at 16,384 tokens, in 1e9.
 TABLE_6 = {
     "fox-pro-760m": 2.72,
     "transformer-pro-760m": 2.72,
@@ -135,7 +135,7 @@ TABLE_6 = {
 }
 
 
-@facts.fact("F06", "Table 6 forward FLOPs a token (±0.01e9)")
+@facts.fact("F06", "Table 6 forward FLOPs per token (±0.01e9)")
 def flops() -> tuple[str, str, bool]:
     ours = {name: fox_flops_per_token(name) / 1e9 for name in TABLE_6}
     good = sum(abs(ours[name] - printed) <= 0.0101 for name, printed in TABLE_6.items())

@@ -29,7 +29,7 @@ class ParSize:
 
 @dataclass(frozen=True)
 class ParRow:
-    """A row of Tables 1 to 3: `score` is perplexity (WikiText-103), bits a character, or SQuAD F1."""
+    """A row of Tables 1 to 3: `score` is perplexity (WikiText-103), bits per character, or SQuAD F1."""
 
     size: str
     pattern: str

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 import plait
-from plait.records import about, code_hash
+from plait.records import code_hash, provenance_of
 
 KEYS = {"started", "seconds", "plait", "code", "python", "torch", "system", "cpu", "cores", "gpu"}
 
 
 def test_what_surrounds_a_result() -> None:
-    found = about(started=86400.0, seconds=1.23456)
+    found = provenance_of(started=86400.0, seconds=1.23456)
     assert set(found) == KEYS
     assert found["started"] == "1970-01-02T00:00:00+00:00"
     assert found["seconds"] == 1.235
@@ -34,14 +34,17 @@ def test_nothing_tells_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/of-somebody")
     monkeypatch.setenv("LOGNAME", "somebody")  # not everybody has a name
     assert (Path.home(), getpass.getuser()) == (Path("/home/of-somebody"), "somebody")
-    text = " ".join(map(str, about(0.0, 0.0).values()))
+    text = " ".join(map(str, provenance_of(0.0, 0.0).values()))
     assert "somebody" not in text
     assert str(Path(plait.__file__).parent) not in text
     assert platform.node() not in text.split()  # as a word: the name may be a single letter
 
 
 def test_torch_is_named_but_not_imported() -> None:
-    program = "import sys\nfrom plait.records import about\nprint(about(0.0, 0.0)['torch'], 'torch' in sys.modules)"
+    program = (
+        "import sys\nfrom plait.records import provenance_of\n"
+        "print(provenance_of(0.0, 0.0)['torch'], 'torch' in sys.modules)"
+    )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     named, imported = ran.stdout.split()
     assert named[0].isdigit()
@@ -56,9 +59,9 @@ def test_the_gpu_is_named_where_torch_has_one(monkeypatch) -> None:
     class Torch:
         cuda = Cuda
 
-    assert about(0.0, 0.0)["gpu"] is None
+    assert provenance_of(0.0, 0.0)["gpu"] is None
     monkeypatch.setitem(sys.modules, "torch", Torch)
-    assert about(0.0, 0.0)["gpu"] == "H200"
+    assert provenance_of(0.0, 0.0)["gpu"] == "H200"
 
 
 def test_the_code_hash_sees_every_change(tmp_path: Path, monkeypatch) -> None:
