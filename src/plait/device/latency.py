@@ -13,7 +13,7 @@ is the only witness, and the estimate is the least of the rounds' medians.
 What becomes of freed memory: kept for the next call, or handed back to the system.
 
 By default glibc decides by what was freed before, so that the same model takes 83 or 138 ms in two processes, the
-difference being thousands of pages that the system clears anew in every call. A measurement needs one rule.
+difference being thousands of pages that the system clears again in every call. A measurement needs one rule.
 
 How long a model takes: inference mode, warmed up, repeated; see `plait.device.latency` for the estimate.
 """

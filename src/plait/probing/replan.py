@@ -5,7 +5,7 @@ the pace of late the end would miss the budget, all tasks that are not begun are
 Every architecture gets the same seeds and steps on a task, so comparisons stay fair.
 
 What is decided before a task, be it that nothing changes, is a record that names the plan and the task, and is stored
-before any cell of the task is started. So an interrupted probe goes on with the very same cells, and of several on one
+before any cell of the task is started. So an interrupted probe resumes with the very same cells, and of several on one
 store the first decides for all. Time is counted as the cells' own seconds: an interruption costs nothing of the budget,
 and processes that share a store share the budget.
 """
