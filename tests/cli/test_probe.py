@@ -108,7 +108,7 @@ def test_a_short_probe_and_its_document(probed):
         assert task["loss"] > 0
         assert row["mean"]["accuracy"] == task["accuracy"]
         assert row["spec"].startswith("d=")
-    assert shown["cost"]["trained_now"] == shown["cost"]["cells"] > 0
+    assert shown["cost"]["trained_now"] == shown["cost"]["trials"] > 0
     again = json.loads(run(*SHORT, folder=folder).stdout)
     assert again["cost"]["trained_now"] == 0
     assert [again[key] for key in ("architectures", "verdict")] == [shown[key] for key in ("architectures", "verdict")]

@@ -1,4 +1,4 @@
-"""A machine that is not there: cells take as long as we say, on a clock of ours."""
+"""A machine that is not there: trials take as long as we say, on a clock of ours."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from plait.probing.plan import Plan
-from plait.probing.replan import Course
-from plait.probing.trial import KIND, Cell
+from plait.probing.replan import Scheduler
+from plait.probing.trial import KIND, Trial
 from plait.records import Record, Store
 
 TICK = 0.25
@@ -23,38 +23,38 @@ class Machine:
     slowness: Slowness
     workers: int = 2
     now: float = 0.0
-    trained: list[Cell] = field(default_factory=list)  # in the order in which they were finished
-    idle: float = 0.0  # worker-seconds before the last cell was started
-    #: Cells in training, by key; what is in here after a kill are their checkpoints.
+    trained: list[Trial] = field(default_factory=list)  # in the order in which they were finished
+    idle: float = 0.0  # worker-seconds before the last trial was started
+    #: Trials in training, by key; what is in here after a kill are their checkpoints.
     running: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def follow(self, plan: Plan, store: Store, *, killed_at: float = float("inf")) -> Course:
-        """Train all of the plan, the way the crew does."""
-        course = Course(plan, store)
-        waiting = [cell for cell in course.begun if store.get(cell.key) is None]
-        hands: list[Cell | None] = [None] * self.workers
+    def follow(self, plan: Plan, store: Store, *, killed_at: float = float("inf")) -> Scheduler:
+        """Train all of the plan, the way the pool does."""
+        scheduler = Scheduler(plan, store)
+        waiting = [trial for trial in scheduler.begun if store.get(trial.key) is None]
+        hands: list[Trial | None] = [None] * self.workers
         while True:
-            for i, hand in enumerate(hands):
-                if hand is None and not waiting:
-                    waiting += [c for c in course.begin_next(self.running) if store.get(c.key) is None]
-                if hand is None and waiting:
-                    hands[i] = cell = waiting.pop(0)
-                    self.running.setdefault(cell.key, {"step": 0, "seconds": 0.0})
+            for i, worker in enumerate(hands):
+                if worker is None and not waiting:
+                    waiting += [c for c in scheduler.begin_next(self.running) if store.get(c.key) is None]
+                if worker is None and waiting:
+                    hands[i] = trial = waiting.pop(0)
+                    self.running.setdefault(trial.key, {"step": 0, "seconds": 0.0})
             if not any(hands):
-                return course
+                return scheduler
             if self.now >= killed_at:
                 raise Killed
             self.now += TICK
-            for i, cell in enumerate(hands):
-                if cell is None:
-                    self.idle += TICK if waiting or not course.all_begun else 0.0
+            for i, trial in enumerate(hands):
+                if trial is None:
+                    self.idle += TICK if waiting or not scheduler.all_begun else 0.0
                     continue
-                mine = self.running[cell.key]
+                mine = self.running[trial.key]
                 mine["seconds"] += TICK
-                mine["step"] += TICK / self.slowness(self.now) / plan.speed.cell(cell) * cell.training.steps
-                if mine["step"] >= cell.training.steps:
+                mine["step"] += TICK / self.slowness(self.now) / plan.speed.trial(trial) * trial.training.steps
+                if mine["step"] >= trial.training.steps:
                     about = {"started": plan.made, "seconds": mine["seconds"]}
-                    store.put(Record.of(KIND, cell.config, {"accuracy": 0.5}, about))
-                    self.trained.append(cell)
-                    del self.running[cell.key]
+                    store.put(Record.of(KIND, trial.config, {"accuracy": 0.5}, about))
+                    self.trained.append(trial)
+                    del self.running[trial.key]
                     hands[i] = None

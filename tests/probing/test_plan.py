@@ -12,7 +12,7 @@ from plait.probing.candidates import candidates
 from plait.probing.plan import makespan
 from plait.probing.protocol import QUICK, full, quick
 from plait.probing.speed import MOST_TOKENS, Speed, to_time, tokens
-from plait.probing.trial import Cell
+from plait.probing.trial import Trial
 from plait.records import open_store
 from plait.tasks import names
 
@@ -43,14 +43,14 @@ def test_makespan(costs, workers, expected):
 
 
 class SameSpeed:
-    """A cell takes so long for each of its seeds, in proportion to its steps."""
+    """A trial takes so long for each of its seeds, in proportion to its steps."""
 
     def __init__(self, a_seed: float) -> None:
         self.a_seed = a_seed
         self.lines = {"attn": (a_seed, 0.0), "hyena[state=4]": (a_seed, 0.0)}
 
-    def cell(self, cell: Cell) -> float:
-        return self.a_seed * len(cell.seeds) * cell.training.steps / 30
+    def trial(self, trial: Trial) -> float:
+        return self.a_seed * len(trial.seeds) * trial.training.steps / 30
 
 
 def planned(protocol, store_url, left, seeds=None, a_seed=1.0):
@@ -66,32 +66,34 @@ def test_a_budget_holds_as_many_seeds_as_fit(protocol, store_url):
     longer = 31 / 30  # what is left of the time lengthens every training
     assert work.expected_seconds == pytest.approx(9 * longer * plan.SAFETY)
     assert 30.5 < 30 * work.scale < 31.5
-    assert [cell.seeds for cell in work.cells] == [(0, 1, 2, 3, 4)] * 2 + [(0, 1, 2, 3)] * 2, "the first task gets more"
-    assert {cell.training.steps for cell in work.cells} == {31}
+    assert [trial.seeds for trial in work.trials] == [(0, 1, 2, 3, 4)] * 2 + [(0, 1, 2, 3)] * 2, (
+        "the first task gets more"
+    )
+    assert {trial.training.steps for trial in work.trials} == {31}
     assert (work.runs, work.steps) == (2 * 9 * 2, 2 * 9 * 2 * 31)
 
 
 def test_time_that_is_left_lengthens_trainings_only_so_far(protocol, store_url):
     work, _ = planned(protocol, store_url, left=1000.0, a_seed=1.0)
-    assert {len(cell.seeds) for cell in work.cells} == {plan.MOST_SEEDS}
-    assert {cell.training.steps for cell in work.cells} == {round(30 * plan.LONGEST)}
+    assert {len(trial.seeds) for trial in work.trials} == {plan.MOST_SEEDS}
+    assert {trial.training.steps for trial in work.trials} == {round(30 * plan.LONGEST)}
 
 
 def test_seeds_can_be_limited(protocol, store_url):
     work, _ = planned(protocol, store_url, left=60.0, seeds=2)
-    assert {cell.seeds for cell in work.cells} == {(0, 1)}
+    assert {trial.seeds for trial in work.trials} == {(0, 1)}
 
 
 def test_too_small_a_budget_shortens_trainings_the_first_tasks_last(protocol, store_url):
     # One seed of both tasks takes two seconds in full.
     work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + 1.5 * plan.SAFETY)
-    assert {cell.seeds for cell in work.cells} == {(0,)}
-    assert [cell.training.steps for cell in work.cells] == [30, 30, 15, 15]
+    assert {trial.seeds for trial in work.trials} == {(0,)}
+    assert [trial.training.steps for trial in work.trials] == [30, 30, 15, 15]
 
 
 def test_a_very_small_budget_shortens_the_first_task_too(protocol, store_url):
     work, _ = planned(protocol, store_url, left=plan.FINISH_SECONDS + 0.7 * plan.SAFETY)
-    assert [cell.training.steps for cell in work.cells] == [15, 15, 6, 6]
+    assert [trial.training.steps for trial in work.trials] == [15, 15, 6, 6]
 
 
 def test_what_does_not_fit_at_all_is_refused_with_what_would(protocol, store_url):
@@ -108,7 +110,7 @@ def test_what_does_not_fit_at_all_is_refused_with_what_would(protocol, store_url
 def test_a_plan_is_kept_whatever_the_speed_is_later(protocol, store_url):
     work, config = planned(protocol, store_url, left=12.0)
     again, _ = planned(protocol, store_url, left=12.0, a_seed=5.0)
-    assert again.cells == work.cells
+    assert again.trials == work.trials
     found = tiny_candidates(protocol)
     with open_store(store_url) as store:
         kept = plan.stored(store, config, found, protocol)
@@ -122,10 +124,10 @@ def test_a_plan_is_kept_whatever_the_speed_is_later(protocol, store_url):
 
 def test_a_cells_key_is_what_decides_its_result(protocol):
     found = tiny_candidates(protocol)
-    one, more = (plan.with_seeds(found, protocol, seeds, "cpu").cells for seeds in ([1, 1], [2, 2]))
-    assert len({cell.key for cell in (*one, *more)}) == 8
+    one, more = (plan.with_seeds(found, protocol, seeds, "cpu").trials for seeds in ([1, 1], [2, 2]))
+    assert len({trial.key for trial in (*one, *more)}) == 8
     renamed = candidates(["d=16 vocab=4 init=0.1 | (attn[heads=2] swiglu[inner=16])x2"], protocol, baselines=False)
-    (same, *_) = plan.with_seeds(renamed, protocol, [1, 1], "cpu").cells
+    (same, *_) = plan.with_seeds(renamed, protocol, [1, 1], "cpu").trials
     assert same.candidate != one[0].candidate
     assert same.key == one[0].key, "the name and the spec's own vocabulary do not matter"
 
@@ -133,12 +135,12 @@ def test_a_cells_key_is_what_decides_its_result(protocol):
 def test_speed_is_a_line_through_what_was_timed(protocol):
     found = tiny_candidates(protocol)
     timed = to_time(found, protocol, "cpu")
-    fixed, a_token = 0.02, 1e-5
-    speed = Speed.measured(timed, {cell.key: fixed + a_token * tokens(cell) for cell in timed})
-    for cell in plan.with_seeds(found, protocol, [1, 5], "cpu").cells:
-        assert speed.step(cell) == pytest.approx(fixed + a_token * tokens(cell))
+    fixed, per_token = 0.02, 1e-5
+    speed = Speed.measured(timed, {trial.key: fixed + per_token * tokens(trial) for trial in timed})
+    for trial in plan.with_seeds(found, protocol, [1, 5], "cpu").trials:
+        assert speed.step(trial) == pytest.approx(fixed + per_token * tokens(trial))
         # 30 steps, and four evaluations of 32 sequences in batches of 16 at a third of a step each.
-        assert speed.cell(cell) == pytest.approx(speed.step(cell) * (30 + 4 * 2 / 3))
+        assert speed.trial(trial) == pytest.approx(speed.step(trial) * (30 + 4 * 2 / 3))
 
 
 def test_the_papers_protocol_is_timed_in_steps_that_fit_a_laptop():
@@ -147,13 +149,13 @@ def test_the_papers_protocol_is_timed_in_steps_that_fit_a_laptop():
     assert tokens(short) < tokens(long) <= MOST_TOKENS
     assert (short.task.input_length, long.task.input_length) == (32, 1024)
     on_a_gpu = to_time(found, full(), "cuda")
-    assert {cell.training.batch for cell in on_a_gpu} == {128}
+    assert {trial.training.batch for trial in on_a_gpu} == {128}
 
 
 @pytest.mark.parametrize("seconds", [[3.0, 2.0, 1.0], [1.0, 1.0, 1.0], [0.1, 1.0, 50.0]])
 def test_noise_never_predicts_a_negative_time(protocol, seconds):
     found = tiny_candidates(protocol)[:1]
     timed = to_time(found, protocol, "cpu")
-    speed = Speed.measured(timed, dict(zip([cell.key for cell in timed], seconds, strict=False)))
-    for cell in plan.with_seeds(found, protocol, [1, 9], "cpu").cells:
-        assert speed.step(cell) > 0
+    speed = Speed.measured(timed, dict(zip([trial.key for trial in timed], seconds, strict=False)))
+    for trial in plan.with_seeds(found, protocol, [1, 9], "cpu").trials:
+        assert speed.step(trial) > 0

@@ -78,7 +78,7 @@ def test_killed_and_run_again_it_gives_the_same_table(uninterrupted, store_url):
     assert killed >= 2, "it was too quick to be killed"
     assert same_table(found, uninterrupted)
     folder = Path(store_url.removeprefix("sqlite:///")).parent / "checkpoints"
-    assert not folder.exists() or not any(folder.iterdir()), "checkpoints of finished cells are left"
+    assert not folder.exists() or not any(folder.iterdir()), "checkpoints of finished trials are left"
 
 
 @pytest.mark.slow

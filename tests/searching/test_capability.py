@@ -15,7 +15,7 @@ from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.probing.candidates import Candidate
 from plait.probing.protocol import Protocol, quick
-from plait.probing.trial import KIND, Cell
+from plait.probing.trial import KIND, Trial
 from plait.records import Record, Store
 from plait.searching.capability import FEWEST, Capability, Ridge
 from plait.space import objective_table as table
@@ -38,9 +38,9 @@ def probe_record(names: tuple[str, ...], task: str, accuracy: float, by: Protoco
     body = " ".join(f"{MIXERS[name]} swiglu[inner=48]" for name in names)
     one = Candidate(" ".join(names), architecture(f"d=32 vocab=16 | {body}"))
     (setting,) = (s for s in by.settings if s.task.name == task)
-    cell = Cell.of(one, setting, (0, 1))
+    trial = Trial.of(one, setting, (0, 1))
     seeds = [{"seed": seed, "accuracy": accuracy + sign * 0.01} for seed, sign in ((0, -1), (1, 1))]
-    return Record.of(KIND, {**cell.config, **changes}, {"accuracy": accuracy, "seeds": seeds}, {})
+    return Record.of(KIND, {**trial.config, **changes}, {"accuracy": accuracy, "seeds": seeds}, {})
 
 
 def records(mixes: list[tuple[str, ...]]) -> list[Record]:

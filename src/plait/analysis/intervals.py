@@ -102,6 +102,24 @@ def share_interval(value: float, items: float) -> tuple[float, float]:
     return low, high
 
 
+def group_share_interval(values: ArrayLike, items: float) -> tuple[float, float] | None:
+    """95 % of a share between 0 and 1 that groups of items have in common, where `values` average to it, one per group.
+
+    Near 0 or 1 a share's error depends on where it truly lies: Wilson (1927), with as many items as would spread the
+    share as the groups do, and Student's t for their number. Where groups agree, all `items` count (`Share`).
+    """
+    values_N = np.asarray(values, np.float64)
+    share = min(1.0, max(0.0, float(values_N.mean())))
+    error = float(values_N.std(ddof=1)) / math.sqrt(len(values_N)) if len(values_N) > 1 else 0.0
+    if error <= EQUAL or not EQUAL < share < 1 - EQUAL:
+        found = mean_interval(values_N, [Share(share, items)])
+        return None if found is None else (max(0.0, found[0]), min(1.0, found[1]))
+    variance = share * (1 - share)
+    q = (t_quantile(len(values_N) - 1) * error) ** 2 / variance
+    middle, reach = (share + q / 2) / (1 + q), math.sqrt(q * variance + q * q / 4) / (1 + q)
+    return max(0.0, middle - reach), min(1.0, middle + reach)
+
+
 def _reaches(shares: Sequence[Share]) -> tuple[float, float]:
     """How far a weighted sum of shares may lie below and above its value (Zou and Donner 2008: squares of the ends'
     distances add up)."""

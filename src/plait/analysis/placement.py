@@ -4,7 +4,7 @@ pattern.
 PAR (Mandava et al. 2020, arXiv:2009.04534, Fig. 3 and section 2.3) counts attention blocks in slices of the networks
 that six searches found, and reads off that few are needed, all in the first two thirds. Here the same counts come with
 their spread over the searches, and with the chance that blocks placed anywhere would look like that. Intervals are at
-95 % over the architectures, by Student's t: there are few of them. A single one has none.
+95 % over the architectures, those of shares, with Student's t: there are few of them. A single one has none.
 
 Attention stands for every sequence mixer: all that neither mixes channels nor does nothing. Thirds end at layers
 ⌊n/3⌋ and ⌊2n/3⌋, as in the pattern.
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from plait.analysis.intervals import Share, mean_interval
+from plait.analysis.intervals import group_share_interval
 from plait.analysis.pareto import Floats, Mask
 from plait.analysis.placement_fit import Fit, chance, fit_patterns
 from plait.core.errors import UserError
@@ -225,7 +225,7 @@ def _early_share(attention_SL: Mask) -> EarlyShare:
     share = float(there_S.sum() / all_S.sum())
     # A ratio of sums: its error is that of the mean of what each architecture has above the ratio (linearised).
     above_S = share + (there_S - share * all_S) / all_S.mean()
-    low, high = _within(mean_interval(above_S, [Share(share, float(all_S.sum()))]), 1.0)
+    low, high = group_share_interval(above_S, float(all_S.sum())) or (None, None)
     return EarlyShare(
         share,
         low,
@@ -243,13 +243,8 @@ def _ways(layers: int, early: int, count: int) -> Floats:
 
 def _count_interval(counts_S: np.ndarray, of: int) -> tuple[float | None, float | None]:
     """Of the mean of counts, each of `of` layers."""
-    share = Share(float(counts_S.mean()) / of, float(of * len(counts_S)), weight=float(of))
-    return _within(mean_interval(counts_S, [share]), of)
-
-
-def _within(interval: tuple[float, float] | None, most: float) -> tuple[float | None, float | None]:
-    """From 0 to what is possible."""
-    return (None, None) if interval is None else (max(0.0, interval[0]), min(most, interval[1]))
+    found = group_share_interval(counts_S / of, float(of * len(counts_S)))
+    return (None, None) if found is None else (of * found[0], of * found[1])
 
 
 def _brackets(low: float | None, high: float | None) -> str:

@@ -12,11 +12,13 @@ correlation as high, or as low, in one case of 40, by simulation from a fixed st
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from plait.analysis.intervals import CONFIDENCE, t_quantile
-from plait.analysis.pareto import Floats
+from plait.analysis.pareto import Floats, Mask
 
 FEWEST = 4  # models that have an interval
 JACKKNIFED = 20  # models from which on the jackknife knows the error
@@ -49,10 +51,15 @@ def _correlation(a: Floats, b: Floats) -> Floats:
 
 
 def _z(r: Floats, n: int) -> Floats:
-    rho_G = np.tanh(_Z_G)
-    expected_G = (6 / np.pi * np.arcsin(rho_G) + (n - 2) * _population(rho_G)) / (n + 1)
     most = 1 - 6 / (n**3 - n)  # half a step below 1
-    return np.asarray(np.interp(np.clip(r, -most, most), expected_G, _Z_G))
+    return np.asarray(np.interp(np.clip(r, -most, most), _expected(n), _Z_G))
+
+
+@lru_cache(maxsize=4)
+def _expected(n: int) -> Floats:
+    """Of samples of n, r at every z of the grid."""
+    rho_G = np.tanh(_Z_G)
+    return np.asarray((6 / np.pi * np.arcsin(rho_G) + (n - 2) * _population(rho_G)) / (n + 1))
 
 
 def _population(rho: ArrayLike) -> Floats:
@@ -60,19 +67,24 @@ def _population(rho: ArrayLike) -> Floats:
 
 
 def _jackknifed(a_N: Floats, b_N: Floats) -> tuple[float, float]:
-    from scipy.stats import rankdata
-
     n, groups = len(a_N), min(len(a_N), MOST_GROUPS)
     group_N = np.random.default_rng(0).permutation(n) % groups
     left_out = []
     for group in range(groups):
         kept = group_N != group
-        r = _correlation(rankdata(a_N[kept]), rankdata(b_N[kept]))
+        r = _correlation(_without(a_N, kept), _without(b_N, kept))
         left_out.append(float(_z(r, int(kept.sum()))))
     error = float(np.sqrt((groups - 1) / groups * ((np.array(left_out) - np.mean(left_out)) ** 2).sum()))
     z, reach = float(_z(_correlation(a_N, b_N), n)), t_quantile(groups - 1) * error
     low, high = _population(np.tanh([z - reach, z + reach]))
     return float(low), float(high)
+
+
+def _without(ranks_N: Floats, kept: Mask) -> Floats:
+    """Ranks among those kept: lower by one for each that is gone below, and by a half for each equal."""
+    gone = np.sort(ranks_N[~kept])
+    ranks = ranks_N[kept]
+    return np.asarray(ranks - (gone.searchsorted(ranks, "left") + gone.searchsorted(ranks, "right")) / 2)
 
 
 def _simulated(a_N: Floats, b_N: Floats) -> tuple[float, float]:
@@ -95,14 +107,17 @@ def _simulated(a_N: Floats, b_N: Floats) -> tuple[float, float]:
         return (low + high) / 2
 
     ends = end(1.0), end(-1.0)
-    if len(np.unique(a_N)) == len(np.unique(b_N)) == n:
-        low, high = (float(_population(np.tanh(z))) for z in ends)
-    else:
+    low, high = (float(_population(np.tanh(z))) for z in ends)
+    if len(np.unique(a_N)) < n or len(np.unique(b_N)) < n:
+        # Ties take from a correlation, more or less of it than the sample's: the ends may lie at either.
         u_P, v_P = np.sort(stream.normal(size=POPULATION)), stream.normal(size=POPULATION)
         models_P = np.arange(POPULATION) * n // POPULATION
         a_P, b_P = a_N[models_P], b_N[models_P]
-        low, high = (float(_correlation(a_P, b_P[_order(np.tanh(z) * u_P + v_P / np.cosh(z))])) for z in ends)
-    return (-1.0 if r <= -1 + 1e-12 else low), (1.0 if r >= 1 - 1e-12 else high)
+        tied = [float(_correlation(a_P, b_P[_order(np.tanh(z) * u_P + v_P / np.cosh(z))])) for z in ends]
+        low, high = min(low, tied[0]), max(high, tied[1])
+    # Where the order is perfect, as far as ties let one see, no correlation is too high.
+    least, most = float(_correlation(a_N, b_N[::-1])), float(_correlation(a_N, b_N))
+    return (-1.0 if r <= least + 1e-12 else low), (1.0 if r >= most - 1e-12 else high)
 
 
 def _order(values: Floats) -> np.ndarray:

@@ -139,13 +139,13 @@ def plan_probe(
             protocol.runs * repeats,
             protocol.steps * repeats,
             core_seconds[one.name] / 3600,
-            core_seconds[one.name] / 3600 / machine.hands,
+            core_seconds[one.name] / 3600 / machine.processes,
         )
         for one in found
     )
     total = {key: sum(getattr(one, key) for one in planned) for key in ("runs", "steps", "core_hours", "hours")}
     return ProbePlan(
-        protocol.name, budget, repeats, machine.device, machine.hands, planned, total, len(protocol.settings)
+        protocol.name, budget, repeats, machine.device, machine.processes, planned, total, len(protocol.settings)
     )
 
 

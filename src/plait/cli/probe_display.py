@@ -52,16 +52,16 @@ class Display:
         head = f"{progress.phase}  {duration(elapsed)}"
         if progress.work is None:
             return Text(head)
-        cells, tasks = progress.work.cells, progress.work.protocol.task_names
-        share = progress.share(cells)
+        trials, tasks = progress.work.trials, progress.work.protocol.task_names
+        share = progress.share(trials)
         left = elapsed * (1 - share) / share if share > 0.02 else progress.work.expected_seconds
         if left is not None:
             head += f", about {duration(left)} left"
         alive = sum(running["alive"] for running in progress.running.values())
-        head += f"  {len(progress.done)} of {len({cell.key for cell in cells})} cells, {alive} members training"
+        head += f"  {len(progress.done)} of {len({trial.key for trial in trials})} trials, {alive} replicas training"
         grouped = defaultdict(list)
-        for cell in cells:
-            grouped[cell.candidate, cell.task.name].append(cell)
+        for trial in trials:
+            grouped[trial.candidate, trial.task.name].append(trial)
         made = table(architecture="left", **{SHORT.get(task, task): "right" for task in tasks})
         for name in (one.name for one in progress.work.candidates):
             made.add_row(
@@ -70,15 +70,15 @@ class Display:
             )
         return Group(Text(head), made)
 
-    def _cell(self, progress: Progress, cells: list[Any]) -> str:
+    def _cell(self, progress: Progress, trials: list[Any]) -> str:
         """Mean test accuracy of what is done; in brackets the validation accuracy of what is training."""
-        done = [progress.done[cell.key] for cell in cells if cell.key in progress.done]
+        done = [progress.done[trial.key] for trial in trials if trial.key in progress.done]
         text = f"{sum(done) / len(done):.2f}" if done else ""
-        for cell in cells:
-            running = progress.running.get(cell.key)
+        for trial in trials:
+            running = progress.running.get(trial.key)
             if running is not None:
                 accuracy = "…" if running["accuracy"] is None else f"{running['accuracy']:.2f}"
-                text += f" [dim]{accuracy} {100 * running['step'] // cell.training.steps} %[/]"
+                text += f" [dim]{accuracy} {100 * running['step'] // trial.training.steps} %[/]"
         return text or "[dim]·[/]"
 
     def __enter__(self) -> Display:
@@ -125,7 +125,7 @@ def print_report(shown: ProbeResult) -> None:
     cost = shown.cost
     out.print(
         f"\n{duration(cost.seconds)}, {cost.core_hours:.2f} core-hours in all, {cost.runs:,} runs, "
-        f"{cost.steps:,} optimizer steps; {cost.trained_now} of {cost.cells} cells trained now",
+        f"{cost.steps:,} optimizer steps; {cost.trained_now} of {cost.trials} trials trained now",
         style="dim",
     )
 
@@ -139,14 +139,14 @@ def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:
     made.add_column("# L", justify="right")
     best = {task: min(row.tasks[task].rank for row in shown.architectures) for task in tasks}
     for row in shown.architectures:
-        cells = []
+        columns = []
         for task in tasks:
             found = row.tasks[task]
             text = "diverged" if found.diverged else _estimate(found, intervals)
-            cells.append(f"[green]{text}[/]" if found.rank == best[task] and not found.diverged else text)
+            columns.append(f"[green]{text}[/]" if found.rank == best[task] and not found.diverged else text)
         name = plain(row.name)
         state = "grows" if row.state_grows and not row.fixed_state else f"{row.fixed_state:,}"
-        made.add_row(str(row.mean.rank), name, f"{row.params:,}", state, *cells, _estimate(row.mean),
+        made.add_row(str(row.mean.rank), name, f"{row.params:,}", state, *columns, _estimate(row.mean),
                      str(row.mean.loss_rank))  # fmt: skip
     return made
 

@@ -38,9 +38,9 @@ def probe(
     few = [probe_candidate(row["spec"], protocol) for row in rows.values()]
 
     def report(progress: Progress) -> None:
-        share = min(NEARLY, progress.share(progress.work.cells)) if progress.work else None
-        cells = f"{len(progress.done)} of {len(progress.work.cells)} trainings" if progress.work else progress.phase
-        on_progress("probe", share, cells)
+        share = min(NEARLY, progress.share(progress.work.trials)) if progress.work else None
+        trials = f"{len(progress.done)} of {len(progress.work.trials)} trainings" if progress.work else progress.phase
+        on_progress("probe", share, trials)
 
     return run_budget(few, protocol, config.share("probe"), store, Machine(config.device, config.workers), report)
 

@@ -1,10 +1,9 @@
-"""How a quantity grows with the length of the sequence: the exponent k of y ~ N^k, a straight line in log-log.
+"""How long single blocks (norm, mixer, residual) take as the sequence grows, and with which power of its length.
 
-Over the upper half of the lengths, for below them fixed costs hide the growth. Fitted to a sum of powers it is between
-them: attention's projections are linear in N and its scores quadratic, so that a whole block has 1 < k < 2 and tends to
-2 as N grows. The part that mixes along the sequence is therefore counted by itself, too.
-
-How long single blocks (norm, mixer, residual) take as the sequence grows, and with which power of its length.
+The exponent k of y ~ N^k is a straight line in log-log. It is fitted over the upper half of the lengths, for below them
+fixed costs hide the growth. Fitted to a sum of powers it is between them: attention's projections are linear in N and
+its scores quadratic, so that a whole block has 1 < k < 2 and tends to 2 as N grows. The part that mixes along the
+sequence is therefore counted by itself, too.
 
 PAR Transformer (Mandava et al. 2020, arXiv:2009.04534), Figure 1 and §2.3: attention O(N²), feed-forward O(N) a block.
 Every block is measured by itself, so its weights are in the cache where they fit there.
@@ -31,8 +30,9 @@ from plait.model.architecture import Architecture
 
 @dataclass(frozen=True)
 class Exponent:
-    """`low` to `high` hold 95 %, from the timings' own errors, or by Student's t from how far they lie from a line
-    where that is more. Where three points make the line, as of five lengths, the latter is wide."""
+    """`low` to `high` hold 95 %, by Student's t from how far the points lie from a line: what timings say of their own
+    errors leaves out what changes between one length and the next. Where three points make the line, as of five
+    lengths, it is wide. Two points are on any line: only their own errors are known."""
 
     value: float
     low: float
@@ -59,19 +59,19 @@ def upper_half(lengths: Sequence[int]) -> slice:
 
 
 def fit_exponent(lengths: Sequence[int], values: Sequence[float], errors: Sequence[float] | None = None) -> Exponent:
-    """Least squares over the upper half of the lengths; `errors` are standard errors as shares of the values."""
+    """Least squares over the upper half of the lengths; `errors` are standard errors as shares of the values, needed
+    where only two lengths are fitted."""
     fitted = upper_half(lengths)
     x, y = np.log(np.asarray(lengths[fitted], dtype=float)), np.log(np.asarray(values[fitted], dtype=float))
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     slope = float(weights @ y)
     left = y - y.mean() - slope * (x - x.mean())
-    scattered = float(left @ left) / (len(x) - 2) if len(x) > 2 else 0.0
-    measured = np.zeros(len(x)) if errors is None else np.asarray(errors[fitted], dtype=float) ** 2
-    variance, spread = float(weights**2 @ measured), scattered * float(weights @ weights)
-    if spread > variance:
-        reach = t_quantile(len(x) - 2) * float(np.sqrt(spread))
+    if len(x) > 2:
+        scatter = float(left @ left) / (len(x) - 2)
+        reach = t_quantile(len(x) - 2) * float(np.sqrt(scatter * float(weights @ weights)))
     else:
-        reach = NORMAL * float(np.sqrt(variance))
+        measured = np.zeros(len(x)) if errors is None else np.asarray(errors[fitted], dtype=float)
+        reach = NORMAL * float(np.sqrt(weights**2 @ measured**2))
     return Exponent(slope, slope - reach, slope + reach)
 
 

@@ -4,8 +4,13 @@
 
 The terms φ say how y grows far from the data; g (Rasmussen & Williams 2006, eq. 2.25, 2.26) learns what they miss, such
 as how well a matrix product of this width fits the processor. k is Matérn with ν = 3/2, for speed over sizes is not
-smooth; its length scales, one a coordinate, s and the noise maximise the marginal likelihood (eq. 5.8) times a prior,
-on a grid.
+smooth; its length scales, one per coordinate, s and the noise maximise the marginal likelihood (eq. 5.8) times a
+prior, on a grid.
+
+The error bar is that of a new measurement: g between the points, the noise, and the weights (eq. 2.42), which the same
+points had to tell. Where the points lie further from each other than the shape says, all of it grows; and it is
+Student's t with the points less the numbers fitted to them, so that 1.96 deviations hold 95 % from a dozen points on
+(`benchmarks/intervals.py`).
 
 Letters: N points, M queries, K terms, D coordinates, C names.
 """
@@ -20,6 +25,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from plait.analysis.intervals import NORMAL, t_quantile
 from plait.device.features import Features
 
 Floats = NDArray[np.float64]
@@ -27,12 +33,13 @@ Floats = NDArray[np.float64]
 LENGTHS = (1.0, 2.0, 4.0, 8.0)  # octaves
 SCALES = (0.03, 0.06, 0.12, 0.25, 0.5)  # of g: 0.12 is twelve per cent
 #: How well two measurements of one layer agree, minutes apart: never better than the first.
-NOISES = (0.01, 0.02, 0.04)
+NOISES = (0.01, 0.02, 0.04, 0.08)
 #: What is expected of lengths and of s before any data, and how far (in e-folds) they may well be from it: a few points
 #: that the terms happen to fit exactly are no proof that everything between them is known.
 USUAL_LENGTH, USUAL_SCALE, EXPECTED = 2.0, 0.12, 0.7
 FEW = 15  # points, below which s is not taken to be less than usual
 TUNED_ON = 60  # points at most: lengths are the same for all, and each trial costs their number cubed
+LEAST_FREEDOM = 4  # degrees of freedom: with fewer points than fitted numbers, priors hold the rest
 OTHER_NAME = 0.7  # distance, in length scales, between layers that differ in an option that is no number
 
 
@@ -92,6 +99,7 @@ class Surface:
         known = like is not None and like._coordinates == self._coordinates
         self.shape: Shape = like.shape if like is not None and known else self._tuned(tune)
         self._factor_NN, half_N, _ = self._solve(self.shape, self._inputs, self._left_N, self._noise_N)
+        self._doubt(half_N)
         # L' turned upside down and back to front is a lower triangle again.
         self._solved_N = forward(self._factor_NN.T[::-1, ::-1], half_N[::-1, None])[::-1, 0]
 
@@ -106,9 +114,30 @@ class Surface:
         """The value, and its standard deviation as a share of it."""
         cross_MN = _kernel(asked, self._inputs, self.shape)
         half_NM = forward(self._factor_NN, cross_MN.T)
-        variance_M = np.maximum(self.shape.scale**2 - (half_NM**2).sum(axis=0), 0)
+        unexplained_KM = self._shares(asked).T - self._shares_half_NK.T @ half_NM
+        weights_KM = forward(self._weights_factor_KK, unexplained_KM)
+        variance_M = np.maximum(self.shape.scale**2 - (half_NM**2).sum(axis=0), 0) + (weights_KM**2).sum(axis=0)
         mean_M = self._roofline(asked) * np.exp(np.einsum("mn,n->m", cross_MN, self._solved_N))
-        return mean_M, np.sqrt(variance_M + NOISES[0] ** 2)
+        return mean_M, self._stretch * np.sqrt(variance_M + self.shape.noise**2)
+
+    def _doubt(self, half_N: Floats) -> None:
+        """What the weights leave open, each by itself a factor of e before any data, and how much larger the
+        deviation is than the shape says."""
+        self._shares_half_NK = forward(self._factor_NN, self._shares(self._inputs))
+        terms = self._shares_half_NK.shape[1]
+        self._weights_factor_KK = cholesky(self._shares_half_NK.T @ self._shares_half_NK + np.eye(terms))
+        explained_K = forward(self._weights_factor_KK, self._shares_half_NK.T @ half_N[:, None])
+        misfit = float((half_N**2).sum() - (explained_K**2).sum())
+        varying = int((np.ptp(self._inputs.place_ND, axis=0) > 0).sum())
+        free = len(half_N) - terms
+        spread = np.sqrt(max(1.0, misfit / max(free, LEAST_FREEDOM)))
+        self._stretch = float(spread) * t_quantile(max(free - varying, LEAST_FREEDOM)) / NORMAL
+
+    def _shares(self, asked: Inputs) -> Floats:
+        """Of the roofline, by the terms that have a weight."""
+        used = self._weights_K > 0
+        parts_NK = (asked.terms_NK / self._size_K * self._weights_K)[:, used]
+        return np.asarray(parts_NK / self._roofline(asked)[:, None])
 
     def _roofline(self, asked: Inputs) -> Floats:
         return np.asarray(np.maximum(asked.terms_NK / self._size_K @ self._weights_K, 1e-30))
@@ -137,7 +166,16 @@ class Surface:
                     found = self._solve(shape, *data)[2]
                     if found > highest:
                         best, highest = shape, found
-        return best
+        return self._averaged(best, *data)
+
+    def _averaged(self, best: Shape, inputs: Inputs, left_N: Floats, noise_N: Floats) -> Shape:
+        """Its variances as all pairs of them together make them likely, not only the likeliest: few points leave them
+        open, and what is likeliest is often too small."""
+        pairs = [pair for one in self._scales(best) for pair in _noises(one)]
+        log = np.array([self._solve(shape, inputs, left_N, noise_N)[2] for shape in pairs])
+        likely = np.exp(log - log.max())
+        scale, noise = np.sqrt(likely @ [[s.scale**2, s.noise**2] for s in pairs] / likely.sum())
+        return replace(best, scale=float(scale), noise=float(noise))
 
     def _scales(self, shape: Shape) -> list[Shape]:
         enough = len(self._inputs) >= FEW

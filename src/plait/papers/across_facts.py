@@ -26,7 +26,7 @@ from plait.space.space import Space
 from plait.spec import format_spec, parse, presets
 
 if TYPE_CHECKING:
-    from plait.probing.trial import Cell
+    from plait.probing.trial import Trial
 
 
 facts = FactTable()
@@ -143,15 +143,15 @@ def one_workflow() -> tuple[str, str, bool]:
         front = search_front(request, None, store, Path(folder)).result["front"]
         specs = [row["spec"] for row in front]
         work = with_seeds(candidates(specs, protocol), protocol, [1], "cpu")
-        whole = [result(cell, _trained(cell)) for cell in work.cells]
-        stopped = result(work.cells[0], _trained(work.cells[0], Path(folder) / "stopped.pt"))
-        for cell, found in zip(work.cells, whole, strict=True):
-            store.put(Record.of(KIND, cell.config, found, provenance_of(0.0, 0.0)))
+        whole = [result(trial, _trained(trial)) for trial in work.trials]
+        stopped = result(work.trials[0], _trained(work.trials[0], Path(folder) / "stopped.pt"))
+        for trial, found in zip(work.trials, whole, strict=True):
+            store.put(Record.of(KIND, trial.config, found, provenance_of(0.0, 0.0)))
         outcome = run_all(work, store, Machine("cpu", 1), lambda progress: None)
         comparison = compare(outcome)
     same = _without_seconds(stopped) == _without_seconds(whole[0])
     hashes = {architecture(spec).hash for spec in specs}
-    keys = {cell.key for cell in work.cells}
+    keys = {trial.key for trial in work.trials}
     ours = f"{len(hashes)} found, {len(keys)} keys, resumed the same: {same}, {outcome.fresh} trained again, " + (
         f"{len(comparison.names)} compared"
     )
@@ -159,15 +159,15 @@ def one_workflow() -> tuple[str, str, bool]:
     return told, ours, ours == told
 
 
-def _trained(cell: Cell, stop_at: Path | None = None) -> Sequence[Any]:
+def _trained(trial: Trial, stop_at: Path | None = None) -> Sequence[Any]:
     """A training to its end; with a path it is saved half way and gone on with by another object."""
     from plait.training import checkpoint
 
-    fleet = cell.fleet()
+    fleet = trial.fleet()
     if stop_at is not None:
         fleet.run(until=3)
         checkpoint.save(stop_at, fleet.state())
-        fleet, saved = cell.fleet(), checkpoint.load(stop_at)
+        fleet, saved = trial.fleet(), checkpoint.load(stop_at)
         assert saved is not None
         fleet.restore(saved)
     fleet.run(until=fleet.plan.steps)

@@ -1,4 +1,4 @@
-"""What is run: cells in the order in which they tell most.
+"""What is run: trials in the order in which they tell most.
 
 With a budget the number of steps is fixed by the protocol and the number of seeds by the budget: as many for every task
 as the measured speed lets finish in time, then one more for a task at a time, the most telling first. If not even one
@@ -6,7 +6,7 @@ seed fits, trainings are shortened alike, but for the most telling task's as lon
 architectures look the same. Below a tenth of their steps they would say nothing: a budget that is too small for that is
 refused. What is left at the end lengthens every training a little. The plan is a record of its own, so that a probe
 that is interrupted and run again, perhaps on a busier machine, does the very same work. What the machine's speed makes
-of it on the way: `course`.
+of it on the way: `scheduler`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from plait.core.errors import UserError
 from plait.probing.candidates import Candidate
 from plait.probing.protocol import VERSION, Protocol
 from plait.probing.speed import Speed
-from plait.probing.trial import Cell
+from plait.probing.trial import Trial
 from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "probe-plan"
@@ -38,31 +38,31 @@ SPARED = 0.4  # of the other tasks' steps, before the first task's are cut
 
 @dataclass(frozen=True)
 class Work:
-    """Cells to run, and what they are expected to take on this machine."""
+    """Trials to run, and what they are expected to take on this machine."""
 
     candidates: tuple[Candidate, ...]
     protocol: Protocol
-    cells: tuple[Cell, ...]
+    trials: tuple[Trial, ...]
     expected_seconds: float | None = None
     scale: float = 1.0  # of the steps of the training that was cut most, to fit a budget
 
     @property
     def runs(self) -> int:
-        return sum(len(cell.seeds) * len(cell.training.grid) for cell in self.cells)
+        return sum(len(trial.seeds) * len(trial.training.grid) for trial in self.trials)
 
     @property
     def steps(self) -> int:
-        return sum(len(cell.seeds) * len(cell.training.grid) * cell.training.steps for cell in self.cells)
+        return sum(len(trial.seeds) * len(trial.training.grid) * trial.training.steps for trial in self.trials)
 
 
 def with_seeds(candidates: Sequence[Candidate], protocol: Protocol, seeds: Sequence[int], device: str) -> Work:
     """Every setting of the protocol, the i-th with `seeds[i]` seeds."""
-    cells = [
-        Cell.of(one, setting, tuple(range(number)), device)
+    trials = [
+        Trial.of(one, setting, tuple(range(number)), device)
         for setting, number in zip(protocol.settings, seeds, strict=True)
         for one in candidates
     ]
-    return Work(tuple(candidates), protocol, tuple(cells))
+    return Work(tuple(candidates), protocol, tuple(trials))
 
 
 def plan_config(
@@ -138,7 +138,7 @@ def fitting(
 
     def seconds(seeds: Sequence[int], scale: float) -> float:
         work = with_seeds(candidates, _lasting(protocol, _scales(scale, number)), seeds, config["device"])
-        return SAFETY * makespan([speed.cell(cell) for cell in work.cells], config["workers"])
+        return SAFETY * makespan([speed.trial(trial) for trial in work.trials], config["workers"])
 
     one_each = [1] * number
     if not overrun and (shortest := seconds(one_each, SHORTEST)) > room:

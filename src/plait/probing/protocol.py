@@ -1,7 +1,7 @@
 """How an architecture is probed: which settings of the tasks, and how a model is trained on each.
 
 `full` is the protocol of the paper (Poli et al. 2024, arXiv:2403.17844, App. B.2 and Table B.1): 66 settings, a grid of
-six learning rates and weight decays on each, 200 epochs. `quick` is for a budget of minutes: one small setting a task
+six learning rates and weight decays on each, 200 epochs. `quick` is for a budget of minutes: one small setting per task
 (the table `QUICK`), narrow models, as many seeds as the budget holds.
 """
 

@@ -1,13 +1,13 @@
 """A plan on its way, corrected where the machine grows slower or faster.
 
-Tasks are begun one after the other. When no cell of those begun is left to start, the next one's turn has come: if at
-the pace of late the end would miss the budget, all tasks that are not begun are planned anew by the rules of `plan`.
+Tasks are begun one after the other. When no trial of those begun is left to start, the next one's turn has come: if
+with the slowdown of late the end would miss the budget, all tasks that are not begun are planned again, as in `plan`.
 Every architecture gets the same seeds and steps on a task, so comparisons stay fair.
 
 What is decided before a task, be it that nothing changes, is a record that names the plan and the task, and is stored
-before any cell of the task is started. So an interrupted probe resumes with the very same cells, and of several on one
-store the first decides for all. Time is counted as the cells' own seconds: an interruption costs nothing of the budget,
-and processes that share a store share the budget.
+before any trial of the task is started. So an interrupted probe resumes with the very same trials, and of several on
+one store the first decides for all. Time is counted as the trials' own seconds: an interruption costs nothing of the
+budget, and processes that share a store share the budget.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Any
 
 from plait.probing.plan import FINISH_SECONDS, Plan, fit, makespan
 from plait.probing.protocol import VERSION
-from plait.probing.trial import Cell
+from plait.probing.trial import Trial
 from plait.records import Record, Store, provenance_of, record_key
 
-KIND = "probe-correction"
+KIND = "probe-replan"
 TOLERANCE = 0.03  # of the budget, by which the end may be missed
-RECENT = 0.15  # of the budget; what was trained in it tells the pace
-ENOUGH = 0.02  # of the budget; from less no pace is told
+RECENT = 0.15  # of the budget; what was trained in it tells the slowdown
+ENOUGH = 0.02  # of the budget; from less no slowdown is told
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a begun cell has taken so far, and what was expected of it in all."""
+    """What a begun trial has taken so far, and what was expected of it in all."""
 
     expected: float
     share: float  # of its steps that are done
@@ -38,11 +38,11 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Correction:
+class Replan:
     """What changed before a task."""
 
     first: int  # of the settings from which on
-    pace: float  # seconds of late for each second expected at the start
+    slowdown: float  # seconds of late for each second expected at the start
     before: Plan
     after: Plan
 
@@ -51,33 +51,33 @@ class Correction:
         return (self.before.seeds, self.before.scales) != (self.after.seeds, self.after.scales)
 
 
-class Course:
+class Scheduler:
     """Follows one plan through the store."""
 
     def __init__(self, plan: Plan, store: Store) -> None:
         self.plan = plan  # as it is by now
-        self.corrections: list[Correction] = []
+        self.replans: list[Replan] = []
         self._store = store
         while not self.all_begun and (found := store.get(record_key(KIND, self._next))):
             self._apply(found)
 
     @property
     def all_begun(self) -> bool:
-        return len(self.corrections) + 1 == len(self.plan.protocol.settings)
+        return len(self.replans) + 1 == len(self.plan.protocol.settings)
 
     @property
-    def begun(self) -> tuple[Cell, ...]:
-        """The cells of the tasks that are decided for good."""
-        return self.plan.work.cells[: (len(self.corrections) + 1) * len(self.plan.candidates)]
+    def begun(self) -> tuple[Trial, ...]:
+        """The trials of the tasks that are decided for good."""
+        return self.plan.work.trials[: (len(self.replans) + 1) * len(self.plan.candidates)]
 
-    def begin_next(self, running: Mapping[str, Mapping[str, Any]]) -> tuple[Cell, ...]:
-        """The cells of the next task, decided now unless it was before. `running` has step and seconds by key."""
+    def begin_next(self, running: Mapping[str, Mapping[str, Any]]) -> tuple[Trial, ...]:
+        """The trials of the next task, decided now unless it was before. `running` has step and seconds by key."""
         if self.all_begun:
             return ()
         before, started = self.begun, time.time()
         found = self._store.get(record_key(KIND, self._next))
         if found is None:
-            result = decide(self.plan, len(self.corrections) + 1, self._spent(before, running))
+            result = decide(self.plan, len(self.replans) + 1, self._spent(before, running))
             self._store.put(Record.of(KIND, self._next, result, provenance_of(started, time.time() - started)))
             found = self._store.get(record_key(KIND, self._next))  # another probe's, if that was first
             assert found is not None
@@ -86,7 +86,7 @@ class Course:
 
     @property
     def _next(self) -> dict[str, Any]:
-        return {"protocol": VERSION, "plan": self.plan.key, "first": len(self.corrections) + 1}
+        return {"protocol": VERSION, "plan": self.plan.key, "first": len(self.replans) + 1}
 
     def _apply(self, found: Record) -> None:
         before, first = self.plan, found.config["first"]
@@ -96,44 +96,44 @@ class Course:
             seeds=(*before.seeds[:first], *found.result["seeds"]),
             scales=(*before.scales[:first], *[found.result["scale"]] * rest),
         )
-        self.corrections.append(Correction(first, found.result["pace"], before, self.plan))
+        self.replans.append(Replan(first, found.result["slowdown"], before, self.plan))
 
-    def _spent(self, cells: Sequence[Cell], running: Mapping[str, Mapping[str, Any]]) -> list[Spent]:
+    def _spent(self, trials: Sequence[Trial], running: Mapping[str, Mapping[str, Any]]) -> list[Spent]:
         found = []
-        for cell in cells:
-            record, expected = self._store.get(cell.key), self.plan.speed.cell(cell)
+        for trial in trials:
+            record, expected = self._store.get(trial.key), self.plan.speed.trial(trial)
             if record is None:
-                now = running.get(cell.key, {"step": 0, "seconds": 0.0})
-                found.append(Spent(expected, now["step"] / cell.training.steps, now["seconds"]))
+                now = running.get(trial.key, {"step": 0, "seconds": 0.0})
+                found.append(Spent(expected, now["step"] / trial.training.steps, now["seconds"]))
             elif record.provenance["started"] >= self.plan.made:  # else another probe's: it cost us nothing
                 found.append(Spent(expected, 1.0, record.provenance["seconds"]))
         return found
 
 
 def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> dict[str, Any]:
-    """Seeds and scale of the settings from `first` on, given what the cells before them took so far."""
+    """Seeds and scale of the settings from `first` on, given what the trials before them took so far."""
     workers, seeds, scale = plan.config["workers"], list(plan.seeds[first:]), plan.scales[first]
     room = plan.left - FINISH_SECONDS - sum(one.seconds for one in spent) / workers
     length = max(plan.left, plan.expected_seconds)  # a plan that may overrun can be made when nothing is left
-    pace = _pace(spent, length * workers)
+    slowdown = _slowdown(spent, length * workers)
     unfinished = [one.expected * (1 - one.share) for one in spent if one.share < 1]
-    room = max(room, pace * makespan(unfinished, workers))  # what is being trained takes so long in any case
+    room = max(room, slowdown * makespan(unfinished, workers))  # what is being trained takes so long in any case
 
     def seconds(seeds: Sequence[int], scale: float) -> float:
         scales = (*plan.scales[:first], *[scale] * len(seeds))
         work = replace(plan, seeds=(*plan.seeds[:first], *seeds), scales=scales).work
-        rest = [plan.speed.cell(cell) for cell in work.cells[first * len(plan.candidates) :]]
-        return pace * makespan([*unfinished, *rest], workers)
+        rest = [plan.speed.trial(trial) for trial in work.trials[first * len(plan.candidates) :]]
+        return slowdown * makespan([*unfinished, *rest], workers)
 
     if abs(seconds(seeds, scale) - room) > TOLERANCE * length:
         # Seeds that were asked for are kept: only lengths change.
         limit: int | None = plan.config["seeds"]
         seeds, scale = fit(seconds, room, seeds if limit else [1] * len(seeds), limit)
-    return {"seeds": seeds, "scale": scale, "pace": pace}
+    return {"seeds": seeds, "scale": scale, "slowdown": slowdown}
 
 
-def _pace(spent: Sequence[Spent], budget: float) -> float:
-    """Seconds for each second expected of the cells begun last; 1 while too few have passed, or no step is done.
+def _slowdown(spent: Sequence[Spent], budget: float) -> float:
+    """Seconds for each second expected of the trials begun last; 1 while too few have passed, or no step is done.
 
     `budget` is of all workers together.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 from plait.core.result import Result
 from plait.core.units import duration
-from plait.probing.replan import Correction
+from plait.probing.replan import Replan
 from plait.probing.run import Machine, Outcome, compare
 from plait.probing.verdict import by_task, findings, verdict
 from plait.probing.verdict import document as scores
@@ -85,7 +85,7 @@ class ProbeCost:
     core_hours: float
     runs: int
     steps: int
-    cells: int
+    trials: int
     trained_now: int
 
 
@@ -145,7 +145,7 @@ def report(outcome: Outcome, machine: Machine, seconds: float, asked: Asked, sui
             core_hours=core_seconds / 3600,
             runs=work.runs,
             steps=work.steps,
-            cells=len(outcome.records),
+            trials=len(outcome.records),
             trained_now=outcome.fresh,
         ),
     )
@@ -154,8 +154,8 @@ def report(outcome: Outcome, machine: Machine, seconds: float, asked: Asked, sui
 def _architectures(outcome: Outcome, scored: list[dict[str, Any]]) -> tuple[ProbedArchitecture, ...]:
     candidates = {one.name: one for one in outcome.work.candidates}
     seeds: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for cell in outcome.work.cells:
-        seeds.setdefault((cell.candidate, cell.task.name), []).extend(outcome.records[cell.key].result["seeds"])
+    for trial in outcome.work.trials:
+        seeds.setdefault((trial.candidate, trial.task.name), []).extend(outcome.records[trial.key].result["seeds"])
     found = []
     for row in scored:
         one = candidates[row["name"]]
@@ -208,27 +208,27 @@ def _notes(outcome: Outcome) -> list[str]:
         notes.append(
             f"trainings were cut down to {outcome.work.scale:.0%} of their steps to fit the time: give it more"
         )
-    if changed := changes(outcome.corrections):
+    if changed := changes(outcome.replans):
         notes.append(changed)
-    for cell in outcome.work.cells:
-        seeds = outcome.records[cell.key].result["seeds"]
+    for trial in outcome.work.trials:
+        seeds = outcome.records[trial.key].result["seeds"]
         diverged = [str(one["seed"]) for one in seeds if one["chosen"] is None]
         if diverged:
             notes.append(
-                f"{cell.candidate} on {cell.task.name} diverged with seed {', '.join(diverged)}: at every learning "
+                f"{trial.candidate} on {trial.task.name} diverged with seed {', '.join(diverged)}: at every learning "
                 "rate its loss was no longer finite. It counts as accuracy 0."
             )
     return notes
 
 
-def changes(corrections: Sequence[Correction]) -> str:
+def changes(replans: Sequence[Replan]) -> str:
     """What became of the plan, such as
 
     'trainings took 1.40 times as long as measured at the start: 2 instead of 4 seeds for compression, memorization'
     """
-    if not corrections:
+    if not replans:
         return ""
-    before, after = corrections[0].before, corrections[-1].after
+    before, after = replans[0].before, replans[-1].after
     tasks: dict[str, list[str]] = {}
     for i, setting in enumerate(before.protocol.settings):
         found = []
@@ -241,8 +241,8 @@ def changes(corrections: Sequence[Correction]) -> str:
             tasks.setdefault(" and ".join(found), []).append(setting.task.name)
     if not tasks:
         return ""
-    paces = [correction.pace for correction in corrections if correction.changed]
-    least, most = f"{min(paces):.2f}", f"{max(paces):.2f}"
+    slowdowns = [replan.slowdown for replan in replans if replan.changed]
+    least, most = f"{min(slowdowns):.2f}", f"{max(slowdowns):.2f}"
     took = least if least == most else f"{least} to {most}"
     changed = "; ".join(f"{change} for {', '.join(names)}" for change, names in tasks.items())
     return f"trainings took {took} times as long as measured at the start: {changed}"

@@ -1,5 +1,5 @@
 """From a plan to a comparison, through the store: what is recorded is not computed again, what is not is trained by a
-crew of workers, and whatever interrupts them loses at most a few seconds."""
+pool of workers, and whatever interrupts them loses at most a few seconds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from plait.probing import plan
 from plait.probing.candidates import Candidate
 from plait.probing.plan import Work
 from plait.probing.protocol import Protocol
-from plait.probing.replan import Correction, Course
+from plait.probing.replan import Replan, Scheduler
 from plait.probing.speed import Speed, to_time
-from plait.probing.trial import Cell
+from plait.probing.trial import Trial
 from plait.probing.verdict import Comparison, Score
 from plait.probing.worker import Event, Setup
-from plait.probing.worker_pool import Crew, More
+from plait.probing.worker_pool import More, WorkerPool
 from plait.records import Record, Store
 from plait.records.database import file_of, resolve
 
@@ -35,13 +35,13 @@ class Progress:
     running: dict[str, dict[str, Any]] = field(default_factory=dict)  # key → the fleet's own progress
     found_before: int = 0  # of those done
 
-    def share(self, cells: Iterable[Cell]) -> float:
-        """Of these cells' steps, how many are behind us."""
+    def share(self, trials: Iterable[Trial]) -> float:
+        """Of these trials' steps, how many are behind us."""
         total = behind = 0.0
-        for cell in cells:
-            total += cell.training.steps
-            now = self.running.get(cell.key, {}).get("step", 0)
-            behind += cell.training.steps if cell.key in self.done else now
+        for trial in trials:
+            total += trial.training.steps
+            now = self.running.get(trial.key, {}).get("step", 0)
+            behind += trial.training.steps if trial.key in self.done else now
         return behind / total if total else 1.0
 
 
@@ -53,8 +53,8 @@ class Outcome:
     work: Work
     records: dict[str, Record]  # by key
     seconds: float  # of this call
-    fresh: int  # cells trained by this call
-    corrections: tuple[Correction, ...] = ()  # of the plan, on the way
+    fresh: int  # trials trained by this call
+    replans: tuple[Replan, ...] = ()  # of the plan, on the way
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Machine:
     checkpoint_seconds: float = 10.0
 
     @property
-    def hands(self) -> int:
+    def processes(self) -> int:
         return self.workers if self.device == "cpu" else min(self.workers, 2)
 
 
@@ -85,12 +85,12 @@ def refuse_leaks(candidates: Sequence[Candidate]) -> None:
 
 
 def run_all(work: Work, store: Store, machine: Machine, watch: Watch) -> Outcome:
-    """Every cell of the work, however long it takes."""
+    """Every trial of the work, however long it takes."""
     progress = Progress(work, "training")
-    _note_recorded(progress, work.cells, store)
-    if any(cell.key not in progress.done for cell in work.cells):
-        with _crew(work.candidates, store, machine) as crew:
-            _train(crew, work.cells, progress, store, watch)
+    _note_recorded(progress, work.trials, store)
+    if any(trial.key not in progress.done for trial in work.trials):
+        with _pool(work.candidates, store, machine) as pool:
+            _train(pool, work.trials, progress, store, watch)
     return _outcome(work, store, progress)
 
 
@@ -111,86 +111,88 @@ def run_budget(
     Where they hold not even the shortest trainings, those are run; unless they may not `overrun`: then a `UserError`.
     """
     began = time.perf_counter() if started is None else started
-    config = plan.plan_config(candidates, protocol, budget, machine.hands, seeds, machine.device)
+    config = plan.plan_config(candidates, protocol, budget, machine.processes, seeds, machine.device)
     progress = Progress(started=began)
     made = plan.stored(store, config, candidates, protocol)
     if made is not None:
-        course = Course(made, store)
-        keys = {cell.key for cell in course.begun}
-        if course.all_begun and store.has(keys) == keys:
-            _note_recorded(progress, course.begun, store)
-            return _outcome(course.plan.work, store, progress, course.corrections)
-    with _crew(candidates, store, machine) as crew:
+        scheduler = Scheduler(made, store)
+        keys = {trial.key for trial in scheduler.begun}
+        if scheduler.all_begun and store.has(keys) == keys:
+            _note_recorded(progress, scheduler.begun, store)
+            return _outcome(scheduler.plan.work, store, progress, scheduler.replans)
+    with _pool(candidates, store, machine) as pool:
         if made is None:
-            speed = _measured(crew, to_time(candidates, protocol, machine.device), progress, watch)
+            speed = _measured(pool, to_time(candidates, protocol, machine.device), progress, watch)
             left = budget - (time.perf_counter() - began)
             made = plan.fitting(store, config, candidates, protocol, speed, left, overrun=overrun)
-        course = Course(made, store)
-        _follow(course, crew, progress, store, watch)
-    return _outcome(course.plan.work, store, progress, course.corrections)
+        scheduler = Scheduler(made, store)
+        _follow(scheduler, pool, progress, store, watch)
+    return _outcome(scheduler.plan.work, store, progress, scheduler.replans)
 
 
 def expected(
     candidates: Sequence[Candidate], protocol: Protocol, store: Store, machine: Machine, watch: Watch, seeds: int = 1
 ) -> dict[str, float]:
     """Core-seconds that each architecture would take under a protocol, at most."""
-    with _crew(candidates, store, machine) as crew:
-        speed = _measured(crew, to_time(candidates, protocol, machine.device), Progress(), watch)
+    with _pool(candidates, store, machine) as pool:
+        speed = _measured(pool, to_time(candidates, protocol, machine.device), Progress(), watch)
     work = plan.with_seeds(candidates, protocol, [seeds] * len(protocol.settings), machine.device)
-    return {one.name: sum(speed.cell(cell) for cell in work.cells if cell.candidate == one.name) for one in candidates}
+    return {
+        one.name: sum(speed.trial(trial) for trial in work.trials if trial.candidate == one.name) for one in candidates
+    }
 
 
 def compare(outcome: Outcome) -> Comparison:
     """The table's numbers, from the records alone."""
     scores = [
         Score(
-            cell.candidate, cell.task.name, cell.task.key(), one["seed"], one["accuracy"], one["loss"],
-            cell.training.evaluation,
+            trial.candidate, trial.task.name, trial.task.key(), one["seed"], one["accuracy"], one["loss"],
+            trial.training.evaluation,
         )
-        for cell in outcome.work.cells
-        for one in outcome.records[cell.key].result["seeds"]
+        for trial in outcome.work.trials
+        for one in outcome.records[trial.key].result["seeds"]
     ]  # fmt: skip
     names = [one.name for one in outcome.work.candidates]
     return Comparison(names, outcome.work.protocol.task_names, scores)
 
 
-def _crew(candidates: Sequence[Candidate], store: Store, machine: Machine) -> Crew:
+def _pool(candidates: Sequence[Candidate], store: Store, machine: Machine) -> WorkerPool:
     mixers = {source.hash: source for one in candidates for source in one.arch.mixer_sources.values()}
     path = file_of(resolve(store.url))
     folder = path.parent if path is not None else Path("runs")
-    return Crew(
+    return WorkerPool(
         Setup(store.url, str(folder.resolve() / "checkpoints"), tuple(mixers.values()), machine.checkpoint_seconds),
-        machine.hands,
+        machine.processes,
     )
 
 
-def _measured(crew: Crew, cells: Sequence[Cell], progress: Progress, watch: Watch) -> Speed:
-    """How fast these cells are here."""
+def _measured(pool: WorkerPool, trials: Sequence[Trial], progress: Progress, watch: Watch) -> Speed:
+    """How fast these trials are here."""
     timed: set[str] = set()
 
     def listen(event: Event) -> None:
         timed.add(event.key)
-        progress.phase = f"measuring speed, {len(timed)} of {len(cells)}"
+        progress.phase = f"measuring speed, {len(timed)} of {len(trials)}"
         watch(progress)
 
     progress.phase = "measuring speed"
     watch(progress)
-    return Speed.measured(cells, crew.time(cells, listen))
+    return Speed.measured(trials, pool.time(trials, listen))
 
 
-def _follow(course: Course, crew: Crew, progress: Progress, store: Store, watch: Watch) -> None:
+def _follow(scheduler: Scheduler, pool: WorkerPool, progress: Progress, store: Store, watch: Watch) -> None:
     """Train task after task; the next is decided when a worker finds nothing to start."""
 
-    def begun(cells: Sequence[Cell]) -> Sequence[Cell]:
-        progress.work, progress.phase = course.plan.work, "training"
-        _note_recorded(progress, cells, store)
-        return cells
+    def begun(trials: Sequence[Trial]) -> Sequence[Trial]:
+        progress.work, progress.phase = scheduler.plan.work, "training"
+        _note_recorded(progress, trials, store)
+        return trials
 
-    _train(crew, begun(course.begun), progress, store, watch, lambda: begun(course.begin_next(progress.running)))
+    _train(pool, begun(scheduler.begun), progress, store, watch, lambda: begun(scheduler.begin_next(progress.running)))
 
 
 def _train(
-    crew: Crew, cells: Sequence[Cell], progress: Progress, store: Store, watch: Watch, more: More = lambda: ()
+    pool: WorkerPool, trials: Sequence[Trial], progress: Progress, store: Store, watch: Watch, more: More = lambda: ()
 ) -> None:
     watch(progress)
 
@@ -203,23 +205,23 @@ def _train(
             progress.done[event.key] = found.result["accuracy"] if found else 0.0
         watch(progress)
 
-    crew.run([cell for cell in cells if cell.key not in progress.done], listen, more)
+    pool.run([trial for trial in trials if trial.key not in progress.done], listen, more)
 
 
-def _note_recorded(progress: Progress, cells: Sequence[Cell], store: Store) -> None:
-    for key in store.has({cell.key for cell in cells}):
+def _note_recorded(progress: Progress, trials: Sequence[Trial], store: Store) -> None:
+    for key in store.has({trial.key for trial in trials}):
         found = store.get(key)
         if found is not None:
             progress.done[key] = found.result["accuracy"]
             progress.found_before += 1
 
 
-def _outcome(work: Work, store: Store, progress: Progress, corrections: Sequence[Correction] = ()) -> Outcome:
+def _outcome(work: Work, store: Store, progress: Progress, replans: Sequence[Replan] = ()) -> Outcome:
     records = {}
-    for key in {cell.key for cell in work.cells}:
+    for key in {trial.key for trial in work.trials}:
         found = store.get(key)
         if found is None:
             raise UserError(f"the record {key} has disappeared from {store.name} while the probe ran; run again.")
         records[key] = found
     fresh = len(records) - progress.found_before
-    return Outcome(work, records, time.perf_counter() - progress.started, fresh, tuple(corrections))
+    return Outcome(work, records, time.perf_counter() - progress.started, fresh, tuple(replans))

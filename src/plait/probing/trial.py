@@ -1,10 +1,10 @@
-"""A cell: one architecture on one task setting, with one or more seeds.
+"""A trial: one architecture on one task setting, with one or more seeds.
 
 For each seed there is a data set and a run for every point of the grid; the best of them by validation accuracy (ties:
-lower validation loss) is scored on the test split. All runs of a cell are one fleet: at these sizes most of a step's
+lower validation loss) is scored on the test split. All runs of a trial are one fleet: at these sizes most of a step's
 time is spent starting operations, so that three seeds cost little more than one.
 
-A cell is plain data, so that it travels to worker processes, and its key finds its result in the store.
+A trial is plain data, so that it travels to worker processes, and its key finds its result in the store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KIND = "probe"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     candidate: str  # the architecture's name, for display; not part of the result's identity
     spec: str
     source: str  # hashes of users' mixers, if there are any
@@ -42,7 +42,7 @@ class Cell:
     device: str = "cpu"
 
     @classmethod
-    def of(cls, candidate: Candidate, setting: Setting, seeds: tuple[int, ...], device: str = "cpu") -> Cell:
+    def of(cls, candidate: Candidate, setting: Setting, seeds: tuple[int, ...], device: str = "cpu") -> Trial:
         """The architecture with the vocabulary and the kind of model that the task needs."""
         task = setting.task
         header = candidate.arch.header.replace({"vocab": task.model_vocab, "kind": task.model_kind})
@@ -74,11 +74,11 @@ class Cell:
         return record_key(KIND, self.config)
 
     def fleet(self) -> Fleet:
-        """The cell's fleet, untrained."""
+        """The trial's fleet, untrained."""
         from plait.training.ensemble import Fleet, Member, Plan
 
         t = self.training
-        members = [
+        replicas = [
             # Every run starts from weights of its own: a restart is as likely to help as another rate.
             Member(lr, decay, seed * len(t.grid) + i, data)
             for data, seed in enumerate(self.seeds)
@@ -90,13 +90,13 @@ class Cell:
         accuracy = metric(self.task.variant)
         # The fleet counts right tokens itself, where it computes.
         return Fleet(
-            architecture(self.spec), members, plan, *splits, device=self.device,
+            architecture(self.spec), replicas, plan, *splits, device=self.device,
             metric=accuracy if accuracy is macro_accuracy else None,
         )  # fmt: skip
 
     @cached_property
     def data(self) -> list[TaskData]:
-        """One data set a seed."""
+        """One data set per seed."""
         return [make_data(self.task, seed, evaluation=self.training.evaluation) for seed in self.seeds]
 
 
@@ -112,26 +112,26 @@ def _split(data: Sequence[TaskData], name: str) -> Split:
 _PARTS = ("inputs_NT", "targets_NT")
 
 
-def result(cell: Cell, records: Sequence[MemberRecord]) -> dict[str, Any]:
-    """What is stored of a trained cell: plain JSON, in which a number that is not finite is null."""
+def result(trial: Trial, records: Sequence[MemberRecord]) -> dict[str, Any]:
+    """What is stored of a trained trial: plain JSON, in which a number that is not finite is null."""
     seeds = []
-    for data, seed in enumerate(cell.seeds):
+    for data, seed in enumerate(trial.seeds):
         mine = [i for i, record in enumerate(records) if record.member.data == data]
-        seeds.append({"seed": seed, "ceiling": cell.data[data].ceiling, **_selected(records, mine)})
+        seeds.append({"seed": seed, "ceiling": trial.data[data].ceiling, **_selected(records, mine)})
     return {
         "accuracy": sum(one["accuracy"] for one in seeds) / len(seeds),
         "seeds": seeds,
-        "members": [_described(record, cell.seeds) for record in records],
+        "replicas": [_described(record, trial.seeds) for record in records],
     }
 
 
-def _selected(records: Sequence[MemberRecord], members: Sequence[int]) -> dict[str, Any]:
+def _selected(records: Sequence[MemberRecord], replicas: Sequence[int]) -> dict[str, Any]:
     """The member that counts, of those of one seed, and its test scores."""
-    place = best([None if records[i].stopped == "diverged" else records[i].validation[-1][1:] for i in members])
+    place = best([None if records[i].stopped == "diverged" else records[i].validation[-1][1:] for i in replicas])
     if place is None:
         return {"accuracy": 0.0, "loss": None, "chosen": None, "note": "every member diverged"}
-    accuracy, loss = records[members[place]].test or (0.0, math.nan)
-    return {"accuracy": accuracy, "loss": _finite(loss), "chosen": members[place]}
+    accuracy, loss = records[replicas[place]].test or (0.0, math.nan)
+    return {"accuracy": accuracy, "loss": _finite(loss), "chosen": replicas[place]}
 
 
 def _described(record: MemberRecord, seeds: Sequence[int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A worker process: one torch thread, cells taken by claim, checkpoints as it goes.
+"""A worker process: one torch thread, trials taken by claim, checkpoints as it goes.
 
 It is told what to do through a pipe (`Order`s) and tells what happens through the same (`Event`s). It leaves when told
 to, when its parent has died, and never without having saved what it was training.
@@ -22,13 +22,13 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.mixers.source import MixerSource
 from plait.model.user_mixers import adopt
-from plait.probing.trial import KIND, Cell, checkpoint_path, result
+from plait.probing.trial import KIND, Trial, checkpoint_path, result
 from plait.records import Record, Store, open_store, provenance_of
 
-CLAIM_SECONDS = 8.0  # how long the cell of a dead process stays taken
+CLAIM_SECONDS = 8.0  # how long the trial of a dead process stays taken
 HEARTBEAT_SECONDS = 2.0
 SLICE_SECONDS = 0.5  # how long a fleet trains between looks at the pipe
-WAIT_SECONDS = 0.2  # before looking again for cells that others may have given up
+WAIT_SECONDS = 0.2  # before looking again for trials that others may have given up
 TIMED_STEPS = 4
 
 
@@ -46,9 +46,9 @@ class Setup:
 class Event:
     """What a worker tells.
 
-    timed      a cell: seconds of a step
-    progress   on a cell
-    done       a cell has its record, whoever made it
+    timed      a trial: seconds of a step
+    progress   on a trial
+    done       a trial has its record, whoever made it
     short      nothing is left to start, only to wait for; the number of the last order
     idle       everything is done; the number of the last order
     failed     and why
@@ -92,56 +92,56 @@ class _Worker:
         adopt(setup.mixers)
         self.pipe, self.setup = pipe, setup
         self.owner = f"{os.getpid()}-{time.time_ns()}"
-        self.left: dict[str, Cell] = {}  # by key, without a record so far
+        self.left: dict[str, Trial] = {}  # by key, without a record so far
         self.order = 0  # the number of the last
 
     def serve(self) -> None:
         with open_store(self.setup.store) as self.store:
             while True:
-                order, cells, self.order = self.pipe.recv()
+                order, trials, self.order = self.pipe.recv()
                 if order == "stop":
                     return
                 if order == "time":
-                    for cell in cells:
-                        self.say(Event("timed", cell.key, step_seconds(cell)))
+                    for trial in trials:
+                        self.say(Event("timed", trial.key, step_seconds(trial)))
                 elif order == "run":
-                    self.add(cells)
+                    self.add(trials)
                     self.run()
                 self.say(Event("idle", detail=self.order))
 
     def say(self, event: Event) -> None:
         _send(self.pipe, event)
 
-    def add(self, cells: Sequence[Cell]) -> None:
-        self.left |= {cell.key: cell for cell in cells}
+    def add(self, trials: Sequence[Trial]) -> None:
+        self.left |= {trial.key: trial for trial in trials}
 
     def run(self) -> None:
-        """Go through the cells until each has a record, whoever makes it."""
+        """Go through the trials until each has a record, whoever makes it."""
         while self.left:
             for key in self.store.has(self.left):
                 del self.left[key]
                 self.say(Event("done", key))
-            cell = next((cell for cell in self.left.values() if self.claim(cell)), None)
-            if cell is not None:
+            trial = next((trial for trial in self.left.values() if self.claim(trial)), None)
+            if trial is not None:
                 with _heartbeat(self.store, self.owner):
-                    self.train(cell)
+                    self.train(trial)
             elif self.left:
                 self.say(Event("short", detail=self.order))
                 time.sleep(WAIT_SECONDS)
                 self.look()
 
-    def claim(self, cell: Cell) -> bool:
-        return self.store.claim(cell.key, self.owner, CLAIM_SECONDS)
+    def claim(self, trial: Trial) -> bool:
+        return self.store.claim(trial.key, self.owner, CLAIM_SECONDS)
 
-    def train(self, cell: Cell) -> None:
-        """Train a cell from its checkpoint on, and store the result."""
+    def train(self, trial: Trial) -> None:
+        """Train a trial from its checkpoint on, and store the result."""
         from plait.training import checkpoint
 
-        path = checkpoint_path(Path(self.setup.checkpoints), cell.key)
+        path = checkpoint_path(Path(self.setup.checkpoints), trial.key)
         started = time.time()
         began = saved_at = time.perf_counter()
         try:
-            fleet = cell.fleet()
+            fleet = trial.fleet()
             saved = checkpoint.load(path)
             if saved is not None:
                 fleet.restore(saved)
@@ -151,28 +151,28 @@ class _Worker:
                 before = time.perf_counter()
                 fleet.run(until=fleet.step + width)
                 width = _next_width(width, time.perf_counter() - before)
-                self.say(Event("progress", cell.key, _progress(fleet, time.perf_counter() - began)))
+                self.say(Event("progress", trial.key, _progress(fleet, time.perf_counter() - began)))
                 if time.perf_counter() - saved_at > self.setup.checkpoint_seconds:
                     checkpoint.save(path, fleet.state())
                     saved_at = time.perf_counter()
                 self.look(lambda: checkpoint.save(path, fleet.state()))
         except (UserError, _Leave):
-            self.store.release(cell.key, self.owner)
+            self.store.release(trial.key, self.owner)
             raise
         except Exception as wrong:
-            self.store.release(cell.key, self.owner)
-            raise UserError(f"{cell.candidate} fails on {cell.task.name}: {type(wrong).__name__}: {wrong}") from wrong
+            self.store.release(trial.key, self.owner)
+            raise UserError(f"{trial.candidate} fails on {trial.task.name}: {type(wrong).__name__}: {wrong}") from wrong
         seconds = time.perf_counter() - began  # making data and saving included: they count in a budget, too
-        self.store.put(Record.of(KIND, cell.config, result(cell, fleet.records), provenance_of(started, seconds)))
+        self.store.put(Record.of(KIND, trial.config, result(trial, fleet.records), provenance_of(started, seconds)))
         checkpoint.remove(path)
 
     def look(self, save: Callable[[], None] | None = None) -> None:
-        """Leave, having saved, if told to or if nobody is there to tell. More cells may come at any time."""
+        """Leave, having saved, if told to or if nobody is there to tell. More trials may come at any time."""
         parent, told = parent_process(), False
         while self.pipe.poll() and not told:
-            order, cells, self.order = self.pipe.recv()
+            order, trials, self.order = self.pipe.recv()
             told = order == "stop"
-            self.add(cells)
+            self.add(trials)
         if told or (parent is not None and not parent.is_alive()):
             if save is not None:
                 save()
@@ -197,7 +197,7 @@ def _progress(fleet: Any, seconds: float) -> dict[str, Any]:
 
 @contextmanager
 def _heartbeat(store: Store, owner: str) -> Iterator[None]:
-    """Keep the claims alive meanwhile. If one is lost all the same, two compute the cell, and the first one counts."""
+    """Keep the claims alive meanwhile. If one is lost all the same, two compute the trial, and the first one counts."""
     over = threading.Event()
 
     def beat() -> None:
@@ -214,16 +214,16 @@ def _heartbeat(store: Store, owner: str) -> Iterator[None]:
         thread.join()
 
 
-def step_seconds(cell: Cell) -> float:
-    """Seconds of one step of a cell's fleet, from a few."""
-    t = cell.training
-    small = replace(cell.task, train_size=min(cell.task.train_size, 4 * t.batch))
+def step_seconds(trial: Trial) -> float:
+    """Seconds of one step of a trial's fleet, from a few."""
+    t = trial.training
+    small = replace(trial.task, train_size=min(trial.task.train_size, 4 * t.batch))
     training = replace(t, evaluation=t.batch, eval_every=t.steps)
-    fleet = replace(cell, settings=tuple(small.settings().items()), training=training).fleet()
+    fleet = replace(trial, settings=tuple(small.settings().items()), training=training).fleet()
     fleet.advance(1)
     started = time.perf_counter()
     fleet.advance(TIMED_STEPS)
-    if cell.device != "cpu":
+    if trial.device != "cpu":
         import torch
 
         torch.cuda.synchronize()

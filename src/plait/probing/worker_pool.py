@@ -15,58 +15,57 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from plait.core.errors import UserError
-from plait.probing import worker
-from plait.probing.trial import Cell
-from plait.probing.worker import Event, Setup
+from plait.probing.trial import Trial
+from plait.probing.worker import Event, Setup, main
 
-MOST_DEATHS = 3  # of workers in a row without a cell finished between them
+MOST_DEATHS = 3  # of workers in a row without a trial finished between them
 STOP_SECONDS = 20.0
-TIMED_BY_ALL = 24  # cells that every worker times, for a mean; more than that are shared out
+TIMED_BY_ALL = 24  # trials that every worker times, for a mean; more than that are shared out
 
 Listener = Callable[[Event], None]
-More = Callable[[], Sequence[Cell]]
+More = Callable[[], Sequence[Trial]]
 
 
 @dataclass
-class _Hand:
+class _Worker:
     process: BaseProcess
     pipe: Connection
 
 
-class Crew:
+class WorkerPool:
     def __init__(self, setup: Setup, workers: int) -> None:
         self._setup = setup
         self._context = multiprocessing.get_context("spawn")
-        self._hands = [self._hire() for _ in range(workers)]
+        self._workers = [self._start() for _ in range(workers)]
 
-    def time(self, cells: Sequence[Cell], listen: Listener) -> dict[str, float]:
-        """Seconds of each cell, measured by all workers at once, since they will also train at once."""
+    def time(self, trials: Sequence[Trial], listen: Listener) -> dict[str, float]:
+        """Seconds of each trial, measured by all workers at once, since they will also train at once."""
         found: dict[str, list[float]] = {}
 
         def note(event: Event) -> None:
             found.setdefault(event.key, []).append(event.detail)
             listen(event)
 
-        workers = len(self._hands)
-        shared = len(cells) > TIMED_BY_ALL and len(cells) >= workers
-        self._order("time", [cells[i::workers] if shared else cells for i in range(workers)], note)
+        workers = len(self._workers)
+        shared = len(trials) > TIMED_BY_ALL and len(trials) >= workers
+        self._order("time", [trials[i::workers] if shared else trials for i in range(workers)], note)
         return {key: sum(seconds) / len(seconds) for key, seconds in found.items()}
 
-    def run(self, cells: Sequence[Cell], listen: Listener, more: More = lambda: ()) -> None:
-        """Every cell is recorded when this returns. As soon as a worker finds none to start, it is asked for `more`."""
-        self._order("run", [cells] * len(self._hands), listen, more)
+    def run(self, trials: Sequence[Trial], listen: Listener, more: More = lambda: ()) -> None:
+        """Every trial is recorded when this returns. A worker that finds none to start is asked for `more`."""
+        self._order("run", [trials] * len(self._workers), listen, more)
 
-    def _order(self, order: str, shares: Sequence[Sequence[Cell]], listen: Listener, more: More = lambda: ()) -> None:
-        """Tell every worker what to do with its share of the cells, and listen until all have done it."""
+    def _order(self, order: str, shares: Sequence[Sequence[Trial]], listen: Listener, more: More = lambda: ()) -> None:
+        """Tell every worker what to do with its share of the trials, and listen until all have done it."""
         number = 1  # of orders so far; a worker says which was its last, lest it is asked for more that is on its way
-        for hand, share in zip(self._hands, shares, strict=True):
-            hand.pipe.send((order, list(share), number))
-        busy, deaths = set(range(len(self._hands))), 0
+        for worker, share in zip(self._workers, shares, strict=True):
+            worker.pipe.send((order, list(share), number))
+        busy, deaths = set(range(len(self._workers))), 0
         while busy:
-            waiting = {self._hands[i].pipe: i for i in busy} | {self._hands[i].process.sentinel: i for i in busy}
+            waiting = {self._workers[i].pipe: i for i in busy} | {self._workers[i].process.sentinel: i for i in busy}
             for ready in wait(list(waiting), timeout=0.25):
                 i = waiting[ready]  # type: ignore[index]
-                event = self._hear(i) if ready is self._hands[i].pipe else self._last_words(i)
+                event = self._hear(i) if ready is self._workers[i].pipe else self._last_words(i)
                 if event is None:  # it died
                     deaths += 1
                     if deaths > MOST_DEATHS:
@@ -74,8 +73,8 @@ class Crew:
                             f"workers keep dying ({deaths} in a row; is there enough memory?). "
                             "What is finished is stored: run again to go on, perhaps with fewer --workers."
                         )
-                    self._hands[i] = self._hire()
-                    self._hands[i].pipe.send((order, list(shares[i]), number))
+                    self._workers[i] = self._start()
+                    self._workers[i].pipe.send((order, list(shares[i]), number))
                     break  # what `waiting` holds is out of date
                 if event.kind == "failed":
                     raise UserError(event.detail)
@@ -85,10 +84,10 @@ class Crew:
                     if added := more():
                         number += 1
                         shares = [[*share, *added] for share in shares]
-                        busy = set(range(len(self._hands)))
-                        for hand in self._hands:
+                        busy = set(range(len(self._workers)))
+                        for worker in self._workers:
                             with suppress(OSError):  # its successor is told everything
-                                hand.pipe.send((order, list(added), number))
+                                worker.pipe.send((order, list(added), number))
                     elif event.kind == "idle":
                         busy.discard(i)
                 else:
@@ -97,40 +96,40 @@ class Crew:
 
     def _hear(self, i: int) -> Event | None:
         try:
-            event: Event = self._hands[i].pipe.recv()
+            event: Event = self._workers[i].pipe.recv()
         except (EOFError, OSError):
-            self._hands[i].process.join(STOP_SECONDS)
+            self._workers[i].process.join(STOP_SECONDS)
             return None
         return event
 
     def _last_words(self, i: int) -> Event | None:
         """What a worker that has ended said before."""
-        return self._hear(i) if self._hands[i].pipe.poll() else None
+        return self._hear(i) if self._workers[i].pipe.poll() else None
 
     def stop(self) -> None:
         """Ask every worker to save and leave; end those that do not."""
-        for hand in self._hands:
+        for worker in self._workers:
             with suppress(OSError):  # it may have left already
-                hand.pipe.send(("stop", [], 0))
+                worker.pipe.send(("stop", [], 0))
         deadline = time.monotonic() + STOP_SECONDS
-        for hand in self._hands:
-            while hand.process.is_alive() and time.monotonic() < deadline:
-                hand.process.join(0.05)
+        for worker in self._workers:
+            while worker.process.is_alive() and time.monotonic() < deadline:
+                worker.process.join(0.05)
                 with suppress(EOFError, OSError):
-                    while hand.pipe.poll():  # a full pipe would keep it from leaving
-                        hand.pipe.recv()
-            if hand.process.is_alive():
-                hand.process.terminate()
-            hand.pipe.close()
+                    while worker.pipe.poll():  # a full pipe would keep it from leaving
+                        worker.pipe.recv()
+            if worker.process.is_alive():
+                worker.process.terminate()
+            worker.pipe.close()
 
-    def _hire(self) -> _Hand:
+    def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=worker.main, args=(theirs, self._setup), daemon=True)
+        process = self._context.Process(target=main, args=(theirs, self._setup), daemon=True)
         process.start()
         theirs.close()  # so that its death is the end of the pipe
-        return _Hand(process, ours)
+        return _Worker(process, ours)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""A cell: which run counts, and what is written down of it."""
+"""A trial: which run counts, and what is written down of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from plait.probing.plan import with_seeds
-from plait.probing.trial import Cell, best, result
+from plait.probing.trial import Trial, best, result
 from plait.records.record import json_text
 from plait.tasks import macro_accuracy, token_accuracy
 
@@ -19,8 +19,8 @@ from .conftest import tiny_candidates
 
 
 @pytest.fixture
-def cell(protocol) -> Cell:
-    first, *_ = with_seeds(tiny_candidates(protocol), protocol, [2, 1], "cpu").cells
+def trial(protocol) -> Trial:
+    first, *_ = with_seeds(tiny_candidates(protocol), protocol, [2, 1], "cpu").trials
     return first
 
 
@@ -38,14 +38,14 @@ def test_the_best_by_validation_counts(validation, chosen):
     assert best(validation) == chosen
 
 
-def test_a_cell_trains_a_run_for_every_seed_and_grid_point(cell):
-    fleet = cell.fleet()
+def test_a_cell_trains_a_run_for_every_seed_and_grid_point(trial):
+    fleet = trial.fleet()
     records = fleet.run()
     assert [(r.member.data, r.member.lr) for r in records] == [(0, 1e-3), (0, 5e-3), (1, 1e-3), (1, 5e-3)]
     assert len({r.member.seed for r in records}) == 4
     train = fleet.splits["train"].inputs_DNT
-    assert np.array_equal(train[1].numpy(), cell.data[1].train.inputs_NT)
-    found = result(cell, records)
+    assert np.array_equal(train[1].numpy(), trial.data[1].train.inputs_NT)
+    found = result(trial, records)
     assert json.loads(json_text(found, "result")) == found
     for data, one in enumerate(found["seeds"]):
         chosen = records[one["chosen"]]
@@ -57,13 +57,13 @@ def test_a_cell_trains_a_run_for_every_seed_and_grid_point(cell):
 
 
 def test_the_mad_lab_variant_is_selected_and_scored_by_its_macro_accuracy(protocol):
-    """What a fleet records of its members is what `macro_accuracy` says of their predictions, split by split."""
+    """What a fleet records of its replicas is what `macro_accuracy` says of their predictions, split by split."""
     setting = protocol.settings[1]
     lab = replace(setting, task=setting.task.with_settings({"variant": "mad-lab"}))
-    cell = Cell.of(tiny_candidates(protocol)[0], lab, (0, 1))
-    fleet = cell.fleet()
+    trial = Trial.of(tiny_candidates(protocol)[0], lab, (0, 1))
+    fleet = trial.fleet()
     fleet.run(until=20)
-    for split, row in (("validation", cell.data[1].validation), ("test", cell.data[1].test)):
+    for split, row in (("validation", trial.data[1].validation), ("test", trial.data[1].test)):
         predicted = _predictions(fleet, place=2, inputs=row.inputs_NT)
         assert fleet.members[2].data == 1
         accuracy = fleet.score(split)[0][2].item()
@@ -80,22 +80,22 @@ def _predictions(fleet, place, inputs):
     return scores.argmax(-1).numpy()
 
 
-def test_a_seed_gives_the_same_alone_and_beside_others(cell):
-    both = result(cell, cell.fleet().run())["seeds"]
-    alone = replace(cell, seeds=(0,))
-    assert alone.key != cell.key
+def test_a_seed_gives_the_same_alone_and_beside_others(trial):
+    both = result(trial, trial.fleet().run())["seeds"]
+    alone = replace(trial, seeds=(0,))
+    assert alone.key != trial.key
     found = result(alone, alone.fleet().run())["seeds"]
     assert found[0]["accuracy"] == pytest.approx(both[0]["accuracy"], abs=0.02)
     assert found[0]["loss"] == pytest.approx(both[0]["loss"], abs=1e-2)
 
 
-def test_diverged_runs_count_nothing_and_say_so(cell):
-    wild = replace(cell, training=replace(cell.training, grid=((1e30, 0.0), (1e-3, 0.0))))
+def test_diverged_runs_count_nothing_and_say_so(trial):
+    wild = replace(trial, training=replace(trial.training, grid=((1e30, 0.0), (1e-3, 0.0))))
     found = result(wild, wild.fleet().run())
     assert [one["chosen"] for one in found["seeds"]] == [1, 3]
-    assert [m["stopped"] for m in found["members"]] == ["diverged", "done"] * 2
+    assert [m["stopped"] for m in found["replicas"]] == ["diverged", "done"] * 2
     assert json_text(found, "result"), "NaN is written as null"
-    lost = replace(cell, training=replace(cell.training, grid=((1e30, 0.0),)))
+    lost = replace(trial, training=replace(trial.training, grid=((1e30, 0.0),)))
     found = result(lost, lost.fleet().run())
     assert [(one["accuracy"], one["loss"], one["note"]) for one in found["seeds"]] == [
         (0.0, None, "every member diverged")
