@@ -66,7 +66,7 @@ def _model(arch: Architecture, setting: Setting) -> Point:
     activations = max(part.activations for part in parts) + cost.state_bytes()
     memory = 4 * cost.total_params + activations + KEPT
     seconds = 1.03 * sum(part.seconds for part in parts)
-    return _point("model", arch.text, d, norm, setting, seconds, activations, memory)
+    return replace(_point("model", arch.text, d, norm, setting, seconds, activations, memory), source=arch.source_hash)
 
 
 def _point(

@@ -9,8 +9,6 @@ Genes of layers that a candidate does not have are zero in canonical form, and l
 equal networks are equal rows.
 
 Letters: N candidates, G genes, B layers, S slots of a layer, W widths, K options of a slot.
-
-The headers that a space's candidates may have: every choice of the keys that vary, and what the others say.
 """
 
 from __future__ import annotations
