@@ -19,8 +19,8 @@ def test_a_placement_study_is_what_the_command_prints(plait_json):
 
 
 def test_a_sweep_of_learning_rates_is_what_the_command_prints(plait_json):
-    spec = "d=16 | attn[heads=2]"
-    found = plait.study.lr(models=0, specs=[spec, f"{spec} mlp[inner=16]"], rates=(1e-3, 1e-2), **SMALL)
-    options = ("--models", "0", "--spec", spec, "--spec", f"{spec} mlp[inner=16]", "--rates", "1e-3,1e-2")
+    specs = ["d=16 | attn[heads=2]", "d=16 | attn[heads=2] mlp[inner=16]", "d=16 | attn[heads=2] mlp[inner=32]"]
+    found = plait.study.lr(models=0, specs=specs, rates=(1e-3, 1e-2), **SMALL)
+    options = ("--models", "0", *(word for spec in specs for word in ("--spec", spec)), "--rates", "1e-3,1e-2")
     assert plait_json("study", "lr", *options, *TINY) == found.as_dict()
     assert {row["lr"] for row in found.rows()} <= {1e-3, 1e-2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,7 +48,8 @@ class Machine:
         terms = of_layer(d, options, norm, setting).terms
         seconds = (2e-5 + 1e-11 * terms[1] + 3e-11 * terms[2]) / self.speed
         activations = int(4 * (2 * terms[4] + terms[5]))
-        return self._point("layer", str(options.to_layer()), d, norm, setting, seconds, activations)
+        made = self._point("layer", str(options.to_layer()), d, norm, setting, seconds, activations)
+        return replace(made, source=options.source_hash)
 
     def embedding_and_head(self, header: Header, setting: Setting) -> Point:
         self.asked.append("outside")
@@ -68,7 +70,7 @@ class Machine:
         highest = max(highest, state + around.activations)
         memory = number * cost.total_params + highest + KEPT
         made = self._point("model", arch.text, header.d, header.norm, setting, seconds, highest - state)
-        return Point(**{**vars(made), "memory": memory})
+        return replace(made, memory=memory, source=arch.source_hash)
 
     def _point(
         self, what: str, spec: str, d: int, norm: str, setting: Setting, seconds: float, activations: int

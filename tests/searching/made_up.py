@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,7 +47,8 @@ def _some(rng: np.random.Generator, things: list) -> list:  # type: ignore[type-
 def _layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Point:
     flops = float(options.cost(d, setting.new_tokens, setting.held_tokens).total_flops)
     seconds = 2e-5 + 1e-11 * setting.batch * flops
-    return _point("layer", str(options.to_layer()), d, norm, setting, seconds, 12 * setting.new_tokens * d)
+    made = _point("layer", str(options.to_layer()), d, norm, setting, seconds, 12 * setting.new_tokens * d)
+    return replace(made, source=options.source_hash)
 
 
 def _outside(header: Header, setting: Setting) -> Point:
@@ -64,7 +66,7 @@ def _model(arch: Architecture, setting: Setting) -> Point:
     activations = max(part.activations for part in parts) + cost.state_bytes()
     memory = 4 * cost.total_params + activations + KEPT
     seconds = 1.03 * sum(part.seconds for part in parts)
-    return _point("model", arch.text, d, norm, setting, seconds, activations, memory)
+    return replace(_point("model", arch.text, d, norm, setting, seconds, activations, memory), source=arch.source_hash)
 
 
 def _point(

@@ -118,7 +118,7 @@ def test_a_run_is_saved_reopened_and_trained_further(tmp_path: Path) -> None:
     assert "next_sentence" not in job(next_sentence=False).config()["recipe"]
     heads = {name: value for name, value in one.weights().items() if name.startswith("next_sentence.")}
     assert sorted(heads) == [f"next_sentence.{n}.{part}" for n in (0, 2) for part in ("bias", "weight")]
-    assert math.isfinite(float(one.model()(torch.zeros(1, 8, dtype=torch.long)).sum()))
+    assert math.isfinite(one.model()(torch.zeros(1, 8, dtype=torch.long)).sum().item())
     further = Trainer(replace(job(), start=start_of(one)), 4, ALONE)
     for name, p in further.model.named_parameters():
         assert torch.equal(p.detach(), one.weights()[name]), name

@@ -1,6 +1,7 @@
-"""The result of a search: the candidates that no other beats in every objective, as plain data.
+"""The result of a search: the candidates that no other beats in every objective, as plain data; and a search's
+checkpoint.
 
-A search's state as one .npz file of plain arrays, and its settings as JSON inside; the file appears whole or not.
+A checkpoint is one .npz file of plain arrays, with the settings as JSON inside; it appears whole or not at all.
 """
 
 from __future__ import annotations

@@ -1,20 +1,17 @@
-"""Pairs of models that look the same on some axes and are far apart on another.
+"""Models compared as LiteTransformerSearch does: matched pairs, savings against a baseline, shapes at equal size.
 
-LiteTransformerSearch, App. F and Fig. 15 (Javaheripi et al. 2022, arXiv:2203.02094) shows why a search must weigh all
-objectives at once: a pair with equal memory and parameters whose latency differs by 2×, and a pair with equal latency
-and parameters whose memory differs by 30 MB.
+Pairs look the same on some axes and are far apart on another: App. F and Fig. 15 (Javaheripi et al. 2022,
+arXiv:2203.02094) shows why a search must weigh all objectives at once: a pair with equal memory and parameters whose
+latency differs by 2×, and a pair with equal latency and parameters whose memory differs by 30 MB.
 
-What a found front saves against a scaled baseline: the cost at equal quality, the quality at equal cost.
+Savings are the cost at equal quality and the quality at equal cost, against a scaled baseline, Sec. 5 and App. G: "for
+any given perplexity achieved by the baseline", how much faster and smaller the found models are on average. Models do
+not sit at the same perplexity, so the found front is read between its points along straight lines; beyond its ends
+nothing is assumed.
 
-LiteTransformerSearch, Sec. 5 and App. G (Javaheripi et al. 2022, arXiv:2203.02094): "for any given perplexity achieved
-by the baseline", how much faster and smaller the found models are on average. Models do not sit at the same
-perplexity, so the found front is read between its points along straight lines; beyond its ends nothing is assumed.
-
-Wide and shallow or narrow and deep: what the shape changes at equal size.
-
-LiteTransformerSearch, App. E and Fig. 14 (Javaheripi et al. 2022, arXiv:2203.02094): at a given count of decoder
-parameters the aspect ratio d_model / n_layer, from 8 to 323, changes the perplexity by less than 7 %, the latency by
-1.3× and the peak memory by 2.0×.
+Shapes, wide and shallow or narrow and deep, App. E and Fig. 14: at a given count of decoder parameters the aspect ratio
+d_model / n_layer, from 8 to 323, changes the perplexity by less than 7 %, the latency by 1.3× and the peak memory by
+2.0×.
 """
 
 from __future__ import annotations

@@ -1,23 +1,20 @@
-"""The lower convex hull of a front.
+"""How good a front is: its lower convex hull, the volume it dominates, and its distance from the true one.
 
-LiteTransformerSearch, App. C (Javaheripi et al. 2022, arXiv:2203.02094) takes as ground truth "the lower convex hull"
-of quality against latency: the models of lowest perplexity for any given latency. That is the falling part of the
+Hull: LiteTransformerSearch, App. C (Javaheripi et al. 2022, arXiv:2203.02094) takes as ground truth "the lower convex
+hull" of quality against latency: the models of lowest perplexity for any given latency. That is the falling part of the
 hull, from the least cost to the least value; behind it no model is worth its cost. Andrew's monotone chain (1979).
 
-The volume that a front dominates, up to a reference point: one number for how good a front is.
+Volume dominated, up to a reference point: two objectives by a sum over the sorted front, three by a sweep over the
+third with a staircase of the first two, O(n log n) apart from moving list entries. More objectives follow While,
+Bradstreet & Barone 2012 (WFG): points are taken from the worst to the best in the last objective; what a point adds to
+those behind it is its own box less what they cover of it, and as they all reach beyond it in the last objective, that
+is a volume with one objective less. The time grows exponentially with the objectives: fine for a few hundred points and
+up to six of them.
 
-Two objectives by a sum over the sorted front, three by a sweep over the third with a staircase of the first two,
-O(n log n) apart from moving list entries. More objectives follow While, Bradstreet & Barone 2012 (WFG): points are
-taken from the worst to the best in the last objective; what a point adds to those behind it is its own box less what
-they cover of it, and as they all reach beyond it in the last objective, that is a volume with one objective less. The
-time grows exponentially with the objectives: fine for a few hundred points and up to six of them.
+Distance: LiteTransformerSearch, App. C, eq. 2: for every point of the front that the proxy found, the true front's
+point nearest in latency; d_avg is the mean of |p - p_gt| / p_gt over their perplexities.
 
 Letters: N points, M objectives.
-
-How far a front that was claimed is from the true one.
-
-LiteTransformerSearch, App. C, eq. 2 (Javaheripi et al. 2022, arXiv:2203.02094): for every point of the front that the
-proxy found, the true front's point nearest in latency; d_avg is the mean of |p - p_gt| / p_gt over their perplexities.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from plait.api.arguments import opened_store, read_specs
 from plait.api.describe import load_mixers
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.device.quantities import on_device
+from plait.device.quantities import on_device, require_measurable
 from plait.device.setting import Setting
 from plait.records import Record, Store
 
@@ -96,19 +96,21 @@ def measure(
     device: str = "cpu",
     dtype: str = "float32",
     threads: int = 1,
+    needed: Sequence[str] = (),
     archai: bool = False,
     again: bool = False,
     mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> MeasureResult:
-    """Measure latency and peak memory of models here: `mode="prefill"` of `seq_len` tokens, or `"decode"`, one token
-    after them. What is in the store is not measured `again` unless it was noisy; `archai`: also as
-    LiteTransformerSearch's code counts."""
+    """Measure latency, peak memory and, where it can be read, energy of models here: `mode="prefill"` of `seq_len`
+    tokens, or `"decode"`, one token after them. A `needed` quantity that cannot be read is an error. What is
+    in the store is not measured `again` unless it was noisy; `archai`: also as LiteTransformerSearch's code counts."""
     from plait.device.measurements import Measurements, noisy
 
     load_mixers(mixers)
     setting = Setting(mode=mode, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
+    require_measurable(needed, setting)
     archs = read_specs(specs)  # all of them are checked before the first is measured
     models = []
     with opened_store(store) as opened, Measurements(opened, setting, archai=archai) as known:

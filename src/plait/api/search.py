@@ -187,7 +187,7 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
 
     predictor = None
     if request.supernet is not None or (request.asks_device and profile is None):
-        request.check_possible()  # before minutes are spent on it
+        request.check_possible(profiled=profile is not None)  # before minutes are spent on it
     if request.asks_device:
         if profile is None:
             what = "profiling this machine, once"

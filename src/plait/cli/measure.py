@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Mixers, StoreUrl, needed_options
 from plait.cli.output import console, plain, print_json, progress_bar, table
 from plait.device.quantities import on_device
 
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from plait.device.quantities import Quantity
 
 
+@needed_options()
 def command(
     specs: Annotated[
         list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
     ],
-    seq: Annotated[int, typer.Option(min=1, help="Tokens: new ones in prefill, held ones in decode.")] = 192,
+    seq: Annotated[
+        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, held ones in decode.")
+    ] = 192,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
@@ -32,13 +35,15 @@ def command(
         str | None, typer.Option(help="Instead: single blocks over these lengths, as 128,256,512.")
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="With --lengths: draw them into this file.")] = None,
+    *,
+    needed: tuple[str, ...],
     archai: Annotated[bool, typer.Option("--archai", help="Also as LiteTransformerSearch's code counts.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure even what is in the store.")] = False,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure latency and peak memory of models on this machine."""
+    """Measure latency, peak memory and, where it can be read, energy of models on this machine."""
     from plait.api.measure import measure, measure_lengths
     from plait.core.errors import UserError
 
@@ -55,7 +60,8 @@ def command(
     if svg is not None:
         raise UserError("--svg draws latency over lengths: give --lengths, too, as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
-        found = measure(specs, seq_len=seq, **common, archai=archai, again=again, store=store, on_progress=on_progress)
+        kept: dict[str, Any] = {"needed": needed, "archai": archai, "again": again, "store": store}
+        found = measure(specs, seq_len=seq, **common, **kept, on_progress=on_progress)
     print_json(found.as_dict()) if as_json else _print(found, archai)
 
 

@@ -1,14 +1,12 @@
-"""The peak memory of one model, seen from inside a process that does nothing else.
+"""The peak memory of models, each measured in a child of a process that has imported all there is to import.
 
 Only anonymous memory counts: pages of libraries and of the interpreter are the same for every model, and how many of
 them are resident is chance. The model runs once to settle what libraries keep for themselves, free memory is handed
 back, the kernel's high-water mark is set back, and the second run is the one that counts.
 
-A process that has imported all there is to import; it forks a child for every model to be measured.
-
-Reads one JSON request a line, `{"spec": …, "setting": …, "mixers": [source, …]}`, and answers each with one line. The
-child's memory is its own, so that nothing one model leaves behind is counted for the next, and a child that is killed
-takes nothing along. What users' files print goes to the error stream: the output is for answers.
+The process reads one JSON request a line, `{"spec": …, "setting": …, "mixers": [source, …]}`, and answers each with one
+line. The child's memory is its own, so that nothing one model leaves behind is counted for the next, and a child that
+is killed takes nothing along. What users' files print goes to the error stream: the output is for answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time by repetition on a machine that others use, too.
+"""How long a model takes: inference mode, warmed up, repeated, on a machine that others use, too.
 
 A single-threaded call has two clocks: the wall's and the thread's own, which stands still while another process has the
 core. Where the two agree a repeat was calm, and the median of the calm repeats' wall times is the latency. Where hardly
@@ -10,12 +10,9 @@ What neither clock sees (a lower frequency, a full cache or memory bus) shows in
 after every round: a round in which it was slow is measured again, up to a limit. On several threads or a GPU the kernel
 is the only witness, and the estimate is the least of the rounds' medians.
 
-What becomes of freed memory: kept for the next call, or handed back to the system.
-
-By default glibc decides by what was freed before, so that the same model takes 83 or 138 ms in two processes, the
-difference being thousands of pages that the system clears anew in every call. A measurement needs one rule.
-
-How long a model takes: inference mode, warmed up, repeated; see `plait.device.latency` for the estimate.
+Freed memory is kept for the next call. By default glibc decides by what was freed before, so that the same model takes
+83 or 138 ms in two processes, the difference being thousands of pages that the system clears again in every call. A
+measurement needs one rule.
 """
 
 from __future__ import annotations

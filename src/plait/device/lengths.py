@@ -1,10 +1,9 @@
-"""How a quantity grows with the length of the sequence: the exponent k of y ~ N^k, a straight line in log-log.
+"""How long single blocks (norm, mixer, residual) take as the sequence grows, and with which power of its length.
 
-Over the upper half of the lengths, for below them fixed costs hide the growth. Fitted to a sum of powers it is between
-them: attention's projections are linear in N and its scores quadratic, so that a whole block has 1 < k < 2 and tends to
-2 as N grows. The part that mixes along the sequence is therefore counted by itself, too.
-
-How long single blocks (norm, mixer, residual) take as the sequence grows, and with which power of its length.
+The exponent k of y ~ N^k is a straight line in log-log. It is fitted over the upper half of the lengths, for below them
+fixed costs hide the growth. Fitted to a sum of powers it is between them: attention's projections are linear in N and
+its scores quadratic, so that a whole block has 1 < k < 2 and tends to 2 as N grows. The part that mixes along the
+sequence is therefore counted by itself, too.
 
 PAR Transformer (Mandava et al. 2020, arXiv:2009.04534), Figure 1 and §2.3: attention O(N²), feed-forward O(N) a block.
 Every block is measured by itself, so its weights are in the cache where they fit there.

@@ -13,9 +13,10 @@ from functools import cached_property
 import torch
 
 from plait.device.archai import LiveTensors
-from plait.device.latency import Stopwatch, Timing, keep_freed_memory
+from plait.device.latency import Call, Stopwatch, Timing, keep_freed_memory
 from plait.device.memory import MemoryMeter
 from plait.device.profile import Point
+from plait.device.quantities import QUANTITIES, OptionalMeter, measurable, quantity
 from plait.device.setting import Setting
 from plait.device.workload import Layers, Workload
 from plait.mixers.options import MixerOptions
@@ -25,6 +26,7 @@ from plait.spec import Header
 
 EVICTED = 1 << 26  # bytes: twice a large last-level cache
 SECONDS, REPEATS, LIMIT = 0.12, 4, 4  # for one part
+FOR_OTHERS = 0.25  # of the time that energy takes, say, by itself
 #: Copies of a layer in a row, by its FLOPs: short ones need more for the clock, long ones cost time.
 COPIES = ((2e7, 8), (2e8, 4), (float("inf"), 2))
 
@@ -37,32 +39,49 @@ class PartMeter:
         self.common = setting
         self._watch = Stopwatch(setting)
         self._memory = memory
+        #: Of what not every machine can tell.
+        self._others: dict[str, OptionalMeter] = {
+            name: QUANTITIES.load(name)() for name in measurable(setting) if quantity(name).optional
+        }
 
     def layer(self, d: int, options: MixerOptions, norm: str, setting: Setting) -> Point:
         flops = setting.batch * float(options.cost(d, setting.new_tokens, setting.held_tokens).generation_flops)
         copies = next(count for limit, count in COPIES if flops <= limit)
         work = Layers(d, options, norm, setting, copies)
         timing = self._watch.time(work.run, before=self._evict, seconds=SECONDS, least=REPEATS, limit=LIMIT)
+        others = self._others_of(work.run, setting, copies)
         work.blocks = work.blocks[:1]
         work.states = None if work.states is None else work.states[:1]
         input_bytes = work.x_BTD.nbytes // work.x_BTD.shape[1] * setting.new_tokens
         seconds = replace(timing, seconds=timing.seconds / copies)
         made = _point("layer", str(options.to_layer()), d, norm, setting, seconds, timing, input_bytes + _peak(work))
-        return replace(made, source=options.source_hash)
+        return replace(made, source=options.source_hash, others=others)
 
     def embedding_and_head(self, header: Header, setting: Setting) -> Point:
         identity = load("identity")()
         work = Workload(Architecture(header, (identity,)), setting)
         timing = self._watch.time(work.run, before=self._evict, seconds=SECONDS, least=REPEATS, limit=LIMIT)
-        return _point("outside", header.text, header.d, header.norm, setting, timing, timing, _peak(work))
+        others = self._others_of(work.run, setting)
+        made = _point("outside", header.text, header.d, header.norm, setting, timing, timing, _peak(work))
+        return replace(made, others=others)
 
     def model(self, arch: Architecture, setting: Setting) -> Point:
         work = Workload(arch, setting)
         timing = self._watch.time(work.run, seconds=3 * SECONDS, least=2 * REPEATS)
+        others = self._others_of(work.run, setting)
         del work
         memory = self._memory.measure(arch, setting)
         made = _point("model", arch.text, arch.header.d, arch.header.norm, setting, timing, timing, memory.activations)
-        return replace(made, memory=memory.peak, source=arch.source_hash)
+        return replace(made, memory=memory.peak, source=arch.source_hash, others=others)
+
+    def _others_of(self, call: Call, setting: Setting, copies: int = 1) -> dict[str, tuple[float, float]]:
+        """Of one of so many copies; and how far the measurement reaches, as a share of it. Zero tells nothing."""
+        found = {}
+        for name, meter in self._others.items():
+            entries = meter.measure_call(call, setting, FOR_OTHERS).as_dict()
+            if (value := entries[quantity(name).value]) > 0:
+                found[name] = value / copies, (entries["high"] - entries["low"]) / 2 / value
+        return found
 
     def _evict(self) -> None:
         self._filler.add_(1)

@@ -7,10 +7,11 @@ read and write them in `unit`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from plait.core.errors import UserError
 from plait.core.registry import Entry, Table
 from plait.core.units import UNITS, with_unit
 
@@ -29,14 +30,26 @@ class Measured(Protocol):
 
 
 class Meter(Protocol):
-    """Measures one quantity of models; a context, for what it may have to start and end. One that not every machine
-    has also has a static `unavailable(setting)`: why it cannot be read here and what to do; empty where it can be."""
+    """Measures one quantity of models; a context, for what it may have to start and end."""
 
     def __enter__(self) -> Meter: ...
 
     def __exit__(self, *exception: object) -> None: ...
 
     def measure(self, arch: Architecture, setting: Setting) -> Measured: ...
+
+
+class OptionalMeter(Meter, Protocol):
+    """Of what not every machine can tell."""
+
+    @staticmethod
+    def unavailable(setting: Setting) -> str:
+        """Why it cannot be read here and what to do; empty where it can be."""
+        ...
+
+    def measure_call(self, call: Callable[[], object], setting: Setting, share: float = 1.0) -> Measured:
+        """Of a part of a model, for a profile, in so much of the usual time."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -115,6 +128,17 @@ _LINES = (
         limit="weights, state, activations",
     ),
     Quantity(
+        "plait.device.energy:EnergyMeter",
+        "energy of one call, of the whole processor package or GPU, where the machine counts it (RAPL, NVML)",
+        name="energy",
+        dimension="joules",
+        unit="mJ",
+        value="joules",
+        decimals=2,
+        optional=True,
+        example="500mJ",
+    ),
+    Quantity(
         "plait.model.cost:model_cost",
         "what one sequence holds from token to token, counted",
         name="state",
@@ -161,6 +185,12 @@ def everywhere() -> list[str]:
 def unavailable(name: str, setting: Setting) -> str:
     """Why a quantity cannot be measured in this setting and what to do about it; empty where it can be."""
     return str(QUANTITIES.load(name).unavailable(setting)) if quantity(name).optional else ""
+
+
+def require_measurable(names: Iterable[str], setting: Setting) -> None:
+    for name in names:
+        if name in on_device() and (why := unavailable(name, setting)):
+            raise UserError(f"{name} cannot be measured here: {why}.")
 
 
 def measurable(setting: Setting) -> list[str]:

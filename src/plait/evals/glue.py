@@ -1,6 +1,6 @@
-"""The metrics of GLUE (Wang et al. 2019, arXiv:1804.07461), each a number between -1 and 1, higher better.
+"""GLUE (Wang et al. 2019, arXiv:1804.07461): its nine tasks in their published files, and its metrics.
 
-The nine tasks of GLUE (Wang et al. 2019, arXiv:1804.07461) in their published files.
+A metric is a number between -1 and 1, higher better.
 
 A task's folder holds train.tsv, dev.tsv and test.tsv (MNLI: dev_matched.tsv, dev_mismatched.tsv and likewise for test),
 as unpacked from the benchmark's archive; test files carry no labels and may be missing. Columns are found by the names

@@ -4,17 +4,15 @@ Each row has a random stream of its own and is chosen from its own logits, so it
 happen to share its batch (up to rounding: a larger matrix product may sum in another order). Rows that have ended leave
 the batch.
 
-Reading prompts of different lengths as one batch.
+Prompts of different lengths are read as one batch. Where every mixer takes padding, rows are padded on the left and
+read together. Where one does not, rows of equal length are read together and their states merged, so that no state ever
+contains padding.
 
-Where every mixer takes padding, rows are padded on the left and read together. Where one does not, rows of equal length
-are read together and their states merged, so that no state ever contains padding.
+Text is shown as it is generated, but never half a character. A token of a byte-level vocabulary may end inside a UTF-8
+character; decoded alone, such a tail becomes U+FFFD. Only the last character of a text can be unfinished in that way,
+so that one is held back until the next token settles it.
 
 Letters: B batch, T time, D width.
-
-Text as it is generated, without ever showing half a character.
-
-A token of a byte-level vocabulary may end inside a UTF-8 character; decoded alone, such a tail becomes U+FFFD. Only the
-last character of a text can be unfinished in that way, so that one is held back until the next token settles it.
 """
 
 from __future__ import annotations

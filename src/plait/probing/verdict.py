@@ -11,8 +11,8 @@ Where the architecture was chosen by these very results, as the best of many is,
 
 Letters: A architectures, T tasks, S seeds.
 
-The paper's findings: 1 to 3 (Sec. 3.4) from the 21 architectures as paired differences, and who is best at which
-task (Sec. 3.4: Mamba at compression, Hyena at fuzzy recall).
+The paper's findings are checked, too: 1 to 3 (Sec. 3.4) from the 21 architectures as paired differences, and who is
+best at which task (Sec. 3.4: Mamba at compression, Hyena at fuzzy recall).
 """
 
 from __future__ import annotations

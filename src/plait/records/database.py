@@ -1,10 +1,9 @@
-"""From a URL to a connection, and from a database's complaint to a sentence that helps.
+"""From a URL to a connection, the store's tables and their version, and from a database's complaint to a sentence that
+helps.
 
 SQLite runs with a write-ahead log: readers and one writer work at once, and a process killed at any moment leaves the
 file as the last commit left it. `synchronous=FULL` holds even when the power fails; its price is one fsync a commit,
 which is little beside the seconds of work that a record stands for.
-
-The store's tables, and which version of them a database holds.
 """
 
 from __future__ import annotations

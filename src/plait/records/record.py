@@ -6,7 +6,7 @@ results change meaning. What merely surrounds a result (source code, library ver
 `provenance` and stays out of the key: in the key it would make every edit of a comment, every new library and every
 other machine compute everything again, and a shared store could not be shared.
 
-The fields of nested JSON by dotted names: `task.name` is the `name` in `task`.
+Fields of nested JSON have dotted names: `task.name` is the `name` in `task`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from plait.algorithms.search_record import NO_LIMITS, as_asked, search_record
 from plait.core.errors import UserError
 from plait.core.interruption import stop_signals
 from plait.data import Corpus
-from plait.device.quantities import everywhere, on_device
+from plait.device.quantities import everywhere, on_device, require_measurable
 from plait.device.setting import Setting
 from plait.records import Record, Store
 from plait.searching.methods import METHODS
@@ -98,9 +98,11 @@ class Request:
         penalty = self.supernet.settings.penalty if self.supernet else ""
         return any(name in on_device() for name in (*self.names(), penalty))
 
-    def check_possible(self) -> None:
+    def check_possible(self, *, profiled: bool = False) -> None:
         """Raise a `UserError` where constraints that need no profile leave no candidate: before one is made for
         nothing."""
+        if not profiled:
+            require_measurable(self.names(), self.setting)
         everything = self.space.with_constraints([*self.constraints, *self.limits.constraints()])
         constraints = [constraint for constraint in everything.constraints if not constraint.names & everything.needs()]
         known = Space(replace(everything.declared, constraints=constraints))
@@ -164,7 +166,7 @@ def search_front(
     folder: Path,
     on_step: Callable[[Search], object] | None = None,
 ) -> Record:
-    """The record of the front. Stopped by Ctrl-C it raises `Interrupted`; the same call goes on from there."""
+    """The record of the front. Stopped by Ctrl-C it raises `Interrupted`; the same call resumes from there."""
     search = request.search(predictor, store)
     stored = store.get(search.key)
     if stored is not None:

@@ -9,8 +9,6 @@ Genes of layers that a candidate does not have are zero in canonical form, and l
 equal networks are equal rows.
 
 Letters: N candidates, G genes, B layers, S slots of a layer, W widths, K options of a slot.
-
-The headers that a space's candidates may have: every choice of the keys that vary, and what the others say.
 """
 
 from __future__ import annotations
@@ -120,7 +118,7 @@ class Space:
         return self.canonical(self._with_layers(genes_NG, self._draw_layers(rng, genes_NG)))
 
     def mutate(self, rng: np.random.Generator, genes_NG: Genes, p: float) -> Genes:
-        """Each gene drawn anew with probability p."""
+        """Each gene drawn again with probability p."""
         n = len(genes_NG)
         changed_NG = self._filled(rng, genes_NG)
         fresh_NG = self._draw_whole(rng, n)
@@ -137,7 +135,7 @@ class Space:
         return self.canonical(np.where(from_one_NG, self._filled(rng, one_NG), self._filled(rng, other_NG)))
 
     def repair(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
-        """Whatever the width or a constraint about layers does not allow, drawn anew."""
+        """Whatever the width or a constraint about layers does not allow, drawn again."""
         options_NBS = self._layers(genes_NG)
         fits_NBS = self.allowed.fits(self._width(genes_NG), options_NBS)
         return self.canonical(

@@ -1,7 +1,7 @@
 """Training a supernet: weights and logits in turns.
 
 A step is a pure function of the state before it and its number, as in `plait.training.trainer`: batch, noise,
-temperature and learning rate come from the number, so a search that is stopped anywhere goes on to the same
+temperature and learning rate come from the number, so a search that is stopped anywhere resumes to the same
 architecture.
 
 Letters: L layers, K choices of a layer.
@@ -9,7 +9,6 @@ Letters: L layers, K choices of a layer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +25,7 @@ from plait.supernet.choices import EvenDescent, layers_in_turn, mixture, noise, 
 from plait.supernet.network import Supernet
 from plait.supernet.settings import ARCHITECTURE, SWAP, WEIGHTS, Settings, Turns
 from plait.training.batches import Batch, Objective
-from plait.training.optimizer import make_optimizer
+from plait.training.optimizer import make_optimizer, set_rate, update
 from plait.training.recipe import Recipe
 from plait.training.schedule import rate
 from plait.training.trainer import MOST_SKIPPED, detached, seed_dropout, set_dropout
@@ -92,8 +91,7 @@ class SupernetTraining:
         self.net.scores_LK.requires_grad_(not weights_turn)
         optimizer = self.optimizers[stage]
         if weights_turn:
-            for group in optimizer.param_groups:
-                group["lr"] = self.recipe.lr * rate(self.recipe, number[stage], self.turns.total[stage])
+            set_rate(optimizer, self.recipe.lr * rate(self.recipe, number[stage], self.turns.total[stage]))
         seed_dropout(self.seed, self.step, 0)
         batch = self.sources[stage](number[stage])
         if not weights_turn and self.settings.architecture == SWAP:
@@ -194,14 +192,9 @@ class SupernetTraining:
 
     def _update(self, stage: str, loss: float) -> None:
         optimizer = self.optimizers[stage]
-        with_gradient = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        norm = float(torch.nn.utils.clip_grad_norm_(with_gradient, self.recipe.clip or math.inf))
-        if math.isfinite(norm) and math.isfinite(loss):
-            optimizer.step()
-            self.skipped[stage] = 0
-        else:
-            self.skipped[stage] += 1
-        optimizer.zero_grad(set_to_none=True)
+        theirs = [p for group in optimizer.param_groups for p in group["params"]]
+        _, updated = update(optimizer, theirs, self.recipe.clip, loss)
+        self.skipped[stage] = 0 if updated else self.skipped[stage] + 1
         if self.skipped[stage] >= MOST_SKIPPED:
             raise UserError(
                 f"the supernet's loss has not been finite for {MOST_SKIPPED} steps of its {stage} up to step "

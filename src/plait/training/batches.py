@@ -1,10 +1,9 @@
-"""What a model sees at a step: a pure function of the step, so that a resumed run sees what it would have seen.
+"""What a model sees at a step, a pure function of the step, and what is minimised on it.
+
+A resumed run sees what it would have seen. The loss is behind one call, so that DDP, FSDP and the compiler see every
+forward pass.
 
 Letters: B batch (of this process), T time.
-
-What is minimised: the loss behind one call, so that DDP, FSDP and the compiler see every forward pass.
-
-Letters: B batch, T time.
 """
 
 from __future__ import annotations

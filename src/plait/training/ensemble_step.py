@@ -1,26 +1,19 @@
-"""AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) on stacked parameters: every member has its own learning rate
-and weight decay.
+"""One optimizer step of a whole stacked ensemble: gather, gradients, AdamW, all replicas at once.
+
+AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) works on stacked parameters; every replica has its own learning
+rate and weight decay:
 
     m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²,   p ← p − lr (m̂ / (√v̂ + ε) + wd p)
 
 as `torch.optim.AdamW` computes it. Weight decay is for the matrices of linear maps, embeddings and experts; norms,
 biases, gates and decay rates are left to themselves.
 
-Letters: M members.
+On a GPU the gradient of all replicas is one flat graph of tensor operations, the whole step around it is compiled and
+then captured as a CUDA graph, so that nothing in it waits for the host. `torch.compile` cannot look through a
+hand-written gradient below `torch.func`; a recording of what the transforms do holds the kernels behind it as operators
+of their own, with replicas folded into their batch.
 
-The gradient of a whole fleet as one flat graph of tensor operations, for the compiler.
-
-`torch.compile` cannot look through a hand-written gradient below `torch.func`; a recording of what the transforms do
-holds the kernels behind it as operators of their own, with members folded into their batch.
-
-Letters: M members, B batch, T time.
-
-One optimizer step of a whole fleet: gather, gradients, AdamW, all members at once.
-
-On a GPU the gradient of all members is recorded as one graph of tensor operations (`plait.training.ensemble_step`),
-the whole step around it is compiled and then captured as a CUDA graph, so that nothing in it waits for the host.
-
-Letters: M members, B batch, T time.
+Letters: M replicas, B batch, T time.
 """
 
 from __future__ import annotations

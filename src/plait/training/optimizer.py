@@ -1,11 +1,13 @@
-"""From a recipe to a torch optimizer over the right groups of parameters."""
+"""From a recipe to a torch optimizer over the right groups of parameters; and the update that training loops share."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from plait.mixers.mixer import Mixer
 from plait.training.ensemble_step import decayed_parameters
@@ -24,6 +26,27 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         {"params": [p for name, p in named.items() if name not in decayed], "weight_decay": 0.0},
     ]
     return OPTIMIZERS.load(recipe.optimizer)([group for group in groups if group["params"]], recipe)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def update(
+    optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], clip: float, loss: float
+) -> tuple[float, bool]:
+    """One update from the gradients that lie ready, clipped to a norm of `clip` (0: not at all) and then forgotten.
+    It is left out where loss or norm is not finite; returns the norm, and whether it was made."""
+    # With no limit the norm is still wanted: it tells whether the step is finite.
+    norm = torch.nn.utils.clip_grad_norm_(parameters, clip or math.inf)
+    whole = getattr(norm, "full_tensor", None)  # of sharded gradients
+    length = float(norm if whole is None else whole())
+    finite = math.isfinite(length) and math.isfinite(loss)
+    if finite:
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return length, finite
 
 
 def adamw(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:

@@ -1,13 +1,12 @@
 """The training loop.
 
 A step is a pure function of the state before it and its number: the batch, the learning rate and the dropout masks all
-come from the step's number, so a run that is stopped anywhere and resumed goes on as if it had not been. What has to be
+come from the step's number, so a run that is stopped anywhere and resumed ends as if it had not been. What has to be
 kept is little: weights, the optimizer's state, and Transformer-XL's memory.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from plait.training import shards
 from plait.training.batches import Batch, Batches, Objective, scored
 from plait.training.distributed import Processes
 from plait.training.job import Job
-from plait.training.optimizer import make_optimizer
+from plait.training.optimizer import make_optimizer, set_rate, update
 from plait.training.optimizer_state import plain_state, restore_state, state_pieces
 from plait.training.recipe import Recipe
 from plait.training.schedule import rate
@@ -81,24 +80,19 @@ class Trainer:
     def advance(self) -> Taken:
         """One optimizer step."""
         lr = self.recipe.lr * rate(self.recipe, self.step, self.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        set_rate(self.optimizer, lr)
         seed_dropout(self.job.seed, self.step, self.dist.rank)
         loss = self._backward(self.batches(self.step))
-        norm = self._clip()
-        skipped = not (math.isfinite(norm) and math.isfinite(loss))
-        if not skipped:
-            self.optimizer.step()
-            self.updates += 1
-        self.optimizer.zero_grad(set_to_none=True)
+        norm, updated = update(self.optimizer, self.model.parameters(), self.recipe.clip, loss)
+        self.updates += updated
         self.step += 1
-        self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
+        self.skipped_in_a_row = 0 if updated else self.skipped_in_a_row + 1
         if self.skipped_in_a_row >= MOST_SKIPPED:
             raise UserError(
                 f"the loss has not been finite for {MOST_SKIPPED} steps up to step {self.step}; the last checkpoint is "
                 f"kept. Try a lower learning rate (--lr, now {self.recipe.lr:g}) or clipping (--set clip=1)."
             )
-        return Taken(self.step, loss, norm, lr, skipped)
+        return Taken(self.step, loss, norm, lr, skipped=not updated)
 
     def validation_loss(self, share: float = 1.0) -> float:
         """On the held-out text, or on its beginning."""
@@ -126,13 +120,6 @@ class Trainer:
             if memory is not None:
                 self.memory[i] = detached(memory)
         return float(self.dist.sum(total))
-
-    def _clip(self) -> float:
-        # With no limit the norm is still wanted: it tells whether the step is finite.
-        limit = self.recipe.clip or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        whole = getattr(norm, "full_tensor", None)  # of sharded gradients
-        return float(norm if whole is None else whole())
 
     @property
     def _row_share(self) -> float:

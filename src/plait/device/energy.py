@@ -1,0 +1,201 @@
+"""Joules of one call, where the machine counts them: RAPL's counters of a processor's packages, NVML's of a GPU.
+
+A counter knows what the whole package or board has drawn, idle power and other programs included, so that the machine
+should have nothing else to do. A call is repeated for several windows of time, each long against the steps in which the
+counter moves (about 1 ms for RAPL, up to 100 ms for NVML); the median window counts.
+
+On an NVIDIA GPU this needs Volta or later and the package nvidia-ml-py; on a CPU Linux with readable files
+/sys/class/powercap/intel-rapl:*/energy_uj (AMD's processors have them under the same name).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from plait.analysis.intervals import median_interval
+from plait.core.errors import UserError
+from plait.device.setting import Setting
+from plait.model.architecture import Architecture
+
+POWERCAP = Path("/sys/class/powercap")
+WINDOWS = 6  # the least number whose extremes hold the median with 95 %
+SECONDS = {"cpu": 0.2, "cuda": 1.0}  # of one window
+SPREAD = 0.10  # interquartile range over median, beyond which a result is called noisy
+
+
+@dataclass(frozen=True)
+class Energy:
+    """`joules` of one call, with the 95 % interval of the median; `watts` drawn meanwhile; `calls` in all windows."""
+
+    joules: float
+    low: float
+    high: float
+    watts: float
+    calls: int
+    counter: str
+    noisy: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Counter(Protocol):
+    name: str
+
+    def joules(self) -> float:
+        """Since some moment; never less than before."""
+        ...
+
+
+class Unreadable(Exception):
+    """Says why, and what to do."""
+
+
+class Rapl:
+    """All packages of the processor. Their counters begin again at 0 after `max_energy_range_uj`."""
+
+    name = "rapl"
+
+    def __init__(self, root: Path) -> None:
+        # Zones below a package (intel-rapl:0:0) are parts of it, and `psys` holds the packages once more.
+        self._zones = [zone for zone in sorted(root.glob("intel-rapl:*")) if _is_package(zone)]
+        if not self._zones:
+            raise Unreadable(
+                f"there is no counter {root}/intel-rapl:*/energy_uj, as in most virtual machines and containers. Run "
+                "on the machine itself, under Linux with the module intel_rapl_common loaded"
+            )
+        try:
+            self._ranges = [int((zone / "max_energy_range_uj").read_text()) for zone in self._zones]
+            self._last = self._read()
+        except PermissionError as wrong:
+            raise Unreadable(
+                f"{wrong.filename} may be read by root only. Allow it, until the next start of the machine, with "
+                f"`sudo chmod a+r {root}/intel-rapl:*/energy_uj`"
+            ) from None
+        except (OSError, ValueError) as wrong:
+            raise Unreadable(f"the counter of {self._zones[0]} cannot be read ({wrong})") from None
+        self._total = 0.0
+
+    def joules(self) -> float:
+        now = self._read()
+        for before, after, most in zip(self._last, now, self._ranges, strict=True):
+            self._total += 1e-6 * (after - before + (most if after < before else 0))
+        self._last = now
+        return self._total
+
+    def _read(self) -> list[int]:
+        return [int((zone / "energy_uj").read_text()) for zone in self._zones]
+
+
+class Nvml:
+    """One GPU, as CUDA numbers them."""
+
+    name = "nvml"
+
+    def __init__(self, device: str) -> None:
+        try:
+            self._nvml = import_module("pynvml")
+        except ImportError:
+            raise Unreadable("a GPU's counter is read through NVML: `pip install nvidia-ml-py`") from None
+        try:
+            self._nvml.nvmlInit()
+            self._handle = self._find(int(device.partition(":")[2] or 0))
+            self.joules()
+        except (self._nvml.NVMLError, ValueError, IndexError) as wrong:
+            raise Unreadable(
+                f"NVML has no energy counter for {device} ({wrong}): that takes an NVIDIA GPU, Volta or later, and its "
+                "driver"
+            ) from None
+
+    def joules(self) -> float:
+        return 1e-3 * float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+
+    def _find(self, number: int) -> Any:
+        """CUDA counts the visible GPUs only; NVML counts all."""
+        visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+        name = visible[number] if visible else str(number)
+        if name.isdigit():
+            return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
+        return self._nvml.nvmlDeviceGetHandleByUUID(name)
+
+
+class EnergyMeter:
+    """A `plait.device.quantities.Meter`."""
+
+    def __enter__(self) -> EnergyMeter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    @staticmethod
+    def unavailable(setting: Setting) -> str:
+        try:
+            counter(setting)
+        except Unreadable as why:
+            return str(why)
+        return ""
+
+    def measure(self, arch: Architecture, setting: Setting) -> Energy:
+        from plait.device.workload import Workload, threads
+
+        with threads(setting):
+            return self.measure_call(Workload(arch, setting).run, setting)
+
+    def measure_call(self, call: Callable[[], object], setting: Setting, share: float = 1.0) -> Energy:
+        """`share` of the usual windows' length, where many calls are to be measured."""
+        import torch
+
+        try:
+            found = counter(setting)
+        except Unreadable as why:
+            raise UserError(f"energy cannot be measured here: {why}.") from None
+        wait = torch.cuda.synchronize if setting.device.startswith("cuda") else lambda: None
+        with torch.inference_mode():
+            call()  # warm-up
+            return joules_of(call, found, wait, share * SECONDS[setting.device.partition(":")[0]])
+
+
+def counter(setting: Setting) -> Counter:
+    kind = setting.device.partition(":")[0]
+    if kind not in SECONDS:
+        raise Unreadable(f"energy is counted on CPUs (RAPL) and NVIDIA GPUs (NVML), not on {kind}")
+    return Rapl(POWERCAP) if kind == "cpu" else Nvml(setting.device)
+
+
+def joules_of(call: Callable[[], object], found: Counter, wait: Callable[[], object], seconds: float) -> Energy:
+    """Windows of at least so many seconds each, of whole calls; `wait` until what they started is done."""
+    each, watts, calls = [], [], 0
+    for _ in range(WINDOWS):
+        wait()
+        begun, before, made = time.perf_counter(), found.joules(), 0
+        while not made or time.perf_counter() - begun < seconds:
+            call()
+            wait()
+            made += 1
+        drawn, took = found.joules() - before, time.perf_counter() - begun
+        each.append(drawn / made)
+        watts.append(drawn / took)
+        calls += made
+    values = np.array(each)
+    middle = float(np.median(values))
+    low, high = median_interval(values) or (float(values.min()), float(values.max()))
+    upper, lower = np.quantile(values, (0.75, 0.25))
+    # A counter that stood still has told nothing.
+    noisy = middle <= 0 or float(upper - lower) > SPREAD * middle
+    return Energy(middle, low, high, float(np.median(watts)), calls, found.name, noisy)
+
+
+def _is_package(zone: Path) -> bool:
+    try:
+        return zone.name.count(":") == 1 and (zone / "name").read_text().startswith("package")
+    except OSError:
+        return False
