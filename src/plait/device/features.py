@@ -37,7 +37,7 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
     cost = options.cost(d, new, held)
     mixing = float(cost.flops.get(MIXING, 0))
     weights = float(cost.generation_flops) - mixing
-    heads = float(getattr(options, "heads", 0) or 0) if not callable(getattr(options, "heads", 0)) else 0.0
+    heads = float(getattr(options, "heads") or 0) if options.has("heads") else 0.0  # noqa: B009
     state = float(cost.fixed_state + cost.conv_state + cost.kv_cache)
     tokens = batch * new
     terms = (
@@ -86,12 +86,12 @@ def _setting_place(setting: Setting) -> dict[str, float]:
 def _effective(options: MixerOptions, name: str, d: int, length: int) -> bool | str | float:
     """An option's value, with what a zero stands for where zero means a default."""
     value: bool | str | float = getattr(options, name)
-    if name == "inner" and hasattr(options, "inner_width"):
-        return float(options.inner_width(d))
-    if name == "head_dim" and not value and hasattr(options, "head_width"):
-        return float(options.head_width(d))
-    if name == "kv_heads" and not value and hasattr(options, "heads"):
-        return float(options.heads)
+    if name == "inner" and (width := options.inner_width(d)) is not None:
+        return float(width)
+    if name == "head_dim" and not value and (width := options.head_width(d)) is not None:
+        return float(width)
+    if name == "kv_heads" and not value and options.has("heads"):
+        return float(getattr(options, "heads"))  # noqa: B009
     if name == "window":
         return float(min(value or length, length))
     return value if isinstance(value, bool | int | float) else str(value)

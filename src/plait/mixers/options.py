@@ -68,6 +68,18 @@ class MixerOptions:
         """Parameters shared with other layers of the model, and the shape those must have there, too."""
         return {}
 
+    def inner_width(self, d: Any) -> Any:
+        """The width inside at model width `d`, which `inner` may leave to the mixer; None: it has none."""
+        return None
+
+    def head_width(self, d: Any) -> Any:
+        """The width of one head, which `head_dim` may leave to the mixer; None: it has none."""
+        return None
+
+    @classmethod
+    def has(cls, option: str) -> bool:
+        return any(field.name == option for field in dataclasses.fields(cls))
+
     @property
     def source_hash(self) -> str:
         """Stands for the text of a mixer that is not plait's own; empty for one that is."""

@@ -165,4 +165,4 @@ def _matched(one: Candidate, protocol: Protocol) -> Candidate:
 
 
 def _has_inner(arch: Architecture) -> bool:
-    return any(o.kind == "channel" and hasattr(o, "inner") for o in arch.layers)
+    return any(o.kind == "channel" and o.has("inner") for o in arch.layers)

@@ -48,9 +48,9 @@ def option_values(option: MixerOptions | None, widths: tuple[int, ...]) -> dict[
         value = getattr(option, f.name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        work_out = getattr(option, "inner_width", None) if f.name == "inner" else None
-        values = np.array([work_out(d) if work_out else value for d in widths])
         assert option is not None
+        worked_out = [option.inner_width(d) if f.name == "inner" else None for d in widths]
+        values = np.array([value if width is None else width for width in worked_out])
         found[f.name] = found[f"{option.name.replace('-', '_')}.{f.name}"] = values
     return found
 
