@@ -23,18 +23,8 @@ from plait.model.cost import model_cost
 from plait.model.resize import decoder_params, match, total_state
 from plait.model.user_mixers import load_mixer
 from plait.probing.protocol import Protocol
+from plait.probing.sizes import CHANNEL_MIXERS, SEQUENCE_MIXERS
 from plait.spec import Header, Layer, Spec, parse, presets
-
-#: At the sizes at which the paper probes them, for a width of 128 (App. B.3).
-SEQUENCE_MIXERS = {
-    "hyena": "hyena[order=2,short=3,state=16]",
-    "mh-hyena": "mh-hyena[heads=16,order=2,short=3,state=2]",
-    "hyena-experts": "hyena-experts[experts=8,active=2,width=16,short=3,state=16]",
-    "gla": "gla[heads=8]",
-    "attn": "attn[heads=16]",
-}
-CHANNEL_MIXERS = {"swiglu": "swiglu[inner=512]", "moe": "moe[experts=8,active=2,inner=16]"}
-
 
 BASELINES = ("attn", "gla", "mamba", "hyena")
 PAPER_WIDTH = 128  # of every architecture in the paper's probe

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-from plait.probing.candidates import CHANNEL_MIXERS, SEQUENCE_MIXERS
+from plait.probing.sizes import CHANNEL_MIXERS, SEQUENCE_MIXERS
 from plait.spec.presets import Catalog, Preset
 
 _MAMBA = "mamba[state=4,expand=2,conv=4,conv_bias=false]"
