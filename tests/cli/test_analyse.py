@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from plait.api.analyse_ranks import heatmap
 from plait.cli.analyse import group
 from plait.core.errors import UserError
 
@@ -74,6 +75,18 @@ def test_heatmap_leaves_out_what_a_cell_lacks(analyse: Any) -> None:
     assert cells["so-en", "params", "valid_ppl"] == (2, -1)
     assert cells["de-en", "latency_ms", "bleu"] == (4, 1)
     assert "so-en" in analyse("heatmap", *asked, text=True)
+
+
+def test_heatmap_keeps_the_best_learning_rate_of_each_model(tmp_path: Path) -> None:
+    """By hand: with all runs the rates hide the ranking; with each model's best, larger is better."""
+    file = tmp_path / "runs.csv"
+    file.write_text("model,params,lr,ppl\na,1,0.1,30\na,1,0.01,90\nb,2,0.1,95\nb,2,0.01,25\nc,3,0.1,99\nc,3,0.01,20\n")
+    asked = {"proxies": "params", "truths": "ppl"}
+    (every,) = heatmap(str(file), **asked).as_dict()["cells"]
+    (best,) = heatmap(str(file), **asked, best_per="model").as_dict()["cells"]
+    assert (every["models"], best["models"]) == (6, 3)
+    assert every["src"] < 0.5
+    assert best["src"] == 1
 
 
 def test_front_and_hull(analyse: Any) -> None:

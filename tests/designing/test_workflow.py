@@ -101,7 +101,7 @@ def test_stopped_gone_on_with_and_found_again(bench: Bench, monkeypatch: pytest.
 
     with monkeypatch.context() as patch:
         patch.setattr(workflow, "train", stop)
-        assert "The same command goes on" in run(code=130).stderr
+        assert "The same command resumes" in run(code=130).stderr
     measured = len(bench.measured)
     assert measured
     found = json.loads(run().stdout)

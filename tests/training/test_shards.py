@@ -87,7 +87,7 @@ def test_damage_anywhere_is_noticed_and_the_one_before_is_taken(tmp_path):
 def test_only_damaged_ones_left_is_an_error_with_the_remedy(tmp_path):
     folder = saved(tmp_path)
     (folder / "checkpoint.json").write_text("{")
-    with pytest.raises(UserError, match="remove the folder to start anew"):
+    with pytest.raises(UserError, match="remove the folder to start again"):
         shards.newest(tmp_path)
     assert folder.exists()
 

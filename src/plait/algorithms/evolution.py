@@ -1,8 +1,9 @@
 """LiteTransformerSearch's evolutionary loop (Javaheripi et al. 2022, arXiv:2203.02094, Sec. 3 and App. B).
 
 100 random candidates; then, 30 times: the front over everything seen, 20 parents from it, drawn with a weight of
-1 / (1 + how often a candidate has been a parent), 40 mutants of parents (each gene drawn anew with probability 0.3) and
-40 crossovers of two (each gene from either). What breaks a constraint or was seen before is drawn again. 2,500 in all.
+1 / (1 + how often a candidate has been a parent), 40 mutants of parents (each gene drawn again with probability 0.3)
+and 40 crossovers of two (each gene from either). What breaks a constraint or was seen before is drawn again. 2,500 in
+all.
 """
 
 from __future__ import annotations

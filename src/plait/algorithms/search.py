@@ -1,7 +1,7 @@
-"""What every search shares: its state, how it finds new candidates, how it stops and goes on.
+"""What every search shares: its state, how it finds new candidates, how it stops and resumes.
 
 Iteration i draws from a stream of its own, seeded by (seed, i), and everything else a search knows is a few arrays. So
-a search that was interrupted after any iteration goes on from its checkpoint to the very same front.
+a search that was interrupted after any iteration resumes from its checkpoint to the very same front.
 
 Letters: N candidates, G genes, M objectives.
 """

@@ -43,6 +43,16 @@ class LearningRateStudy:
     rates: list[FixedRate]
 
 
+def best_runs(model: Sequence[Any], goodness: ArrayLike) -> list[int]:
+    """The index of each model's best run, in the order of the models; of equally good ones the first."""
+    best: dict[Any, int] = {}
+    values_N = np.asarray(goodness, np.float64)
+    for run, name in enumerate(model):
+        if name not in best or values_N[run] > values_N[best[name]]:
+            best[name] = run
+    return list(best.values())
+
+
 def learning_rate_study(
     model: Sequence[Any], rate: ArrayLike, quality: ArrayLike, proxy: ArrayLike
 ) -> LearningRateStudy:

@@ -89,7 +89,7 @@ def fit_patterns(found_SL: Mask) -> list[Fit]:
 def chance(found_SL: Mask, draws: int = DRAWS, seed: int = 0) -> float:
     """How often the PAR rule fits places drawn at random, as many in each architecture, as well as the found ones.
 
-    The pattern is fitted anew to every draw, so its freedom is accounted for. Never 0: the found places count as a
+    The pattern is fitted again to every draw, so its freedom is accounted for. Never 0: the found places count as a
     draw.
     """
     candidates_CL = np.stack([one.attention_L for one in par_candidates(found_SL)]).astype(np.int64)

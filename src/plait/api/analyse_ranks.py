@@ -72,12 +72,18 @@ def heatmap(
     proxies: Names,
     truths: Names,
     subsets: str | None = None,
+    best_per: str | None = None,
     where: Sequence[str] | None = None,
     lower: Names = "",
     higher: Names = "",
     svg: str | Path | None = None,
 ) -> Analysis:
-    """Give the SRC of several proxies with several truths, subset by subset."""
+    """Give the SRC of several proxies with several truths, subset by subset.
+
+    `best_per` names the column of the model: of its runs, as with several learning rates, only the best by the truth
+    counts.
+    """
+    from plait.analysis.learning_rate import best_runs
     from plait.analysis.rank import spearman
 
     table, _ = read(file, where, [])
@@ -88,6 +94,8 @@ def heatmap(
             row: dict[str, Any] = {subsets or "subset": part, "proxy": proxy}
             for truth in names(truths):
                 pairs, _ = chosen.complete([proxy, truth])
+                if best_per:
+                    pairs = pairs.rows(best_runs(pairs.column(best_per), goodness(pairs, truth, lower, higher)))
                 value = spearman(goodness(pairs, proxy, lower, higher), goodness(pairs, truth, lower, higher))
                 cells.append({"subset": part, "proxy": proxy, "truth": truth, "models": len(pairs), "src": value})
                 row[truth] = value

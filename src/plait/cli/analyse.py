@@ -95,6 +95,9 @@ def heatmap(
     proxies: Annotated[str, typer.Option(help="Columns with proxies, with commas between them.")],
     truths: Annotated[str, typer.Option(help="Columns with what training found.")],
     subsets: Annotated[str | None, typer.Option(help="Apart by the values of this column.")] = None,
+    best_per: Annotated[
+        str | None, typer.Option(help="The column that names the model: of its runs, only the best by the truth.")
+    ] = None,
     where: Where = None,
     lower: Lower = "",
     higher: Higher = "",

@@ -77,7 +77,7 @@ def command(
     limits: Limits,
     space: Annotated[str, typer.Option(help="What may be chosen: a space by name, or a file.")] = "small-hybrid",
     data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
-    seq: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 256,
+    seq: Annotated[int, typer.Option("--seq-len", "--seq", min=2, help="Tokens of a sequence.")] = 256,
     budget: Annotated[str, typer.Option("--time", help="How long all of it may take: 90s, 5m, 1h.")] = "5m",
     out: Annotated[Path, typer.Option("-o", "--out", help="The page.")] = Path("report.html"),
     seed: Annotated[int, typer.Option(min=0, help="Of the search, of the weights and of the data's order.")] = 0,
@@ -108,7 +108,7 @@ def command(
             )
         except (KeyboardInterrupt, SearchStopped, TrainingStopped):
             display.stop()
-            console(stderr=True).print("interrupted; all of it is saved. The same command goes on from here.")
+            console(stderr=True).print("interrupted; all of it is saved. The same command resumes from here.")
             raise typer.Exit(130) from None
     print_json(found.as_dict()) if as_json else _print(found.as_dict())
 

@@ -23,7 +23,9 @@ def command(
     specs: Annotated[
         list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
     ],
-    seq: Annotated[int, typer.Option(min=1, help="Tokens: new ones in prefill, held ones in decode.")] = 192,
+    seq: Annotated[
+        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, held ones in decode.")
+    ] = 192,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",

@@ -16,7 +16,9 @@ def command(
         list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
     ],
     profile: Annotated[Path, typer.Option(help="A file that `plait profile` wrote.")],
-    seq: Annotated[int, typer.Option(min=1, help="Tokens: new ones in prefill, held ones in decode.")] = 192,
+    seq: Annotated[
+        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, held ones in decode.")
+    ] = 192,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Take a profile of another machine.")] = False,

@@ -23,7 +23,9 @@ def command(
     out: Annotated[Path, typer.Option("-o", "--out", help="Written; added to where it exists.")] = Path("box.json"),
     time: Annotated[str, typer.Option(help="For how long, such as 90s or 3m.")] = "3m",
     space: Annotated[list[str] | None, typer.Option(help="Layers of which spaces: names or files.")] = None,
-    seq: Annotated[list[int] | None, typer.Option(min=1, help="Lengths; 192 unless given.")] = None,
+    seq: Annotated[
+        list[int] | None, typer.Option("--seq-len", "--seq", min=1, help="Lengths; 192 unless given.")
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[list[str] | None, typer.Option(help="prefill (unless given) and decode.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",

@@ -32,7 +32,9 @@ def command(
     constraint: Annotated[
         list[str] | None, typer.Option("--constraint", "--rule", help="Further ones, such as 'count(attn) >= 1'.")
     ] = None,
-    seq: Annotated[int | None, typer.Option(min=1, help="Tokens. \\[default: the space's]")] = None,
+    seq: Annotated[
+        int | None, typer.Option("--seq-len", "--seq", min=1, help="Tokens. \\[default: the space's]")
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
     method: Annotated[str, typer.Option(help="lts, nsga2, nsga3, random or gumbel.")] = "lts",
@@ -119,6 +121,6 @@ def command(
             )
     except (Interrupted, TrainingInterrupted, KeyboardInterrupt) as stopped:
         where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
-        console(stderr=True).print(f"interrupted{where}. All is saved; the same command goes on from there.")
+        console(stderr=True).print(f"interrupted{where}. All is saved; the same command resumes from there.")
         raise typer.Exit(130) from None
     print_json(found.as_dict()) if as_json else print_front(found.as_dict())

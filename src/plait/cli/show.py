@@ -14,7 +14,7 @@ from plait.reporting.page import short
 
 def command(
     spec: Annotated[str, typer.Argument(help="Spec text, a preset's name, or a .plait, .yaml or .json file.")],
-    seq: Annotated[int, typer.Option(help="New tokens the cost is for.", min=1)] = 1024,
+    seq: Annotated[int, typer.Option("--seq-len", "--seq", help="New tokens the cost is for.", min=1)] = 1024,
     memory: Annotated[int, typer.Option(help="Tokens already held before them.", min=0)] = 0,
     vocab: Annotated[int | None, typer.Option(help="Vocabulary instead of the spec's own.", min=2)] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the architecture into this file, too.")] = None,

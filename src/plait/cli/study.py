@@ -40,7 +40,7 @@ def command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train models of a space and tell how well every proxy ranks them. Interrupted, the same command goes on."""
+    """Train models of a space and tell how well every proxy ranks them. Interrupted, the same command resumes."""
     from plait.api.study import proxies as study
 
     named = None if not names(proxies) else [] if names(proxies) == ["none"] else names(proxies)
@@ -89,7 +89,7 @@ def placement(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train patterns with more and less attention and compare them. Interrupted, the same command goes on."""
+    """Train patterns with more and less attention and compare them. Interrupted, the same command resumes."""
     from plait.api.study import placement as study
 
     with progress(quiet=as_json) as on_progress:
@@ -136,7 +136,7 @@ def lr(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train architectures with several learning rates each. Interrupted, the same command goes on."""
+    """Train architectures with several learning rates each. Interrupted, the same command resumes."""
     from plait.api.study import lr as study
 
     with progress(quiet=as_json) as on_progress:
@@ -167,7 +167,9 @@ def shapes(
         str, typer.Option(help="Decoder parameters of all, 20M. \\[default: where shapes differ most]")
     ] = "",
     tolerance: Annotated[float, typer.Option(help="Sizes this close are equal: 0.01 is 1 %.")] = 0.01,
-    seq: Annotated[int, typer.Option(min=1, help="Tokens at which latency and memory are measured.")] = 192,
+    seq: Annotated[
+        int, typer.Option("--seq-len", "--seq", min=1, help="Tokens at which latency and memory are measured.")
+    ] = 192,
     threads: Annotated[int, typer.Option(min=1, help="Of the processor.")] = 1,
     steps: Annotated[int, typer.Option(min=0, help="Train each for so many steps, too; 0: only measure.")] = 0,
     data: Text = "builtin:stdlib",
@@ -181,7 +183,7 @@ def shapes(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure, and train, architectures of one size and many shapes. Interrupted, the same command goes on."""
+    """Measure, and train, architectures of one size and many shapes. Interrupted, the same command resumes."""
     from plait.api.study import shapes as study
 
     with progress(quiet=as_json) as on_progress:

@@ -31,10 +31,10 @@ def study_progress(*, quiet: bool) -> Iterator[OnProgress]:
         with progress_bar(quiet=quiet) as bar:
             yield lambda what, done, total: bar(f"{what:14} {done:.1f} of {total} models", done, total)
     except Interrupted as stopped:
-        console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command goes on.")
+        console(stderr=True).print(f"interrupted; {stopped.run.name} is saved. The same command resumes.")
         raise typer.Exit(130) from None
     except KeyboardInterrupt:
-        console(stderr=True).print("interrupted; what is done is stored. The same command goes on.")
+        console(stderr=True).print("interrupted; what is done is stored. The same command resumes.")
         raise typer.Exit(130) from None
 
 

@@ -1,4 +1,4 @@
-"""`plait train SPEC --data …`: train a model, with one live line; interrupted, the same command goes on."""
+"""`plait train SPEC --data …`: train a model, with one live line; interrupted, the same command resumes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model. Interrupted by anything, the same command goes on where it was."""
+    """Train a model. Interrupted by anything, the same command resumes where it was."""
     from plait.api.train import train
     from plait.core.settings import read_pairs
     from plait.training.fit import Interrupted
@@ -130,7 +130,7 @@ def command(
     except Interrupted as stopped:
         if first:
             said = f"interrupted; {stopped.run.name} is saved at step {stopped.step}."
-            console(stderr=True).print(f"{said} The same command goes on from there.")
+            console(stderr=True).print(f"{said} The same command resumes from there.")
         raise typer.Exit(130) from None
     if first:
         print_json(result.as_dict()) if as_json else _print(result)

@@ -178,7 +178,7 @@ MOTIF_EVERY = 256  # bases, on average
 REPEAT_EVERY = 1024
 REPEAT_LENGTHS = (64, 256)
 REPEAT_REACH = 4096
-MISTAKES = 0.02  # the share of bases in motifs and repeats that are drawn anew
+MISTAKES = 0.02  # the share of bases in motifs and repeats that are drawn again
 
 
 def dna_chain() -> Chain:

@@ -15,7 +15,7 @@ LEAST_STEPS = 20  # on a machine so slow or busy that the time holds none
 
 
 def train(config: DesignConfig, spec: str, corpus: Corpus, store: Store, on_progress: OnProgress) -> dict[str, Any]:
-    """The result with its curves. Ctrl-C makes it raise `plait.training.fit.Interrupted`; called again it goes on."""
+    """The result with its curves. Ctrl-C makes it raise `plait.training.fit.Interrupted`; called again it resumes."""
     from plait.training.distributed import processes
     from plait.training.fit import Options, Progress, fit
     from plait.training.job import Budget, Job, fitted

@@ -35,7 +35,7 @@ class Backbone(nn.Module):
         self.embedding_norm = make_norm(h.norm, h.d, h.eps) if h.embed_norm else nn.Identity()
         self.blocks = Blocks(Block(h, options) for options in arch.layers)
         self.final_norm = make_norm(h.norm, h.d, h.eps) if h.final_norm else nn.Identity()
-        # Set by a training that wants them: dropout on the embeddings, and blocks that compute their activations anew
+        # Set by a training that wants them: dropout on the embeddings, and blocks that compute their activations again
         # in the backward pass instead of keeping them.
         self.dropout, self.activation_checkpointing = 0.0, False
         share_biases(block.mixer for block in self.blocks)

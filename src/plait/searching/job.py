@@ -166,7 +166,7 @@ def search_front(
     folder: Path,
     on_step: Callable[[Search], object] | None = None,
 ) -> Record:
-    """The record of the front. Stopped by Ctrl-C it raises `Interrupted`; the same call goes on from there."""
+    """The record of the front. Stopped by Ctrl-C it raises `Interrupted`; the same call resumes from there."""
     search = request.search(predictor, store)
     stored = store.get(search.key)
     if stored is not None:

@@ -118,7 +118,7 @@ class Space:
         return self.canonical(self._with_layers(genes_NG, self._draw_layers(rng, genes_NG)))
 
     def mutate(self, rng: np.random.Generator, genes_NG: Genes, p: float) -> Genes:
-        """Each gene drawn anew with probability p."""
+        """Each gene drawn again with probability p."""
         n = len(genes_NG)
         changed_NG = self._filled(rng, genes_NG)
         fresh_NG = self._draw_whole(rng, n)
@@ -135,7 +135,7 @@ class Space:
         return self.canonical(np.where(from_one_NG, self._filled(rng, one_NG), self._filled(rng, other_NG)))
 
     def repair(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
-        """Whatever the width or a constraint about layers does not allow, drawn anew."""
+        """Whatever the width or a constraint about layers does not allow, drawn again."""
         options_NBS = self._layers(genes_NG)
         fits_NBS = self.allowed.fits(self._width(genes_NG), options_NBS)
         return self.canonical(

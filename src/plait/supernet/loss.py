@@ -6,7 +6,7 @@ followers gives all paths in order, as many as are asked for, none twice.
 
 Letters: L layers, K choices of a layer.
 
-The loss of a path through a trained supernet, as an objective of a search: lower is better, nothing is trained anew.
+The loss of a path through a trained supernet, as an objective of a search: lower is better, nothing is trained again.
 
 It ranks what one supernet holds. How good an architecture is by itself, a training from scratch tells.
 """

@@ -1,7 +1,7 @@
 """Training a supernet: weights and logits in turns.
 
 A step is a pure function of the state before it and its number, as in `plait.training.trainer`: batch, noise,
-temperature and learning rate come from the number, so a search that is stopped anywhere goes on to the same
+temperature and learning rate come from the number, so a search that is stopped anywhere resumes to the same
 architecture.
 
 Letters: L layers, K choices of a layer.

@@ -43,7 +43,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Start:
-    """The finished run whose weights a training begins with; optimizer and schedule begin anew."""
+    """The finished run whose weights a training begins with; optimizer and schedule begin again."""
 
     folder: Path
     key: str

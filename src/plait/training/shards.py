@@ -183,7 +183,7 @@ def newest(folder: Path) -> Checkpoint | None:
         except UserError as error:  # noqa: PERF203
             wrong = wrong or error
     if wrong is not None:
-        raise UserError(f"{wrong} No undamaged checkpoint is left in {folder}; remove the folder to start anew.")
+        raise UserError(f"{wrong} No undamaged checkpoint is left in {folder}; remove the folder to start again.")
     return None
 
 

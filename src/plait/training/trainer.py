@@ -1,7 +1,7 @@
 """The training loop.
 
 A step is a pure function of the state before it and its number: the batch, the learning rate and the dropout masks all
-come from the step's number, so a run that is stopped anywhere and resumed goes on as if it had not been. What has to be
+come from the step's number, so a run that is stopped anywhere and resumed ends as if it had not been. What has to be
 kept is little: weights, the optimizer's state, and Transformer-XL's memory.
 """
 

@@ -92,7 +92,7 @@ def evolution() -> tuple[str, str, bool]:
 
 
 def _gene_shares(space: Space, mutation: float) -> tuple[float, float]:
-    """Of a width's gene: how often it is drawn anew, and how often it comes from the first of two parents."""
+    """Of a width's gene: how often it is drawn again, and how often it comes from the first of two parents."""
     rng, n = np.random.default_rng(0), 20_000
     parent, other = space.sample(rng, 2)
     while parent[1] == other[1]:
