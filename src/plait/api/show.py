@@ -173,7 +173,8 @@ def _printed(spec: str, cost: ModelCost) -> Printed | None:
     """Where the paper prints other parameter counts for a preset than it has: the counts, by how much, and why."""
     from plait.spec.presets import describe, lookup
 
-    preset = describe(spec) if lookup(spec) is not None else None
+    # A text with layers in it is no preset's name, and need not load the papers' tables.
+    preset = describe(spec) if "|" not in spec and lookup(spec) is not None else None
     if preset is None or not preset.printed:
         return None
     ours = {"total": cost.total_params, "active": cost.active_params}
