@@ -24,7 +24,7 @@ import scipy
 from scipy.stats import spearmanr
 
 from plait.analysis.intervals import median_interval
-from plait.analysis.placement import placement
+from plait.analysis.placement import judge_placement
 from plait.analysis.rank_interval import spearman_interval
 from plait.device.features import Features
 from plait.device.lengths import fit_exponent
@@ -238,7 +238,7 @@ def _searched(rng: np.random.Generator, searches: int) -> list[list[str]]:
 
 def _placed(searches: int) -> Held:
     def held(rng: np.random.Generator) -> tuple[bool, bool]:
-        found = placement(_searched(rng, searches), {"mlp"})
+        found = judge_placement(_searched(rng, searches), {"mlp"})
         second, early = found.thirds[1], found.early
         assert early is not None
         return _in(1.6, (second.low, second.high)), _in(4.0 / 4.4, (early.low, early.high))

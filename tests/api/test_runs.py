@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import plait
-from plait.records import Record, about
+from plait.records import Record, provenance_of
 
 SPEC = "d=16 | attn[heads=2]"
 
@@ -14,7 +14,7 @@ SPEC = "d=16 | attn[heads=2]"
 def stored(plait_json):
     with plait.open_store() as store:
         for seed in range(3):
-            store.put(Record.of("toy", {"protocol": 1, "seed": seed}, {"loss": 1.5 - seed}, about(0.0, 1.0)))
+            store.put(Record.of("toy", {"protocol": 1, "seed": seed}, {"loss": 1.5 - seed}, provenance_of(0.0, 1.0)))
     return plait_json
 
 

@@ -35,14 +35,14 @@ def lively(spec):
     return model
 
 
-def test_the_file_gives_our_scores(tmp_path):
+def test_the_file_gives_our_logits(tmp_path):
     model, file = lively(f"d=32 vocab=41 norm=layer tie=true | {PRO} mlp"), tmp_path / "model.onnx"
     export_onnx(model, file, 12)
     assert check_onnx(model, file, 12) <= 1e-4
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".data"] == ["model.onnx"]
     with torch.no_grad():
         model.output.weight.mul_(1.1)
-    with pytest.raises(UserError, match="other scores"):
+    with pytest.raises(UserError, match="other logits"):
         check_onnx(model, file, 12)
     with pytest.raises(UserError, match="--force"):
         export_onnx(model, file, 12)

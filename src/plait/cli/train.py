@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
+from plait.core.errors import UserError
 from plait.reporting.page import short
 
 if TYPE_CHECKING:
@@ -36,13 +37,18 @@ class Display:
         self._said = ""
 
     def __enter__(self) -> Display:
-        self._bar.start()
+        if self._bar.console.is_terminal:  # elsewhere nothing is printed before there is something to tell
+            self._bar.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self._bar.stop()
+    def __exit__(self, wrong: type[BaseException] | None, *_: Any) -> None:
+        # Before a message about a mistake no bar is left standing.
+        self._bar.live.transient = wrong is not None and issubclass(wrong, UserError)
+        if self._bar.live.is_started:
+            self._bar.stop()
 
     def update(self, now: Now) -> None:
+        self._bar.start()
         if now.note and now.note != self._said:
             self._bar.console.print(now.note, style="yellow")
             self._said = now.note

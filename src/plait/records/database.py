@@ -43,6 +43,7 @@ from plait.core.errors import UserError
 DEFAULT = "sqlite:///runs/plait.db"
 VARIABLE = "PLAIT_STORE"
 BUSY_SECONDS = 60  # how long a writer waits for the others
+SWITCH_SECONDS = 60  # how long a new store waits to switch to its write-ahead log
 POSTGRES = "postgresql+psycopg"
 DRIVERS = {"sqlite": "sqlite", "postgresql": POSTGRES, "postgres": POSTGRES, POSTGRES: POSTGRES}
 
@@ -190,7 +191,7 @@ def create(connection: Connection, store: str) -> None:
 
 def _use_write_ahead_log(connection: Connection) -> None:
     """The file remembers it."""
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline = time.monotonic() + SWITCH_SECONDS
     while not _switched(connection, deadline):
         time.sleep(0.01)
 
