@@ -1,1 +1,1 @@
-"""The command line: argument parsing and printing only, one small file a verb."""
+"""The command line: argument parsing and printing only, one small file per verb."""

@@ -101,7 +101,7 @@ def _why(d: dict[str, Any]) -> str:
         nor = [name for name in others if name != best]
         reason = f"which cannot be told from the best, {best} at {_score(rows[best]['mean'])}"
         reason += f", nor from {listed(nor)}" if nor else ""
-    return f"In the probe its mix scores {score}, {reason}; of these it is {_decided(d, others)}."
+    return f"In the probe its pattern scores {score}, {reason}; of these it is {_decided(d, others)}."
 
 
 def _decided(d: dict[str, Any], others: Sequence[str]) -> str:
