@@ -51,3 +51,10 @@ def test_every_stage_is_told_in_a_log(capsys: pytest.CaptureFixture[str]) -> Non
     with Display(quiet=True) as display:
         display.update("search", 1.0, "x")
     assert not capsys.readouterr().err
+
+
+def test_one_seed_is_not_said_to_have_an_interval() -> None:
+    from plait.cli.design import _caption
+
+    assert "without an interval" in _caption(["latency"], intervals=False)
+    assert "with its 95 % interval" in _caption(["latency"], intervals=True)

@@ -136,9 +136,7 @@ def _print(document: dict[str, Any]) -> None:
         )
     out.print(made)
     out.print(
-        f"measured {' and '.join(each.name for each in shown)}; mean probe accuracy with its 95 % interval; how far "
-        "the pick is ahead of each in it",
-        style="dim",
+        _caption([each.name for each in shown], any(row["mean"]["interval"] for row in scores.values())), style="dim"
     )
     out.print(f"\n{document['advice']}\n", markup=False)
     out.print(document["pick"]["spec"], style="bold", markup=False, soft_wrap=True)
@@ -146,3 +144,9 @@ def _print(document: dict[str, Any]) -> None:
     out.print(f"\n{document['machine']['seconds']:.0f} s in all: {took}", style="dim")
     out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
     out.print(f"the page: {document['report']}", markup=False)
+
+
+def _caption(quantities: list[str], intervals: bool) -> str:
+    """Says that there is an interval only where there are seeds for one."""
+    spread = "with its 95 % interval" if intervals else "of one seed, without an interval"
+    return f"measured {' and '.join(quantities)}; mean probe accuracy {spread}; how far the pick is ahead of each in it"
