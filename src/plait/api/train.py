@@ -50,7 +50,7 @@ class TrainResult(Result):
     params: int
     trained_now: bool  # False: it had been trained before
     curve: tuple[tuple[int, float], ...]  # (step, training loss)
-    validation_curve: tuple[tuple[int, float], ...]
+    validation_curve: tuple[tuple[int, float], ...]  # (step, loss), all on the same sixteenth of the validation text
     entropy: float | None = None  # of the data, where it is known
     above_entropy: float | None = None
 

@@ -7,6 +7,7 @@
     step-…/              checkpoints, while it runs
     weights.safetensors  at the end
     result.json          at the end
+    diverged.json        where its loss was no number any more: why it ended
 
 `open_run` finds one again; it needs nothing but the folder.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ from plait.training import shards
 
 RUNS = Path("runs")
 MIXERS = "mixers"
+ABOUT, DIVERGED = "run.json", "diverged.json"
 NEXT_SENTENCE = "next_sentence."  # the weights of its head
 _PREFIX = "train-"
 _SHORT_KEY = 10
@@ -55,7 +58,7 @@ class Run:
     def about(self) -> dict[str, Any]:
         """run.json: `key`, `config`, `tokenizer` (as it was asked for), `mixers` (the copies) and, once known,
         `steps`."""
-        return _read_json(self.folder / "run.json")
+        return _read_json(self.folder / ABOUT)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -106,7 +109,8 @@ class Run:
                 raise UserError(f"{final} cannot be read: {wrong}") from wrong
         newest = shards.newest(self.folder)
         if newest is None:
-            raise UserError(f"{self.name} has no weights yet: it has not reached its first checkpoint.")
+            why = f"it diverged: {self.diverged}" if self.diverged else "it has not reached its first checkpoint."
+            raise UserError(f"{self.name} has no weights yet: {why}")
         kept = (name for name in newest.names() if name.startswith("params/"))
         return {name.removeprefix("params/"): newest.rows(name) for name in kept}
 
@@ -119,12 +123,26 @@ class Run:
         return model.eval()
 
     def write_about(self, about: dict[str, Any]) -> None:
-        write_json(self.folder / "run.json", about)
+        write_json(self.folder / ABOUT, about)
         self.__dict__.pop("about", None)
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         with _atomic_write(self.folder / "weights.safetensors") as draft:
             save_file(weights, draft, metadata={"spec": self.arch.text})
+
+    @property
+    def diverged(self) -> str:
+        """Why it ended, of a training whose loss was no number any more; else empty."""
+        path = self.folder / DIVERGED
+        return str(_read_json(path).get("reason", "its loss was not finite.")) if path.exists() else ""
+
+    def mark_diverged(self, reason: str) -> None:
+        write_json(self.folder / DIVERGED, {"reason": reason})
+
+    def begin(self) -> None:
+        """It is trained now, or asked for again: `latest` is the run that this was last called for."""
+        (self.folder / DIVERGED).unlink(missing_ok=True)
+        os.utime(self.folder / ABOUT)
 
     def truncate_log(self, step: int) -> list[dict[str, Any]]:
         """Drop what was logged after a checkpoint: it is about to be done again. Returns the rest."""
@@ -159,7 +177,8 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
 
 
 def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
-    """A run by its folder, its name, the beginning of its key, or "latest"; an opened one is taken as it is."""
+    """A run by its folder, its name, the beginning of its key, or "latest" (the one last trained or asked for, diverged ones
+    aside); an opened one is taken as it is."""
     if isinstance(given, Run):
         return given
     given, as_path = str(given), Path(given)
@@ -168,7 +187,8 @@ def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
     runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)
     names = [path.parent.name for path in runs]
     if given == "latest" and runs:
-        return Run(runs[-1].parent)
+        usable = [path.parent for path in runs if not (path.parent / DIVERGED).exists()]
+        return Run(usable[-1] if usable else runs[-1].parent)
     wanted = given.removeprefix(_PREFIX)[:_SHORT_KEY]
     found = [name for name in names if wanted and name.removeprefix(_PREFIX).startswith(wanted)]
     if len(found) == 1:
