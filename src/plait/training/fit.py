@@ -132,7 +132,7 @@ def _prepare(run: Run, job: Job, tokenizer: str | None) -> None:
         return
     job.corpus.tokenizer.save(run.folder / "tokenizer")
     mixers = run.keep_mixers(job.arch)
-    about_run = {"key": job.key, "config": job.config(), "tokenizer": tokenizer}
+    about_run = {"key": job.key, "config": job.config(), "data": job.corpus.name, "tokenizer": tokenizer}
     run.write_about({**about_run, "mixers": mixers} if mixers else about_run)
 
 
@@ -334,6 +334,8 @@ class _Fit:
             "mfu": speed * job.flops_per_token / self.peak,
             "params": sum(p.numel() for p in trainer.model.parameters()),
         }
+        if result["bits_per_character"] and not corpus.tokenizer.keeps_text(corpus.tokens("validation")):
+            result["text_kept"] = False
         if corpus.entropy is not None:
             result |= {"entropy": corpus.entropy, "above_entropy": loss / corpus.entropy - 1}
         return result

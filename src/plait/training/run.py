@@ -56,8 +56,8 @@ class Run:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """run.json: `key`, `config`, `tokenizer` (as it was asked for), `mixers` (the copies) and, once known,
-        `steps`."""
+        """run.json: `key`, `config`, `data` and `tokenizer` (as they were asked for), `mixers` (the copies) and,
+        once known, `steps`."""
         return _read_json(self.folder / ABOUT)
 
     @property
@@ -94,9 +94,12 @@ class Run:
         data = self.config.get("data")
         if data is None:
             raise UserError(f"{self.name} was not trained here: give the data by --data.")
-        found = open_corpus(data["name"], self.about["tokenizer"])
-        if found.fingerprint != data["fingerprint"]:
-            raise UserError(f"{data['name']} has changed since {self.name} was trained on it; give the data by --data.")
+        # Runs of before kept the name in the config, and a fingerprint of the files instead of their tokens.
+        name = self.about.get("data") or data["name"]
+        found = open_corpus(name, self.about["tokenizer"])
+        same = found.tokenizer.as_dict() == data["tokenizer"] if "name" in data else found.as_dict() == data
+        if not same:
+            raise UserError(f"{name} has changed since {self.name} was trained on it; give the data by --data.")
         return found
 
     def weights(self) -> dict[str, Tensor]:
@@ -177,8 +180,8 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
 
 
 def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
-    """A run by its folder, its name, the beginning of its key, or "latest" (the one last trained or asked for, diverged ones
-    aside); an opened one is taken as it is."""
+    """A run by its folder, its name, the beginning of its key, or "latest": the one last trained or asked for, diverged
+    ones aside. An opened one is taken as it is."""
     if isinstance(given, Run):
         return given
     given, as_path = str(given), Path(given)
