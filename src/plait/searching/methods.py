@@ -18,6 +18,10 @@ METHODS: Table[type[Search]] = Table(
             "plait.algorithms.nsga:Nsga3", "NSGA-III: fronts, then reference directions; for many objectives"
         ),
         "random": Entry("plait.algorithms.random_search:RandomSearch", "draw, refuse, keep the front: the yardstick"),
+        "exhaustive": Entry(
+            "plait.algorithms.exhaustive:Exhaustive",
+            "every candidate; of small spaces, where no method is told its size",
+        ),
         "gumbel": Entry("plait.supernet.search:GumbelSearch", "differentiable search: trains a supernet on --data"),
     },
     group="plait.methods",
