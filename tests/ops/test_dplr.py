@@ -96,9 +96,7 @@ def test_the_reference_is_the_equation() -> None:
 def test_with_one_decay_per_head_it_is_the_gated_delta_rule() -> None:
     i = make_inputs(2, 50, 2, 4, 5)
     key, beta, g = -i["a"], torch.rand(2, 50, 2, 1), i["g"][..., :1]
-    ours = dplr(
-        i["q"], beta * key, i["v"], g.exp() * key, -beta * key, g.expand_as(key).contiguous(), state=i["state"]
-    )
+    ours = dplr(i["q"], beta * key, i["v"], g.exp() * key, -beta * key, g.expand_as(key).contiguous(), state=i["state"])
     theirs = delta(i["q"], key, i["v"], beta[..., 0], g[..., 0], state=i["state"])
     for mine, want in zip(ours, theirs, strict=True):
         assert_close({"": mine}, {"": want})
@@ -164,3 +162,13 @@ def test_against_flash_linear_attentions_kimi_delta_attention(fla_naive: Callabl
         i["q"], strength * key, i["v"], i["g"].exp() * key, -strength * key, i["g"], scale=0.3, state=i["state"]
     )
     assert_close({"o": o, "state": state}, {"o": want, "state": want_state})
+
+
+def test_channel_writes_against_flash_linear_attention(fla_naive: Callable[[str], ModuleType]) -> None:
+    torch.manual_seed(0)
+    q, v, w = (torch.rand(2, 30, 3, 4) for _ in range(3))
+    k, e = F.normalize(torch.randn(2, 30, 3, 4), dim=-1), torch.rand(2, 30, 3, 4)
+    g = -torch.rand(2, 30, 3, 4)
+    want, _ = fla_naive("gdn2/naive.py").naive_recurrent_gdn2(q, k, v, g, e, w, scale=0.5)
+    o, _ = dplr(q, k, w * v, g.exp() * e * k, -k, g, scale=0.5)
+    torch.testing.assert_close(o, want, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,5 @@
-"""A matrix state whose transition is diagonal plus low rank (DPLR): decayed per channel, read at one key, written at two.
+"""A matrix state whose transition is diagonal plus low rank (DPLR): it decays per channel, and what one key reads of it
+is written at another.
 
     S_t = diag(exp g_t) S_{t-1} + b_t (a_tᵀ S_{t-1}) + k_t v_tᵀ        o_t = scale · q_tᵀ S_t
 
@@ -26,6 +27,9 @@ from torch import Tensor
 from plait.ops.gla import chunk_length, empty_state, join_chunks, scores_by_halving, split_chunks
 from plait.ops.precision import full_precision
 
+#: Queries, keys, values, the key that reads, the one that writes what was read, and log decays.
+Dplr = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
 
 def dplr_reference(
     q_BTHK: Tensor,
@@ -41,8 +45,9 @@ def dplr_reference(
     """One step per token, as the equations are written: the definition the fast path is held to."""
     state_BHKV = empty_state(k_BTHK, v_BTHV) if state is None else state
     outputs = []
-    for now in zip(*(x.unbind(1) for x in (q_BTHK, k_BTHK, v_BTHV, a_BTHK, b_BTHK, g_BTHK)), strict=True):
-        o_BHV, state_BHKV = dplr_step(*now, state_BHKV, scale=scale)
+    for t in range(q_BTHK.shape[1]):
+        q, k, v, a, b, g = (x[:, t] for x in (q_BTHK, k_BTHK, v_BTHV, a_BTHK, b_BTHK, g_BTHK))
+        o_BHV, state_BHKV = dplr_step(q, k, v, a, b, g, state_BHKV, scale=scale)
         outputs.append(o_BHV)
     return torch.stack(outputs, dim=1), state_BHKV
 
