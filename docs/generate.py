@@ -107,7 +107,7 @@ def header_keys() -> str:
 
 def limits() -> str:
     """The bounds with their comments, which say what they bound."""
-    from plait.spec import limits as module
+    from plait.spec import errors as module
 
     text = Path(module.__file__).read_text(encoding="utf-8")
     found = re.findall(r"^(MAX_\w+) = [^#\n]+?(?:  # (.+))?$", text, re.MULTILINE)

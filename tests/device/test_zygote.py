@@ -8,7 +8,7 @@ import sys
 
 def test_it_leaves_quietly_when_nobody_waits_for_it() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "plait.device.fork_server"],
+        [sys.executable, "-m", "plait.device.memory"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

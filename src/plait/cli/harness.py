@@ -11,7 +11,7 @@ from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, progress_bar, table
 
 if TYPE_CHECKING:
-    from plait.api.harness import HarnessResult
+    from plait.api.downstream import HarnessResult
 
 
 def command(
@@ -31,7 +31,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Run tasks of lm-evaluation-harness on a trained model, without a network."""
-    from plait.api.harness import harness
+    from plait.api.downstream import harness
 
     with progress_bar(quiet=as_json) as on_progress:
         on_progress("reading tasks", 0, None)
