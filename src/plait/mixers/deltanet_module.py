@@ -1,28 +1,4 @@
-"""DeltaNet: a token replaces what the state holds at its key, by a share β, instead of adding to it.
-
-    S_t = S_{t−1} + β_t k_t (v_t − S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o RMSNorm_head(o)
-
-q, k and v come from a short convolution with silu; q and k then have length 1 in each head, so that β_t = σ(w_β·x_t)
-is exactly the share of the old value that is replaced.
-
-Yang et al. 2024, arXiv:2406.06484.
-
-Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, C convolved
-channels, W width of the convolution.
-
-Gated DeltaNet: the delta rule on a state that decays first, and a gated output.
-
-    S_t = a_t S_{t−1} + β_t k_t (v_t − a_t S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K
-    log a_t = −exp(A) softplus(w_a·x_t + b),   y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
-
-The decay is Mamba-2's, one a head. q, k, v and β are DeltaNet's: a short convolution with silu, q and k of length 1,
-β_t = σ(w_β·x_t).
-
-Yang et al. 2024, arXiv:2412.06464, eq. 10.
-
-Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, C convolved channels,
-W width of the convolution.
-"""
+"""The delta rule: `deltanet`, and with decay `gated-deltanet`."""
 
 from __future__ import annotations
 
@@ -39,6 +15,19 @@ from plait.ops.shortconv import short_conv, short_conv_step
 
 
 class DeltaNet(RecurrentMixer):
+    """DeltaNet: a token replaces what the state holds at its key, by a share β, instead of adding to it.
+
+        S_t = S_{t−1} + β_t k_t (v_t − S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o RMSNorm_head(o)
+
+    q, k and v come from a short convolution with silu; q and k then have length 1 in each head, so that β_t =
+    σ(w_β·x_t) is exactly the share of the old value that is replaced.
+
+    Yang et al. 2024, arXiv:2406.06484.
+
+    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, C convolved
+    channels, W width of the convolution.
+    """
+
     def __init__(self, d: int, options: DeltaNetOptions) -> None:
         super().__init__(d, options)
         self.width, self.heads = options.head_dim, d // options.head_dim
@@ -95,6 +84,20 @@ def unit_length(x: Tensor) -> Tensor:
 
 
 class GatedDeltaNet(RecurrentMixer):
+    """Gated DeltaNet: the delta rule on a state that decays first, and a gated output.
+
+        S_t = a_t S_{t−1} + β_t k_t (v_t − a_t S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K
+        log a_t = −exp(A) softplus(w_a·x_t + b),   y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
+
+    The decay is Mamba-2's, one a head. q, k, v and β are DeltaNet's: a short convolution with silu, q and k of length
+    1, β_t = σ(w_β·x_t).
+
+    Yang et al. 2024, arXiv:2412.06464, eq. 10.
+
+    Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, C convolved
+    channels, W width of the convolution.
+    """
+
     def __init__(self, d: int, options: GatedDeltaNetOptions) -> None:
         super().__init__(d, options)
         values = options.value_width(d)

@@ -1,14 +1,6 @@
-"""Options and cost of linear attention (`linear`).
-
-Letters: d model width, H heads, K key width of a head (and value width: d / H).
-
-Options and cost of gated linear attention (`gla`).
+"""Options and cost of linear attention, plain (`linear`) and with forget gates (`gla`, `hgrn2`).
 
 Letters: d model width, H heads, K key width and V value width of a head, R rank of the gate.
-
-Options and cost of HGRN2 (`hgrn2`).
-
-Letters: d model width, H heads, K width of a head's keys and of its values.
 """
 
 from __future__ import annotations

@@ -1,33 +1,4 @@
-"""Linear attention: queries and keys pass through a feature φ, and the past becomes a sum of outer products.
-
-    S_t = S_{t−1} + φ(k_t) v_tᵀ,   z_t = z_{t−1} + φ(k_t),   o_t = φ(q_t)ᵀ S_t / (φ(q_t)ᵀ z_t),   y = W_o o
-
-With `normalize=false` there is no division, and φ(q_t)ᵀ S_t is scaled by 1/√K instead.
-
-Katharopoulos et al. 2020, arXiv:2006.16236.
-
-Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
-
-Gated linear attention: linear attention whose state forgets, each key channel at a rate from the data.
-
-    a_t = σ(W_2 W_1 x_t + b)^{1/τ},   S_t = diag(a_t) S_{t−1} + k_t v_tᵀ,   o_t = q_tᵀ S_t / √K
-    y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
-
-Yang et al. 2023, arXiv:2312.06635 (the paper's keys are half as wide as the model: `expand_k=0.5`).
-
-Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, R rank of the gate.
-
-HGRN2: a gated linear RNN with an outer-product state. The forget gate f is also the input gate, 1 − f.
-
-    f_t = σ(W_f x_t),   S_t = diag(f_t) S_{t−1} + (1 − f_t) v_tᵀ,   o_t = q_tᵀ S_t,   q_t = silu(W_q x_t)
-    y = W_o RMSNorm(o)
-
-Qin et al. 2024, arXiv:2404.07904. The paper raises f above a lower bound that grows with depth and is learned
-jointly over all layers; a mixer here knows nothing of its neighbours, so every layer has the paper's first-layer
-bound, 0.
-
-Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
-"""
+"""Linear attention, plain and with forget gates: `linear`, `gla`, `hgrn2`."""
 
 from __future__ import annotations
 
@@ -42,6 +13,17 @@ from plait.ops.linear import feature_map, linear_attention, linear_attention_ste
 
 
 class LinearAttention(RecurrentMixer):
+    """Linear attention: queries and keys pass through a feature φ, and the past becomes a sum of outer products.
+
+        S_t = S_{t−1} + φ(k_t) v_tᵀ,   z_t = z_{t−1} + φ(k_t),   o_t = φ(q_t)ᵀ S_t / (φ(q_t)ᵀ z_t),   y = W_o o
+
+    With `normalize=false` there is no division, and φ(q_t)ᵀ S_t is scaled by 1/√K instead.
+
+    Katharopoulos et al. 2020, arXiv:2006.16236.
+
+    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
+    """
+
     def __init__(self, d: int, options: LinearOptions) -> None:
         super().__init__(d, options)
         self.heads, self.width, self.normalize = options.heads, d // options.heads, options.normalize
@@ -89,6 +71,16 @@ def _named(held: tuple[Tensor, ...]) -> State:
 
 
 class GatedLinearAttention(RecurrentMixer):
+    """Gated linear attention: linear attention whose state forgets, each key channel at a rate from the data.
+
+        a_t = σ(W_2 W_1 x_t + b)^{1/τ},   S_t = diag(a_t) S_{t−1} + k_t v_tᵀ,   o_t = q_tᵀ S_t / √K
+        y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
+
+    Yang et al. 2023, arXiv:2312.06635 (the paper's keys are half as wide as the model: `expand_k=0.5`).
+
+    Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, R rank of the gate.
+    """
+
     def __init__(self, d: int, options: GlaOptions) -> None:
         super().__init__(d, options)
         keys, values = options.key_width(d), options.value_width(d)
@@ -127,6 +119,18 @@ class GatedLinearAttention(RecurrentMixer):
 
 
 class Hgrn2(RecurrentMixer):
+    """HGRN2: a gated linear RNN with an outer-product state. The forget gate f is also the input gate, 1 − f.
+
+        f_t = σ(W_f x_t),   S_t = diag(f_t) S_{t−1} + (1 − f_t) v_tᵀ,   o_t = q_tᵀ S_t,   q_t = silu(W_q x_t)
+        y = W_o RMSNorm(o)
+
+    Qin et al. 2024, arXiv:2404.07904. The paper raises f above a lower bound that grows with depth and is learned
+    jointly over all layers; a mixer here knows nothing of its neighbours, so every layer has the paper's first-layer
+    bound, 0.
+
+    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
+    """
+
     def __init__(self, d: int, options: Hgrn2Options) -> None:
         super().__init__(d, options)
         self.width, self.heads = options.head_dim, d // options.head_dim

@@ -1,11 +1,7 @@
-"""Options and cost of Mamba's selective state space (`mamba`).
+"""Options and cost of Mamba's selective state spaces (`mamba`, `mamba2`).
 
-Letters: d model width, E = expand · d inner width, N state per channel, R rank of the step size, W convolution width.
-
-Options and cost of Mamba-2 (`mamba2`).
-
-Letters: d model width, I inner width, H heads, P head width, N state size, G groups that share B and C, W width of
-the short convolution.
+Letters of `mamba`: d model width, E = expand · d inner width, N state per channel, R rank of the step size, W width of
+the convolution; of `mamba2`: I inner width, H heads, P head width, N state size, G groups that share B and C.
 """
 
 from __future__ import annotations

@@ -1,31 +1,4 @@
-"""Mamba: a gated, selective state space.
-
-    u, z = W_in x                                      the input and its gate
-    u = silu(shortconv(u))
-    r, B, C = W_x u;   Δ = softplus(W_Δ r + b_Δ)       the selection: step size, write and read vectors
-    h_t = exp(Δ_t A) ∘ h_{t−1} + (Δ_t u_t) B_t         with A = −exp(log A) < 0
-    y = W_o [(⟨h_t, C_t⟩ + D ∘ u_t) ∘ silu(z)]
-
-Gu and Dao 2023, arXiv:2312.00752, Sec. 3.4 and Algorithm 2; initial values from Sec. 3.6 (A_n = −n; Δ in [0.001, 0.1],
-drawn log-uniformly as in the authors' public code).
-
-Letters: B batch, T time, D model width, E inner width, N state per channel, R rank of the step size, W width of the
-short convolution.
-
-Mamba-2: a selective state space whose decay is one number a head and token (state space duality, SSD).
-
-    Δ_t = softplus(δ_t + b),   a_t = exp(−exp(A) Δ_t),   S_t = a_t S_{t−1} + B_t (Δ_t x_t)ᵀ,   y_t = S_tᵀ C_t + D x_t
-    out = W_o RMSNorm(y ∘ silu(z))
-
-z, x, B, C and δ are one linear map of the input; x, B and C then pass a short convolution with silu. B and C serve
-all heads of a group. Read as linear attention, C is the query, B the key and Δx the value. The norm runs over the
-whole inner width, whatever the groups.
-
-Dao & Gu 2024, arXiv:2405.21060.
-
-Letters: B batch, T new tokens, D model width, I inner width, H heads, P head width, N state size, G groups,
-C convolved channels (I + 2 G N), W width of the convolution.
-"""
+"""Selective state spaces: `mamba` and `mamba2`."""
 
 from __future__ import annotations
 
@@ -46,6 +19,21 @@ _SHORTEST_STEP, _LONGEST_STEP = 1e-3, 0.1
 
 
 class Mamba(RecurrentMixer):
+    """Mamba: a gated, selective state space.
+
+        u, z = W_in x                                      the input and its gate
+        u = silu(shortconv(u))
+        r, B, C = W_x u;   Δ = softplus(W_Δ r + b_Δ)       the selection: step size, write and read vectors
+        h_t = exp(Δ_t A) ∘ h_{t−1} + (Δ_t u_t) B_t         with A = −exp(log A) < 0
+        y = W_o [(⟨h_t, C_t⟩ + D ∘ u_t) ∘ silu(z)]
+
+    Gu and Dao 2023, arXiv:2312.00752, Sec. 3.4 and Algorithm 2; initial values from Sec. 3.6 (A_n = −n; Δ in [0.001,
+    0.1], drawn log-uniformly as in the authors' public code).
+
+    Letters: B batch, T time, D model width, E inner width, N state per channel, R rank of the step size, W width of the
+    short convolution.
+    """
+
     def __init__(self, d: int, options: MambaOptions) -> None:
         super().__init__(d, options)
         self.inner, self.state, self.rank = int(options.inner_width(d)), options.state, int(options.rank(d))
@@ -109,6 +97,22 @@ STEPS = (1e-3, 1e-1)
 
 
 class Mamba2(RecurrentMixer):
+    """Mamba-2: a selective state space whose decay is one number a head and token (state space duality, SSD).
+
+        Δ_t = softplus(δ_t + b),   a_t = exp(−exp(A) Δ_t),   S_t = a_t S_{t−1} + B_t (Δ_t x_t)ᵀ
+        y_t = S_tᵀ C_t + D x_t
+        out = W_o RMSNorm(y ∘ silu(z))
+
+    z, x, B, C and δ are one linear map of the input; x, B and C then pass a short convolution with silu. B and C serve
+    all heads of a group. Read as linear attention, C is the query, B the key and Δx the value. The norm runs over the
+    whole inner width, whatever the groups.
+
+    Dao & Gu 2024, arXiv:2405.21060.
+
+    Letters: B batch, T new tokens, D model width, I inner width, H heads, P head width, N state size, G groups, C
+    convolved channels (I + 2 G N), W width of the convolution.
+    """
+
     def __init__(self, d: int, options: Mamba2Options) -> None:
         super().__init__(d, options)
         inner, channels = int(options.inner_width(d)), int(options.conv_width(d))

@@ -1,7 +1,4 @@
-"""Options and cost of the dense channel mixers: `mlp`, `swiglu`, and `identity`, which does nothing.
-
-Options and cost of the sparse mixture of experts (`moe`).
-"""
+"""Options and cost of the channel mixers: `mlp`, `swiglu`, `identity` (it does nothing), and sparse experts (`moe`)."""
 
 from __future__ import annotations
 

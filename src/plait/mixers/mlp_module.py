@@ -3,16 +3,6 @@
 mlp       W₂ act(W₁ x)                  Vaswani et al. 2017, arXiv:1706.03762
 swiglu    W₃ (silu(W₁ x) ∘ W₂ x)        Shazeer 2020, arXiv:2002.05202
 identity  0, so that the residual sum passes x on: F(X) = X (Mandava et al. 2020, arXiv:2009.04534, eq. 4)
-
-Sparse mixture of SwiGLU experts.
-
-    s = softmax(top_K(x W_r)),   y = Σ_{k ∈ top K} s_k · expert_k(x)
-
-Shazeer et al. 2017, arXiv:1701.06538; the softmax over the chosen scores only, as MAD (arXiv:2403.17844, Sec. 3.3)
-writes it. The load-balancing loss is E · Σ_e f_e P_e (Fedus et al. 2021, arXiv:2101.03961, eq. 4): f_e the share of
-assignments that went to expert e, P_e its mean router probability; it is 1 when the load is even.
-
-Letters: B batch, T time, D width, N tokens in all, E experts, K active experts, W expert width.
 """
 
 from __future__ import annotations
@@ -76,6 +66,17 @@ class Identity(ChannelMixer):
 
 
 class MixtureOfExperts(ChannelMixer):
+    """Sparse mixture of SwiGLU experts.
+
+        s = softmax(top_K(x W_r)),   y = Σ_{k ∈ top K} s_k · expert_k(x)
+
+    Shazeer et al. 2017, arXiv:1701.06538; the softmax over the chosen scores only, as MAD (arXiv:2403.17844, Sec. 3.3)
+    writes it. The load-balancing loss is E · Σ_e f_e P_e (Fedus et al. 2021, arXiv:2101.03961, eq. 4): f_e the share of
+    assignments that went to expert e, P_e its mean router probability; it is 1 when the load is even.
+
+    Letters: B batch, T time, D width, N tokens in all, E experts, K active experts, W expert width.
+    """
+
     def __init__(self, d: int, options: MoeOptions) -> None:
         super().__init__(d, options)
         self.experts, self.active, self.balance = options.experts, options.active, options.balance
