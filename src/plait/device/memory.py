@@ -34,7 +34,9 @@ from typing import Any
 
 import torch
 
+from plait.core.child_process import SAFE, python_command
 from plait.core.errors import UserError
+from plait.core.user_files import announce_nothing
 from plait.device.latency import give_back
 from plait.device.setting import Setting
 from plait.device.workload import Workload
@@ -94,11 +96,11 @@ class MemoryMeter:
 
 def _started() -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "plait.device.memory"],
+        python_command("plait.device.memory", "serve"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **SAFE, **ALLOCATOR, "OMP_NUM_THREADS": "1"},
     )
     if _read(process) is None:
         raise UserError("the process that measures memory does not start; see what it printed above.")
@@ -188,6 +190,7 @@ MANY_TOKENS = 520
 
 
 def serve() -> None:
+    announce_nothing()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked; it closes our input
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -238,7 +241,3 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"error": str(wrong) or type(wrong).__name__}
     except Exception as wrong:  # a user's mixer may raise anything
         return {"error": f"{type(wrong).__name__}: {wrong}"}
-
-
-if __name__ == "__main__":
-    serve()
