@@ -57,6 +57,7 @@ def harness(
     shots: int | None = None,
     limit: int | None = None,
     max_length: int | None = None,
+    trust: bool = False,
     device: str = "cpu",
     mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
@@ -68,6 +69,7 @@ def harness(
     shots       examples before each item; the task's own number unless given
     limit       only the first items of each task
     max_length  context in tokens; the model's, else 2048, unless given
+    trust       let task files run code of their own: `!function`, templates without a sandbox, metrics' scripts
     """
     from plait.evals.harness import evaluate
 
@@ -81,6 +83,7 @@ def harness(
         limit=limit,
         max_length=max_length,
         progress=on_progress,
+        trust=trust,
     )
     result = HarnessResult(run=opened.name, **{**found, "table": tuple(found["table"])})
     _keep(result, opened.arch.text, limit, store)

@@ -25,6 +25,7 @@ def command(
     max_length: Annotated[
         int | None, typer.Option(min=2, help="Context in tokens. \\[default: the model's, else 2048]")
     ] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Let task files run code of their own (!function).")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
     store: StoreUrl = None,
@@ -36,7 +37,7 @@ def command(
     with progress_bar(quiet=as_json) as on_progress:
         on_progress("reading tasks", 0, None)
         found = harness(
-            run, tasks, shots=shots, limit=limit, max_length=max_length, device=device, store=store,
+            run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device, store=store,
             on_progress=on_progress,
         )  # fmt: skip
     if as_json:

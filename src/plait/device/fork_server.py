@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from plait.core.errors import UserError
+from plait.core.user_files import announce_nothing
 from plait.device.latency import give_back
 from plait.device.setting import Setting
 from plait.device.workload import Workload
@@ -86,6 +87,7 @@ MANY_TOKENS = 520
 
 
 def serve() -> None:
+    announce_nothing()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked; it closes our input
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -136,7 +138,3 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"error": str(wrong) or type(wrong).__name__}
     except Exception as wrong:  # a user's mixer may raise anything
         return {"error": f"{type(wrong).__name__}: {wrong}"}
-
-
-if __name__ == "__main__":
-    serve()

@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from plait.core.child_process import SAFE, python_command
 from plait.core.errors import UserError
 from plait.device.setting import Setting
 from plait.mixers.table import MIXERS
@@ -74,11 +74,11 @@ class MemoryMeter:
 
 def _started() -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "plait.device.fork_server"],
+        python_command("plait.device.fork_server", "serve"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **SAFE, **ALLOCATOR, "OMP_NUM_THREADS": "1"},
     )
     if _read(process) is None:
         raise UserError("the process that measures memory does not start; see what it printed above.")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.core.user_files import announce_nothing
 from plait.mixers.source import MixerSource
 from plait.model.user_mixers import adopt
 from plait.probing.trial import KIND, Trial, checkpoint_path, result
@@ -65,6 +66,7 @@ class _Leave(Exception):
 
 def main(pipe: Connection, setup: Setup) -> None:
     """The life of a worker."""
+    announce_nothing()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
     try:
         _Worker(pipe, setup).serve()
