@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from plait.mixers.deltanet_module import unit_length
 from plait.mixers.kda import KdaOptions
-from plait.mixers.mamba2_module import init_decay
+from plait.mixers.mamba_module import init_decay
 from plait.mixers.mixer import Draw, State
 from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
 from plait.ops.dplr import Dplr, dplr, dplr_step

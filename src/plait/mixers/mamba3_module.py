@@ -28,8 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.mamba2_module import init_steps
 from plait.mixers.mamba3 import Mamba3Options
+from plait.mixers.mamba_module import init_steps
 from plait.mixers.mixer import Draw, State
 from plait.mixers.shared import RecurrentMixer, RmsNorm
 from plait.ops.gla import gla, gla_step
