@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from plait.ops.gla import chunk_length, empty_state, join_chunks, scores_by_halving, split_chunks
-from plait.ops.precision import full_precision
+from plait.ops.paths import full_precision
 
 #: Queries, keys, values, the key that reads, the one that writes what was read, and log decays.
 Dplr = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
