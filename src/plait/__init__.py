@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import analyse, front, runs, study
+    from plait.api import analyse, front, runs, scale, study
     from plait.api.check import check
     from plait.api.corpus import corpus
     from plait.api.describe import architecture, build, cost
@@ -79,6 +79,7 @@ GROUPS: dict[str, str] = {
     "analyse": "plait.api.analyse",
     "front": "plait.api.front",
     "runs": "plait.api.runs",
+    "scale": "plait.api.scale",
     "study": "plait.api.study",
 }
 __all__ = [
@@ -114,6 +115,7 @@ __all__ = [
     "probe",
     "profile",
     "runs",
+    "scale",
     "search",
     "show",
     "study",

@@ -29,6 +29,7 @@ from plait.cli import (
     probe,
     profile,
     runs,
+    scale,
     search,
     show,
     study,
@@ -99,6 +100,7 @@ app.add_typer(analyse.group, name="analyse")
 app.add_typer(profile.group, name="profile")
 app.add_typer(front.group, name="front")
 app.add_typer(study.group, name="study")
+app.add_typer(scale.group, name="scale")
 
 
 def _version(asked: bool) -> None:
