@@ -37,9 +37,10 @@ def interval(values_B: Floats, confidence: float = CONFIDENCE) -> tuple[float, f
     there = values_B[~np.isnan(values_B)]
     if not len(there):
         return float("nan"), float("nan")
+    ends = [(1 - confidence) / 2, (1 + confidence) / 2]
     # Between a number and infinity there is nothing to interpolate.
-    method = "linear" if np.isfinite(there).all() else "nearest"
-    low, high = np.quantile(there, [(1 - confidence) / 2, (1 + confidence) / 2], method=method)
+    finite = bool(np.isfinite(there).all())
+    low, high = np.quantile(there, ends) if finite else np.quantile(there, ends, method="nearest")
     return float(low), float(high)
 
 
