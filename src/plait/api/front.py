@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store, read_limits
-from plait.api.describe import load_mixers
+from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -23,7 +23,7 @@ from plait.reporting.page import said
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
     from plait.searching.validation import Validated
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
 KIND = "search"
 LATEST = "latest"
@@ -193,7 +193,7 @@ def pick(
     else in the search's first objective. A pick that was not measured yet is, unless `measure=False` or the search was
     for another machine; one that does not hold the limits gives way to the next best."""
     from plait.searching.validation import describe
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
     load_mixers(mixers)
     given = read_limits(**limits).as_dict()
@@ -287,7 +287,7 @@ def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
     """As `plait search` chose and measured, from what is stored."""
     from plait.algorithms.front import Front
     from plait.searching.validation import validate
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
     limits = Limits(**record.result["limits"])
     return validate(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
