@@ -22,7 +22,7 @@ DEADLY = TEMPLATE.replace(
     "    def _project(self, x):\n",
     """    def _project(self, x):
         import os, pathlib, signal, sys
-        if sys.argv[0] == "-c" and pathlib.Path("kill").exists():
+        if sys.argv[1:] and pathlib.Path("kill").exists():
             pathlib.Path("kill").unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 """,

@@ -291,7 +291,7 @@ MISTAKES = {
     "no data": ("bad.yaml", CHOICE_TASK.replace("test: choices.jsonl", "test: gone.jsonl"), "its data file gone.jsonl"),
     "broken data": ("bad.yaml", CHOICE_TASK.replace("test: choices", "test: broken"), "broken.jsonl:2: not JSON"),
     "unknown metric": ("bad.yaml", CHOICE_TASK.replace("acc_norm", "acc_nrom"), "Did you mean 'acc_norm'?"),
-    "a missing function": ("bad.yaml", CHOICE_TASK + "process_results: !function nowhere.f\n", "Cannot import module"),
+    "a function": ("bad.yaml", CHOICE_TASK + "process_results: !function nowhere.f\n", "runs code of its own"),
     "no such split": (
         "bad.yaml",
         CHOICE_TASK.replace("test_split: test", "test_split: tset"),

@@ -20,8 +20,7 @@ from plait.mixers.mlp import MlpOptions
 from plait.mixers.xl_attn import XlAttnOptions
 from plait.model import build, model_cost
 from plait.model.architecture import Architecture, architecture
-from plait.model.cost import decoder_costs
-from plait.model.vocabulary import norm_params, shares
+from plait.model.cost import decoder_costs, norm_params, shares
 from plait.ops.attention import attention, attention_path, attention_reference
 
 ENCODER = "d=24 vocab=31 kind=encoder pos=learned max_len=50 segments=2 embed_norm=true norm=layer"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.describe import load_mixers
 from plait.api.open_run import OpenRun, run_of
+from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 

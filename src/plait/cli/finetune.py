@@ -11,7 +11,7 @@ from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, print_json, progress_bar, table
 
 if TYPE_CHECKING:
-    from plait.api.finetune import FinetuneResult
+    from plait.api.downstream import FinetuneResult
 
 
 def command(
@@ -29,7 +29,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a trained model on a task of GLUE or on SQuAD v1.1, and score it on the dev files."""
-    from plait.api.finetune import finetune
+    from plait.api.downstream import finetune
 
     with progress_bar(quiet=as_json) as on_progress:
         found = finetune(

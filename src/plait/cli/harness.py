@@ -11,7 +11,7 @@ from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, print_json, progress_bar, table
 
 if TYPE_CHECKING:
-    from plait.api.harness import HarnessResult
+    from plait.api.downstream import HarnessResult
 
 
 def command(
@@ -25,18 +25,19 @@ def command(
     max_length: Annotated[
         int | None, typer.Option(min=2, help="Context in tokens. \\[default: the model's, else 2048]")
     ] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Let task files run code of their own (!function).")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Run tasks of lm-evaluation-harness on a trained model, without a network."""
-    from plait.api.harness import harness
+    from plait.api.downstream import harness
 
     with progress_bar(quiet=as_json) as on_progress:
         on_progress("reading tasks", 0, None)
         found = harness(
-            run, tasks, shots=shots, limit=limit, max_length=max_length, device=device, store=store,
+            run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device, store=store,
             on_progress=on_progress,
         )  # fmt: skip
     if as_json:

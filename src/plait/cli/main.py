@@ -114,11 +114,25 @@ def options(
     """Design language-model architectures by measurement."""
 
 
+def _ours(left: SystemExit) -> bool:
+    """Whether plait or its command line left, not a file that it ran."""
+    frame = left.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    name = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] in ("plait", "click", "typer")
+
+
 def main() -> None:
     try:
         app()
     except UserError as wrong:
         print(f"plait: {wrong}", file=sys.stderr)
+        sys.exit(2)
+    except SystemExit as left:
+        if _ours(left):
+            raise
+        print("plait: code of a user's file ends the program (SystemExit); nothing more was done.", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         # The reader (head, less) has gone; what it wanted, it has.

@@ -26,7 +26,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
-    from plait.api.predict import predict
+    from plait.api.measure import predict
     from plait.device.quantities import in_rows
 
     found = predict(specs, profile, seq_len=seq, batch=batch, mode=mode, anywhere=anywhere, mixers=mixers or ())

@@ -17,7 +17,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Check the papers' own numbers; exit code 1 if any fails."""
-    from plait.api.verify import verify
+    from plait.api.check import verify
 
     with progress_bar(quiet=as_json) as on_progress:
         found = verify(*ids or [], on_progress=on_progress)

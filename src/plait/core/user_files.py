@@ -12,6 +12,9 @@ from plait.core.errors import UserError, did_you_mean
 
 Found = TypeVar("Found")
 
+_announcing = True
+_announced: set[Path] = set()
+
 
 def split_path(given: str) -> tuple[Path, str] | None:
     """`my_file.py` or `my_file.py:Class` as path and class name; None where a name of plait's own was given."""
@@ -50,9 +53,23 @@ def _read(path: Path) -> str:
         raise UserError(f"{path} cannot be read: {wrong}.") from None
 
 
+def announce_nothing() -> None:
+    """In a process that works for another, which has told already."""
+    global _announcing
+    _announcing = False
+
+
+def _announce(path: Path) -> None:
+    """Once for each file whose code is run though it is not in the project at hand."""
+    if _announcing and path not in _announced and not path.is_relative_to(Path.cwd().resolve()):
+        print(f"plait: runs the code in {path}, a file outside the working folder.", file=sys.stderr)
+    _announced.add(path)
+
+
 def _run(path: Path, attribute: str, text: str) -> ModuleType:
     # A module name of its own, so that what the file defines can be imported again by name: that of another text, or
     # for another class, is another module, and models made before an edit stay what they are.
+    _announce(path.resolve())
     what = f"{path.resolve()}:{attribute}\n{text}"
     name = f"plait_user_{path.stem}_{hashlib.sha256(what.encode()).hexdigest()[:16]}"
     module = ModuleType(name)
@@ -60,8 +77,10 @@ def _run(path: Path, attribute: str, text: str) -> ModuleType:
     sys.modules[name] = module
     try:
         exec(compile(text, str(path), "exec"), vars(module))
-    except Exception as wrong:
+    except (Exception, SystemExit) as wrong:
         del sys.modules[name]
+        if isinstance(wrong, SystemExit):
+            raise UserError(f"{path} ends the program ({type(wrong).__name__}) when it is run.") from None
         if isinstance(wrong, UserError):
             raise
         raise UserError(f"{path} does not run: {type(wrong).__name__}: {wrong}") from wrong

@@ -25,6 +25,7 @@ except ImportError as missing:
 
 from plait.evals.harness_lm import PlaitLM, Progress
 from plait.evals.local_tasks import task_configs
+from plait.evals.templates import templates
 from plait.model.heads import Encoder, LanguageModel
 
 if TYPE_CHECKING:
@@ -46,17 +47,19 @@ def evaluate(
     device: str | None = None,
     max_length: int | None = None,
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """The harness's results on local tasks: YAML files, folders of them, or LongBench's JSONL files.
 
     `shots=None` keeps each task's own number of examples. `table` has one row per number: task, metric, filter, value,
-    standard error (None where the harness knows none) and the number of items.
+    standard error (None where the harness knows none) and the number of items. Without `trust` a task file runs no
+    code: no functions of its own, and templates that reach nothing but the item.
     """
     if not tasks:
         raise UserError("no task given: name a task file (YAML), a folder of them, or a LongBench file (JSONL).")
     lm = PlaitLM(model.to(device) if device else model, tokenizer, max_length=max_length, progress=progress)
-    with tempfile.TemporaryDirectory(prefix="plait-harness-") as cache, _quiet():
-        loaded = _load(task_configs(tasks, Path(cache)))
+    with tempfile.TemporaryDirectory(prefix="plait-harness-") as cache, _quiet(), templates(sandboxed=not trust):
+        loaded = _load(task_configs(tasks, Path(cache), trust=trust))
         for task in loaded["tasks"].values():
             own = task.get_config("num_fewshot") or 0
             task.set_config(key="num_fewshot", value=own if shots is None else shots)
@@ -66,7 +69,7 @@ def evaluate(
         except UserError:
             raise
         # A field that is not there; more shots than examples; a perplexity beyond all numbers, or of empty texts.
-        except (jinja2.TemplateError, ValueError, ArithmeticError) as wrong:
+        except (jinja2.TemplateError, ValueError, ArithmeticError, RecursionError) as wrong:
             raise UserError(f"the harness cannot run {', '.join(loaded['tasks'])}: {wrong}.") from wrong
     counts = {name: counted["effective"] for name, counted in raw["n-samples"].items()}
     return {

@@ -29,12 +29,14 @@ from plait.evals.published import BY_NAME
 LOCAL_LOADERS = ("json", "csv", "parquet", "text", "arrow")
 HARNESS_TASKS = Path(harness_tasks.__file__).parent
 LONGBENCH = HARNESS_TASKS / "longbench"
+FUNCTION = "!function"
 
 
-def task_configs(given: Sequence[Path | str], cache: Path) -> list[dict[str, Any]]:
-    """Every task's configuration, its data found and its metrics known. `cache` is where `datasets` may write."""
-    paths = [path for one in given for path in _files(Path(one).expanduser())]
-    configs = [published_config(path) if path.suffix == ".jsonl" else yaml_config(path) for path in paths]
+def task_configs(given: Sequence[Path | str], cache: Path, *, trust: bool = False) -> list[dict[str, Any]]:
+    """Every task's configuration, its data found and its metrics known. `cache` is where `datasets` may write; with
+    `trust` a task file may run code of its own."""
+    paths = [path for one in given for path in _files(Path(one).expanduser(), trust)]
+    configs = [published_config(path) if path.suffix == ".jsonl" else yaml_config(path, trust) for path in paths]
     names: dict[str, Path] = {}
     for config, path in zip(configs, paths, strict=True):
         if config["task"] in names:
@@ -44,11 +46,11 @@ def task_configs(given: Sequence[Path | str], cache: Path) -> list[dict[str, Any
     return configs
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, trust: bool) -> list[Path]:
     if path.is_dir():
         found = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
         # A file that others include defines no task of its own.
-        tasks = [file for file in found if "task" in _read(file)]
+        tasks = [file for file in found if "task" in _read(file, trust)]
         names = {file.stem for file in tasks}
         tasks += [file for file in sorted(path.glob("*.jsonl")) if file.stem in BY_NAME and file.stem not in names]
         if not tasks:
@@ -61,20 +63,38 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, trust: bool) -> dict[str, Any]:
+    read: set[Path] = set()  # the file, and those that it includes
     try:
-        config: dict[str, Any] = load_yaml(path)
+        config: dict[str, Any] = load_yaml(path, resolve_func=False, _seen=read)
+        if runs := next((file for file in sorted(read) if not trust and _runs_code(file)), None):
+            raise UserError(
+                f"{path}: {runs.name} runs code of its own (!function). Read what it runs, then say --trust to let it."
+            )
+        config = load_yaml(path)
     except yaml.YAMLError as wrong:
         mark = getattr(wrong, "problem_mark", None)
         at = f":{mark.line + 1}" if mark else ""
         raise UserError(f"{path}{at}: not YAML: {getattr(wrong, 'problem', None) or wrong}.") from None
-    except (ValueError, OSError, ImportError, AttributeError) as wrong:
+    except UserError:
+        raise
+    except RecursionError:
+        raise UserError(f"{path}: not YAML: nested too deeply.") from None
+    except Exception as wrong:  # what a file that is trusted runs may raise anything
         raise UserError(f"{path}: {wrong}") from None
     return config
 
 
-def yaml_config(path: Path) -> dict[str, Any]:
-    config = _read(path)
+def _runs_code(path: Path) -> bool:
+    """Whether a file names functions of others; the harness's own are its installed package."""
+    if path.is_relative_to(HARNESS_TASKS.resolve()):
+        return False
+    events = yaml.parse(path.read_bytes(), Loader=yaml.SafeLoader)
+    return any(getattr(event, "tag", None) == FUNCTION for event in events)
+
+
+def yaml_config(path: Path, trust: bool = False) -> dict[str, Any]:
+    config = _read(path, trust)
     name = config.get("task")
     if "group" in config or isinstance(name, list):
         raise UserError(f"{path} is a group of tasks; give the task files themselves, or their folder.")
@@ -90,7 +110,7 @@ def yaml_config(path: Path) -> dict[str, Any]:
         )
     kwargs = dict(config.get("dataset_kwargs") or {})
     kwargs["data_files"] = _absolute(kwargs.get("data_files"), path)
-    _require_known_metrics(config, path)
+    _require_known_metrics(config, path, trust)
     return {**config, "dataset_kwargs": kwargs}
 
 
@@ -123,11 +143,13 @@ def check_json_lines(path: Path) -> None:
             raise UserError(f"{path}:{number}: an item is a JSON object, not {type(item).__name__}.")
 
 
-def _require_known_metrics(config: dict[str, Any], path: Path) -> None:
-    """The harness looks for a metric it does not have on the network."""
-    if config.get("process_results"):
+def _require_known_metrics(config: dict[str, Any], path: Path, trust: bool) -> None:
+    """The harness looks for a metric it does not have on the network, or runs a script of that name."""
+    if callable(config.get("process_results")):
         return
     for entry in config.get("metric_list") or []:
+        if isinstance(entry, dict) and entry.get("hf_evaluate") and not trust:
+            raise UserError(f"{path}: a metric with hf_evaluate runs a script of its name; say --trust to let it.")
         metric = entry.get("metric") if isinstance(entry, dict) else entry
         if isinstance(metric, str) and metric not in metric_registry:
             known = sorted(str(name) for name in metric_registry)
@@ -142,7 +164,7 @@ def published_config(path: Path) -> dict[str, Any]:
     published = BY_NAME[path.stem]
     check_json_lines(path)
     dropped = ("dataset_name", "tag", "training_split", "validation_split", "test_split", "fewshot_split")
-    config = {key: value for key, value in _read(HARNESS_TASKS / published.home).items() if key not in dropped}
+    config = {key: value for key, value in _read(HARNESS_TASKS / published.home, True).items() if key not in dropped}
     return {
         **config,
         "dataset_path": "json",
@@ -159,7 +181,7 @@ def longbench_config(path: Path) -> dict[str, Any]:
         hint = did_you_mean(path.stem, known) or f" Known: {', '.join(known)}."
         raise UserError(f"{path}: LongBench has no task '{path.stem}' (the name of the file).{hint}")
     check_json_lines(path)
-    config = {key: value for key, value in _read(home).items() if key not in ("dataset_name", "tag")}
+    config = {key: value for key, value in _read(home, True).items() if key not in ("dataset_name", "tag")}
     return {
         **config,
         "dataset_path": "json",

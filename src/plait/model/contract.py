@@ -19,7 +19,7 @@ from plait.core.errors import UserError
 from plait.mixers.cost import MIXING, SHORT_CONV
 from plait.mixers.mixer import Mixer
 from plait.mixers.options import MixerOptions
-from plait.model.block import make_mixer
+from plait.model.backbone import make_mixer
 from plait.model.construct import seed_mixer
 
 
@@ -297,7 +297,7 @@ def run_clauses(options: MixerOptions, *, d: int = 64, checks: dict[str, Check] 
             holds, detail = check(subject)
         except UserError as wrong:
             holds, detail = False, str(wrong)
-        except Exception as wrong:
+        except (Exception, SystemExit) as wrong:  # a mixer may try to leave
             holds, detail = False, f"{type(wrong).__name__}: {str(wrong).strip().splitlines()[0] if str(wrong) else ''}"
         yield Verdict(name, "skip" if holds is None else "pass" if holds else "fail", detail)
 

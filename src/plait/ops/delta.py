@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from plait.ops.gla import HeadDecay, chunk_length, empty_state, join_chunks, split_chunks
-from plait.ops.precision import full_precision
+from plait.ops.paths import full_precision
 
 
 def delta_reference(

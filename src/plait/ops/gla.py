@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops.precision import full_precision
+from plait.ops.paths import full_precision
 
 
 def gla_reference(

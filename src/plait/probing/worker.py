@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.mixers.source import MixerSource
+from plait.core.user_files import announce_nothing
+from plait.mixers.options import MixerSource
 from plait.model.user_mixers import adopt
 from plait.probing.trial import KIND, Trial, checkpoint_path, result
 from plait.records import Record, Store, open_store, provenance_of
@@ -65,6 +66,7 @@ class _Leave(Exception):
 
 def main(pipe: Connection, setup: Setup) -> None:
     """The life of a worker."""
+    announce_nothing()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
     try:
         _Worker(pipe, setup).serve()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from plait.core.child_process import safe_path
 from plait.core.errors import UserError
 from plait.probing.trial import Trial
 from plait.probing.worker import Event, Setup, main
@@ -125,7 +126,8 @@ class WorkerPool:
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=main, args=(theirs, self._setup), daemon=True)
-        process.start()
+        with safe_path():
+            process.start()
         theirs.close()  # so that its death is the end of the pipe
         return _Worker(process, ours)
 

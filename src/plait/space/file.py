@@ -23,8 +23,7 @@ from pathlib import Path
 
 from plait.core.errors import UserError, did_you_mean
 from plait.model.user_mixers import load_mixer
-from plait.space.choices import split_list
-from plait.space.declaration import Declaration
+from plait.space.declaration import Declaration, split_list
 from plait.space.space import Space
 from plait.spec import Header
 

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from plait.algorithms.proxies import PROXIES, Windows, load_proxy
-from plait.analysis.rank import common_ratio, spearman
-from plait.analysis.rank_interval import spearman_interval
+from plait.analysis.rank import common_ratio, spearman, spearman_interval
 from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model.architecture import architecture

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+
+from plait.core.child_process import python_command
 
 
 def test_it_leaves_quietly_when_nobody_waits_for_it() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "plait.device.fork_server"],
+        python_command("plait.device.memory", "serve"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

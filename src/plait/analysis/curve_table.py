@@ -1,0 +1,156 @@
+"""Complete learning curves of many architectures on one text, and simulated ones: what races are replayed on.
+
+A table is read from a truth file (`read_tables`, one per text) or drawn (`simulate_table`). Simulated curves are power
+laws with an offset, E + A t^−α; architectures of one family are alike; some learn something late (a drop at a budget of
+their own, as attention does when it begins to copy), which makes curves cross; seeds have luck that lasts for a while.
+
+Letters: A architectures, S seeds, B budgets.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plait.analysis.pareto import Floats
+from plait.core.errors import UserError
+
+BUDGETS = tuple(0.2621e6 * 2.0**k for k in range(8))
+
+
+@dataclass(frozen=True)
+class CurveTable:
+    """`loss_ASB`: after the learning rate's decay at each budget. `cost`: of one token, in any unit. `families`: what
+    each is made of. `provenance`: where the numbers are from."""
+
+    text: str
+    names: list[str]
+    families: list[str]
+    budgets: list[float]
+    loss_ASB: Floats
+    cost: Floats
+    provenance: Mapping[str, Any]
+
+    @cached_property
+    def truth(self) -> Floats:
+        """Mean loss over seeds at the last budget."""
+        return np.asarray(self.loss_ASB[:, :, -1].mean(axis=1))
+
+    @cached_property
+    def noise(self) -> float:
+        """Standard deviation between seeds at the last budget, pooled, in nats."""
+        return float(np.sqrt(self.loss_ASB[:, :, -1].var(axis=1, ddof=1).mean()))
+
+    @property
+    def relative_noise(self) -> float:
+        return float(np.sqrt(np.log(self.loss_ASB[:, :, -1]).var(axis=1, ddof=1).mean()))
+
+    def subset(self, places: Sequence[int]) -> CurveTable:
+        rows = list(places)
+        return replace(
+            self,
+            names=[self.names[i] for i in rows],
+            families=[self.families[i] for i in rows],
+            loss_ASB=self.loss_ASB[rows],
+            cost=self.cost[rows],
+        )
+
+    def until(self, budget: float) -> CurveTable:
+        """The same with a nearer end."""
+        kept = [i for i, b in enumerate(self.budgets) if b <= budget * (1 + 1e-9)]
+        return replace(self, budgets=[self.budgets[i] for i in kept], loss_ASB=self.loss_ASB[:, :, kept])
+
+    def observations(
+        self, longest: Mapping[str, int], seeds: Sequence[int]
+    ) -> dict[str, dict[int, list[tuple[float, float]]]]:
+        """What is known when each architecture has been trained to so many of the budgets with these seeds."""
+        return {
+            name: {
+                seed: [(self.budgets[b], float(self.loss_ASB[self.names.index(name), seed, b])) for b in range(count)]
+                for seed in seeds
+            }
+            for name, count in longest.items()
+        }
+
+
+def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
+    """One per text. Architectures that lack a seed or a budget that others have are left out, and counted."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        runs, rows = document["runs"], {row["name"]: row for row in document["architectures"]}
+    except (OSError, ValueError, KeyError, TypeError) as wrong:
+        raise UserError(f"{path} is no truth file: {wrong}.") from None
+    tables = []
+    for text in document["texts"]:
+        found: dict[str, dict[int, dict[float, float]]] = {}
+        for run in runs:
+            if run["text"] == text:
+                found.setdefault(run["architecture"], {})[run["seed"]] = {float(t): loss for t, loss in run["annealed"]}
+        if not found:
+            continue
+        seeds = sorted({seed for by_seed in found.values() for seed in by_seed})
+        budgets = sorted({t for by_seed in found.values() for curve in by_seed.values() for t in curve})
+        whole = [
+            name
+            for name, by_seed in found.items()
+            if all(_finite(by_seed.get(seed, {}).get(t)) for seed in seeds for t in budgets)
+        ]
+        loss_ASB = np.array([[[found[name][seed][t] for t in budgets] for seed in seeds] for name in whole], np.float64)
+        provenance = {**document.get("provenance", {}), "left_out": sorted(set(found) - set(whole))}
+        families = [str(rows[name].get("family", name)) for name in whole]
+        costs = np.array([float(rows[name].get(cost) or 1.0) for name in whole])
+        tables.append(CurveTable(text, whole, families, budgets, loss_ASB, costs, provenance))
+    return tables
+
+
+def _finite(loss: float | None) -> bool:
+    return loss is not None and math.isfinite(loss)
+
+
+def simulate_table(
+    rng: np.random.Generator,
+    architectures: int = 24,
+    families: int = 6,
+    seeds: int = 2,
+    budgets: Sequence[float] = BUDGETS,
+    noise: float = 0.008,
+    late: float = 0.4,
+) -> CurveTable:
+    """`late`: the share of families that learn something late. `noise`: relative, between seeds."""
+    family_A = rng.integers(families, size=architectures)
+
+    def alike(middle: float, between: float, within: float) -> Floats:
+        return np.asarray(middle + rng.normal(0, between, families)[family_A] + rng.normal(0, within, architectures))
+
+    x_B = np.log(np.asarray(budgets) / budgets[0])
+    floor_A = np.exp(alike(math.log(0.45), 0.08, 0.03))
+    first_A = np.exp(alike(math.log(2.0), 0.12, 0.06))
+    alpha_A = np.exp(alike(math.log(0.45), 0.15, 0.06))
+    loss_AB = floor_A[:, None] + first_A[:, None] * np.exp(-alpha_A[:, None] * x_B)
+    drop_A = np.where(rng.random(families)[family_A] < late, np.exp(alike(math.log(0.15), 0.3, 0.2)), 0.0)
+    when_A = x_B[-1] * np.clip(alike(0.5, 0.2, 0.08), 0.0, 1.0)
+    # What is learnt late is missing before: such a family starts behind and ends ahead.
+    gone_AB = 1 / (1 + np.exp(-(x_B - when_A[:, None]) / 0.4))
+    loss_AB = loss_AB * np.exp(drop_A[:, None] * (0.5 - gone_AB))
+    step_ASB = rng.normal(size=(architectures, seeds, len(x_B)))
+    luck_ASB = step_ASB.copy()
+    for b in range(1, len(x_B)):
+        kept = math.exp(-(x_B[b] - x_B[b - 1]))
+        luck_ASB[:, :, b] = kept * luck_ASB[:, :, b - 1] + math.sqrt(1 - kept**2) * step_ASB[:, :, b]
+    names = [f"family{family}-{place}" for place, family in enumerate(family_A.tolist())]
+    return CurveTable(
+        "simulated",
+        names,
+        [f"family{family}" for family in family_A.tolist()],
+        [float(b) for b in budgets],
+        loss_AB[:, None] * np.exp(noise * luck_ASB),
+        np.exp(rng.normal(0, 0.2, architectures)),
+        {"simulated": True},
+    )

@@ -1,0 +1,116 @@
+"""Which candidate is best at which training budget: P(best) against tokens, and where the best one changes.
+
+    seen = foresee(extrapolate(observations, budgets))
+    seen.text        "up to about 20 M tokens gdn, beyond that attn (crossing at 14–31 M)"
+
+A crossing is read off every joint draw of the two curves: the last budget at which the one that leads early is still
+ahead. Its range holds 80 % of these; it is open to a side where a draw has them cross outside of what was forecast.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from plait.analysis.learning_curve import Forecast
+from plait.core.errors import UserError
+from plait.core.units import COUNTS
+
+HELD = 0.8  # of the draws, in a crossing's range
+AHEAD = 0.1  # of P(best), by which another must lead before it is called the best
+
+
+@dataclass(frozen=True)
+class Row:
+    """At so many tokens. `p_best` of every candidate, `best`: who leads."""
+
+    tokens: float
+    best: str
+    p_best: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """`before` is best up to `tokens`, `after` beyond. `low` or `high` is None where the range is open to that side."""
+
+    before: str
+    after: str
+    tokens: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Foresight:
+    rows: list[Row]
+    crossings: list[Crossing]
+    observed: float  # tokens of the longest training
+    reach: float  # tokens beyond which nothing is said
+
+    @property
+    def text(self) -> str:
+        end = f"; nothing is said beyond {count(self.reach)}"
+        if not self.crossings:
+            row = self.rows[-1]
+            share = f"P(best) {100 * row.p_best[row.best]:.0f} % at {count(row.tokens)} tokens"
+            return f"{row.best} at every budget from {count(self.rows[0].tokens)} tokens on ({share}{end})"
+        parts = [f"up to about {count(self.crossings[0].tokens)} tokens {self.crossings[0].before}"]
+        for place, crossing in enumerate(self.crossings):
+            last = place == len(self.crossings) - 1
+            until = "beyond that" if last else f"then up to about {count(self.crossings[place + 1].tokens)}"
+            parts.append(f"{until} {crossing.after} (crossing {span(crossing.low, crossing.high)})")
+        return ", ".join(parts) + end
+
+
+def foresee(forecast: Forecast) -> Foresight:
+    if list(forecast.budgets) != sorted(forecast.budgets):
+        raise UserError("foresight needs budgets that rise.")
+    rows: list[Row] = []
+    for budget in forecast.budgets:
+        p_best = forecast.at(budget).p_best
+        best = max(p_best, key=lambda name: p_best[name])
+        if rows and p_best[best] < p_best[rows[-1].best] + AHEAD:
+            best = rows[-1].best
+        rows.append(Row(budget, best, p_best))
+    changes = [(one.best, other.best) for one, other in itertools.pairwise(rows) if one.best != other.best]
+    crossings = [_crossing(forecast, before, after) for before, after in changes]
+    return Foresight(rows, crossings, forecast.longest, forecast.reach * forecast.longest)
+
+
+def _crossing(forecast: Forecast, before: str, after: str) -> Crossing:
+    """Between budgets, linear in their logarithms."""
+    gap_DB = np.log(forecast.loss_DBC[:, :, forecast.names.index(after)])
+    gap_DB = gap_DB - np.log(forecast.loss_DBC[:, :, forecast.names.index(before)])
+    x_B = np.log(forecast.budgets)
+    where = np.empty(len(gap_DB))
+    for draw, gap_B in enumerate(gap_DB):
+        led = np.flatnonzero(gap_B > 0)
+        if not len(led):
+            where[draw] = -np.inf  # crossed before the first budget
+        elif led[-1] == len(gap_B) - 1:
+            where[draw] = np.inf  # not yet at the last
+        else:
+            i = led[-1]
+            where[draw] = x_B[i] + (x_B[i + 1] - x_B[i]) * gap_B[i] / (gap_B[i] - gap_B[i + 1])
+    low, middle, high = np.quantile(where, [(1 - HELD) / 2, 0.5, (1 + HELD) / 2], method="nearest")
+    tokens = float(np.exp(np.clip(middle, x_B[0], x_B[-1])))
+    ends = [float(np.exp(end)) if np.isfinite(end) else None for end in (low, high)]
+    return Crossing(before, after, tokens, ends[0], ends[1])
+
+
+def span(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "anywhere" if low == high else f"before {count(high)}" if high else f"after {count(low or 0.0)}"
+    a, b = count(low), count(high)
+    return f"at {a.split()[0]}–{b}" if a.split()[1:] == b.split()[1:] else f"at {a}–{b}"
+
+
+def count(tokens: float) -> str:
+    """20 M, 1.3 G: two digits are what is known."""
+    for letter, size in sorted(COUNTS.items(), key=lambda unit: -unit[1]):
+        if tokens >= 0.95 * size:
+            value = tokens / size
+            return f"{value:.2g} {letter}" if value < 99.5 else f"{value:.0f} {letter}"
+    return f"{tokens:.2g}"

@@ -1,0 +1,283 @@
+"""Learning curves of several candidates carried on to a budget that none has reached, with joint uncertainty.
+
+    observations = {"attn": {0: [(1e6, 1.9), (2e6, 1.6)], 1: […]}, "gla": {…}}     name → seed → [(tokens, loss)]
+    forecast = extrapolate(observations, [4e6, 8e6, 16e6], way="hierarchical")
+    forecast.at(16e6).p_best                 {"attn": 0.7, "gla": 0.3}
+
+Ways (`WAYS`), all behind the same call:
+
+    last            the last loss, lowered by what curves lose on average: ranks as the last loss does
+    parametric      L(t) = E + A t^−α for each candidate alone
+    hierarchical    one common curve, and for each candidate a deviation whose slope persists and fades
+    ensemble        half of the draws parametric, half hierarchical
+
+What no fit knows is how far curves stray from their form: learning curves cross. That is a constant of each way, fitted
+on complete trainings (`Calibration`; `benchmarks/verdict.py` does it, and measures what it is worth on architectures
+and texts that it has not seen). Draws are of expected losses; `noise` is the standard deviation between seeds, of
+logarithms of losses, pooled over all candidates. Beyond `reach` times the longest observed budget nothing is said.
+
+Letters: D draws, B budgets, C candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from plait.analysis.pareto import Floats
+from plait.core.errors import UserError
+
+Observations = Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]
+DRAWS = 2000
+LEVEL = 0.9  # of the intervals
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What complete trainings taught: each is a number that the data of one race cannot give. Losses are meant in
+    logarithms, distances in natural logarithms of tokens ("per e-fold").
+
+    noise: the standard deviation between seeds, worth `noise_freedom` degrees of freedom beside the seeds at hand.
+    reach: the longest extrapolation, in multiples of the longest observed budget.
+    """
+
+    noise: float = 0.01
+    noise_freedom: float = 4.0
+    reach: float = 16.0
+    #: last: the mean decrease per e-fold, common to all, its standard deviation, and that of each candidate's own.
+    last_drift: float = 0.12
+    last_common: float = 0.06
+    last_own: float = 0.04
+    #: parametric: priors of ln α and of ln E less the logarithm of the last loss; discrepancy per e-fold.
+    alpha: tuple[float, float] = (-1.2, 0.5)
+    offset: tuple[float, float] = (-0.7, 0.7)
+    stray: float = 0.03
+    #: hierarchical: see `curve_process`.
+    process: Mapping[str, float] = field(default_factory=dict)
+
+
+CALIBRATION = Calibration()
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Observations as arrays, sorted; candidates whose last loss is not finite have diverged and are set apart."""
+
+    names: list[str]
+    seeds: list[list[int]]
+    points: list[list[Floats]]  # [candidate][seed] → (N, 2): ln tokens, ln loss
+    diverged: list[str]
+
+    @cached_property
+    def last(self) -> Floats:
+        """ln tokens of every candidate's longest run."""
+        return np.array([max(run_N2[-1, 0] for run_N2 in runs) for runs in self.points])
+
+    @property
+    def longest(self) -> float:
+        return float(np.exp(self.last.max())) if len(self.names) else 0.0
+
+    def means(self, candidate: int) -> tuple[Floats, Floats, Floats]:
+        """(ln tokens, mean ln loss over seeds, number of seeds) at every observed budget."""
+        stacked_N2 = np.concatenate(self.points[candidate])
+        tokens, place, seeds = np.unique(stacked_N2[:, 0].round(9), return_inverse=True, return_counts=True)
+        return tokens, np.bincount(place, stacked_N2[:, 1]) / seeds, seeds.astype(np.float64)
+
+
+def read_curves(observations: Observations) -> Curves:
+    names, seeds, points, diverged = [], [], [], []
+    for name, by_seed in observations.items():
+        runs = {seed: np.array(sorted(run), np.float64).reshape(-1, 2) for seed, run in by_seed.items() if len(run)}
+        if not runs:
+            raise UserError(f"{name} has no observed loss: train it first, or leave it out.")
+        if any((run_N2[:, 0] <= 0).any() for run_N2 in runs.values()):
+            raise UserError(f"{name} has a loss at 0 tokens: learning curves begin after the first step.")
+        whole = {seed: run_N2 for seed, run_N2 in runs.items() if np.isfinite(run_N2).all()}
+        if not whole:
+            diverged.append(name)
+            continue
+        if any((run_N2[:, 1] <= 0).any() for run_N2 in whole.values()):
+            raise UserError(f"{name} has a loss of 0 or less; learning curves are of positive losses (nats, bits).")
+        names.append(name)
+        seeds.append(sorted(whole))
+        points.append([np.log(whole[seed]) for seed in sorted(whole)])
+    return Curves(names, seeds, points, diverged)
+
+
+def pooled_noise(curves: Curves, calibration: Calibration) -> float:
+    """The standard deviation between seeds of ln loss: of all candidates together, with the calibrated one as a prior.
+
+    Budgets of one run are not independent, so each candidate counts with its seeds less one, over all of its budgets.
+    """
+    squares, freedom = calibration.noise_freedom * calibration.noise**2, calibration.noise_freedom
+    for runs in curves.points:
+        budgets: dict[float, list[float]] = {}
+        for run_N2 in runs:
+            for tokens, loss in run_N2.round(9).tolist():
+                budgets.setdefault(tokens, []).append(loss)
+        variances = [float(np.var(losses, ddof=1)) for losses in budgets.values() if len(losses) > 1]
+        if variances:
+            squares += (len(runs) - 1) * float(np.mean(variances))
+            freedom += len(runs) - 1
+    return math.sqrt(squares / freedom)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """All candidates at one budget: `loss_DC` are draws of their expected losses (infinite for those diverged)."""
+
+    names: list[str]
+    tokens: float
+    loss_DC: Floats
+    noise: float  # between seeds, relative
+
+    @cached_property
+    def p_best(self) -> dict[str, float]:
+        chosen_D = np.argmin(self.loss_DC, axis=1)
+        return {name: float(np.mean(chosen_D == place)) for place, name in enumerate(self.names)}
+
+    @cached_property
+    def loss(self) -> dict[str, float]:
+        """The median."""
+        return dict(zip(self.names, np.median(self.loss_DC, axis=0).tolist(), strict=True))
+
+    @cached_property
+    def regret(self) -> dict[str, float]:
+        """Expected loss of each above the best one's."""
+        finite_DC = np.where(np.isfinite(self.loss_DC), self.loss_DC, np.inf)
+        mean_C = finite_DC.mean(axis=0) - finite_DC.min(axis=1).mean()
+        return dict(zip(self.names, mean_C.tolist(), strict=True))
+
+    @property
+    def pick(self) -> str:
+        """The least expected regret."""
+        return min(self.names, key=lambda name: self.regret[name])
+
+    @property
+    def ranking(self) -> list[str]:
+        return sorted(self.names, key=lambda name: self.loss[name])
+
+    def interval(self, name: str, level: float = LEVEL, runs: int | None = None) -> tuple[float, float]:
+        """Of the expected loss; of the mean of so many trainings, if `runs` is given."""
+        loss_D = self.loss_DC[:, self.names.index(name)]
+        if not np.isfinite(loss_D).all():
+            return math.inf, math.inf
+        if runs is not None:
+            rng = np.random.default_rng(self.names.index(name))
+            loss_D = loss_D * np.exp(rng.normal(0, self.noise / math.sqrt(runs), len(loss_D)))
+        low, high = np.quantile(loss_D, [(1 - level) / 2, (1 + level) / 2])
+        return float(low), float(high)
+
+    def p_better(self, a: str, b: str) -> float:
+        """How probably the expected loss of `a` is below that of `b`."""
+        a_D, b_D = (self.loss_DC[:, self.names.index(name)] for name in (a, b))
+        return float(np.mean(a_D < b_D))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Joint draws of whole curves: budgets of one draw belong together, so crossings can be read off."""
+
+    names: list[str]
+    budgets: list[float]
+    loss_DBC: Floats
+    noise: float
+    longest: float  # observed
+    reach: float
+    way: str
+
+    def at(self, tokens: float) -> Prediction:
+        place = int(np.argmin(np.abs(np.log(self.budgets) - math.log(tokens))))
+        if not math.isclose(self.budgets[place], tokens, rel_tol=1e-6):
+            raise UserError(f"{tokens:g} tokens were not forecast: {', '.join(f'{b:g}' for b in self.budgets)} were.")
+        return Prediction(self.names, self.budgets[place], self.loss_DBC[:, place], self.noise)
+
+
+#: (curves, ln budgets, calibration, noise, draws, stream) → ln losses (D, B, C) of expected losses.
+Way = Callable[[Curves, Floats, Calibration, float, int, np.random.Generator], Floats]
+
+
+def extrapolate(
+    observations: Observations,
+    budgets: Sequence[float],
+    way: str = "hierarchical",
+    calibration: Calibration = CALIBRATION,
+    draws: int = DRAWS,
+    seed: int = 0,
+    reach: float | None = None,
+) -> Forecast:
+    """Every candidate's loss at every one of `budgets` (tokens). `reach` overrides the calibrated one."""
+    if way not in WAYS:
+        raise UserError(f"there is no way {way!r} to carry curves on; there are {', '.join(WAYS)}.")
+    if not observations:
+        raise UserError("there is no candidate to carry on.")
+    curves = read_curves(observations)
+    reach = calibration.reach if reach is None else reach
+    most = reach * curves.longest
+    if curves.names and max(budgets) > most * (1 + 1e-9):
+        raise UserError(
+            f"{max(budgets):.3g} tokens are beyond what these curves can speak about: the longest has "
+            f"{curves.longest:.3g} tokens, which reaches to {most:.3g} ({reach:g} times). Train on, or ask for less."
+        )
+    noise = pooled_noise(curves, calibration)
+    loss_DBC = np.full((draws, len(budgets), len(observations)), np.inf)
+    if curves.names:
+        rng = np.random.default_rng(seed)
+        drawn_DBC = WAYS[way](curves, np.log(np.asarray(budgets, np.float64)), calibration, noise, draws, rng)
+        loss_DBC[:, :, [list(observations).index(name) for name in curves.names]] = np.exp(drawn_DBC)
+    return Forecast(list(observations), [float(b) for b in budgets], loss_DBC, noise, curves.longest, reach, way)
+
+
+def _last(
+    curves: Curves, budgets_B: Floats, calibration: Calibration, noise: float, draws: int, rng: np.random.Generator
+) -> Floats:
+    means = [curves.means(c) for c in range(len(curves.names))]
+    loss_BC = np.stack([np.interp(budgets_B, tokens_N, loss_N) for tokens_N, loss_N, _ in means], axis=1)
+    luck_C = noise / np.sqrt([seeds_N[-1] for _, _, seeds_N in means])
+    ahead_BC = np.maximum(0.0, budgets_B[:, None] - curves.last)
+    common_D, own_DC, seed_DC = (rng.normal(size=(draws, 1, n)) for n in (1, len(means), len(means)))
+    slope_DBC = -calibration.last_drift + calibration.last_common * common_D + calibration.last_own * own_DC
+    return np.asarray(loss_BC + seed_DC * luck_C + slope_DBC * ahead_BC)
+
+
+def _parametric(
+    curves: Curves, budgets_B: Floats, calibration: Calibration, noise: float, draws: int, rng: np.random.Generator
+) -> Floats:
+    from plait.analysis.power_law import fit_power_law
+
+    columns = []
+    for c in range(len(curves.names)):
+        tokens_N, loss_N, seeds_N = curves.means(c)
+        fit = fit_power_law(tokens_N, loss_N, noise / np.sqrt(seeds_N), calibration.alpha, calibration.offset)
+        ahead_B = np.maximum(0.0, budgets_B - tokens_N[-1])
+        stray_DB = rng.normal(size=(draws, 1)) * calibration.stray * ahead_B
+        columns.append(fit.draw(budgets_B, draws, rng) + stray_DB)
+    return np.stack(columns, axis=2)
+
+
+def _hierarchical(
+    curves: Curves, budgets_B: Floats, calibration: Calibration, noise: float, draws: int, rng: np.random.Generator
+) -> Floats:
+    from plait.analysis.curve_process import Process, draw_curves
+
+    return draw_curves(curves, budgets_B, replace(Process(), **calibration.process), noise, draws, rng)
+
+
+def _ensemble(
+    curves: Curves, budgets_B: Floats, calibration: Calibration, noise: float, draws: int, rng: np.random.Generator
+) -> Floats:
+    half = draws // 2
+    parts = [(_parametric, half), (_hierarchical, draws - half)]
+    return np.concatenate([way(curves, budgets_B, calibration, noise, n, rng) for way, n in parts if n])
+
+
+WAYS: dict[str, Way] = {
+    "last": _last,
+    "parametric": _parametric,
+    "hierarchical": _hierarchical,
+    "ensemble": _ensemble,
+}

@@ -1,0 +1,274 @@
+"""Which of several architectures has the lower loss: paired differences over the same seeds and held-out windows.
+
+    compared = compare_losses({"attn": {0: [2.1, 1.9, …], 1: […]}, "gla": {…}})    losses[architecture][seed][window]
+    compared.pairs[0].verdict        "a", "b" or "not distinguishable"
+    compared.noise                   the standard deviation between seeds, of all architectures together
+
+A difference of means over k seeds and W windows errs by the seeds (v/k for each of the two) and by the windows (they
+are a sample of the text; both architectures saw the same, so only the difference's variance over windows counts, less
+what the seeds' share already holds). Two to five seeds know their own variance badly, so it is pooled over all
+architectures (Student's t with the degrees of freedom of all; Welch–Satterthwaite where the windows' part joins):
+
+- two architectures: the variance within each, 2 (k − 1) degrees of freedom. Batches that both share can only make
+  their true difference steadier than this says.
+- three or more with the same seeds: what is left after every architecture's and every seed's mean, (A − 1)(k − 1)
+  degrees of freedom: a seed whose batches are hard for all counts for none.
+
+An architecture that is noisier than the rest (F test, 1 %) leaves the pool, and its own noise judges it. Holm (1979)
+over all pairs: at most one comparison in twenty has any false verdict. A difference below the noise is never called
+one. Seeds that diverged are left out and counted; what diverged with every seed loses to what did not.
+
+Letters: A architectures, S or k seeds, W windows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from plait.analysis.intervals import EQUAL, holm, t_quantile
+from plait.analysis.pareto import Floats
+from plait.core.errors import UserError
+
+NOT_DISTINGUISHABLE = "not distinguishable"
+WILD = 0.01  # the level at which an architecture is called noisier than the rest
+DRAWS = 4000  # of P(best)
+
+
+@dataclass(frozen=True)
+class SeedNoise:
+    """A standard deviation between seeds that is known from elsewhere, and from how many degrees of freedom."""
+
+    deviation: float
+    freedom: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One architecture. `interval`: 95 % of its mean over seeds on these windows; None from one seed. `diverged`: how
+    many of its seeds did (their losses are left out); the loss is infinite where all did. `p_best`: how probably its
+    mean is the lowest; None where no noise is known."""
+
+    name: str
+    loss: float
+    interval: tuple[float, float] | None
+    seeds: int
+    diverged: int
+    p_best: float | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`difference`: the loss of a less that of b, with its 95 % interval and the probability of such a difference by
+    chance (None where one seed or none is left). `verdict`: "a" or "b", whichever is better, or NOT_DISTINGUISHABLE."""
+
+    a: str
+    b: str
+    difference: float
+    interval: tuple[float, float] | None
+    p: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """`architectures` and `pairs` in the order given. `noise`: None where no architecture has two seeds."""
+
+    architectures: list[Judged]
+    pairs: list[Pair]
+    noise: float | None
+    freedom: float  # degrees of freedom of the noise
+
+    @property
+    def best(self) -> list[str]:
+        """The lowest loss first, then those that are not distinguishable from it."""
+        leader = min(self.architectures, key=lambda each: each.loss).name
+        worse = {
+            p.b if p.verdict == "a" else p.a
+            for p in self.pairs
+            if p.verdict in ("a", "b") and (p.a if p.verdict == "a" else p.b) == leader
+        }
+        kept = [each for each in self.architectures if each.name not in worse and math.isfinite(each.loss)]
+        return [each.name for each in sorted(kept, key=lambda each: (each.name != leader, each.loss))]
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        best = self.best
+        rest = len(self.architectures) - len(best)
+        if not best:
+            return "all diverged"
+        if len(best) == 1:
+            return f"{best[0]} is best" if rest else f"{best[0]} alone"
+        others = f"; the other {rest} are worse" if rest > 1 else "; the other is worse" if rest else ""
+        return f"{', '.join(best[:-1])} and {best[-1]} are not distinguishable{others}"
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """A variance of a run's mean loss, and its degrees of freedom."""
+
+    variance: float
+    freedom: float
+
+
+def compare_losses(
+    losses: Mapping[str, Mapping[int, ArrayLike]], noise: SeedNoise | None = None, draws: int = DRAWS
+) -> Compared:
+    """`losses[architecture][seed]`: one loss per held-out window (or one number), the same windows in the same order
+    for all. `noise` adds what is known of the seeds' spread from elsewhere; with it one seed has a verdict, too."""
+    table = {
+        name: {seed: np.atleast_1d(np.asarray(x, np.float64)) for seed, x in by.items()} for name, by in losses.items()
+    }
+    sizes = {x_W.shape for by in table.values() for x_W in by.values()}
+    if len(sizes) > 1 or any(len(size) != 1 or not size[0] for size in sizes):
+        raise UserError(f"paired losses need the same held-out windows for every run; the runs have {sorted(sizes)}.")
+    if not table or any(not by for by in table.values()):
+        raise UserError("paired losses need an architecture, and a run of each.")
+    kept = {name: {s: x_W for s, x_W in by.items() if np.isfinite(x_W).all()} for name, by in table.items()}
+    runs = {name: np.stack([by[seed] for seed in sorted(by)]) for name, by in kept.items() if by}  # (S, W) each
+    spreads, within = _spreads(runs, len({frozenset(by) for by in kept.values() if by}) == 1, noise)
+    floor = math.sqrt(within.variance) if within else None
+    pairs = [_pair(a, b, runs, spreads) for a, b in itertools.combinations(table, 2)]
+    told = holm([pair.p for pair in pairs])
+    judged = []
+    p_best = _p_best(runs, spreads, draws)
+    for name, by in table.items():
+        loss = float(runs[name].mean()) if name in runs else math.inf
+        interval = None
+        if name in runs and (spread := spreads.get((name, name))):
+            reach = t_quantile(spread.freedom) * math.sqrt(spread.variance / len(runs[name]))
+            interval = loss - reach, loss + reach
+        judged.append(Judged(name, loss, interval, len(by), len(by) - len(kept[name]), p_best.get(name, 0.0)))
+    return Compared(
+        judged,
+        [_verdict(pair, found, floor) for pair, found in zip(pairs, told, strict=True)],
+        floor,
+        within.freedom if within else 0.0,
+    )
+
+
+def _spreads(
+    runs: Mapping[str, Floats], same_seeds: bool, known: SeedNoise | None
+) -> tuple[dict[tuple[str, str], _Spread], _Spread | None]:
+    """The variance that judges each pair of names (an architecture with itself: its own interval), and the noise."""
+    means = {name: run_SW.mean(axis=1) for name, run_SW in runs.items()}
+    wild = _wild(means)
+    calm = [name for name in means if name not in wild]
+    within = _pooled([means[name] for name in calm], known)
+    judging = within
+    if known is None and same_seeds and len(calm) > 2 and len(means[calm[0]]) > 1:
+        mean_AS = np.stack([means[name] for name in calm])
+        rest_AS = mean_AS - mean_AS.mean(axis=1, keepdims=True) - mean_AS.mean(axis=0) + mean_AS.mean()
+        freedom = (len(calm) - 1) * (mean_AS.shape[1] - 1)
+        judging = _Spread(float((rest_AS**2).sum()) / freedom, freedom)
+    found: dict[tuple[str, str], _Spread] = {}
+    for a, b in itertools.combinations_with_replacement(runs, 2):
+        if wild & {a, b}:
+            own = _pooled([means[name] for name in {a, b}], None)
+            if own is not None and a != b:  # Welch: no more degrees of freedom than the noisier one has
+                own = _Spread(own.variance, min(len(means[name]) for name in wild & {a, b}) - 1)
+            spread = own
+        else:
+            spread = within if a == b else judging
+        if spread is not None:
+            found[a, b] = spread
+    return found, within
+
+
+def _pooled(means: Sequence[Floats], known: SeedNoise | None) -> _Spread | None:
+    freedom: float = sum(len(mean_S) - 1 for mean_S in means)
+    squares = sum(float(((mean_S - mean_S.mean()) ** 2).sum()) for mean_S in means)
+    if known is not None:
+        freedom += known.freedom
+        squares += known.freedom * known.deviation**2
+    return _Spread(squares / freedom, freedom) if freedom else None
+
+
+def _wild(means: Mapping[str, Floats]) -> set[str]:
+    """Architectures whose seeds spread more than the others' would by chance."""
+    from scipy.special import fdtrc
+
+    several = {name: mean_S for name, mean_S in means.items() if len(mean_S) > 1}
+    found = set()
+    for name, mean_S in several.items() if len(several) > 2 else ():
+        rest = _pooled([other_S for other, other_S in several.items() if other != name], None)
+        if rest is not None and rest.variance > 0:
+            ratio = float(mean_S.var(ddof=1)) / rest.variance
+            if fdtrc(len(mean_S) - 1, rest.freedom, ratio) < WILD / len(several):
+                found.add(name)
+    return found
+
+
+def _pair(a: str, b: str, runs: Mapping[str, Floats], spreads: Mapping[tuple[str, str], _Spread]) -> Pair:
+    """Not yet judged."""
+    from scipy.special import stdtr
+
+    if a not in runs or b not in runs:
+        gap = math.nan if a not in runs and b not in runs else math.inf if a not in runs else -math.inf
+        return Pair(a, b, gap, None, None, NOT_DISTINGUISHABLE)
+    a_SW, b_SW = runs[a], runs[b]
+    difference = float(a_SW.mean() - b_SW.mean())
+    seeds = spreads.get((a, b))
+    if seeds is None:
+        return Pair(a, b, difference, None, None, NOT_DISTINGUISHABLE)
+    by_seed = seeds.variance * (1 / len(a_SW) + 1 / len(b_SW))
+    by_window, windows = _window_variance(a_SW, b_SW), a_SW.shape[1]
+    variance = by_seed + by_window
+    if variance <= (EQUAL * max(1.0, abs(difference))) ** 2:
+        p = 1.0 if abs(difference) <= EQUAL else 0.0
+        return Pair(a, b, difference, (difference, difference), p, NOT_DISTINGUISHABLE)
+    freedom = variance**2 / (by_seed**2 / seeds.freedom + (by_window**2 / (windows - 1) if windows > 1 else 0.0))
+    error = math.sqrt(variance)
+    reach = t_quantile(freedom) * error
+    p = 2 * float(stdtr(freedom, -abs(difference) / error))
+    return Pair(a, b, difference, (difference - reach, difference + reach), p, NOT_DISTINGUISHABLE)
+
+
+def _window_variance(a_SW: Floats, b_SW: Floats) -> float:
+    """Of the mean difference, from the windows alone: without what differs by seed and window at once."""
+    windows = int(a_SW.shape[1])
+    if windows < 2:
+        return 0.0
+    gap_W = a_SW.mean(axis=0) - b_SW.mean(axis=0)
+    total = float(gap_W.var(ddof=1))
+    for run_SW in (a_SW, b_SW):
+        seeds = len(run_SW)
+        if seeds > 1:
+            rest_SW = run_SW - run_SW.mean(axis=0) - run_SW.mean(axis=1, keepdims=True) + run_SW.mean()
+            total -= float((rest_SW**2).sum()) / ((seeds - 1) * (windows - 1)) / seeds
+    return max(0.0, total) / windows
+
+
+def _verdict(pair: Pair, told: bool, floor: float | None) -> Pair:
+    certain = told and abs(pair.difference) >= (floor or 0.0)
+    if certain or math.isinf(pair.difference):
+        return Pair(pair.a, pair.b, pair.difference, pair.interval, pair.p, "a" if pair.difference < 0 else "b")
+    return pair
+
+
+def _p_best(
+    runs: Mapping[str, Floats], spreads: Mapping[tuple[str, str], _Spread], draws: int
+) -> dict[str, float | None]:
+    """How often each has the lowest mean: seeds by Student's t, windows by a Bayesian bootstrap that all share."""
+    if len(runs) < 2:
+        return dict.fromkeys(runs, 1.0)
+    if len(spreads) < len(runs) * (len(runs) + 1) / 2:
+        return dict.fromkeys(runs)
+    rng = np.random.default_rng(0)
+    windows = next(iter(runs.values())).shape[1]
+    weight_DW = rng.dirichlet(np.ones(windows), draws) if windows > 1 else np.ones((draws, 1))
+    first, second = sorted(runs, key=lambda name: runs[name].mean().item())[:2]
+    columns = []
+    for name, run_SW in runs.items():
+        rival = second if name == first else first  # what judges it against the best of the others
+        spread = spreads.get((name, rival)) or spreads[rival, name]
+        error = math.sqrt(spread.variance / len(run_SW))
+        columns.append(weight_DW @ run_SW.mean(axis=0) + error * rng.standard_t(spread.freedom, draws))
+    chosen_D = np.argmin(np.stack(columns, axis=1), axis=1)
+    return {name: float(np.mean(chosen_D == place)) for place, name in enumerate(runs)}

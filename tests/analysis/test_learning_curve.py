@@ -1,0 +1,193 @@
+"""Learning curves carried on: what all ways promise, power laws found again, crossings, refusals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from plait.analysis.curve_table import simulate_table
+from plait.analysis.foresight import foresee
+from plait.analysis.learning_curve import WAYS, Calibration, Forecast, extrapolate, pooled_noise, read_curves
+from plait.core.errors import UserError
+
+BUDGETS = [2.0**k * 1e6 for k in range(6)]
+Runs = dict[str, dict[int, list[tuple[float, float]]]]
+
+
+def power_law(
+    offset: float, scale: float, alpha: float, until: int = 4, seeds: int = 1
+) -> dict[int, list[tuple[float, float]]]:
+    curve = [(t, offset + scale * (t / 1e6) ** -alpha) for t in BUDGETS[:until]]
+    return dict.fromkeys(range(seeds), curve)
+
+
+@pytest.fixture
+def three() -> Runs:
+    return {"low": power_law(0.5, 1.0, 0.5), "mid": power_law(0.6, 1.2, 0.5), "high": power_law(0.8, 1.5, 0.4)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+class TestEveryWay:
+    def test_draws_are_joint_and_repeatable(self, way: str, three: Runs) -> None:
+        one, again = (extrapolate(three, BUDGETS[4:], way, draws=300, seed=7) for _ in range(2))
+        assert one.loss_DBC.shape == (300, 2, 3)
+        np.testing.assert_array_equal(one.loss_DBC, again.loss_DBC)
+        other = extrapolate(three, BUDGETS[4:], way, draws=300, seed=8)
+        assert not np.array_equal(one.loss_DBC, other.loss_DBC)
+
+    def test_the_order_of_clear_curves_is_kept(self, way: str, three: Runs) -> None:
+        seen = extrapolate(three, BUDGETS[-1:], way).at(BUDGETS[-1])
+        assert seen.ranking == ["low", "mid", "high"]
+        assert seen.pick == "low"
+        assert sum(seen.p_best.values()) == pytest.approx(1)
+        assert seen.p_best["low"] > 0.8
+        assert seen.p_better("low", "high") > 0.9
+        assert seen.regret["low"] < 0.02 < seen.regret["high"]
+
+    def test_uncertainty_grows_with_the_distance(self, way: str, three: Runs) -> None:
+        near, far = (extrapolate(three, [t], way, reach=100).at(t).interval("mid") for t in (1e7, 1e8))
+        assert math.log(far[1] / far[0]) > 1.5 * math.log(near[1] / near[0])
+
+    def test_names_in_any_order_give_the_same(self, way: str, three: Runs) -> None:
+        turned = {name: three[name] for name in reversed(three)}
+        one, other = (extrapolate(o, BUDGETS[-1:], way, draws=4000).at(BUDGETS[-1]).loss for o in (three, turned))
+        assert one == pytest.approx({name: other[name] for name in one}, rel=0.02)
+
+    def test_a_diverged_candidate_is_never_best(self, way: str, three: Runs) -> None:
+        seen = extrapolate({**three, "gone": {0: [(1e6, 0.1), (2e6, math.nan)]}}, BUDGETS[-1:], way).at(BUDGETS[-1])
+        assert seen.p_best["gone"] == 0
+        assert seen.ranking[-1] == "gone"
+        assert seen.interval("gone") == (math.inf, math.inf)
+        assert seen.pick == "low"
+
+    def test_one_candidate_with_one_point(self, way: str) -> None:
+        seen = extrapolate({"only": {0: [(1e6, 2.0)]}}, [4e6], way).at(4e6)
+        assert seen.p_best == {"only": 1.0}
+        low, high = seen.interval("only")
+        assert low < seen.loss["only"] < min(high, 2.0)
+
+    def test_far_beyond_the_data_is_refused(self, way: str, three: Runs) -> None:
+        with pytest.raises(UserError, match=r"longest has 8e\+06 tokens, which reaches to 1\.28e\+08 \(16 times\)"):
+            extrapolate(three, [1e9], way, Calibration(reach=16))
+        extrapolate(three, [1e9], way, reach=1000, draws=10)
+
+    def test_a_second_seed_narrows(self, way: str, three: Runs) -> None:
+        twice = {name: {0: runs[0], 1: runs[0]} for name, runs in three.items()}
+        one, two = (extrapolate(o, [8e6], way, draws=4000).at(8e6).interval("mid", runs=None) for o in (three, twice))
+        assert two[1] - two[0] < one[1] - one[0]
+
+
+def test_the_parametric_fit_finds_a_power_law_again() -> None:
+    """Where there are enough points and no noise, to a per cent, as far as eight times on."""
+    tokens = [2.0**k * 1e6 for k in range(9)]
+    truth = [0.7 + 1.4 * (t / 1e6) ** -0.35 for t in tokens]
+    calm = Calibration(noise=1e-4, stray=0.0)
+    seen = extrapolate({"a": {0: list(zip(tokens[:6], truth[:6], strict=True))}}, tokens[6:], "parametric", calm)
+    found = [seen.at(t).loss["a"] for t in tokens[6:]]
+    assert found == pytest.approx(truth[6:], rel=0.01)
+
+
+def test_the_hierarchical_way_sees_who_catches_up() -> None:
+    """One starts behind and falls faster: the last loss does not foresee it, the slope does."""
+    x = np.log(np.array(BUDGETS) / BUDGETS[0])
+    steady, chasing = 2.0 * np.exp(-0.25 * x), 2.3 * np.exp(-0.33 * x)  # cross after 5.75 M tokens
+    runs: Runs = {
+        "steady": {0: list(zip(BUDGETS[:3], steady[:3].tolist(), strict=True))},
+        "chasing": {0: list(zip(BUDGETS[:3], chasing[:3].tolist(), strict=True))},
+        "third": {0: [(t, 1.2 * loss) for t, loss in zip(BUDGETS[:3], steady[:3].tolist(), strict=True)]},
+    }
+    calm = Calibration(noise=0.002, noise_freedom=50)
+    by_slope, by_last = (extrapolate(runs, BUDGETS[-1:], way, calm).at(BUDGETS[-1]) for way in ("hierarchical", "last"))
+    assert by_last.pick == "steady"
+    assert by_slope.pick == "chasing"
+    assert by_slope.p_best["third"] < 0.05
+
+
+def test_simulated_intervals_hold_the_truth() -> None:
+    """Drawn by the process's own kind of curve: 90 % intervals hold 80 % at least, and are of use."""
+    held, widths = [], []
+    for draw in range(12):
+        table = simulate_table(np.random.default_rng(draw), 8, 4, late=0.2)
+        known = table.observations(dict.fromkeys(table.names, 5), [0])
+        seen = extrapolate(known, table.budgets[-1:], draws=600).at(table.budgets[-1])
+        for name, truth in zip(table.names, table.truth.tolist(), strict=True):
+            low, high = seen.interval(name, runs=2)
+            held.append(low <= truth <= high)
+            widths.append(math.log(high / low))
+    assert np.mean(held) >= 0.8
+    assert np.median(widths) < 0.8
+
+
+def test_seed_noise_is_pooled_over_candidates() -> None:
+    rng = np.random.default_rng(0)
+    runs = {str(c): {s: [(t, math.exp(rng.normal(0, 0.03))) for t in BUDGETS] for s in range(3)} for c in range(20)}
+    assert pooled_noise(read_curves(runs), Calibration(noise=0.001, noise_freedom=1)) == pytest.approx(0.03, rel=0.2)
+    alone = {name: {0: by[0]} for name, by in runs.items()}
+    assert pooled_noise(read_curves(alone), Calibration(noise=0.001, noise_freedom=1)) == pytest.approx(0.001)
+
+
+class TestForesight:
+    def crossing(self) -> Runs:
+        """Cross after 16 M tokens, seen until 8 M."""
+        x = np.log(np.array(BUDGETS[:4]) / 16e6)
+        return {
+            "early": {s: list(zip(BUDGETS[:4], np.exp(-0.15 * x).tolist(), strict=True)) for s in (0, 1)},
+            "late": {s: list(zip(BUDGETS[:4], np.exp(-0.35 * x).tolist(), strict=True)) for s in (0, 1)},
+        }
+
+    def test_a_crossing_is_found_between_the_budgets_that_hold_it(self) -> None:
+        budgets = np.geomspace(1e6, 1e8, 25).tolist()
+        seen = foresee(extrapolate(self.crossing(), budgets, calibration=Calibration(noise=0.003, noise_freedom=50)))
+        (found,) = seen.crossings
+        assert (found.before, found.after) == ("early", "late")
+        assert found.low is not None
+        assert found.low < 16e6 < (found.high or math.inf)
+        assert 10e6 < found.tokens < 60e6  # slopes fade: it may take longer than straight lines would
+        assert seen.text.startswith("up to about ")
+        assert "tokens early, beyond that late (crossing " in seen.text
+        assert [row.best for row in seen.rows][:: len(seen.rows) - 1] == ["early", "late"]
+        assert seen.rows[0].p_best["early"] > 0.95
+
+    def test_a_crossing_is_read_off_every_draw(self) -> None:
+        """Straight lines in ln tokens that cross at known places: 2, 3, … 12 M."""
+        budgets = [1e6, 4e6, 16e6]
+        at = np.log(np.arange(2, 13) * 1e6)
+        gap_DB = 0.1 * (at[:, None] - np.log(budgets))  # of "late", above 0 before the crossing
+        loss_DBC = np.exp(np.stack([np.zeros_like(gap_DB), gap_DB], axis=2))
+        (found,) = foresee(Forecast(["early", "late"], budgets, loss_DBC, 0.01, 4e6, 8.0, "drawn")).crossings
+        assert found.tokens == pytest.approx(7e6)
+        assert (found.low, found.high) == (pytest.approx(3e6), pytest.approx(11e6))
+
+    def test_none_where_one_leads_throughout(self, three: Runs) -> None:
+        seen = foresee(extrapolate(three, BUDGETS))
+        assert not seen.crossings
+        assert seen.text.startswith("low at every budget from 1 M tokens on (P(best) ")
+        assert seen.text.endswith("nothing is said beyond 128 M)")
+
+    def test_budgets_must_rise(self, three: Runs) -> None:
+        with pytest.raises(UserError, match="rise"):
+            foresee(extrapolate(three, BUDGETS[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ({}, "no candidate"),
+        ({"a": {}}, "a has no observed loss"),
+        ({"a": {0: [(0, 2.0)]}}, "0 tokens"),
+        ({"a": {0: [(1e6, -2.0)]}}, "loss of 0 or less"),
+    ],
+)
+def test_bad_observations(runs: Runs, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        extrapolate(runs, [1e6])
+
+
+def test_unknown_ways_and_budgets() -> None:
+    runs = {"a": {0: [(1e6, 2.0)]}}
+    with pytest.raises(UserError, match="last, parametric, hierarchical, ensemble"):
+        extrapolate(runs, [1e6], "magic")
+    with pytest.raises(UserError, match="not forecast"):
+        extrapolate(runs, [1e6]).at(2e6)

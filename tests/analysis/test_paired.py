@@ -1,0 +1,155 @@
+"""Paired losses: what two copies, a worse one, diverged runs and few seeds get as a verdict."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from plait.analysis.paired import NOT_DISTINGUISHABLE, Pair, SeedNoise, compare_losses
+from plait.core.errors import UserError
+
+NOISE = 0.01
+
+
+def drawn(
+    rng: np.random.Generator, architectures: int, seeds: int, worse: float = 0.0, shared: float = 0.3, windows: int = 32
+) -> dict[str, dict[int, np.ndarray]]:
+    """Runs of equal architectures but the first, worse by so many times the noise. A part of the seeds' variance is
+    the batches', which all share."""
+    hard_W = rng.gamma(4, 0.5, windows)
+    batches_S = rng.normal(0, NOISE * shared**0.5, seeds)
+
+    def run(place: int, seed: int) -> np.ndarray:
+        own = rng.normal(0, NOISE * (1 - shared) ** 0.5)
+        ahead = worse * NOISE if place == 0 else 0.0
+        return np.asarray(hard_W + batches_S[seed] + own + ahead + rng.normal(0, 0.02, windows))
+
+    return {f"arch{place}": {seed: run(place, seed) for seed in range(seeds)} for place in range(architectures)}
+
+
+@pytest.mark.parametrize(("architectures", "seeds"), [(2, 2), (2, 3), (2, 5), (4, 3)])
+@pytest.mark.parametrize("shared", [0.0, 0.6])
+def test_copies_are_not_distinguishable(architectures: int, seeds: int, shared: float) -> None:
+    rng = np.random.default_rng([architectures, seeds])
+    alarms = [
+        any(p.verdict != NOT_DISTINGUISHABLE for p in compare_losses(drawn(rng, architectures, seeds, 0, shared)).pairs)
+        for _ in range(300)
+    ]
+    luck = 3 * math.sqrt(0.05 * 0.95 / 300)
+    assert np.mean(alarms) <= 0.05 + luck
+
+
+@pytest.mark.parametrize(("architectures", "seeds", "shared"), [(2, 4, 0.0), (2, 5, 0.6), (3, 5, 0.0), (3, 4, 0.6)])
+def test_three_times_the_noise_is_found(architectures: int, seeds: int, shared: float) -> None:
+    rng = np.random.default_rng([architectures, seeds])
+    found = []
+    for _ in range(200):
+        pairs = compare_losses(drawn(rng, architectures, seeds, 3, shared)).pairs
+        found += [pair.verdict == "b" for pair in pairs if pair.a == "arch0"]
+    luck = 3 * math.sqrt(0.1 * 0.9 / len(found))
+    assert np.mean(found) >= 0.9 - luck
+
+
+def test_known_noise_finds_it_with_three_seeds() -> None:
+    rng = np.random.default_rng(5)
+    known = SeedNoise(NOISE, 30)
+    found = [compare_losses(drawn(rng, 2, 3, 3, 0.0), noise=known).pairs[0].verdict == "b" for _ in range(200)]
+    assert np.mean(found) >= 0.9 - 3 * math.sqrt(0.09 / 200)
+
+
+def test_two_architectures_one_window_are_the_t_test_of_equal_variances() -> None:
+    a, b = [2.0, 2.3, 2.1], [2.6, 2.4, 2.9]
+    (pair,) = compare_losses({"a": dict(enumerate(a)), "b": dict(enumerate(b))}).pairs
+    expected = stats.ttest_ind(a, b)
+    assert pair.p == pytest.approx(expected.pvalue)
+    assert pair.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+
+
+def test_three_architectures_one_window_leave_out_the_seeds_effect() -> None:
+    """The residual mean square of the two-way layout, by hand."""
+    table = np.array([[1.0, 2.0, 3.1], [1.2, 2.1, 3.2], [1.6, 2.7, 3.5]])
+    rest = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
+    error = math.sqrt((rest**2).sum() / 4 * 2 / 3)
+    pair = compare_losses({name: dict(enumerate(row)) for name, row in zip("abc", table, strict=True)}).pairs[0]
+    assert pair.p == pytest.approx(2 * stats.t.sf(abs(pair.difference) / error, 4))
+
+
+def test_windows_that_disagree_widen_the_interval() -> None:
+    rng = np.random.default_rng(0)
+    even = {name: {s: 2 + rng.normal(0, 1e-3) + np.zeros(8) for s in range(3)} for name in "ab"}
+    gap_W = np.array([1, -1] * 4) * 0.5
+    uneven = {"a": {s: x + gap_W for s, x in even["a"].items()}, "b": even["b"]}
+    narrow, wide = (compare_losses(losses).pairs[0].interval for losses in (even, uneven))
+    assert narrow is not None
+    assert wide is not None
+    # A mean of 8 windows with a standard deviation of 0.53: t(7) · 0.19 to either side.
+    assert wide[1] - wide[0] == pytest.approx(2 * stats.t.ppf(0.975, 7) * gap_W.std(ddof=1) / math.sqrt(8), rel=0.02)
+    assert narrow[1] - narrow[0] < 0.01
+
+
+def test_one_seed_says_nothing_unless_the_noise_is_known() -> None:
+    losses = {"a": {0: [1.0, 2.0]}, "b": {0: [1.5, 2.5]}}
+    compared = compare_losses(losses)
+    assert compared.pairs == [Pair("a", "b", -0.5, None, None, NOT_DISTINGUISHABLE)]
+    assert compared.noise is None
+    assert [each.p_best for each in compared.architectures] == [None, None]
+    assert compare_losses(losses, SeedNoise(0.05, 20)).pairs[0].verdict == "a"
+
+
+def test_identical_runs_are_not_distinguishable() -> None:
+    runs = {0: [1.0, 2.0], 1: [1.1, 2.3], 2: [1.0, 2.1]}
+    for names in ("ab", "abc"):
+        compared = compare_losses(dict.fromkeys(names, runs))
+        assert {pair.verdict for pair in compared.pairs} == {NOT_DISTINGUISHABLE}
+    assert compared.verdict == "a, b and c are not distinguishable"
+
+
+def test_no_difference_below_the_noise_is_called_one() -> None:
+    rng = np.random.default_rng(1)
+    half = {"a": dict(enumerate(rng.normal(2, 0.01, 400))), "b": dict(enumerate(rng.normal(2.006, 0.01, 400)))}
+    (pair,) = compare_losses(half).pairs
+    assert pair.p is not None
+    assert pair.p < 1e-6
+    assert pair.verdict == NOT_DISTINGUISHABLE
+
+
+def test_what_diverges_loses_and_a_diverged_seed_is_counted() -> None:
+    compared = compare_losses(
+        {"good": {0: 1.0, 1: 1.01, 2: 1.0}, "bad": {0: 1.5, 1: math.nan, 2: 1.51}, "worst": {0: math.nan, 1: math.inf}}
+    )
+    assert [each.diverged for each in compared.architectures] == [0, 1, 2]
+    assert [(p.a, p.b, p.verdict) for p in compared.pairs] == [
+        ("good", "bad", "a"),
+        ("good", "worst", "a"),
+        ("bad", "worst", "a"),
+    ]
+    assert compared.architectures[2].p_best == 0
+    assert compared.verdict == "good is best"
+
+
+def test_a_noisy_architecture_does_not_hide_the_others() -> None:
+    rng = np.random.default_rng(3)
+    calm = {name: dict(enumerate(rng.normal(mean, 0.01, 5))) for name, mean in (("a", 1.0), ("b", 1.05), ("c", 1.05))}
+    wild = {"wild": dict(enumerate(rng.normal(1.03, 1.0, 5)))}
+    compared = compare_losses({**calm, **wild})
+    assert compared.pairs[0].verdict == "a"
+    assert compared.noise == pytest.approx(0.01, rel=0.6)
+    assert all(pair.verdict == NOT_DISTINGUISHABLE for pair in compared.pairs if pair.b == "wild")
+
+
+def test_p_best_follows_the_interval() -> None:
+    compared = compare_losses({"a": {0: 1.0, 1: 1.02, 2: 1.01}, "b": {0: 1.01, 1: 1.03, 2: 1.02}})
+    a, b = (each.p_best for each in compared.architectures)
+    assert a is not None
+    assert b is not None
+    assert a + b == pytest.approx(1)
+    assert 0.6 < a < 0.95
+
+
+@pytest.mark.parametrize("losses", [{}, {"a": {}}, {"a": {0: [1.0, 2.0]}, "b": {0: [1.0]}}])
+def test_what_cannot_be_compared_is_said(losses: dict[str, dict[int, list[float]]]) -> None:
+    with pytest.raises(UserError):
+        compare_losses(losses)
