@@ -221,7 +221,9 @@ class Stepper:
                 stacked.template(tokens_MBT[0, :1], tokens_MBT[0, :1])
             self._gradients = record_gradients(self._gradients, stacked.params, tokens_MBT)
         compiled: Callable[..., Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
-        kept = [{name: p.clone() for name, p in stack.items()} for stack in (stacked.params, stacked.first, stacked.second)]
+        kept = [
+            {name: p.clone() for name, p in stack.items()} for stack in (stacked.params, stacked.first, stacked.second)
+        ]
         step = self._step.clone()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -232,7 +234,7 @@ class Stepper:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._loss_M = compiled(*self._stacked.batch(self._rows_MB))
-        for stack, saved in zip((stacked.params, stacked.first, stacked.second), kept, strict=True):
+        for stack, saved in zip(stacks, kept, strict=True):
             for name in stack:
                 stack[name].copy_(saved[name])
         self._step.copy_(step)

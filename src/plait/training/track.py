@@ -54,7 +54,7 @@ class Text:
 
     @classmethod
     def of(cls, corpus: Corpus, seq_len: int, held_out: int) -> Text:
-        """`held_out` tokens of the validation split, or all of it where it has fewer, in whole windows from all over it."""
+        """`held_out` tokens of the validation split in whole windows from all over it, or all it has."""
         tokens = corpus.tokens("validation")
         there = (len(tokens) - 1) // seq_len
         if there < 1:
