@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import analyse, front, runs, study
+    from plait.api import analyse, front, runs, scale, study
     from plait.api.check import check, verify
     from plait.api.design import design
     from plait.api.downstream import finetune, harness, prepare_tasks
@@ -74,6 +74,7 @@ GROUPS: dict[str, str] = {
     "analyse": "plait.api.analyse",
     "front": "plait.api.front",
     "runs": "plait.api.runs",
+    "scale": "plait.api.scale",
     "study": "plait.api.study",
 }
 __all__ = [
@@ -109,6 +110,7 @@ __all__ = [
     "probe",
     "profile",
     "runs",
+    "scale",
     "search",
     "show",
     "study",

@@ -56,7 +56,7 @@ def export(
     length  onnx: the longest input; what it was trained on unless given
     force   overwrite what is there
     """
-    from plait.interop.target import check_free
+    from plait.core.atomic_write import check_free
 
     if to not in FORMATS:
         raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
@@ -95,9 +95,9 @@ def _onnx(run: Run, target: Path, length: int | None, force: bool) -> ExportResu
 
 def import_weights(folder: str | Path, output: str | Path) -> ImportResult:
     """Make a run, `output`, of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
+    from plait.core.atomic_write import check_free, filled_folder
     from plait.interop.hf import weights_of
     from plait.interop.import_hf import import_hf, read_config, trained_length
-    from plait.interop.target import check_free, filled_folder
     from plait.records import record_key
     from plait.training.run import Run
 

@@ -21,7 +21,7 @@ from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.proxy_objective import ProxyObjective
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
-from plait.core.interruption import stop_signals
+from plait.core.progress import stop_signals
 from plait.core.registry import Entry, Table
 from plait.data import Corpus
 from plait.device.quantities import everywhere, on_device, require_measurable

@@ -29,9 +29,8 @@ from plait.model.construct import build
 from plait.model.cost import model_cost
 from plait.records import Record, Store, provenance_of, record_key
 from plait.space.constraints import failures
-from plait.space.file import read_space
 from plait.space.space import Genes, Space
-from plait.space.table import load_space
+from plait.space.table import load_space, read_space
 from plait.training.fit import fit_alone
 from plait.training.job import Budget, Job
 from plait.training.recipe import Recipe
