@@ -221,9 +221,8 @@ class Stepper:
                 stacked.template(tokens_MBT[0, :1], tokens_MBT[0, :1])
             self._gradients = record_gradients(self._gradients, stacked.params, tokens_MBT)
         compiled: Callable[..., Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
-        kept = [
-            {name: p.clone() for name, p in stack.items()} for stack in (stacked.params, stacked.first, stacked.second)
-        ]
+        stacks = (stacked.params, stacked.first, stacked.second)
+        kept = [{name: p.clone() for name, p in stack.items()} for stack in stacks]
         step = self._step.clone()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
