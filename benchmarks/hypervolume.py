@@ -46,7 +46,7 @@ from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.objectives import Predictor as GivesBoth
 from plait.algorithms.predicted import DevicePredictor
 from plait.analysis.fronts import hypervolume
-from plait.device.components import Components
+from plait.device.features import Components
 from plait.device.latency import Stopwatch, keep_freed_memory
 from plait.device.memory import MemoryMeter
 from plait.device.predictor import Predictor

@@ -25,7 +25,7 @@ from scipy.stats import spearmanr
 
 from plait.analysis.intervals import median_interval
 from plait.analysis.placement import judge_placement
-from plait.analysis.rank_interval import spearman_interval
+from plait.analysis.rank import spearman_interval
 from plait.device.features import Features
 from plait.device.lengths import fit_exponent
 from plait.device.regression import Surface

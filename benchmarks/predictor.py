@@ -22,7 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from plait.device.components import Components
+from plait.device.features import Components
 from plait.device.latency import Stopwatch, keep_freed_memory
 from plait.device.memory import MemoryMeter
 from plait.device.predictor import Predictor

@@ -32,18 +32,17 @@ from rich.console import Console
 from rich.table import Table
 
 from plait import __version__
-from plait.algorithms.evolution import LtsSearch
+from plait.algorithms.evolution import LtsSearch, RandomSearch
 from plait.algorithms.nsga import Nsga2, Nsga3
 from plait.algorithms.objectives import Batch, Predicted, exact
 from plait.algorithms.predicted import DevicePredictor
-from plait.algorithms.random_search import RandomSearch
 from plait.algorithms.search import Search
 from plait.analysis.fronts import hypervolume
 from plait.device.predictor import Predictor
 from plait.device.profile import Profile
 from plait.device.setting import Setting
 from plait.model.cost import model_cost
-from plait.space.limits import Limits
+from plait.space.constraints import Limits
 from plait.space.space import Space
 from plait.space.table import load_space
 

@@ -22,9 +22,8 @@ from rich.table import Table
 
 from plait import __version__
 from plait.data import open_corpus
-from plait.supernet.job import SupernetJob
 from plait.supernet.network import Supernet
-from plait.supernet.settings import Settings
+from plait.supernet.settings import Settings, SupernetJob
 from plait.supernet.training import SupernetTraining
 from plait.training.batches import Batches
 from plait.training.distributed import Processes

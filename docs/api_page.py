@@ -26,8 +26,10 @@ def api() -> str:
 
 
 def _functions(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    offered = getattr(module, "__all__", ())
     for name, found in vars(module).items():
-        if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_"):
+        own = name in offered or (found is not None and getattr(found, "__module__", "") == module.__name__)
+        if inspect.isfunction(found) and own and not name.startswith("_"):
             yield name, found
 
 

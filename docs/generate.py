@@ -107,7 +107,7 @@ def header_keys() -> str:
 
 def limits() -> str:
     """The bounds with their comments, which say what they bound."""
-    from plait.spec import limits as module
+    from plait.spec import errors as module
 
     text = Path(module.__file__).read_text(encoding="utf-8")
     found = re.findall(r"^(MAX_\w+) = [^#\n]+?(?:  # (.+))?$", text, re.MULTILINE)
@@ -157,16 +157,19 @@ def mixer_pages() -> str:
     for name in arch.names():
         options = arch.load(name)
         text += [f"### {name}", _paragraphs(options.__doc__ or ""), f"{options.reference}."]
-        if (file := options.module.partition(":")[0]) not in shown:
-            shown.add(file)
-            text.append(f"```text\n{_docstring(file)}\n```")
+        if (equations := _equations(*options.module.split(":"))) not in shown:
+            shown.add(equations)
+            text.append(f"```text\n{equations}\n```")
         text.append(_options_table(options) if options.describe() else "It has no options.")
     return "\n\n".join(text)
 
 
-def _docstring(module: str) -> str:
+def _equations(module: str, name: str) -> str:
+    """Of a mixer's class where it has its own, else of its file."""
     path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
-    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    file = ast.parse(path.read_text(encoding="utf-8"))
+    own = next((ast.get_docstring(node) for node in file.body if getattr(node, "name", "") == name), None)
+    return own if own and "Letters:" in own else ast.get_docstring(file) or ""
 
 
 def _paragraphs(docstring: str) -> str:

@@ -25,13 +25,12 @@ from plait.mixers.table import MIXERS
 from plait.model import build
 from plait.model.heads import LanguageModel
 from plait.records import open_store
-from plait.searching.job import Request, search_front
-from plait.searching.methods import METHODS
+from plait.searching.job import METHODS, Request, search_front
 from plait.space.declaration import Declaration
 from plait.space.objective_table import OBJECTIVES
 from plait.space.space import Space
 from plait.space.table import SPACES
-from plait.tasks.table import TASKS
+from plait.tasks.task import TASKS
 from plait.training.fit import fit_alone
 from plait.training.job import Budget, Job, fitted
 from plait.training.optimizers import OPTIMIZERS

@@ -9,27 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import analyse, front, runs, study
-    from plait.api.check import check
-    from plait.api.corpus import corpus
-    from plait.api.describe import architecture, build, cost
+    from plait.api import analyse, front, runs, scale, study
+    from plait.api.check import check, verify
     from plait.api.design import design
+    from plait.api.downstream import finetune, harness, prepare_tasks
     from plait.api.evaluate import evaluate
     from plait.api.export import export, import_weights
-    from plait.api.finetune import finetune
     from plait.api.generate import generate
-    from plait.api.harness import harness, prepare_tasks
-    from plait.api.listing import listing
-    from plait.api.measure import measure, measure_lengths
+    from plait.api.listing import corpus, listing
+    from plait.api.measure import measure, measure_lengths, predict
     from plait.api.open_run import open_run
-    from plait.api.predict import predict
     from plait.api.probe import plan_probe, probe
     from plait.api.profile import compare_profiles, open_profile, profile
     from plait.api.search import search
-    from plait.api.show import show
+    from plait.api.show import architecture, build, cost, show
     from plait.api.task import task
     from plait.api.train import train
-    from plait.api.verify import verify
     from plait.core.errors import UserError
     from plait.data.opening import open_corpus
     from plait.evals.perplexity import perplexity
@@ -41,18 +36,18 @@ __version__ = "0.1.0"
 #: name → where it is; what users import, and all that most of them need.
 DOOR: dict[str, str] = {
     "UserError": "plait.core.errors",
-    "architecture": "plait.api.describe",
-    "build": "plait.api.describe",
+    "architecture": "plait.api.show",
+    "build": "plait.api.show",
     "check": "plait.api.check",
     "compare_profiles": "plait.api.profile",
-    "corpus": "plait.api.corpus",
-    "cost": "plait.api.describe",
+    "corpus": "plait.api.listing",
+    "cost": "plait.api.show",
     "design": "plait.api.design",
     "evaluate": "plait.api.evaluate",
     "export": "plait.api.export",
-    "finetune": "plait.api.finetune",
+    "finetune": "plait.api.downstream",
     "generate": "plait.api.generate",
-    "harness": "plait.api.harness",
+    "harness": "plait.api.downstream",
     "import_weights": "plait.api.export",
     "listing": "plait.api.listing",
     "load_mixer": "plait.model.user_mixers",
@@ -64,21 +59,22 @@ DOOR: dict[str, str] = {
     "open_store": "plait.records.store",
     "perplexity": "plait.evals.perplexity",
     "plan_probe": "plait.api.probe",
-    "predict": "plait.api.predict",
-    "prepare_tasks": "plait.api.harness",
+    "predict": "plait.api.measure",
+    "prepare_tasks": "plait.api.downstream",
     "probe": "plait.api.probe",
     "profile": "plait.api.profile",
     "search": "plait.api.search",
     "show": "plait.api.show",
     "task": "plait.api.task",
     "train": "plait.api.train",
-    "verify": "plait.api.verify",
+    "verify": "plait.api.check",
 }
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
 GROUPS: dict[str, str] = {
     "analyse": "plait.api.analyse",
     "front": "plait.api.front",
     "runs": "plait.api.runs",
+    "scale": "plait.api.scale",
     "study": "plait.api.study",
 }
 __all__ = [
@@ -114,6 +110,7 @@ __all__ = [
     "probe",
     "profile",
     "runs",
+    "scale",
     "search",
     "show",
     "study",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plait.analysis.difficulty import architecture_text, difficulty_curves
+from plait.analysis.accuracy import architecture_text, difficulty_curves
 
 
 def probe(name: str, *accuracies: float, batch: int = 128, **changed: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from plait.analysis.intervals import Share, estimate, holm, mean_interval, median_interval, share_interval, t_quantile
-from plait.analysis.rank_interval import spearman_interval
+from plait.analysis.rank import spearman_interval
 
 
 def test_student() -> None:

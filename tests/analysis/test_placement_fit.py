@@ -10,7 +10,7 @@ import pytest
 from plait.analysis.pareto import Mask
 from plait.analysis.placement_fit import Fit, chance, fit_patterns, par_candidates
 from plait.spec import parse
-from plait.spec.patterns import par_pattern, sandwich_pattern
+from plait.spec.dialects import par_pattern, sandwich_pattern
 
 
 def mask(*patterns: str) -> Mask:

@@ -12,7 +12,7 @@ from plait.designing.config import SHARES, DesignConfig, with_vocab
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
 from plait.probing.protocol import QUICK
-from plait.space.limits import Limits
+from plait.space.constraints import Limits
 from plait.space.space import Space
 from plait.space.table import SPACES, load_space
 

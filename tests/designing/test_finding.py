@@ -17,7 +17,7 @@ from plait.device.memory import Memory
 from plait.device.setting import Setting
 from plait.model.architecture import Architecture
 from plait.records import open_store
-from plait.space.limits import Limits
+from plait.space.constraints import Limits
 from plait.space.table import load_space
 
 

@@ -13,7 +13,7 @@ from plait.designing.config import DesignConfig
 from plait.designing.training import LEAST_STEPS, train
 from plait.device.setting import Setting
 from plait.records import open_store
-from plait.space.limits import Limits
+from plait.space.constraints import Limits
 from plait.space.table import load_space
 from plait.training import fit
 from plait.training.speed import TooShort

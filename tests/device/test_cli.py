@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from plait.cli import measure, predict, profile
+from plait.cli import measure, profile
 from plait.core.errors import UserError
 from plait.core.units import parse_duration
 from plait.device import memory, profiling
@@ -25,7 +25,7 @@ SPEC = "d=64 vocab=500 | attn[heads=2] mlp"
 
 app = typer.Typer()
 app.command("measure")(measure.command)
-app.command("predict")(predict.command)
+app.command("predict")(measure.predict_command)
 app.add_typer(profile.group, name="profile")
 
 

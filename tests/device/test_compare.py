@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plait.device.compare import compare
+from plait.device.predictor import compare
 from plait.device.profile import Profile
 from plait.device.setting import Setting
 

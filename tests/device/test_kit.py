@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from plait.device.components import DEEPEST_CHECK, Components
+from plait.device.features import DEEPEST_CHECK, Components
 from plait.mixers.table import load
 from plait.space.table import load_space
 from plait.spec import Header

@@ -12,7 +12,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.device import profiling
-from plait.device.components import Components
+from plait.device.features import Components
 from plait.device.predictor import Predictor
 from plait.device.profile import Point, Profile
 from plait.device.profiling import LEAST, LEAST_CHECKS, extend_profile

@@ -10,9 +10,8 @@ import torch
 
 from plait.core.errors import UserError
 from plait.evals import evaluation as table
-from plait.evals.evaluation import Evaluation, Subject
+from plait.evals.evaluation import Evaluation, Subject, evaluated, weights_hash
 from plait.evals.perplexity import PerplexityEvaluation
-from plait.evals.stored import evaluated, weights_hash
 from plait.model import build
 from plait.model.heads import Encoder
 from plait.records import open_store

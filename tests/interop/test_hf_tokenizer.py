@@ -10,8 +10,8 @@ import pytest
 from plait.core.errors import UserError
 from plait.data import trained_tokenizers as bpe
 from plait.data.simple_tokenizers import Bytes, Characters, Ids, Words
-from plait.data.tokenizer import OwnTokenizer
-from plait.interop.hf_tokenizer import write_tokenizer
+from plait.data.tokenizers import OwnTokenizer
+from plait.interop.hf import write_tokenizer
 
 transformers = pytest.importorskip("transformers")
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from plait.core.errors import UserError
-from plait.mixers.gated_deltanet import GatedDeltaNetOptions
-from plait.mixers.gated_deltanet_module import GatedDeltaNet
+from plait.mixers.deltanet import GatedDeltaNetOptions
+from plait.mixers.deltanet_module import GatedDeltaNet
 
 
 def test_forward_is_the_gated_delta_rule() -> None:

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from plait.core.errors import UserError
-from plait.mixers.hgrn2 import Hgrn2Options
-from plait.mixers.hgrn2_module import Hgrn2
+from plait.mixers.gla import Hgrn2Options
+from plait.mixers.gla_module import Hgrn2
 from plait.model.cost import model_cost
 
 

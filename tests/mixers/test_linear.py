@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from plait.core.errors import UserError
-from plait.mixers.linear import LinearOptions
-from plait.mixers.linear_module import LinearAttention
+from plait.mixers.gla import LinearOptions
+from plait.mixers.gla_module import LinearAttention
 from plait.ops.linear import FEATURE_MAPS
 
 

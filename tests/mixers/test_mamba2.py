@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from plait.core.errors import UserError
-from plait.mixers.mamba2 import Mamba2Options
+from plait.mixers.mamba import Mamba2Options
 from plait.model import build
 from plait.model.cost import model_cost
 

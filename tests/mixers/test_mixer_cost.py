@@ -9,8 +9,7 @@ import pytest
 
 from plait.mixers.attn import AttnOptions
 from plait.mixers.cost import Cost, linear
-from plait.mixers.mlp import MlpOptions, SwigluOptions
-from plait.mixers.moe import MoeOptions
+from plait.mixers.mlp import MlpOptions, MoeOptions, SwigluOptions
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import MIXERS, load
 from plait.mixers.xl_attn import XlAttnOptions

@@ -20,8 +20,7 @@ from plait.mixers.mlp import MlpOptions
 from plait.mixers.xl_attn import XlAttnOptions
 from plait.model import build, model_cost
 from plait.model.architecture import Architecture, architecture
-from plait.model.cost import decoder_costs
-from plait.model.vocabulary import norm_params, shares
+from plait.model.cost import decoder_costs, norm_params, shares
 from plait.ops.attention import attention, attention_path, attention_reference
 
 ENCODER = "d=24 vocab=31 kind=encoder pos=learned max_len=50 segments=2 embed_norm=true norm=layer"
@@ -76,6 +75,12 @@ ODD_OPTIONS = {
     "rwkv6": ["head_dim=32,decay_rank=5,mix_rank=3"],
     "deltanet": ["head_dim=32,conv=3"],
     "gated-deltanet": ["head_dim=64,expand_v=2,conv=2"],
+    "mla": ["heads=4,q_rank=24,out_gate=per-head,v_dim=32", "heads=3,kv_rank=9,nope_dim=5,rope_dim=4,v_dim=7"],
+    "retnet": ["heads=2,head_dim=6,expand_v=1,out_gate=none"],
+    "deltaproduct": ["head_dim=32,steps=3,conv=2,forget,out_gate=silu"],
+    "kda": ["heads=3,head_dim=16,conv=2,out_gate=none", "head_dim=32,write=channel"],
+    "rwkv7": ["head_dim=32,decay_rank=5,rate_rank=3,gate_rank=7"],
+    "mamba3": ["state=6,expand=3,head_dim=32,groups=2,rotate=1", "state=6,head_dim=32,rank=3,rotate=0"],
     "mlp": ["inner=37,bias=false"],
     "swiglu": ["inner=37"],
     "moe": ["experts=5,active=3,inner=7"],

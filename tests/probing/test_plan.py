@@ -11,8 +11,7 @@ from plait.probing import plan
 from plait.probing.candidates import candidates
 from plait.probing.plan import makespan
 from plait.probing.protocol import QUICK, full, quick
-from plait.probing.speed import MOST_TOKENS, Speed, to_time, tokens
-from plait.probing.trial import Trial
+from plait.probing.trial import MOST_TOKENS, Speed, Trial, to_time, tokens
 from plait.records import open_store
 from plait.tasks import names
 

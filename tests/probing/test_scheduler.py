@@ -15,8 +15,7 @@ from plait.probing.protocol import Protocol, quick
 from plait.probing.replan import Scheduler, Spent, decide
 from plait.probing.report import changes
 from plait.probing.run import Machine, run_budget
-from plait.probing.speed import Speed
-from plait.probing.trial import KIND, Trial
+from plait.probing.trial import KIND, Speed, Trial
 from plait.records import Record, Store, open_store
 
 from . import made_up

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plait.analysis.difficulty import DifficultyCurve
+from plait.analysis.accuracy import DifficultyCurve
 from plait.reporting.charts import front_steps
 from plait.reporting.studies import (
     Models,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from plait.device.components import Components
+from plait.device.features import Components
 from plait.device.profile import Point, Profile
 from plait.device.setting import Setting
 from plait.mixers.options import MixerOptions

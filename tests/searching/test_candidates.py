@@ -11,10 +11,9 @@ import pytest
 
 from plait.algorithms import candidates
 from plait.algorithms.candidates import Candidates
-from plait.algorithms.evolution import LtsSearch
+from plait.algorithms.evolution import LtsSearch, RandomSearch
+from plait.algorithms.front import search_record
 from plait.algorithms.objectives import exact
-from plait.algorithms.random_search import RandomSearch
-from plait.algorithms.search_record import search_record
 from plait.core.errors import UserError
 from plait.records import Record
 from plait.records.record import json_text

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from plait.algorithms.evaluate import Evaluator
+from plait.algorithms.evolution import RandomSearch
 from plait.algorithms.objectives import Batch
-from plait.algorithms.random_search import RandomSearch
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.probing.candidates import Candidate

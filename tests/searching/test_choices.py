@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.core.errors import UserError
-from plait.space.choices import layers_of, numbers_of, split_list, values_of
+from plait.space.declaration import layers_of, numbers_of, split_list, values_of
 
 
 def test_values() -> None:

@@ -19,11 +19,10 @@ from plait.data import open_corpus
 from plait.device.predictor import Predictor
 from plait.device.setting import Setting
 from plait.records import Record, open_store
-from plait.searching.job import GUMBEL, Interrupted, Request, search_front, usual_objectives
-from plait.searching.methods import METHODS
+from plait.searching.job import GUMBEL, METHODS, Interrupted, Request, search_front, usual_objectives
 from plait.searching.validation import Validated, document
+from plait.space.constraints import Limits
 from plait.space.declaration import Declaration
-from plait.space.limits import Limits
 from plait.space.space import Space
 from plait.space.table import load_space, names
 

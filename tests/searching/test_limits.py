@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.core.errors import UserError
-from plait.space.constraints import Constraint
-from plait.space.limits import Limits
+from plait.space.constraints import Constraint, Limits
 
 
 def test_units_and_constraints() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plait.algorithms.evolution import LtsSearch
+from plait.algorithms.evolution import LtsSearch, RandomSearch
 from plait.algorithms.front import Front
 from plait.algorithms.nsga import Nsga2, Nsga3
 from plait.algorithms.objectives import Predicted, exact
-from plait.algorithms.random_search import RandomSearch
 from plait.algorithms.search import Search
 from plait.analysis.fronts import hypervolume
 from plait.analysis.pareto import pareto_front

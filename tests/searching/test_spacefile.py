@@ -10,8 +10,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.space.declaration import Declaration
-from plait.space.file import read_space
-from plait.space.table import load_space
+from plait.space.table import load_space, read_space
 
 TEXT = """
 # a comment

@@ -18,7 +18,7 @@ from plait.device.memory import Memory
 from plait.device.setting import Setting
 from plait.records import Record, open_store
 from plait.searching.validation import Validated, measured_row, spread, validate
-from plait.space.limits import Limits
+from plait.space.constraints import Limits
 
 LIMITS = Limits(latency=0.040, memory=300e6)
 SPEC = "d=32 vocab=64 | mlp"

@@ -6,8 +6,8 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
-from plait.space.choices import layers_of
 from plait.space.constraints import Constraint
+from plait.space.declaration import layers_of
 from plait.spec import Layer, parse
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.spec import parse
-from plait.spec.patterns import par_pattern, sandwich_pattern, stripe_blocks
+from plait.spec.dialects import par_pattern, sandwich_pattern, stripe_blocks
 
 
 @pytest.mark.parametrize(("n", "published"), [(32, "sfff" * 6 + "f" * 8), (24, "sff" * 5 + "f" * 9)])

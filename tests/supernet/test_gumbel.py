@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.supernet.choices import mixture, noise
+from plait.supernet.mixture import mixture, noise
 
 LOGITS_LK = torch.tensor([[0.0, 1.0, -1.0], [0.5, 0.0, -torch.inf]])
 

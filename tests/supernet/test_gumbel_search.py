@@ -28,10 +28,9 @@ from plait.searching.job import Interrupted, Request, search_front
 from plait.space.declaration import Declaration
 from plait.space.space import Space
 from plait.space.table import load_space
-from plait.studies.retrain import retrain
-from plait.supernet.job import SupernetJob, layer_choices
+from plait.studies.placement import retrain
 from plait.supernet.loss import likeliest
-from plait.supernet.settings import Settings
+from plait.supernet.settings import Settings, SupernetJob, layer_choices
 from plait.training.recipe import Recipe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "searching"))

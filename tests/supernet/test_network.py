@@ -11,7 +11,7 @@ from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.model import build
 from plait.model.architecture import architecture
-from plait.supernet.choices import mixture, noise
+from plait.supernet.mixture import mixture, noise
 from plait.supernet.network import Supernet
 from plait.training.batches import Objective
 

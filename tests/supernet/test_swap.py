@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.supernet.choices import EvenDescent, layers_in_turn, swap_gradient
+from plait.supernet.mixture import EvenDescent, layers_in_turn, swap_gradient
 
 
 @pytest.mark.parametrize("priced", [False, True])

@@ -8,8 +8,8 @@ import torch
 
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
+from plait.supernet.loss import cost_shares
 from plait.supernet.network import Supernet
-from plait.supernet.penalty import cost_shares
 from plait.supernet.settings import ARCHITECTURE, WEIGHTS, Settings
 from plait.supernet.training import Source, SupernetTraining
 from plait.training.batches import Batch

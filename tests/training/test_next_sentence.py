@@ -14,15 +14,14 @@ import torch.nn.functional as F
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.data.pairs import Pairs, segments, with_boundaries
-from plait.data.tokenizer import boundary_token
+from plait.data.tokenizers import boundary_token
 from plait.model.heads import IGNORE
 from plait.records import open_store
 from plait.training.distributed import Processes
 from plait.training.fit import Options, fit
 from plait.training.job import Budget, Job, fitted
 from plait.training.recipe import Recipe
-from plait.training.run import open_run
-from plait.training.start import start_of
+from plait.training.run import open_run, start_of
 from plait.training.trainer import Trainer
 
 ALONE = Processes(0, 1, torch.device("cpu"))

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from plait.algorithms import front as checkpoint
 from plait.algorithms.candidates import CandidateLog
 from plait.algorithms.evaluate import Evaluated, Evaluator, Seen
-from plait.algorithms.front import Front
+from plait.algorithms.front import KIND, Front, search_record
 from plait.algorithms.objectives import Objective
-from plait.algorithms.search_record import KIND, search_record
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
 from plait.records import Record, Store, record_key

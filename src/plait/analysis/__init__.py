@@ -3,7 +3,7 @@ torch."""
 
 from __future__ import annotations
 
-from plait.core.lazy import lazy
+from plait.core.registry import lazy
 
 HOMES = {
     "hypervolume": "fronts",

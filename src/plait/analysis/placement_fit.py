@@ -1,7 +1,7 @@
 """A placement pattern read off found architectures: the PAR rule that fits them best, and whether it says anything.
 
 PAR (Mandava et al. 2020, arXiv:2009.04534, section 2.3) sums six searches up in two numbers: one attention block for p
-blocks, evenly among the first share of them. `plait.spec.patterns.par_pattern` draws that pattern; here p and the share
+blocks, evenly among the first share of them. `plait.spec.dialects.par_pattern` draws that pattern; here p and the share
 are fitted. p comes from the number of attention blocks and only the share from their places: agreement alone would
 always choose few blocks, because where most layers are not attention, saying "none is" agrees with most of them.
 
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.analysis.pareto import Mask
-from plait.spec.patterns import TWO_THIRDS, par_attention, par_pattern, par_room, sandwich_pattern
+from plait.spec.dialects import TWO_THIRDS, par_attention, par_pattern, par_room, sandwich_pattern
 
 DRAWS = 2000
 

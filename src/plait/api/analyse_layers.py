@@ -8,9 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.analyse_table import (
-    Analysis,
-)
+from plait.api.analyse_table import Analysis
 from plait.api.arguments import opened_store
 from plait.api.front import LATEST, restored_search
 from plait.core.errors import UserError, did_you_mean

@@ -34,7 +34,7 @@ def ranks(
 ) -> Analysis:
     """Tell how well a proxy ranks: Spearman and Kendall, top k %, by size."""
     from plait.analysis import rank
-    from plait.analysis.rank_interval import spearman_interval
+    from plait.analysis.rank import spearman_interval
 
     table, missing = read(file, where, [proxy, truth, *([bin_by] if bin_by else [])])
     guess, found = (goodness(table, name, lower, higher) for name in (proxy, truth))

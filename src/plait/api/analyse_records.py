@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.analyse_table import (
-    Analysis,
-    Names,
-    analysis,
-    label_of,
-    names,
-    read,
-)
+from plait.api.analyse_table import Analysis, Names, analysis, label_of, names, read
 from plait.api.arguments import opened_store
 from plait.core.errors import UserError
 from plait.records import Store
@@ -32,7 +25,7 @@ def difficulty(
     store: str | Store | None = None,
 ) -> Analysis:
     """Tell how accuracy falls with each variable of a task's difficulty, from stored probes."""
-    from plait.analysis.difficulty import difficulty_curves
+    from plait.analysis.accuracy import difficulty_curves
 
     wanted = names(tasks)
     probes = [
@@ -106,7 +99,7 @@ def _records(store: str | Store | None, kind: str, command: str) -> list[Record]
 
 def _called(suite: str) -> dict[str, str]:
     """The suite's names by the text of their architectures."""
-    from plait.analysis.difficulty import architecture_text
+    from plait.analysis.accuracy import architecture_text
     from plait.model.architecture import architecture
     from plait.spec import presets
 
@@ -135,7 +128,7 @@ def infer(
 ) -> Analysis:
     """Recover a lost column from a printed parameter count: unique, ambiguous or none, row by row."""
     from plait.searching.missing_field import AMBIGUOUS, NONE, UNIQUE, MissingField
-    from plait.space.choices import numbers_of
+    from plait.space.declaration import numbers_of
 
     table, missing = read(file, where, [printed])
     question = MissingField(table, spec, field, numbers_of(values), printed, unit, count, allowance)

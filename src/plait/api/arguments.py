@@ -11,7 +11,7 @@ from plait.model.architecture import Architecture
 from plait.records import Store, open_store
 
 if TYPE_CHECKING:
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def seconds_of(time: str | float) -> float:
 
 def read_limits(**limits: str | float | None) -> Limits:
     """Of quantities by name: 40ms, 300MB, or numbers of seconds and bytes."""
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
     texts = {name: limit for name, limit in limits.items() if isinstance(limit, str)}
     numbers = {name: float(limit) for name, limit in limits.items() if isinstance(limit, (int, float))}

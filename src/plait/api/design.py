@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.api.arguments import opened_store, read_limits, seconds_of
-from plait.api.describe import load_mixers
+from plait.api.show import load_mixers
 from plait.core.result import Result
 from plait.records import Store
 

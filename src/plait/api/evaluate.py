@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.describe import load_mixers
 from plait.api.open_run import OpenRun, run_of
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -76,7 +76,7 @@ def evaluate(
     data      a corpus; the run's own unless given
     out       the folder of the pictures; RUN/evals unless given
     """
-    from plait.evals.stored import evaluated
+    from plait.evals.evaluation import evaluated
     from plait.records import open_store
 
     load_mixers(mixers)
@@ -126,7 +126,7 @@ def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
 def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dict[str, Any]]:
     """The run's model and the text it is evaluated on, and which text that is."""
     from plait.evals.evaluation import Subject
-    from plait.training.devices import usable
+    from plait.training.distributed import usable
 
     tokenizer = run.tokenizer()
     corpus = _corpus(data, run.folder / "tokenizer") if data else run.corpus()

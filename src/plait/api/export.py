@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.describe import load_mixers
 from plait.api.open_run import OpenRun, run_of
+from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 
@@ -56,7 +56,7 @@ def export(
     length  onnx: the longest input; what it was trained on unless given
     force   overwrite what is there
     """
-    from plait.interop.target import check_free
+    from plait.core.atomic_write import check_free
 
     if to not in FORMATS:
         raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
@@ -95,9 +95,9 @@ def _onnx(run: Run, target: Path, length: int | None, force: bool) -> ExportResu
 
 def import_weights(folder: str | Path, output: str | Path) -> ImportResult:
     """Make a run, `output`, of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
+    from plait.core.atomic_write import check_free, filled_folder
     from plait.interop.hf import weights_of
     from plait.interop.import_hf import import_hf, read_config, trained_length
-    from plait.interop.target import check_free, filled_folder
     from plait.records import record_key
     from plait.training.run import Run
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store, read_limits
-from plait.api.describe import load_mixers
+from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.device.quantities import in_rows, on_device, quantity
@@ -22,7 +22,7 @@ from plait.reporting.page import said
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
     from plait.searching.validation import Validated
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
 KIND = "search"
 LATEST = "latest"
@@ -188,7 +188,7 @@ def pick(
     """The best model of a search that holds the limits: the search's own, where none are given. `by`: the best in what;
     else in the search's first objective."""
     from plait.searching.validation import describe
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
     load_mixers(mixers)
     given = read_limits(**limits).as_dict()
@@ -281,7 +281,7 @@ def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
     """As `plait search` chose and measured, from what is stored."""
     from plait.algorithms.front import Front
     from plait.searching.validation import validate
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
     limits = Limits(**record.result["limits"])
     return validate(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.describe import load_mixers
 from plait.api.open_run import OpenRun, run_of
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -74,7 +74,7 @@ def generate(
     from plait.model.generation import Generation
     from plait.model.heads import LanguageModel
     from plait.model.sampling import GREEDY, Sampling
-    from plait.training.devices import usable
+    from plait.training.distributed import usable
 
     load_mixers(mixers)
     opened = run_of(run)

@@ -1,4 +1,7 @@
-"""What there is to compose with: `plait.listing`."""
+"""What there is to compose with: `plait.listing`.
+
+What a corpus holds: `plait.corpus`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from plait.api.describe import load_mixers
+from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
+from plait.core.progress import OnProgress, ignore
 from plait.core.registry import Entry, Table
 from plait.core.result import Result
 
@@ -20,7 +24,7 @@ TABLES: Table[Table[Any]] = Table(
         "spaces": Entry("plait.space.table:SPACES", "spaces of architectures, for --space"),
         "objectives": Entry("plait.space.objective_table:OBJECTIVES", "what a search may optimise"),
         "quantities": Entry("plait.device.quantities:QUANTITIES", "what a model takes of a device"),
-        "methods": Entry("plait.searching.methods:METHODS", "search algorithms, for --method"),
+        "methods": Entry("plait.searching.job:METHODS", "search algorithms, for --method"),
         "proxies": Entry("plait.algorithms.proxies:PROXIES", "scores of an untrained model"),
         "evaluations": Entry("plait.evals.evaluation:EVALUATIONS", "what a trained model is asked, for eval --on"),
     },
@@ -155,3 +159,42 @@ LISTED = {
     "tokenizers": _tokenizers,
 }
 KINDS = (*LISTED, *TABLES)
+
+
+@dataclass(frozen=True)
+class CorpusResult(Result):
+    name: str
+    vocab: int
+    tokenizer: dict[str, Any]
+    entropy: float | None  # of its source in nats per token, where it is known exactly
+    fingerprint: str  # of text, cut and tokenizer
+    tokens: dict[str, int]  # by split
+    characters: dict[str, int]
+    sample: str  # the beginning of the validation split
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"split": split, "tokens": self.tokens[split], "characters": self.characters[split]}
+                for split in self.tokens]  # fmt: skip
+
+
+def corpus(
+    name: str | Path, *, tokenizer: str | None = None, sample: int = 100, on_progress: OnProgress = ignore
+) -> CorpusResult:
+    """A corpus by name (`plait.listing("corpora")`), file or folder; text is tokenised where it has not been before.
+
+    `tokenizer`: such as bytes, words:min_count=3, bpe:size=16384, hf:PATH; else the corpus's own.
+    `sample`: tokens of the validation split to decode.
+    """
+    from plait.data import SPLITS, open_corpus
+
+    opened = open_corpus(str(name), tokenizer, progress=on_progress)
+    return CorpusResult(
+        name=opened.name,
+        vocab=opened.vocab,
+        tokenizer=opened.tokenizer.as_dict(),
+        entropy=opened.entropy,
+        fingerprint=opened.fingerprint,
+        tokens={split: len(opened.tokens(split)) for split in SPLITS},
+        characters={split: opened.characters(split) for split in SPLITS},
+        sample=opened.tokenizer.decode(opened.tokens("validation")[:sample]),
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.describe import load_mixers
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.model.architecture import Architecture

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import seconds_of
-from plait.api.describe import load_mixers
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 
 if TYPE_CHECKING:
-    from plait.device.compare import Ratio
+    from plait.device.predictor import Ratio
     from plait.device.profile import Point, Profile
     from plait.device.setting import Setting
 
@@ -66,7 +66,7 @@ def profile(
 ) -> ProfileResult:
     """Measure layers of every kind of these `spaces` on this machine for so long, choosing those that predictions are
     least sure of, and write them to `out`; where that exists, they are added to it."""
-    from plait.device.components import Components
+    from plait.device.features import Components
     from plait.device.setting import Setting
     from plait.space.table import load_space
 
@@ -94,7 +94,7 @@ def open_profile(path: str | Path) -> ProfileResult:
 
 def compare_profiles(first: str | Path, second: str | Path) -> ProfileComparison:
     """How long each kind of layer takes on the second machine, over the first."""
-    from plait.device.compare import compare
+    from plait.device.predictor import compare
 
     one, other = (open_profile(path).profile for path in (first, second))
     ratios = tuple(compare(one, other))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store, read_limits
-from plait.api.describe import load_mixers
 from plait.api.front import FrontResult
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.records import Record, Store
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from plait.searching.job import Request
     from plait.searching.validation import Validated
     from plait.space.space import Space
-    from plait.supernet.job import SupernetJob
+    from plait.supernet.settings import SupernetJob
 
 FRONT = 16  # models returned, each measured
 GUMBEL = "gumbel"
@@ -80,7 +80,7 @@ def search(
     from plait.searching.job import Request
     from plait.searching.validation import document
     from plait.space.table import load_space
-    from plait.training.devices import usable
+    from plait.training.distributed import usable
 
     load_mixers(mixers)
     whole, asked = load_space(str(space)), supernets or Supernets()
@@ -125,9 +125,8 @@ def _supernet_job(
 ) -> SupernetJob | None:
     """None where the method trains nothing."""
     from plait.papers.recipes import recipe
-    from plait.supernet.job import SupernetJob
-    from plait.supernet.settings import PAR, Settings
-    from plait.training.devices import precision_on
+    from plait.supernet.settings import PAR, Settings, SupernetJob
+    from plait.training.distributed import precision_on
     from plait.training.recipe import Recipe
 
     if corpus is None or method != GUMBEL:
@@ -233,7 +232,7 @@ def _retrain(
     found: dict[str, Any], job: SupernetJob, steps: int, store: Store, runs: Path, on_progress: OnProgress
 ) -> None:
     """Train the front's models and those of every seed from scratch; their losses join the document."""
-    from plait.studies.retrain import retrain
+    from plait.studies.placement import retrain
 
     rows = [*found["front"], *(seed for seed in found["seeds"] if seed["spec"])]
     specs = list(dict.fromkeys(row["spec"] for row in rows))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from plait.api.arguments import opened_store
-from plait.api.describe import load_mixers
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -65,7 +65,7 @@ def proxies(
     from plait.algorithms.proxies import PROXIES
     from plait.data import open_corpus
     from plait.studies.proxies import RECIPE, Study, study_space
-    from plait.training.devices import precision_on, usable
+    from plait.training.distributed import precision_on, usable
 
     load_mixers(mixers)
     chosen = tuple(PROXIES) if proxies is None else tuple(proxies)
@@ -102,7 +102,7 @@ def placement(
     sandwich; any further `specs`) and compare them."""
     from plait.data import open_corpus
     from plait.studies.placement import RECIPE, PlacementStudy, Shape, patterns_of
-    from plait.training.devices import precision_on, usable
+    from plait.training.distributed import precision_on, usable
 
     load_mixers(mixers)
     usable(device)  # before a long text is read
@@ -138,7 +138,7 @@ def lr(
     from plait.model.architecture import architecture
     from plait.studies.lr_sweep import RateSweep
     from plait.studies.proxies import drawn, study_space
-    from plait.training.devices import usable
+    from plait.training.distributed import usable
     from plait.training.job import fitted
 
     load_mixers(mixers)

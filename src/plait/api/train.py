@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store, seconds_of
-from plait.api.describe import load_mixers
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.model.architecture import Architecture
@@ -106,12 +106,10 @@ def train(
     every step. Stopped by a signal it raises `plait.training.fit.Interrupted`; everything is saved then.
     """
     started = clock.perf_counter()
-    from plait.training.devices import precision_on
-    from plait.training.distributed import processes
+    from plait.training.distributed import precision_on, processes
     from plait.training.fit import Options, fit
     from plait.training.job import Budget, Job
-    from plait.training.run import open_run
-    from plait.training.start import require_same_tokens, start_of
+    from plait.training.run import open_run, require_same_tokens, start_of
 
     load_mixers(mixers)
     given = {"batch": batch, "seq_len": seq_len, "lr": lr}

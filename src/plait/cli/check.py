@@ -1,16 +1,51 @@
-"""`plait check MIXER`: the contract, run on a mixer of the table or on your file."""
+"""`plait new mixer|task FILE`: a working file to start from; `plait check MIXER`: the contract, run on it or on a mixer
+of the table; `plait verify [ID …]`: every checkable fact of the papers against what plait computes.
+"""
 
 from __future__ import annotations
 
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.api.check import CheckResult
+
+
+#: Kind → its template, and the command to look at what was made.
+TEMPLATES = {
+    "mixer": ("model/mixer_template.txt", "plait check"),
+    "task": ("tasks/task_template.txt", "plait task show"),
+}
+
+
+def new_command(
+    kind: Annotated[str, typer.Argument(help="What to make: mixer or task.")],
+    path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py.")],
+) -> None:
+    """Write a working template."""
+    if kind not in TEMPLATES:
+        raise UserError(f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join(TEMPLATES)}.")
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise UserError(f"{path} is no Python module's name; give one such as my_{kind}.py.")
+    template, look = TEMPLATES[kind]
+    text = (files("plait") / template).read_text(encoding="utf-8")
+    name = path.stem.replace("_", "-")
+    try:
+        # "x": a file that is there already is never overwritten.
+        with path.open("x") as file:
+            file.write(text.replace(f"my-{kind}", name))
+    except FileExistsError:
+        raise UserError(f"{path} exists already; choose another name.") from None
+    except OSError as wrong:
+        raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
+    print(f"{path} written. Try: {look} {path}")
 
 
 def command(
@@ -56,3 +91,30 @@ def _print(found: CheckResult) -> None:
     failed, ran = len(found.failed), sum(v.status != "skip" for v in found.checks)
     verdict = "the contract holds" if not failed else f"{failed} of {ran} checks failed"
     out.print(f"\n[{'bold red' if failed else 'green'}]{verdict}[/]")
+
+
+FACT_STYLE = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not yet": "dim", "not here": "dim"}
+
+
+def verify_command(
+    ids: Annotated[list[str] | None, typer.Argument(help="Facts to check, such as L03 or F06; all by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the papers' own numbers; exit code 1 if any fails."""
+    from plait.api.check import verify
+
+    with progress_bar(quiet=as_json) as on_progress:
+        found = verify(*ids or [], on_progress=on_progress)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        out = console()
+        made = table(id="left", what="left", expected="left", ours="left", status="left")
+        for fact in found.facts:
+            cells = (plain(cell) for cell in (fact.id, fact.what, fact.expected, fact.ours))
+            made.add_row(*cells, f"[{FACT_STYLE[fact.status]}]{fact.status}[/]")
+        out.print(made)
+        tally = {status: sum(fact.status == status for fact in found.facts) for status in FACT_STYLE}
+        out.print(", ".join(f"[{FACT_STYLE[s]}]{n} {s}[/]" for s, n in tally.items() if n))
+    if found.failed:
+        raise typer.Exit(1)

@@ -11,7 +11,7 @@ from plait.cli.options import AsJson
 from plait.cli.output import console, count, plain, print_json, progress_bar, table
 
 if TYPE_CHECKING:
-    from plait.api.corpus import CorpusResult
+    from plait.api.listing import CorpusResult
 
 group = typer.Typer(no_args_is_help=True, help="Look at corpora and tokenizers.")
 
@@ -49,7 +49,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a corpus holds; text is tokenised where it has not been before."""
-    from plait.api.corpus import corpus as describe
+    from plait.api.listing import corpus as describe
 
     with progress_bar(quiet=as_json) as on_progress:
         found = describe(corpus, tokenizer=tokenizer, sample=sample, on_progress=on_progress)
@@ -67,7 +67,7 @@ def tasks(
     as_json: AsJson = False,
 ) -> None:
     """Write the local files of the ten short-context tasks and WikiText, for `plait harness --tasks FOLDER`."""
-    from plait.api.harness import prepare_tasks
+    from plait.api.downstream import prepare_tasks
 
     found = prepare_tasks(folder, out, tasks=[name.strip() for name in only.split(",") if name.strip()])
     if as_json:

@@ -17,7 +17,7 @@ from plait.device.quantities import in_rows
 from plait.reporting.page import short
 
 if TYPE_CHECKING:
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
 
 WORDS = {

@@ -1,4 +1,6 @@
-"""`plait eval RUN…`: what can a trained model do?"""
+"""What can a trained model do? `plait eval RUN…` by plait's own evaluations, `plait finetune RUN --task sst2` on GLUE
+and SQuAD, `plait harness RUN --tasks FILE` by lm-evaluation-harness from local task files.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from plait.core.settings import pairs
 from plait.evals import evaluation as evaluations
 
 if TYPE_CHECKING:
+    from plait.api.downstream import FinetuneResult, HarnessResult
     from plait.api.evaluate import EvaluateResult
 
 
@@ -64,3 +67,103 @@ def _print(found: EvaluateResult) -> None:
         out.print(made)
         for path in first.pictures:
             out.print(f"picture {path}", markup=False, soft_wrap=True)
+
+
+def finetune_command(
+    run: Annotated[str, typer.Argument(help="A run: its folder, a key's beginning, or latest.", metavar="RUN")],
+    task: Annotated[str, typer.Option(help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli or squad.")],
+    data: Annotated[Path, typer.Option(help="Folder of the task's published files (TSV, or SQuAD's JSON).")],
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training file.")] = 3,
+    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 3e-5,
+    batch: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 32,
+    max_len: Annotated[int | None, typer.Option(help="Tokens per row. \\[default: 128, squad 384]", min=8)] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeat with seeds 0 to N - 1; the median, too.", metavar="N")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder for the predictions, as they are submitted.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune a trained model on a task of GLUE or on SQuAD v1.1, and score it on the dev files."""
+    from plait.api.downstream import finetune
+
+    with progress_bar(quiet=as_json) as on_progress:
+        found = finetune(
+            run, task, data, epochs=epochs, lr=lr, batch=batch, max_len=max_len, seeds=seeds, out=out, device=device,
+            on_progress=on_progress,
+        )  # fmt: skip
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _print_finetune(found, asked=out is not None)
+
+
+def _print_finetune(found: FinetuneResult, *, asked: bool) -> None:
+    out = console()
+    plan = found.plan
+    out.print(
+        f"[bold]{found.task}[/]  {found.run}; {plan['epochs']} epochs, lr {plan['lr']:g}, batch {plan['batch']}, "
+        f"rows of {plan['max_len']} tokens"
+    )
+    made = table(seed="left", **dict.fromkeys(found.metrics, "right"))
+    for row in found.seeds:
+        made.add_row(str(row["seed"]), *(f"{row[name]:.4g}" for name in found.metrics))
+    if len(found.seeds) > 1:
+        spread = found.spread
+        made.add_row("median", *(f"{value:.4g}" for value in found.median.values()))
+        made.add_row("mean", *(f"{value:.4g} ± {spread[name]:.2g}" for name, value in found.metrics.items()))
+    out.print(made)
+    if len(found.seeds) > 1:
+        out.print("± is the standard deviation from seed to seed, not an interval", style="dim")
+    if asked and not found.written:
+        out.print("no test file in the folder: nothing to submit")
+    for path in found.written:
+        out.print(f"written {path}", markup=False, soft_wrap=True)
+
+
+def harness_command(
+    run: Annotated[str, typer.Argument(help="A run: its folder, a key's beginning, or latest.", metavar="RUN")],
+    tasks: Annotated[
+        list[Path],
+        typer.Option(help="A task file (YAML), a folder of them, or a LongBench file (JSONL); may be repeated."),
+    ],
+    shots: Annotated[int | None, typer.Option(min=0, help="Examples before each item. \\[default: the task's]")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first items of each task.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=2, help="Context in tokens. \\[default: the model's, else 2048]")
+    ] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Let task files run code of their own (!function).")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run tasks of lm-evaluation-harness on a trained model, without a network."""
+    from plait.api.downstream import harness
+
+    with progress_bar(quiet=as_json) as on_progress:
+        on_progress("reading tasks", 0, None)
+        found = harness(
+            run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device, store=store,
+            on_progress=on_progress,
+        )  # fmt: skip
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _print_harness(found)
+
+
+def _print_harness(found: HarnessResult) -> None:
+    from plait.analysis.accuracy import SHORT_CONTEXT, average, counted
+
+    out = console()
+    out.print(f"[bold]lm-evaluation-harness[/] {found.lm_eval}  {found.run}; context of {found.max_length} tokens")
+    made = table(task="left", shots="right", items="right", metric="left", value="right", standard_error="right")
+    for row in found.table:
+        name = row["metric"] if row["filter"] == "none" else f"{row['metric']} ({row['filter']})"
+        error = "–" if row["stderr"] is None else f"{row['stderr']:.3g}"
+        shots = str(found.shots.get(row["task"], 0))
+        made.add_row(row["task"], shots, str(row["items"]), name, f"{row['value']:.4g}", error)
+    out.print(made)
+    accuracy = counted(found.table)
+    if accuracy.keys() >= SHORT_CONTEXT.keys():
+        out.print(f"average of the ten short-context tasks: {average(accuracy):.2f} %")

@@ -18,23 +18,19 @@ from plait.cli import (
     design,
     eval,
     export,
-    finetune,
     front,
     generate,
-    harness,
     list_things,
     measure,
-    new,
-    predict,
     probe,
     profile,
     runs,
+    scale,
     search,
     show,
     study,
     task,
     train,
-    verify,
 )
 from plait.core.errors import UserError
 from plait.core.registry import Table
@@ -78,11 +74,11 @@ app = typer.Typer(
 app.command("show")(show.command)
 app.command("list")(list_things.command)
 app.command("check")(check.command)
-app.command("new")(new.command)
-app.command("verify")(verify.command)
+app.command("new")(check.new_command)
+app.command("verify")(check.verify_command)
 app.command("probe")(probe.command)
 app.command("measure")(measure.command)
-app.command("predict")(predict.command)
+app.command("predict")(measure.predict_command)
 app.command("design")(design.command)
 app.command("search")(search.command)
 app.command("train")(train.command)
@@ -90,8 +86,8 @@ app.command("eval")(eval.command)
 app.command("generate")(generate.command)
 app.command("export")(export.command)
 app.command("import")(export.import_command)
-app.command("finetune")(finetune.command)
-app.command("harness")(harness.command)
+app.command("finetune")(eval.finetune_command)
+app.command("harness")(eval.harness_command)
 app.add_typer(runs.group, name="runs")
 app.add_typer(task.group, name="task")
 app.add_typer(data.group, name="data")
@@ -99,6 +95,7 @@ app.add_typer(analyse.group, name="analyse")
 app.add_typer(profile.group, name="profile")
 app.add_typer(front.group, name="front")
 app.add_typer(study.group, name="study")
+app.add_typer(scale.group, name="scale")
 
 
 def _version(asked: bool) -> None:

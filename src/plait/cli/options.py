@@ -62,7 +62,7 @@ def limit_options(defaults: Mapping[str, str] | None = None, *, otherwise: str =
     options = {each.name: (_limit_help(each, otherwise), (defaults or {}).get(each.name)) for each in quantities()}
 
     def gathered(**given: str | None) -> object:
-        from plait.space.limits import Limits
+        from plait.space.constraints import Limits
 
         return Limits.read(**given)
 

@@ -1,8 +1,13 @@
-"""`plait probe ARCHITECTURE…`: what can it do, against which baselines, and how sure is that?"""
+"""`plait probe ARCHITECTURE…`: what can it do, against which baselines, and how sure is that?
+
+A probe on the terminal: tasks across, architectures down; live while it trains, then with intervals, a verdict.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +15,12 @@ from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, table
 from plait.core.units import duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from plait.probing.report import Estimate, ProbeResult
+    from plait.probing.run import Progress
 
 
 def command(
@@ -39,7 +50,6 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Probe what architectures can do, on synthetic tasks, with intervals and a verdict."""
-    from plait.cli.probe_display import Display, print_report
 
     named = [name.strip() for name in tasks.split(",") if name.strip()]
     with Display(quiet=as_json) as display:
@@ -82,3 +92,156 @@ def _print_plan(plan: ProbePlan) -> None:
 
 def _number(amount: int, of: str) -> str:
     return f"{amount} {of}" if amount == 1 else f"{amount} {of}s"
+
+
+REFRESH_SECONDS = 0.5
+SHORT = {
+    "in-context-recall": "recall",
+    "fuzzy-in-context-recall": "fuzzy recall",
+    "noisy-in-context-recall": "noisy recall",
+    "selective-copying": "copying",
+}
+
+
+class Display:
+    """A terminal gets one table that changes; a pipe or `--json` gets nothing until the end."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        from rich.live import Live
+
+        out = console()
+        self._live = None if quiet or not out.is_terminal else Live(console=out, transient=True, auto_refresh=False)
+        self._shown = 0.0
+
+    def update(self, progress: Progress) -> None:
+        now = time.perf_counter()
+        if self._live is not None and now - self._shown >= REFRESH_SECONDS:
+            self._shown = now
+            self._live.update(self._drawn(progress), refresh=True)
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _drawn(self, progress: Progress) -> Any:
+        from rich.console import Group
+        from rich.text import Text
+
+        elapsed = time.perf_counter() - progress.started
+        head = f"{progress.phase}  {duration(elapsed)}"
+        if progress.work is None:
+            return Text(head)
+        trials, tasks = progress.work.trials, progress.work.protocol.task_names
+        share = progress.share(trials)
+        left = elapsed * (1 - share) / share if share > 0.02 else progress.work.expected_seconds
+        if left is not None:
+            head += f", about {duration(left)} left"
+        alive = sum(running["alive"] for running in progress.running.values())
+        head += f"  {len(progress.done)} of {len({trial.key for trial in trials})} trials, {alive} replicas training"
+        grouped = defaultdict(list)
+        for trial in trials:
+            grouped[trial.candidate, trial.task.name].append(trial)
+        made = table(architecture="left", **{SHORT.get(task, task): "right" for task in tasks})
+        for name in (one.name for one in progress.work.candidates):
+            made.add_row(
+                plain(name),
+                *(self._cell(progress, grouped[name, task]) for task in tasks),
+            )
+        return Group(Text(head), made)
+
+    def _cell(self, progress: Progress, trials: list[Any]) -> str:
+        """Mean test accuracy of what is done; in brackets the validation accuracy of what is training."""
+        done = [progress.done[trial.key] for trial in trials if trial.key in progress.done]
+        text = f"{sum(done) / len(done):.2f}" if done else ""
+        for trial in trials:
+            running = progress.running.get(trial.key)
+            if running is not None:
+                accuracy = "…" if running["accuracy"] is None else f"{running['accuracy']:.2f}"
+                text += f" [dim]{accuracy} {100 * running['step'] // trial.training.steps} %[/]"
+        return text or "[dim]·[/]"
+
+    def __enter__(self) -> Display:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def print_report(shown: ProbeResult) -> None:
+    out = console()
+    tasks = list(shown.architectures[0].tasks)
+    made, intervals = _table(shown, tasks, intervals=True), True
+    if out.measure(made).maximum > out.width:
+        made, intervals = _table(shown, tasks, intervals=False), False
+    out.print(made)
+    seeds = {task: shown.architectures[0].tasks[task].seeds for task in tasks}
+    few, many = min(seeds.values()), max(seeds.values())
+    number = str(few) if few == many else f"{few} to {many}"
+    plural = "s" if many > 1 else ""
+    what = "test accuracy with its 95 % interval" if many > 1 else "test accuracy, without an interval"
+    out.print(f"{what}, {number} seed{plural} per task; the best in green; # L ranks by loss", style="dim")
+    if many > 1 and not intervals:
+        out.print("intervals of the tasks: in a wider terminal, or with --json", style="dim")
+    for task in tasks:
+        ceiling = min(row.tasks[task].ceiling for row in shown.architectures)
+        if ceiling < 1:
+            out.print(f"{task}: no model can expect more than {ceiling:.3f}", style="dim")
+    noise = {SHORT.get(name, name): value for name, value in shown.noise.items() if value is not None}
+    if noise:
+        parts = ", ".join(f"{name} {value:.3f}" for name, value in noise.items())
+        out.print(f"standard deviation from seed to seed, all architectures: {parts}", style="dim")
+    for note in shown.notes:
+        out.print(note, style="dim", markup=False)
+    if len(shown.architectures) > 1 and len(tasks) > 1:
+        out.print(_by_task(shown))
+    out.print(f"\n{shown.verdict}", markup=False)
+    for i, finding in enumerate(shown.findings, start=1):
+        ends = " ({:+.3f} to {:+.3f})".format(*finding.interval) if finding.interval else " (one seed)"
+        out.print(f"Finding {i}, {finding.finding}: {finding.difference:+.3f}{ends}; "
+                  f"the paper: {finding.paper:+.3f}", markup=False)  # fmt: skip
+    cost = shown.cost
+    out.print(
+        f"\n{duration(cost.seconds)}, {cost.core_hours:.2f} core-hours in all, {cost.runs:,} runs, "
+        f"{cost.steps:,} optimizer steps; {cost.trained_now} of {cost.trials} trials trained now",
+        style="dim",
+    )
+
+
+def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:
+    """Architectures down, the best first; tasks across, with their intervals where there is room for them."""
+    made = table(**{"": "right", "architecture": "left", "params": "right", "state": "right"})
+    for task in tasks:
+        made.add_column(SHORT.get(task, task), justify="right")
+    made.add_column("mean", justify="right", style="bold")
+    made.add_column("# L", justify="right")
+    best = {task: min(row.tasks[task].rank for row in shown.architectures) for task in tasks}
+    for row in shown.architectures:
+        columns = []
+        for task in tasks:
+            found = row.tasks[task]
+            text = "diverged" if found.diverged else _estimate(found, intervals)
+            columns.append(f"[green]{text}[/]" if found.rank == best[task] and not found.diverged else text)
+        name = plain(row.name)
+        state = "grows" if row.state_grows and not row.fixed_state else f"{row.fixed_state:,}"
+        made.add_row(str(row.mean.rank), name, f"{row.params:,}", state, *columns, _estimate(row.mean),
+                     str(row.mean.loss_rank))  # fmt: skip
+    return made
+
+
+def _by_task(shown: ProbeResult) -> Table:
+    """Who is best at which task, by accuracy and by loss, and which mixer is, over the architectures that hold it."""
+    made = table(task="left", best="left", accuracy="right", by_loss="left", best_mixer="left", mixer_mean="right")
+    for row in shown.by_task:
+        best = next(one for one in shown.architectures if one.name == row.best).tasks[row.task]
+        made.add_row(
+            SHORT.get(row.task, row.task), plain(row.best), _estimate(best), plain(row.best_by_loss),
+            plain(row.best_mixer), f"{row.mixers[row.best_mixer]:.2f}",
+        )  # fmt: skip
+    return made
+
+
+def _estimate(found: Estimate, interval: bool = True) -> str:
+    ends = " ({:.2f}–{:.2f})".format(*found.interval) if interval and found.interval else ""
+    return f"{found.accuracy:.2f}{ends}"

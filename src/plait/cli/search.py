@@ -11,7 +11,7 @@ from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, print_json, progress_bar
 
 if TYPE_CHECKING:
-    from plait.space.limits import Limits
+    from plait.space.constraints import Limits
 
 FRONT = 16  # models returned, each measured
 
@@ -75,7 +75,7 @@ def command(
 ) -> None:
     """Search a space for the best architectures under limits, and measure those it returns."""
     from plait.api.search import Supernets, search
-    from plait.cli.front_display import print_front
+    from plait.cli.front import print_front
     from plait.core.settings import pairs, read_pairs
     from plait.searching.job import Interrupted
     from plait.supernet.settings import Settings

@@ -7,6 +7,12 @@ A table is written out, so that a name can be found by searching the source, and
 "module:attribute" of the thing, which is imported when it is asked for. Where a listing needs more without importing
 it, the line is an `Entry` with one sentence on the thing, or a subclass of it with further fields. Users' things are
 added with `register`, those of installed packages by entry points of the table's group.
+
+What a package offers to its users, imported when it is asked for and not before.
+
+    __getattr__ = lazy(__name__, {"Predictor": "predictor", "Setting": "setting"})
+
+in a package's `__init__.py` makes `from plait.device import Predictor` work, wherever below the package it is defined.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
 
 Thing = TypeVar("Thing")
 
@@ -124,3 +131,14 @@ class Table(Generic[Thing]):
                     raise UserError(
                         f"the {self.kind} '{point.name}' ({point.value}) does not load: {type(wrong).__name__}: {wrong}"
                     ) from wrong
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """A package's `__getattr__`: public name → the module of the package that defines it."""
+
+    def getattribute(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        return getattr(import_module(f"{package}.{homes[name]}"), name)
+
+    return getattribute

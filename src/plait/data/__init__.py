@@ -3,8 +3,7 @@
 from plait.data.corpus import SPLITS, Corpus
 from plait.data.opening import open_corpus
 from plait.data.stream import IGNORE, Segments, Windows, mask_tokens
-from plait.data.tokenizer import Tokenizer
-from plait.data.tokenizers import load_tokenizer
+from plait.data.tokenizers import Tokenizer, load_tokenizer
 
 __all__ = [
     "IGNORE",

@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
-from plait.data.tokenizer import Tokenizer, utf8
+from plait.data.tokenizers import Tokenizer, utf8
 
 SPLITS = ("train", "validation", "test")
 

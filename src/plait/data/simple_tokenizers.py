@@ -17,7 +17,7 @@ from typing import Any, final
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.data.tokenizer import OwnTokenizer, count_field, flag_field, string_field, strings_field, utf8
+from plait.data.tokenizers import OwnTokenizer, count_field, flag_field, string_field, strings_field, utf8
 
 
 @final

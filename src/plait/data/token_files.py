@@ -22,8 +22,7 @@ import numpy as np
 from plait.core.errors import UserError
 from plait.data.corpus import SPLITS, Document, TokenSource, bounds, split_named
 from plait.data.simple_tokenizers import Ids
-from plait.data.tokenizer import OWN_FILE, Tokenizer
-from plait.data.tokenizers import load_tokenizer
+from plait.data.tokenizers import OWN_FILE, Tokenizer, load_tokenizer
 from plait.data.trained_tokenizers import FILE as HF_FILE
 
 META = "meta.json"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.data.tokenizer import Tokenizer, utf8
+from plait.data.tokenizers import Tokenizer, utf8
 
 if TYPE_CHECKING:
     import tokenizers

@@ -9,7 +9,7 @@ from typing import Any
 
 from plait.core.errors import UserError
 from plait.device.setting import Setting
-from plait.space.limits import Limits
+from plait.space.constraints import Limits
 from plait.space.space import Space
 
 STAGES = ("profile", "search", "measure", "probe", "train")

@@ -26,7 +26,7 @@ from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
 from plait.probing.verdict import Comparison
 from plait.probing.verdict import document as scores
 from plait.records import Store, provenance_of
-from plait.space.limits import Limits
+from plait.space.constraints import Limits
 from plait.space.table import load_space
 
 

@@ -10,14 +10,17 @@ predicted once (`layer_table`, `embedding_and_head_table`), and any number of ca
 (`compose`).
 
 Letters: N candidates, L layers of the deepest.
+
+Two profiles beside each other: how much slower is the one machine than the other, kind by kind of layer?
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +31,7 @@ from plait.device.features import EMBEDDING_AND_HEAD, Features, of_embedding_and
 from plait.device.profile import Point, Profile
 from plait.device.quantities import SUM, on_device
 from plait.device.regression import Floats, Surface
-from plait.device.setting import Setting
+from plait.device.setting import MODES, Setting
 from plait.mixers.options import MixerOptions, OptionError
 from plait.mixers.table import options_of
 from plait.model.architecture import Architecture, architecture
@@ -274,3 +277,32 @@ def _error(off_N: Floats) -> float:
 
 def _around(mean_N: Floats, reach_N: Floats) -> Prediction:
     return Prediction(mean_N, np.maximum(mean_N - reach_N, 0), mean_N + reach_N)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Seconds on the second machine over seconds on the first, of the parts that the first was measured on."""
+
+    kind: str
+    mode: str
+    parts: int
+    median: float
+    low: float  # 5th and 95th percentile over the parts
+    high: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare(first: Profile, second: Profile) -> list[Ratio]:
+    """Kinds that both have. What the second has not measured itself it predicts."""
+    found = []
+    for mode in MODES:
+        one, other = (Predictor(profile, Setting(mode=mode)) for profile in (first, second))
+        for kind in one.kinds:
+            if kind in other.kinds:
+                points, features = zip(*one.measured(kind), strict=True)
+                ratios = other.seconds_of(kind, features) / np.array([point.seconds for point in points])
+                low, middle, high = (float(value) for value in np.quantile(ratios, (0.05, 0.5, 0.95)))
+                found.append(Ratio(kind, mode, len(points), middle, low, high))
+    return found

@@ -16,8 +16,7 @@ from datetime import datetime, timezone
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.device.components import Components
-from plait.device.features import EMBEDDING_AND_HEAD, Features, of_embedding_and_head, of_layer
+from plait.device.features import EMBEDDING_AND_HEAD, Components, Features, of_embedding_and_head, of_layer
 from plait.device.memory import MemoryMeter
 from plait.device.parts import PartMeter
 from plait.device.predictor import Predictor

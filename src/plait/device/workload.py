@@ -18,7 +18,7 @@ from plait.device.setting import Setting
 from plait.mixers.options import MixerOptions
 from plait.model import Model, build
 from plait.model.architecture import Architecture
-from plait.model.block import ModelState
+from plait.model.backbone import ModelState
 from plait.model.heads import LanguageModel
 from plait.spec import Header
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.core.lazy import lazy
+from plait.core.registry import lazy
 
 HOMES = {
     "trend": "extrapolation",

@@ -4,11 +4,15 @@ An evaluation is a frozen dataclass. Its fields are its settings; a whole number
 which `resolved` settles before anything is measured, so that a stored result says what was really done. `measure` gives
 plain JSON. Tables and pictures are made from that JSON alone: a result that was stored needs no model to be drawn.
 Adding one adds a file, and a line to `EVALUATIONS`.
+
+Evaluations as records: what was measured once, of these weights on this text, is found again.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,13 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from plait.core.errors import UserError
 from plait.core.registry import Table
 from plait.core.settings import read_values
+from plait.records import Record, Store, provenance_of, record_key
 
 if TYPE_CHECKING:
     import numpy as np
 
     from plait.data import Tokenizer
     from plait.model.heads import Encoder, LanguageModel
-
 
 #: Called with how much is done and how much there is.
 Progress = Callable[[int, int], None]
@@ -115,3 +119,47 @@ names = EVALUATIONS.names
 def load_evaluation(name: str) -> Evaluation:
     """An evaluation at its default settings; `with_settings` changes them."""
     return EVALUATIONS.load(name)()
+
+
+KIND = "eval"
+
+
+def weights_hash(model: LanguageModel | Encoder) -> str:
+    """32 hex digits that stand for all parameters and buffers: a model that was trained on has others."""
+    import torch
+
+    total = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()[:32]
+
+
+def evaluated(
+    evaluation: Evaluation,
+    subject: Subject,
+    *,
+    data: dict[str, Any],
+    store: Store,
+    progress: Progress = silent,
+) -> tuple[Record, bool]:
+    """The record of an evaluation, measured only if the store does not hold it; and whether it did. `data` says in
+    plain JSON which text the subject's tokens are."""
+    evaluation = evaluation.resolved(subject)
+    config: dict[str, Any] = {
+        "protocol": evaluation.protocol,
+        "evaluation": evaluation.name,
+        "settings": evaluation.settings(),
+        **subject.model.arch.identity(),
+        "weights": weights_hash(subject.model),
+        "trained_length": subject.trained_length,
+        "data": data,
+    }
+    known = store.get(record_key(KIND, config))
+    if known is not None:
+        return known, True
+    started, clock = time.time(), time.perf_counter()
+    result = evaluation.measure(subject, progress)
+    record = Record.of(KIND, config, result, provenance_of(started, time.perf_counter() - clock))
+    store.put(record)
+    return record, False

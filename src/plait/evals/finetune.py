@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
-from plait.data.tokenizer import boundary_token
+from plait.data.tokenizers import boundary_token
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order, tune
 from plait.evals.glue import TASKS, Examples, GlueData, Task, read_glue
 from plait.evals.losses import require_same_vocabulary

@@ -19,7 +19,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from plait.core.errors import UserError
-from plait.data.tokenizer import boundary_token
+from plait.data.tokenizers import boundary_token
 from plait.evals.losses import require_same_vocabulary
 from plait.model.generation import Generation
 from plait.model.heads import Encoder, LanguageModel

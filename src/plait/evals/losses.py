@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.model.block import ModelState
+from plait.model.backbone import ModelState
 from plait.model.embedding import AdaptiveSoftmax
 from plait.model.heads import IGNORE, Encoder, LanguageModel
 

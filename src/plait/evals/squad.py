@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.data.tokenizer import boundary_token
+from plait.data.tokenizers import boundary_token
 from plait.evals.finetune_loop import Row
 
 if TYPE_CHECKING:

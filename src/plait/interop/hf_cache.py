@@ -14,8 +14,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from plait.core.errors import UserError
-from plait.model.backbone import Backbone
-from plait.model.block import ModelState
+from plait.model.backbone import Backbone, ModelState
 
 
 def left_padding(mask_BT: Tensor | None, tokens_BT: Tensor, seen: int) -> tuple[Tensor | None, bool]:

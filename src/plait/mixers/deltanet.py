@@ -1,6 +1,6 @@
-"""Options and cost of DeltaNet (`deltanet`).
+"""Options and cost of the delta rule: DeltaNet (`deltanet`), and with decay Gated DeltaNet (`gated-deltanet`).
 
-Letters: d model width, H heads, K width of a head's keys and of its values, W width of the short convolutions.
+Letters: d model width, H heads, K width of a head's keys, V of its values.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from plait.core.errors import UserError
 from plait.mixers.cost import MIXING, SHORT_CONV, Cost, Number, linear
+from plait.mixers.gla import fraction
 from plait.mixers.options import MixerOptions, option
 
 
@@ -46,4 +47,51 @@ class DeltaNetOptions(MixerOptions):
             },
             fixed_state=state,
             conv_state=3 * d * (self.conv - 1),
+        )
+
+
+@dataclass(frozen=True)
+class GatedDeltaNetOptions(MixerOptions):
+    """DeltaNet whose state decays first, one gate per head, and whose output is gated."""
+
+    name: ClassVar[str] = "gated-deltanet"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.deltanet_module:GatedDeltaNet"
+    reference: ClassVar[str] = "Yang et al. 2024, arXiv:2412.06464"
+
+    head_dim: int = option(128, "key width of a head", minimum=1, choices=(32, 64, 128))
+    expand_v: float = option(1.0, "width of all values, in d", minimum=1e-3, choices=(1.0, 2.0))
+    conv: int = option(4, "width of the short convolutions on queries, keys and values", minimum=1)
+
+    def value_width(self, d: Number) -> Number:
+        return fraction(d, self.expand_v)
+
+    def check(self, d: int) -> None:
+        if d % self.head_dim:
+            raise UserError(f"gated-deltanet: d={d} is not a multiple of head_dim={self.head_dim}.")
+        heads, width = d // self.head_dim, d * self.expand_v
+        if width % heads or width < heads:
+            raise UserError(f"gated-deltanet: d × expand_v = {width:g} is not a multiple of the {heads} heads.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        heads, values = d // self.head_dim, self.value_width(d)
+        convolved, state = 2 * d + values, self.head_dim * values
+        return Cost(
+            params={
+                "query, key": linear(d, 2 * d),
+                "value": linear(d, values),
+                "write strength": linear(d, heads),
+                "forget gate": linear(d, heads) + 2 * heads,
+                "output gate": linear(d, values),
+                SHORT_CONV: convolved * self.conv,
+                "output norm": values // heads,
+                "output": linear(values, d),
+            },
+            flops={
+                "projections": 2 * seq * (2 * d * d + 3 * d * values + 2 * d * heads),
+                SHORT_CONV: 2 * seq * convolved * self.conv,
+                MIXING: 6 * seq * state,
+            },
+            fixed_state=state,
+            conv_state=convolved * (self.conv - 1),
         )

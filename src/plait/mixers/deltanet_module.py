@@ -1,22 +1,13 @@
-"""DeltaNet: a token replaces what the state holds at its key, by a share β, instead of adding to it.
-
-    S_t = S_{t−1} + β_t k_t (v_t − S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o RMSNorm_head(o)
-
-q, k and v come from a short convolution with silu; q and k then have length 1 in each head, so that β_t = σ(w_β·x_t)
-is exactly the share of the old value that is replaced.
-
-Yang et al. 2024, arXiv:2406.06484.
-
-Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, C convolved
-channels, W width of the convolution.
-"""
+"""The delta rule: `deltanet`, and with decay `gated-deltanet`."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.deltanet import DeltaNetOptions
+from plait.mixers.deltanet import DeltaNetOptions, GatedDeltaNetOptions
+from plait.mixers.mamba_module import init_decay
 from plait.mixers.mixer import Draw, State
 from plait.mixers.shared import HeadNorm, RecurrentMixer
 from plait.ops.delta import delta, delta_step
@@ -24,6 +15,19 @@ from plait.ops.shortconv import short_conv, short_conv_step
 
 
 class DeltaNet(RecurrentMixer):
+    """DeltaNet: a token replaces what the state holds at its key, by a share β, instead of adding to it.
+
+        S_t = S_{t−1} + β_t k_t (v_t − S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o RMSNorm_head(o)
+
+    q, k and v come from a short convolution with silu; q and k then have length 1 in each head, so that β_t =
+    σ(w_β·x_t) is exactly the share of the old value that is replaced.
+
+    Yang et al. 2024, arXiv:2406.06484.
+
+    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, C convolved
+    channels, W width of the convolution.
+    """
+
     def __init__(self, d: int, options: DeltaNetOptions) -> None:
         super().__init__(d, options)
         self.width, self.heads = options.head_dim, d // options.head_dim
@@ -77,3 +81,74 @@ class DeltaNet(RecurrentMixer):
 def unit_length(x: Tensor) -> Tensor:
     """x divided by its length over the last dimension; smooth at zero, where the length is held above 1e-3."""
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+
+
+class GatedDeltaNet(RecurrentMixer):
+    """Gated DeltaNet: the delta rule on a state that decays first, and a gated output.
+
+        S_t = a_t S_{t−1} + β_t k_t (v_t − a_t S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K
+        log a_t = −exp(A) softplus(w_a·x_t + b),   y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
+
+    The decay is Mamba-2's, one a head. q, k, v and β are DeltaNet's: a short convolution with silu, q and k of length
+    1, β_t = σ(w_β·x_t).
+
+    Yang et al. 2024, arXiv:2412.06464, eq. 10.
+
+    Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, C convolved
+    channels, W width of the convolution.
+    """
+
+    def __init__(self, d: int, options: GatedDeltaNetOptions) -> None:
+        super().__init__(d, options)
+        values = options.value_width(d)
+        self.heads, self.key_width = d // options.head_dim, options.head_dim
+        self.value_width, self.scale = values // self.heads, self.key_width**-0.5
+        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+        # Query, key and value (convolved together), output gate, write strength and decay in one product.
+        self.splits = [2 * d + values, values, self.heads, self.heads]
+        self.input = nn.Linear(d, sum(self.splits), bias=False)
+        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(2 * d + values, options.conv))
+        self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
+        self.step_bias_H = nn.Parameter(torch.zeros(self.heads))
+        self.norm = HeadNorm(self.heads, self.value_width, eps=1e-6, shared=True)
+        self.output = nn.Linear(values, d, bias=False)
+
+    def init_weights(self, draw: Draw) -> None:
+        draw(self.taps_CW, self.taps_std)
+        init_decay(self.log_rate_H, self.step_bias_H, draw)
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        channels, width = self.taps_CW.shape
+        return {
+            "S": self.zeros(batch, self.heads, self.key_width, self.value_width, dtype=self.state_dtype),
+            "conv": self.zeros(batch, width - 1, channels),
+        }
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        qkv_BTC, gate, beta_BTH, g_BTH = self._project(x_BTD)
+        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
+        q, k, v = self._heads(qkv_BTC)
+        o_BTHV, S_BHKV = delta(q, k, v, beta_BTH, g_BTH, scale=self.scale, state=state.get("S"))
+        return self._combine(o_BTHV, gate), {"S": S_BHKV, "conv": conv}
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        qkv_BC, gate, beta_BH, g_BH = self._project(x_BD)
+        qkv_BC, conv = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
+        q, k, v = self._heads(qkv_BC)
+        o_BHV, S_BHKV = delta_step(q, k, v, beta_BH, g_BH, state["S"], scale=self.scale)
+        return self._combine(o_BHV, gate), {"S": S_BHKV, "conv": conv}
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries, keys and values before their convolution, the output gate, β and the log decay."""
+        qkv, gate, strength, step = self.input(x).split(self.splits, dim=-1)
+        beta, step = strength.to(self.state_dtype).sigmoid(), step.to(self.state_dtype)
+        return qkv, gate, beta, -self.log_rate_H.to(step.dtype).exp() * F.softplus(step + self.step_bias_H)
+
+    def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = qkv.to(self.state_dtype).split([self.d, self.d, self.heads * self.value_width], dim=-1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v))
+        return unit_length(q), unit_length(k), v
+
+    def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
+        y: Tensor = self.output(self.norm(o).flatten(-2).to(gate.dtype) * F.silu(gate))
+        return y

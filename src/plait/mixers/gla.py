@@ -1,4 +1,4 @@
-"""Options and cost of gated linear attention (`gla`).
+"""Options and cost of linear attention, plain (`linear`) and with forget gates (`gla`, `hgrn2`).
 
 Letters: d model width, H heads, K key width and V value width of a head, R rank of the gate.
 """
@@ -11,6 +11,38 @@ from typing import ClassVar
 from plait.core.errors import UserError
 from plait.mixers.cost import MIXING, Cost, Number, linear
 from plait.mixers.options import MixerOptions, option
+
+
+@dataclass(frozen=True)
+class LinearOptions(MixerOptions):
+    """Attention by a product of features instead of a softmax: the past is one matrix per head."""
+
+    name: ClassVar[str] = "linear"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.gla_module:LinearAttention"
+    reference: ClassVar[str] = "Katharopoulos et al. 2020, arXiv:2006.16236"
+
+    heads: int = option(8, "heads", minimum=1, choices=(2, 4, 8, 16))
+    feature: str = option(
+        "elu1", "feature of queries and keys", allowed=("elu1", "relu", "squared_relu", "softmax", "identity")
+    )
+    normalize: bool = option(True, "divide by the sum of the weights, as softmax attention does")
+
+    def check(self, d: int) -> None:
+        if d % self.heads:
+            raise UserError(f"linear: d={d} is not a multiple of heads={self.heads}.")
+        if self.normalize and self.feature == "identity":
+            raise UserError("linear: feature=identity gives negative weights, whose sum may be 0; set normalize=false.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        matrix = d * (d // self.heads)
+        summed = d if self.normalize else 0
+        # The sum of keys is written (an addition) and read (an inner product) like one more value channel.
+        return Cost(
+            params={"query, key, value": linear(d, 3 * d), "output": linear(d, d)},
+            flops={"projections": 2 * seq * 4 * d * d, MIXING: 4 * seq * (matrix + summed)},
+            fixed_state=matrix + summed,
+        )
 
 
 @dataclass(frozen=True)
@@ -63,3 +95,33 @@ def fraction(d: Number, factor: Number) -> Number:
     """`factor` times the width `d`, a whole number once checked; stays an array where it is one."""
     width = d * factor
     return round(width) if isinstance(width, float) else width
+
+
+@dataclass(frozen=True)
+class Hgrn2Options(MixerOptions):
+    """Gated linear RNN with an outer-product state: what a key channel does not keep, it writes."""
+
+    name: ClassVar[str] = "hgrn2"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.gla_module:Hgrn2"
+    reference: ClassVar[str] = "Qin et al. 2024, arXiv:2404.07904"
+
+    head_dim: int = option(128, "width of a head: how far the state is expanded", minimum=1, choices=(32, 64, 128))
+
+    def check(self, d: int) -> None:
+        if d % self.head_dim:
+            raise UserError(f"hgrn2: d={d} is not a multiple of head_dim={self.head_dim}.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        state = d * self.head_dim
+        return Cost(
+            params={
+                "query": linear(d, d),
+                "forget gate": linear(d, d),
+                "value": linear(d, d),
+                "output norm": d,
+                "output": linear(d, d),
+            },
+            flops={"projections": 2 * seq * 4 * d * d, MIXING: 4 * seq * state},
+            fixed_state=state,
+        )

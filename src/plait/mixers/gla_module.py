@@ -1,25 +1,86 @@
-"""Gated linear attention: linear attention whose state forgets, each key channel at a rate from the data.
-
-    a_t = σ(W_2 W_1 x_t + b)^{1/τ},   S_t = diag(a_t) S_{t−1} + k_t v_tᵀ,   o_t = q_tᵀ S_t / √K
-    y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
-
-Yang et al. 2023, arXiv:2312.06635 (the paper's keys are half as wide as the model: `expand_k=0.5`).
-
-Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, R rank of the gate.
-"""
+"""Linear attention, plain and with forget gates: `linear`, `gla`, `hgrn2`."""
 
 from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.gla import GlaOptions
+from plait.mixers.gla import GlaOptions, Hgrn2Options, LinearOptions
 from plait.mixers.mixer import State
 from plait.mixers.shared import HeadNorm, RecurrentMixer
 from plait.ops.gla import gla, gla_step
+from plait.ops.linear import feature_map, linear_attention, linear_attention_step
+
+
+class LinearAttention(RecurrentMixer):
+    """Linear attention: queries and keys pass through a feature φ, and the past becomes a sum of outer products.
+
+        S_t = S_{t−1} + φ(k_t) v_tᵀ,   z_t = z_{t−1} + φ(k_t),   o_t = φ(q_t)ᵀ S_t / (φ(q_t)ᵀ z_t),   y = W_o o
+
+    With `normalize=false` there is no division, and φ(q_t)ᵀ S_t is scaled by 1/√K instead.
+
+    Katharopoulos et al. 2020, arXiv:2006.16236.
+
+    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
+    """
+
+    def __init__(self, d: int, options: LinearOptions) -> None:
+        super().__init__(d, options)
+        self.heads, self.width, self.normalize = options.heads, d // options.heads, options.normalize
+        self.feature = feature_map(options.feature)
+        self.scale = self.width**-0.5  # cancels in the division
+        self.qkv = nn.Linear(d, 3 * d, bias=False)
+        self.output = nn.Linear(d, d, bias=False)
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        state = {"S": self.zeros(batch, self.heads, self.width, self.width, dtype=self.state_dtype)}
+        if self.normalize:
+            state["z"] = self.zeros(batch, self.heads, self.width, dtype=self.state_dtype)
+        return state
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        q, k, v = self._project(x_BTD)
+        o_BTHK, held = linear_attention(
+            q, k, v, scale=self.scale, normalize=self.normalize, state=_values(state) if state else None
+        )
+        return self._combine(x_BTD, o_BTHK), _named(held)
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        q, k, v = self._project(x_BD)
+        o_BHK, held = linear_attention_step(q, k, v, _values(state), scale=self.scale, normalize=self.normalize)
+        return self._combine(x_BD, o_BHK), _named(held)
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.qkv(x).to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        return self.feature(q), self.feature(k), v
+
+    def _combine(self, x: Tensor, o: Tensor) -> Tensor:
+        y: Tensor = self.output(o.flatten(-2).to(x.dtype))
+        return y
+
+
+# The op holds S, and z only where it is read, as a tuple; a mixer's state has names.
+
+
+def _values(state: State) -> tuple[Tensor, ...]:
+    return tuple(state[name] for name in ("S", "z") if name in state)
+
+
+def _named(held: tuple[Tensor, ...]) -> State:
+    return dict(zip(("S", "z"), held, strict=False))
 
 
 class GatedLinearAttention(RecurrentMixer):
+    """Gated linear attention: linear attention whose state forgets, each key channel at a rate from the data.
+
+        a_t = σ(W_2 W_1 x_t + b)^{1/τ},   S_t = diag(a_t) S_{t−1} + k_t v_tᵀ,   o_t = q_tᵀ S_t / √K
+        y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
+
+    Yang et al. 2023, arXiv:2312.06635 (the paper's keys are half as wide as the model: `expand_k=0.5`).
+
+    Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, R rank of the gate.
+    """
+
     def __init__(self, d: int, options: GlaOptions) -> None:
         super().__init__(d, options)
         keys, values = options.key_width(d), options.value_width(d)
@@ -54,4 +115,46 @@ class GatedLinearAttention(RecurrentMixer):
 
     def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
         y: Tensor = self.output(self.norm(o).flatten(-2).to(gate.dtype) * F.silu(gate))
+        return y
+
+
+class Hgrn2(RecurrentMixer):
+    """HGRN2: a gated linear RNN with an outer-product state. The forget gate f is also the input gate, 1 − f.
+
+        f_t = σ(W_f x_t),   S_t = diag(f_t) S_{t−1} + (1 − f_t) v_tᵀ,   o_t = q_tᵀ S_t,   q_t = silu(W_q x_t)
+        y = W_o RMSNorm(o)
+
+    Qin et al. 2024, arXiv:2404.07904. The paper raises f above a lower bound that grows with depth and is learned
+    jointly over all layers; a mixer here knows nothing of its neighbours, so every layer has the paper's first-layer
+    bound, 0.
+
+    Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values.
+    """
+
+    def __init__(self, d: int, options: Hgrn2Options) -> None:
+        super().__init__(d, options)
+        self.width, self.heads = options.head_dim, d // options.head_dim
+        self.input = nn.Linear(d, 3 * d, bias=False)
+        self.norm = HeadNorm(1, d, eps=1e-6, shared=True)  # the whole width as one head
+        self.output = nn.Linear(d, d, bias=False)
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        return {"S": self.zeros(batch, self.heads, self.width, self.width, dtype=self.state_dtype)}
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        o_BTHK, S_BHKK = gla(*self._project(x_BTD), state=state.get("S"))
+        return self._combine(x_BTD, o_BTHK), {"S": S_BHKK}
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        o_BHK, S_BHKK = gla_step(*self._project(x_BD), state["S"])
+        return self._combine(x_BD, o_BHK), {"S": S_BHKK}
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries, keys, values and log decays by head."""
+        q, f, v = self.input(x).to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        # σ(−f) is 1 − σ(f) without the cancellation.
+        return F.silu(q), (-f).sigmoid(), v, F.logsigmoid(f)
+
+    def _combine(self, x: Tensor, o: Tensor) -> Tensor:
+        y: Tensor = self.output(self.norm(o.flatten(-2)).to(x.dtype))
         return y

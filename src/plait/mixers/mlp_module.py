@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.mixer import ChannelMixer
-from plait.mixers.mlp import IdentityOptions, MlpOptions, SwigluOptions
+from plait.mixers.mixer import ChannelMixer, Draw
+from plait.mixers.mlp import IdentityOptions, MlpOptions, MoeOptions, SwigluOptions
 from plait.ops.elementwise import swiglu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -63,3 +63,68 @@ class Identity(ChannelMixer):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         return torch.zeros_like(x_BTD)
+
+
+class MixtureOfExperts(ChannelMixer):
+    """Sparse mixture of SwiGLU experts.
+
+        s = softmax(top_K(x W_r)),   y = Σ_{k ∈ top K} s_k · expert_k(x)
+
+    Shazeer et al. 2017, arXiv:1701.06538; the softmax over the chosen scores only, as MAD (arXiv:2403.17844, Sec. 3.3)
+    writes it. The load-balancing loss is E · Σ_e f_e P_e (Fedus et al. 2021, arXiv:2101.03961, eq. 4): f_e the share of
+    assignments that went to expert e, P_e its mean router probability; it is 1 when the load is even.
+
+    Letters: B batch, T time, D width, N tokens in all, E experts, K active experts, W expert width.
+    """
+
+    def __init__(self, d: int, options: MoeOptions) -> None:
+        super().__init__(d, options)
+        self.experts, self.active, self.balance = options.experts, options.active, options.balance
+        width = options.inner_width(d)
+        self.router = nn.Linear(d, options.experts, bias=False)
+        self.gate_up_EDW = nn.Parameter(torch.empty(options.experts, d, 2 * width))
+        self.down_EWD = nn.Parameter(torch.empty(options.experts, width, d))
+
+    def init_weights(self, draw: Draw) -> None:
+        draw(self.gate_up_EDW, 0.02)
+        draw(self.down_EWD, 0.02)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.forward_with_loss(x_BTD)[0]
+
+    def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
+        """The output, and the weighted load-balancing loss that training adds."""
+        x_ND = x_BTD.reshape(-1, x_BTD.shape[-1])
+        logits_NE = self.router(x_ND)
+        top_NK, chosen_NK = logits_NE.topk(self.active, dim=-1)
+        weight_NK = top_NK.softmax(dim=-1)
+        # Gathering tokens expert by expert needs sizes known only from the data; where shapes must be static
+        # (inside vmap or a compiled graph) every expert computes every token and the weights mask the result.
+        static = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x_ND)
+        mix = self._dense if static else self._sparse
+        y_ND = mix(x_ND, weight_NK, chosen_NK)
+        share_E = self._one_hot(chosen_NK).to(logits_NE.dtype).mean(dim=(0, 1))
+        balance = self.experts * (share_E * logits_NE.softmax(dim=-1).mean(dim=0)).sum()
+        return y_ND.view_as(x_BTD), self.balance * balance
+
+    def _sparse(self, x_ND: Tensor, weight_NK: Tensor, chosen_NK: Tensor) -> Tensor:
+        y_ND = torch.zeros_like(x_ND)
+        for expert in range(self.experts):
+            token, rank = (chosen_NK == expert).nonzero(as_tuple=True)
+            gate, up = (x_ND[token] @ self.gate_up_EDW[expert]).chunk(2, dim=-1)
+            out = (F.silu(gate) * up) @ self.down_EWD[expert]
+            y_ND = y_ND.index_add(0, token, out * weight_NK[token, rank, None])
+        return y_ND
+
+    def _dense(self, x_ND: Tensor, weight_NK: Tensor, chosen_NK: Tensor) -> Tensor:
+        weight_NE = (self._one_hot(chosen_NK) * weight_NK[..., None]).sum(dim=-2)
+        gate, up = (x_ND @ self.gate_up_EDW).chunk(2, dim=-1)
+        out_END = (F.silu(gate) * up) @ self.down_EWD
+        return (out_END * weight_NE.mT[..., None]).sum(dim=0)
+
+    def _one_hot(self, chosen_NK: Tensor) -> Tensor:
+        # By comparison: torch's own one_hot looks at the values, which vmap does not allow.
+        return chosen_NK[..., None] == torch.arange(self.experts, device=chosen_NK.device)
+
+    def residual_weights(self) -> list[Tensor]:
+        return [self.down_EWD]

@@ -1,4 +1,9 @@
-"""What a mixer may be told: typed options with defaults, allowed values and the values a search may choose.
+"""The text of a mixer that is not plait's own: the text, not the name, decides every result that it takes part in.
+
+Plain data, so that it travels to worker processes, records and run folders: a file that is edited later changes nothing
+that was made from the text it had before.
+
+What a mixer may be told: typed options with defaults, allowed values and the values a search may choose.
 
 A mixer's options are a frozen dataclass. Its fields are declared with `option(...)`, so that the same declaration
 serves the spec language (types, errors), `plait list` (documentation) and search spaces (`choices`).
@@ -9,15 +14,49 @@ is imported only when a model is built.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 from plait.core.errors import UserError, did_you_mean
 from plait.mixers.cost import Cost
-from plait.mixers.source import MixerSource
 from plait.spec import Layer
+
+_DIGITS = 16  # of a hash
+
+
+@dataclass(frozen=True)
+class MixerSource:
+    """Where a mixer is from, as it was when it was run."""
+
+    file: str  # the path it was read from
+    attribute: str  # the class, where the file has several; else ""
+    text: str
+    package: str = ""  # "name version" of the installed package that has it; its file cannot run alone
+
+    @classmethod
+    def read(cls, path: Path, attribute: str = "", package: str = "") -> MixerSource:
+        if not path.is_file():
+            raise UserError(f"there is no file {path}.")
+        try:
+            return cls(str(path.resolve()), attribute, path.read_text(encoding="utf-8"), package)
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise UserError(f"{path} cannot be read: {wrong}.") from None
+
+    @cached_property
+    def hash(self) -> str:
+        what = f"{self.text}\n:{self.attribute}" if self.attribute else self.text
+        return hashlib.sha256(what.encode()).hexdigest()[:_DIGITS]
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> MixerSource:
+        return cls(given["file"], given["attribute"], given["text"], given.get("package", ""))
 
 
 class OptionError(UserError):

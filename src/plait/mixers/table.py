@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Table
-from plait.mixers.options import MixerOptions, OptionError
-from plait.mixers.source import MixerSource
+from plait.mixers.options import MixerOptions, MixerSource, OptionError
 from plait.spec import Layer
 
 if TYPE_CHECKING:
@@ -26,17 +25,23 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "hyena": "plait.mixers.hyena:HyenaOptions",
         "mh-hyena": "plait.mixers.hyena:MhHyenaOptions",
         "hyena-experts": "plait.mixers.hyena:HyenaExpertsOptions",
-        "linear": "plait.mixers.linear:LinearOptions",
+        "linear": "plait.mixers.gla:LinearOptions",
         "gla": "plait.mixers.gla:GlaOptions",
-        "hgrn2": "plait.mixers.hgrn2:Hgrn2Options",
+        "hgrn2": "plait.mixers.gla:Hgrn2Options",
         "rwkv6": "plait.mixers.rwkv6:Rwkv6Options",
         "deltanet": "plait.mixers.deltanet:DeltaNetOptions",
-        "gated-deltanet": "plait.mixers.gated_deltanet:GatedDeltaNetOptions",
-        "mamba2": "plait.mixers.mamba2:Mamba2Options",
+        "gated-deltanet": "plait.mixers.deltanet:GatedDeltaNetOptions",
+        "mamba2": "plait.mixers.mamba:Mamba2Options",
+        "mla": "plait.mixers.mla:MlaOptions",
+        "retnet": "plait.mixers.retnet:RetNetOptions",
+        "deltaproduct": "plait.mixers.deltaproduct:DeltaProductOptions",
+        "kda": "plait.mixers.kda:KdaOptions",
+        "rwkv7": "plait.mixers.rwkv7:Rwkv7Options",
+        "mamba3": "plait.mixers.mamba3:Mamba3Options",
         # channel mixers
         "mlp": "plait.mixers.mlp:MlpOptions",
         "swiglu": "plait.mixers.mlp:SwigluOptions",
-        "moe": "plait.mixers.moe:MoeOptions",
+        "moe": "plait.mixers.mlp:MoeOptions",
         "identity": "plait.mixers.mlp:IdentityOptions",
     },
     # Packages make mixers of theirs known by entry points of this group: name = "package.module:Mixer".

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.core.lazy import lazy
+from plait.core.registry import lazy
 
 if TYPE_CHECKING:
     from plait.model.construct import Model as Model

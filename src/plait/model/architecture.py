@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.mixers.options import MixerOptions, OptionError
-from plait.mixers.source import MixerSource
+from plait.mixers.options import MixerOptions, MixerSource, OptionError
 from plait.mixers.table import options_of
 from plait.spec import Header, Layer, Spec, SpecError, load
 

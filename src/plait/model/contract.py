@@ -19,7 +19,7 @@ from plait.core.errors import UserError
 from plait.mixers.cost import MIXING, SHORT_CONV
 from plait.mixers.mixer import Mixer
 from plait.mixers.options import MixerOptions
-from plait.model.block import make_mixer
+from plait.model.backbone import make_mixer
 from plait.model.construct import seed_mixer
 
 

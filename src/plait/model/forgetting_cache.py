@@ -40,7 +40,7 @@ from plait.core.errors import UserError
 from plait.mixers.attn_module import Attention
 from plait.mixers.mixer import State
 from plait.mixers.shared import RmsNorm
-from plait.model.block import Block, ModelState
+from plait.model.backbone import Block, ModelState
 from plait.model.heads import LanguageModel
 
 PER_ENTRY = ("k", "v", "log_f")

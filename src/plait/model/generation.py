@@ -25,8 +25,7 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.model.backbone import Backbone
-from plait.model.block import ModelState
+from plait.model.backbone import Backbone, ModelState
 from plait.model.forgetting_cache import Dropped, check_forget, drop_forgotten
 from plait.model.heads import LanguageModel
 from plait.model.sampling import GREEDY, Sampling, choose

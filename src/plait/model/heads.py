@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from plait.mixers.shared import make_norm
 from plait.model.architecture import Architecture
-from plait.model.backbone import Backbone
-from plait.model.block import ModelState
+from plait.model.backbone import Backbone, ModelState
 from plait.model.embedding import AdaptiveSoftmax
 from plait.ops.relative import sinusoid
 

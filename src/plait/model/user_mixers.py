@@ -16,8 +16,7 @@ from plait.core.errors import UserError
 from plait.core.user_files import class_from_file, split_path
 from plait.mixers import table
 from plait.mixers import table as arch
-from plait.mixers.options import MixerOptions
-from plait.mixers.source import MixerSource
+from plait.mixers.options import MixerOptions, MixerSource
 from plait.model.architecture import Architecture, architecture
 from plait.spec import parse
 

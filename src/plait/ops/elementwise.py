@@ -23,8 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import plain_wanted
-from plait.ops.stacked import StackedFunction, cache_blocks
+from plait.ops.paths import StackedFunction, cache_blocks, plain_wanted
 
 
 def rms_norm_reference(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.stacked import fold_members, unfold_members
+from plait.ops.paths import fold_members, unfold_members
 
 WIDEST_HEAD = 128
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)

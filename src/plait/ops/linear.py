@@ -21,7 +21,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
 from plait.ops.gla import chunk_length, empty_state, join_chunks, split_chunks
-from plait.ops.precision import full_precision
+from plait.ops.paths import full_precision
 
 # S_BHKV, and z_BHK beside it only where outputs are normalised: a state holds nothing that is never read.
 LinearState = tuple[Tensor, ...]

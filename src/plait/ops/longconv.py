@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.precision import full_precision
+from plait.ops.paths import full_precision
 
 # Chosen by measurement (one CPU thread). A sequence of at most the first number is one chunk, so one dense product;
 # a longer one is cut into chunks of the second.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.stacked import fold_members, unfold_members
+from plait.ops.paths import fold_members, unfold_members
 
 #: Wider heads are left to torch.
 WIDEST = 32

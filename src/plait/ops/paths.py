@@ -4,15 +4,28 @@ The plain form runs where it must: inside a compiled graph (the compiler fuses i
 gradients under `torch.func.grad`), and inside `plain_ops()`, which gives second derivatives and a path to compare with.
 Inside `recorded_ops()` a graph is being recorded for the compiler: ops take their plain form, too, unless they have a
 kernel that is an operator of its own, which the graph holds as it is.
+
+Recurrences and convolutions keep their precision under autocast.
+
+Autocast would run the matrix products of a chunked form in half precision, and their errors would travel through the
+state for the rest of the sequence. MAD (arXiv:2403.17844, App. C.3) keeps full precision there; so do these ops.
+
+What hand-written gradients share: a model axis for vmap, and blocks of a size that stays in cache.
+
+A hand-written kernel fills buffers in place, which vmap cannot see through. So its tensors carry a leading axis M of
+stacked models (1 outside vmap), and vmapping it only makes that axis longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import reduce, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 _plain: ContextVar[bool] = ContextVar("plait_plain_ops", default=False)
 _recorded: ContextVar[bool] = ContextVar("plait_recorded_ops", default=False)
@@ -53,3 +66,74 @@ def plain_wanted(*, operator: bool = False) -> bool:
     if torch.compiler.is_compiling() or _plain.get():
         return True
     return _recorded.get() and not operator
+
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+
+def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
+    """Under autocast: run `op` outside of it, on inputs of the widest dtype among them. Otherwise leave it alone."""
+
+    @wraps(op)
+    def run(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+        first = args[0]
+        assert isinstance(first, Tensor)
+        device = first.device.type
+        if device == "meta" or not torch.is_autocast_enabled(device):
+            return op(*args, **kwargs)
+        given = [x for x in (*args, *kwargs.values()) if _floating(x)]
+        widest = reduce(torch.promote_types, (x.dtype for x in given))  # type: ignore[attr-defined]
+
+        def cast(x: Any) -> Any:
+            return x.to(widest) if _floating(x) else x
+
+        with torch.autocast(device, enabled=False):
+            return op(*map(cast, args), **{key: cast(x) for key, x in kwargs.items()})
+
+    return run
+
+
+def _floating(x: object) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+# Numbers in one block of a kernel's working tensor. On a CPU a few blocks should stay in cache (measured: the optimum
+# is flat around 2^17); elsewhere launches cost more than cache misses, so blocks are as large as memory allows.
+_BLOCK_ON_CPU = 2**17
+_BLOCK_ELSEWHERE = 2**26
+
+
+class StackedFunction(torch.autograd.Function):
+    """A function of tensors that all have a leading model axis, along which vmap stacks."""
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        outs = cls.apply(*fold_members(args, in_dims, info.batch_size))
+        return tuple(unfold_members(out, info.batch_size) for out in outs), (0,) * len(outs)
+
+
+def fold_members(args: Sequence[Any], in_dims: Sequence[int | None], members: int) -> Iterator[Any]:
+    """Merge the vmapped axis into the first one; a tensor without it is repeated. Options pass through."""
+    for arg, dim in zip(args, in_dims, strict=True):
+        if isinstance(arg, Tensor):
+            yield (arg.expand(members, *arg.shape) if dim is None else arg.movedim(dim, 0)).flatten(0, 1)
+        else:
+            yield arg
+
+
+def unfold_members(x: Tensor, members: int) -> Tensor:
+    unfolded: Tensor = x.unflatten(0, (members, -1))
+    return unfolded
+
+
+def cache_blocks(
+    n_models: int, batch: int, numbers_per_row: int, device: torch.device
+) -> Iterator[tuple[slice, slice]]:
+    """Cut models × batch into slices of about a block, given the numbers in a batch row. The first is the largest."""
+    budget = _BLOCK_ON_CPU if device.type == "cpu" else _BLOCK_ELSEWHERE
+    rows = min(batch, max(1, budget // numbers_per_row))
+    models = min(n_models, max(1, budget // (numbers_per_row * batch)))
+    for m in range(0, n_models, models):
+        for b in range(0, batch, rows):
+            yield slice(m, min(m + models, n_models)), slice(b, min(b + rows, batch))

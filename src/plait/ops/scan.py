@@ -25,9 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import plain_wanted
-from plait.ops.precision import full_precision
-from plait.ops.stacked import StackedFunction, cache_blocks
+from plait.ops.paths import StackedFunction, cache_blocks, full_precision, plain_wanted
 
 _Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # u, Δ, B, C along the sequence; A, D of the model
 _BySequence = Sequence[Tensor]  # one for each of u, Δ, B, C

@@ -22,9 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops.paths import plain_wanted
-from plait.ops.precision import full_precision
-from plait.ops.stacked import StackedFunction, cache_blocks
+from plait.ops.paths import StackedFunction, cache_blocks, full_precision, plain_wanted
 
 Activation = Literal["silu"]
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.stacked import fold_members, unfold_members
+from plait.ops.paths import fold_members, unfold_members
 
 # Numbers a tile may hold: 2 MiB of fp32 stays near a CPU core; a GPU wants few large launches.
 TILE_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 26}

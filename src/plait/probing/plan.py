@@ -21,8 +21,7 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.probing.candidates import Candidate
 from plait.probing.protocol import VERSION, Protocol
-from plait.probing.speed import Speed
-from plait.probing.trial import Trial
+from plait.probing.trial import Speed, Trial
 from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "probe-plan"

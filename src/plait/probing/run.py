@@ -15,8 +15,7 @@ from plait.probing.candidates import Candidate
 from plait.probing.plan import Work
 from plait.probing.protocol import Protocol
 from plait.probing.replan import Replan, Scheduler
-from plait.probing.speed import Speed, to_time
-from plait.probing.trial import Trial
+from plait.probing.trial import Speed, Trial, to_time
 from plait.probing.verdict import Comparison, Score
 from plait.probing.worker import Event, Setup
 from plait.probing.worker_pool import More, WorkerPool

@@ -21,7 +21,7 @@ from typing import Any
 
 from plait.core.errors import UserError
 from plait.core.user_files import announce_nothing
-from plait.mixers.source import MixerSource
+from plait.mixers.options import MixerSource
 from plait.model.user_mixers import adopt
 from plait.probing.trial import KIND, Trial, checkpoint_path, result
 from plait.records import Record, Store, open_store, provenance_of

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from plait.records.export import export
-from plait.records.provenance import code_hash, provenance_of
-from plait.records.record import Record, record_key
+from plait.records.record import Record, code_hash, provenance_of, record_key
 from plait.records.store import Store, open_store
 
 __all__ = ["Record", "Store", "code_hash", "export", "open_store", "provenance_of", "record_key"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.analysis.difficulty import DifficultyCurve
+from plait.analysis.accuracy import DifficultyCurve
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
 from plait.reporting.axes import Axis

@@ -30,7 +30,7 @@ from plait.model.cost import model_cost
 from plait.probing.protocol import VERSION
 from plait.probing.trial import KIND
 from plait.records import Record, Store
-from plait.space import compositions as compositions
+from plait.space import compositions
 from plait.space.compositions import ABSENT, Floats, Ints, Pattern
 
 FEWEST = 8  # architectures to learn from

@@ -1,4 +1,6 @@
-"""One search from what a user asks to the record of its front: found again, gone on with, or run.
+"""The table of search algorithms, `--method`. Adding one adds a file with a subclass of `Search`, and a line here.
+
+One search from what a user asks to the record of its front: found again, gone on with, or run.
 
 predictor = DevicePredictor(Predictor(local_profile(request.space, request.setting, runs), request.setting))
 record = search_front(request, predictor, store, runs)
@@ -10,27 +12,46 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from plait.algorithms.evolution import RandomSearch
+from plait.algorithms.front import NO_LIMITS, as_asked, search_record
 from plait.algorithms.objectives import Exact, Objective, Predicted, exact
 from plait.algorithms.predicted import DevicePredictor
 from plait.algorithms.proxy_objective import ProxyObjective
-from plait.algorithms.random_search import RandomSearch
 from plait.algorithms.search import Search
-from plait.algorithms.search_record import NO_LIMITS, as_asked, search_record
 from plait.core.errors import UserError
-from plait.core.interruption import stop_signals
+from plait.core.progress import stop_signals
+from plait.core.registry import Entry, Table
 from plait.data import Corpus
 from plait.device.quantities import everywhere, on_device, require_measurable
 from plait.device.setting import Setting
 from plait.records import Record, Store
-from plait.searching.methods import METHODS
 from plait.space.allowed import layer_fits
-from plait.space.limits import Limits
+from plait.space.constraints import Limits
 from plait.space.objective_table import PROXIES, load
 from plait.space.space import Space
-from plait.supernet.job import SupernetJob, layer_choices
 from plait.supernet.loss import SupernetLoss
+from plait.supernet.settings import SupernetJob, layer_choices
+
+if TYPE_CHECKING:
+    from plait.algorithms.search import Search
+
+
+METHODS: Table[type[Search]] = Table(
+    "method",
+    {
+        "lts": Entry("plait.algorithms.evolution:LtsSearch", "LiteTransformerSearch's evolutionary loop (the default)"),
+        "nsga2": Entry("plait.algorithms.nsga:Nsga2", "NSGA-II: fronts, then the emptier place"),
+        "nsga3": Entry(
+            "plait.algorithms.nsga:Nsga3", "NSGA-III: fronts, then reference directions; for many objectives"
+        ),
+        "random": Entry("plait.algorithms.evolution:RandomSearch", "draw, refuse, keep the front: the yardstick"),
+        "gumbel": Entry("plait.supernet.search:GumbelSearch", "differentiable search: trains a supernet on --data"),
+    },
+    group="plait.methods",
+)
+
 
 CAPABILITY = "capability"
 GUMBEL, LOSS = "gumbel", "loss"

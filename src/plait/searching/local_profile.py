@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from plait.device.components import Components
+from plait.device.features import Components
 from plait.device.predictor import Predictor
 from plait.device.profile import SAME, Point, Profile
 from plait.device.setting import Setting

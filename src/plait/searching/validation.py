@@ -21,7 +21,7 @@ from plait.core.errors import UserError
 from plait.device.measurements import noisy, values
 from plait.device.quantities import Quantity, on_device, quantity
 from plait.records import Record
-from plait.space.limits import Limits
+from plait.space.constraints import Limits
 
 Floats = NDArray[np.float64]
 NEIGHBOURS = 3  # tried in place of one that is above a limit

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import architecture
-from plait.space.choices import NONE
-from plait.space.declaration import Slot
+from plait.space.declaration import NONE, Slot
 from plait.spec import Spec
 
 if TYPE_CHECKING:

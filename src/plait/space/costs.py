@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture
-from plait.model.cost import model_cost
-from plait.model.vocabulary import norm_params
+from plait.model.cost import model_cost, norm_params
 from plait.space.allowed import layer_fits
 from plait.spec import Header
 

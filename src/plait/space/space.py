@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.core.errors import UserError
-from plait.mixers.source import MixerSource
+from plait.mixers.options import MixerSource
 from plait.space import coding, costs
 from plait.space.allowed import Allowed
 from plait.space.constraints import Constraint, Mask, as_constraint, check_names
@@ -33,7 +33,7 @@ from plait.space.declaration import Declaration, Slot
 from plait.space.objective_table import OBJECTIVES
 from plait.spec import Header, parse
 from plait.spec.errors import HeaderError
-from plait.spec.header import coerce
+from plait.spec.nodes import coerce
 from plait.spec.values import Value
 
 Genes = NDArray[np.int16]

@@ -1,14 +1,111 @@
-"""The table of spaces: name → where it is declared. A user's own is a text file or a Python file."""
+"""The table of spaces: name → where it is declared; plait's own, a large one and a small; and users' own, a Python
+file or a short text file:
+
+    layers: 4..12
+    d: 128..512 step 64
+    header: vocab=8192 tie=true
+    mixers: [attn[heads=4|8], gla, mamba[state=*]]
+    channel: [swiglu[inner=256..1024 step 128], none]
+    constraints:
+      - inner >= int(1.7 * d)
+      - decoder_params <= 20M
+      - state <= 2MB
+
+Lists stand in brackets or one item a line behind dashes, as in YAML. `alike: true` makes all layers of a candidate the
+same, `seq_len` and `context` (tokens held before them) say at which length to count, and any other key of a spec's
+header may be chosen by its name (`d_embed: 128|256`). `files: [my_mixer.py]` makes mixers of your own known, from files
+beside this one.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import ClassVar
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.registry import Entry, Table
 from plait.core.user_files import class_from_file, split_path
-from plait.space.file import read_space
+from plait.model.user_mixers import load_mixer
+from plait.space.declaration import Declaration, split_list
 from plait.space.space import Space
+from plait.spec import Header
+
+REQUIRED = ("layers", "d", "mixers")
+KEYS = (*REQUIRED, "channel", "header", "alike", "constraints", "seq_len", "context", "about", "name", "files")
+ALIASES = {"rules": "constraints", "seq": "seq_len", "memory": "context"}  # as files of earlier releases say
+
+
+def read_space(text: str, name: str, folder: Path = Path()) -> Space:
+    """The space that the text declares; `name` unless it says its own. Files are looked for in the folder."""
+    given = _read_lines(text, name)
+    varying = [f.name for f in dataclasses.fields(Header) if f.name != "d"]
+    for key in given:
+        if key not in KEYS and key not in varying:
+            near = did_you_mean(key, (*KEYS, *varying))
+            raise UserError(f"{name}: unknown key '{key}'.{near} Known: {', '.join(KEYS)}, and the keys of a header.")
+    if missing := [key for key in REQUIRED if key not in given]:
+        raise UserError(f"{name}: a space needs {', '.join(REQUIRED)}; missing: {', '.join(missing)}.")
+    for file in split_list(given.get("files", "")):
+        load_mixer(folder / file)
+    slots = [split_list(given[key]) for key in ("mixers", "channel") if key in given]
+    return Space(
+        Declaration(
+            name=given.get("name", name),
+            layers=given["layers"],
+            d=given["d"],
+            slots=slots,
+            header=given.get("header", ""),
+            vary={key: text for key, text in given.items() if key in varying},
+            alike=_truth(given.get("alike", "false"), name),
+            constraints=_constraints(given.get("constraints", "")),
+            seq=_number(given, "seq_len", 1024, name),
+            memory=_number(given, "context", 0, name),
+            about=given.get("about", ""),
+        )
+    )
+
+
+def _read_lines(text: str, name: str) -> dict[str, str]:
+    """Key → what stands behind it; the items behind dashes are joined by commas, constraints by line ends."""
+    found: dict[str, str] = {}
+    key = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.split("#")[0].strip()
+        if not content:
+            continue
+        if content.startswith("- "):
+            if not key:
+                raise UserError(f"{name}, line {number}: an item without a key above it.")
+            found[key] += content[2:].strip().strip("\"'") + ("\n" if key == "constraints" else ",")
+            continue
+        key, colon, value = (piece.strip() for piece in content.partition(":"))
+        key = ALIASES.get(key, key)
+        if not colon:
+            raise UserError(f"{name}, line {number}: '{content}' is neither KEY: VALUE nor - ITEM.")
+        if key in found:
+            raise UserError(f"{name}, line {number}: '{key}' is given twice.")
+        found[key] = value.strip("\"'")
+    return found
+
+
+def _constraints(text: str) -> list[str]:
+    """One a line or separated by commas: those inside the parentheses of min and max stay."""
+    return [constraint for line in text.splitlines() for constraint in split_list(line)]
+
+
+def _truth(text: str, name: str) -> bool:
+    if text not in ("true", "false"):
+        raise UserError(f"{name}: alike is true or false, not '{text}'.")
+    return text == "true"
+
+
+def _number(given: dict[str, str], key: str, default: int, name: str) -> int:
+    text = given.get(key, str(default))
+    if not text.isdecimal():
+        raise UserError(f"{name}: {key} is a number of tokens, not '{text}'.")
+    return int(text)
+
 
 SPACES: Table[type[Space]] = Table(
     "space",
@@ -24,11 +121,11 @@ SPACES: Table[type[Space]] = Table(
             "plait.papers.par.spaces:Par", "PAR Transformer: 32 blocks, each attention, feed-forward or nothing"
         ),
         "hybrid": Entry(
-            "plait.space.hybrid:Hybrid",
+            "plait.space.table:Hybrid",
             "every layer chooses its sequence mixer, that mixer's options, its channel mixer or none",
         ),
         "small-hybrid": Entry(
-            "plait.space.hybrid:SmallHybrid",
+            "plait.space.table:SmallHybrid",
             "hybrids over bytes that train in minutes on a processor; the default of `plait design`",
         ),
     },
@@ -38,7 +135,7 @@ names = SPACES.names
 
 
 def load_space(given: str) -> Space:
-    """A space of the table, a text file of `plait.space.file`, or `my_space.py[:Class]`."""
+    """A space of the table, a text file of `plait.space.table`, or `my_space.py[:Class]`."""
     if given in SPACES:
         return SPACES.load(given)()
     file = split_path(given)
@@ -59,3 +156,62 @@ def load_space(given: str) -> Space:
         return SPACES.load(given)()
     near = did_you_mean(given, SPACES)
     raise UserError(f"there is no space or file '{given}'.{near} Known: {', '.join(SPACES)}; or give a file.")
+
+
+SEQUENCE_MIXERS = (
+    "attn[heads=2|4|8]",
+    "attn[heads=4|8,window=64|256]",
+    "fox[heads=4|8]",
+    "linear[heads=4|8]",
+    "gla[heads=*,expand_k=*]",
+    "hgrn2[head_dim=32|64]",
+    "rwkv6[head_dim=32|64]",
+    "deltanet[head_dim=32|64]",
+    "gated-deltanet[head_dim=32|64,expand_v=*]",
+    "mamba[state=*,expand=*]",
+    "mamba2[state=*,expand=*,head_dim=32|64]",
+    "hyena[state=*]",
+    "mh-hyena[heads=*]",
+)
+CHANNEL_MIXERS = (
+    "swiglu[inner=128..2048 step 128]",
+    "mlp[inner=128..2048 step 128]",
+    "moe[experts=4|8,active=*]",
+    "none",
+)
+
+
+class Hybrid(Space):
+    declaration: ClassVar[Declaration] = Declaration(
+        name="hybrid",
+        about="2 to 16 layers, each any sequence mixer with any channel mixer or none",
+        layers="2..16",
+        d="128..768 step 64",
+        slots=[SEQUENCE_MIXERS, CHANNEL_MIXERS],
+        header="vocab=50257 tie=true",
+        seq=1024,
+    )
+
+
+SMALL_SEQUENCE_MIXERS = (
+    "attn[heads=4]",
+    "fox[heads=4]",
+    "gla[heads=4]",
+    "mamba2[state=16,head_dim=32]",
+    "hyena[state=8]",
+)
+SMALL_CHANNEL_MIXERS = ("swiglu[inner=128..1024 step 128]",)
+
+
+class SmallHybrid(Space):
+    """What `plait design` searches unless told otherwise: one setting per mixer, so that its profile takes a minute."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        name="small-hybrid",
+        about="2 to 6 layers over bytes, each any of five sequence mixers with a SwiGLU",
+        layers="2..6",
+        d="64..256 step 64",
+        slots=[SMALL_SEQUENCE_MIXERS, SMALL_CHANNEL_MIXERS],
+        header="vocab=256 tie=true",
+        seq=256,
+    )

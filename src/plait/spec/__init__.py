@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from plait.spec.canonical import format_spec, spec_hash
 from plait.spec.errors import SpecError
-from plait.spec.header import Header
-from plait.spec.nodes import Layer, Spec
+from plait.spec.nodes import Header, Layer, Spec
 from plait.spec.parser import parse
 from plait.spec.serial import from_json, from_yaml, load, to_json, to_yaml
 

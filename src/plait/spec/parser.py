@@ -19,10 +19,8 @@ import re
 from plait.core.errors import did_you_mean
 from plait.spec.canonical import expand, total_size
 from plait.spec.dialects import DIALECTS, read_dialect
-from plait.spec.errors import HeaderError, SpecError, Where, quoted
-from plait.spec.header import Header
-from plait.spec.limits import MAX_LAYERS, MAX_OPTIONS, MAX_TEXT
-from plait.spec.nodes import RESERVED_KEY, Layer, Spec
+from plait.spec.errors import MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, HeaderError, SpecError, Where, quoted
+from plait.spec.nodes import RESERVED_KEY, Header, Layer, Spec
 from plait.spec.scanner import Node, Scanner, read_group, read_sequence
 from plait.spec.values import NAME, Value
 

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from plait.core.errors import UserError
 from plait.spec.canonical import Repeat
-from plait.spec.errors import SpecError, Where, quoted
-from plait.spec.limits import MAX_LAYERS, MAX_NESTING
+from plait.spec.errors import MAX_LAYERS, MAX_NESTING, SpecError, Where, quoted
 from plait.spec.nodes import Layer
 from plait.spec.values import NAME, Value, parse_int, parse_name, parse_value
 

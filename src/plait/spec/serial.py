@@ -15,10 +15,8 @@ from pathlib import Path
 
 from plait.core.errors import UserError
 from plait.spec.canonical import Repeat, compress, expand, total_size
-from plait.spec.errors import HeaderError, SpecError, quoted
-from plait.spec.header import Header
-from plait.spec.limits import MAX_JSON, MAX_LAYERS, MAX_NESTING, MAX_TEXT
-from plait.spec.nodes import RESERVED_KEY, Layer, Spec
+from plait.spec.errors import MAX_JSON, MAX_LAYERS, MAX_NESTING, MAX_TEXT, HeaderError, SpecError, quoted
+from plait.spec.nodes import RESERVED_KEY, Header, Layer, Spec
 from plait.spec.parser import parse
 from plait.spec.values import Value, check_value, parse_int
 from plait.spec.yaml_reader import read_yaml

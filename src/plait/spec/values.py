@@ -9,8 +9,7 @@ import math
 import re
 
 from plait.core.errors import UserError
-from plait.spec.errors import quoted
-from plait.spec.limits import MAX_DIGITS, MAX_INT, MAX_ITEMS, MAX_NAME, MAX_NUMBER
+from plait.spec.errors import MAX_DIGITS, MAX_INT, MAX_ITEMS, MAX_NAME, MAX_NUMBER, quoted
 
 Value = bool | int | float | str | tuple[int, ...]
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.spec.errors import SpecError, quoted
-from plait.spec.limits import MAX_NESTING
+from plait.spec.errors import MAX_NESTING, SpecError, quoted
 from plait.spec.values import parse_value
 
 _MAX_DEPTH = 2 * MAX_NESTING + 4  # a group is a mapping within a list

@@ -5,6 +5,8 @@ attention blocks as do not hurt. Here the PAR rule at several p, the interleaved
 sandwich with as much attention as that (Press et al. 2020, arXiv:1911.03864), and whatever else is given are trained on
 the same batches. Of one seed all patterns are trained before the next begins, so that an interrupted study compares.
 Every training is a record of its own and is found again.
+
+What found architectures are worth by themselves: each trained from scratch, as `plait train` does.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ from plait.analysis.intervals import mean_interval
 from plait.analysis.placement import letters_of
 from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.records import Store
+from plait.supernet.settings import SupernetJob
 from plait.training.fit import fit_alone
 from plait.training.job import Budget, Job, fitted
 from plait.training.recipe import Recipe
@@ -243,3 +246,29 @@ class PlacementFindings:
             "flops_per_token": row.flops,
             "seconds": row.seconds,
         }
+
+
+def retrain(
+    specs: Sequence[str],
+    supernet: SupernetJob,
+    steps: int,
+    store: Store,
+    runs: Path,
+    *,
+    seed: int = 0,
+    on_progress: Callable[[float], None] = lambda done: None,
+) -> dict[str, float]:
+    """The held-out loss of every spec after `steps` steps on the search's data; each is trained once and kept.
+
+    `on_progress` hears how many are done, with the share of the one in training.
+    """
+    losses: dict[str, float] = {}
+    for done, spec in enumerate(dict.fromkeys(specs)):
+        job = Job(architecture(spec), supernet.corpus, supernet.recipe, Budget(steps=steps), seed, supernet.precision)
+
+        def part(share: float, done: int = done) -> None:
+            on_progress(done + share)
+
+        losses[spec] = float(fit_alone(job, store, runs, device=supernet.device, on_progress=part)["loss"])
+    on_progress(len(losses))
+    return losses

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from plait.algorithms.proxies import PROXIES, Windows, load_proxy
-from plait.analysis.rank import common_ratio, spearman
-from plait.analysis.rank_interval import spearman_interval
+from plait.analysis.rank import common_ratio, spearman, spearman_interval
 from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model.architecture import architecture
@@ -30,9 +29,8 @@ from plait.model.construct import build
 from plait.model.cost import model_cost
 from plait.records import Record, Store, provenance_of, record_key
 from plait.space.constraints import failures
-from plait.space.file import read_space
 from plait.space.space import Genes, Space
-from plait.space.table import load_space
+from plait.space.table import load_space, read_space
 from plait.training.fit import fit_alone
 from plait.training.job import Budget, Job
 from plait.training.recipe import Recipe

@@ -28,11 +28,9 @@ from plait.device.predictor import Predictor
 from plait.device.quantities import on_device
 from plait.mixers.options import MixerOptions
 from plait.space.space import FITS, Genes, Space
-from plait.supernet.job import SupernetJob, layer_choices
-from plait.supernet.loss import Path, SupernetLoss, likeliest
+from plait.supernet.loss import Path, SupernetLoss, cost_shares, likeliest
 from plait.supernet.network import Supernet
-from plait.supernet.penalty import cost_shares
-from plait.supernet.settings import WEIGHTS
+from plait.supernet.settings import WEIGHTS, SupernetJob, layer_choices
 from plait.supernet.training import SupernetTraining
 from plait.training.batches import Batches
 from plait.training.batches import Objective as TrainingLoss

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.model.block import ModelState
+from plait.model.backbone import ModelState
 from plait.model.heads import LanguageModel
-from plait.supernet.choices import EvenDescent, layers_in_turn, mixture, noise, swap_gradient
+from plait.supernet.mixture import EvenDescent, layers_in_turn, mixture, noise, swap_gradient
 from plait.supernet.network import Supernet
 from plait.supernet.settings import ARCHITECTURE, SWAP, WEIGHTS, Settings, Turns
 from plait.training.batches import Batch, Objective

@@ -1,8 +1,7 @@
 """Synthetic tasks that each probe one skill: tokens to read, and what is scored. NumPy only."""
 
 from plait.tasks.data import TaskData, macro_accuracy, make_data, mean_ceiling, metric, token_accuracy
-from plait.tasks.table import baseline, load, load_task, names
-from plait.tasks.task import IGNORE, Examples, Task
+from plait.tasks.task import IGNORE, Examples, Task, baseline, load, load_task, names
 
 __all__ = [
     "IGNORE",

@@ -20,9 +20,9 @@ from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.data.pairs import PairRows, Pairs, segments, with_boundaries
 from plait.data.stream import Segments, Windows, mask_tokens
-from plait.data.tokenizer import boundary_token
+from plait.data.tokenizers import boundary_token
 from plait.model.architecture import Architecture
-from plait.model.block import ModelState
+from plait.model.backbone import ModelState
 from plait.model.heads import IGNORE, Encoder, LanguageModel
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe

@@ -1,4 +1,6 @@
-"""The processes that train one model together: one, or as many as torchrun started.
+"""Devices by name: whether torch can compute on one, and in what precision models are trained there.
+
+The processes that train one model together: one, or as many as torchrun started.
 
 DDP keeps a whole model in each process and averages gradients; FSDP2 keeps a slice of every parameter in each and
 gathers a block's parameters while it runs. Both see forward passes only through the module they wrap.
@@ -18,6 +20,23 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
+
+
+def usable(device: str) -> str:
+    """The device, if torch can compute on it."""
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise UserError(f"--device {device}: torch cannot compute on that here.") from None
+    return device
+
+
+def precision_on(device: str) -> str:
+    """What models are trained in there, unless something else is asked for."""
+    return "bf16" if device.startswith("cuda") else "fp32"
+
 
 SHARDINGS = ("ddp", "fsdp")
 #: How long a collective waits for a process that does not answer.

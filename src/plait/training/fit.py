@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from plait.core.errors import UserError
-from plait.core.interruption import stop_signals
+from plait.core.progress import stop_signals
 from plait.records import Record, Store, provenance_of
 from plait.training import shards
 from plait.training.distributed import Processes

@@ -27,7 +27,7 @@ from plait.mixers.options import MixerOptions
 from plait.mixers.shared import make_norm
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
-from plait.model.block import Block, make_mixer
+from plait.model.backbone import Block, make_mixer
 from plait.model.heads import LanguageModel
 
 

@@ -1,10 +1,25 @@
-"""From a recipe to a torch optimizer over the right groups of parameters; and the update that training loops share."""
+"""LAMB (You et al. 2020, arXiv:1904.00962, Algorithm 2): Adam whose step is as long as the weights it changes.
+
+    r = m̂ / (√v̂ + ε) + wd · p,      p ← p − lr · φ(‖p‖) / ‖r‖ · r,      φ(z) = z
+
+The trust ratio φ(‖p‖) / ‖r‖ is every parameter tensor's, with weight decay or without; it is 1 where either norm is
+zero, for such a tensor could not move. Published trainings differ in three places, each an argument here:
+
+  lamb      Algorithm 2 as printed: m̂ and v̂ are bias-corrected.
+  lamb-xl   NVIDIA's public Transformer-XL training, which LTS builds on and PAR's settings are those of: no bias
+            correction (m and v themselves), φ(z) = min(z, 10). Without weight decay the ratio cancels what the
+            correction would do; φ slows large embedding tables. (Its + ε behind ‖r‖ is left out: below 1e-6 of a step.)
+  nvlamb    NVLAMB (Sreenivas et al. 2019), PAR's for BERT: Algorithm 2 after the gradient of the whole model has been
+            scaled down to a norm of 1 where it is longer.
+
+From a recipe to a torch optimizer over the right groups of parameters; and the update that training loops share.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +28,81 @@ from plait.mixers.mixer import Mixer
 from plait.training.ensemble_step import decayed_parameters
 from plait.training.optimizers import OPTIMIZERS
 from plait.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from plait.training.recipe import Recipe
+
+
+#: φ's upper bound in the Transformer-XL training code.
+LARGEST_NORM = 10.0
+
+
+class Lamb(torch.optim.Optimizer):
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        bias_correction: bool = True,
+        largest_norm: float = math.inf,
+        max_grad_norm: float = math.inf,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self.bias_correction, self.largest_norm, self.max_grad_norm = bias_correction, largest_norm, max_grad_norm
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None
+        scale = self._gradient_scale()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._update(p, p.grad if scale is None else p.grad * scale, group)
+
+    def _gradient_scale(self) -> Tensor | None:
+        """What the whole gradient is multiplied by, so that it is at most `max_grad_norm` long."""
+        if math.isinf(self.max_grad_norm):
+            return None
+        grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
+        whole = getattr(norm, "full_tensor", None)  # of sharded gradients
+        norm = norm if whole is None else whole()
+        return self.max_grad_norm / norm.clamp(min=self.max_grad_norm)
+
+    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[p]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+        beta1, beta2 = group["betas"]
+        state["step"] += 1
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        mean.lerp_(grad, 1 - beta1)
+        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        seen = int(state["step"]) if self.bias_correction else math.inf
+        r = (mean / (1 - beta1**seen)) / ((square / (1 - beta2**seen)).sqrt() + group["eps"])
+        r.add_(p, alpha=group["weight_decay"])
+        # Norms of sharded parameters are those of the whole: torch reduces them over the processes.
+        size, length = torch.linalg.vector_norm(p), torch.linalg.vector_norm(r)
+        ratio = torch.where((size > 0) & (length > 0), size.clamp(max=self.largest_norm) / length, 1.0)
+        p.sub_(group["lr"] * ratio * r)
+
+
+def lamb(groups: list[dict[str, Any]], recipe: Recipe) -> Lamb:
+    return Lamb(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), eps=recipe.eps)
+
+
+def lamb_xl(groups: list[dict[str, Any]], recipe: Recipe) -> Lamb:
+    betas = (recipe.beta1, recipe.beta2)
+    return Lamb(groups, recipe.lr, betas, recipe.eps, bias_correction=False, largest_norm=LARGEST_NORM)
+
+
+def nvlamb(groups: list[dict[str, Any]], recipe: Recipe) -> Lamb:
+    return Lamb(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), eps=recipe.eps, max_grad_norm=1.0)
+
 
 Groups = list[dict[str, Any]]
 

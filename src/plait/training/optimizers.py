@@ -32,10 +32,12 @@ OPTIMIZERS: Table[Builder] = Table(
     {
         "adamw": OptimizerEntry("plait.training.optimizer:adamw", "Adam with decoupled weight decay"),
         "adam": OptimizerEntry("plait.training.optimizer:adam", "Adam; weight decay is added to the gradient"),
-        "lamb": OptimizerEntry("plait.training.lamb:lamb", "LAMB, Algorithm 2 of its paper", revision=2),
-        "lamb-xl": OptimizerEntry("plait.training.lamb:lamb_xl", "LAMB as in the public Transformer-XL training code"),
+        "lamb": OptimizerEntry("plait.training.optimizer:lamb", "LAMB, Algorithm 2 of its paper", revision=2),
+        "lamb-xl": OptimizerEntry(
+            "plait.training.optimizer:lamb_xl", "LAMB as in the public Transformer-XL training code"
+        ),
         "nvlamb": OptimizerEntry(
-            "plait.training.lamb:nvlamb", "NVLAMB: LAMB after clipping the whole gradient to norm 1"
+            "plait.training.optimizer:nvlamb", "NVLAMB: LAMB after clipping the whole gradient to norm 1"
         ),
         "sgd": OptimizerEntry("plait.training.optimizer:sgd", "gradient descent with momentum beta1"),
         "rmsprop": OptimizerEntry("plait.training.optimizer:rmsprop", "RMSprop, squared gradients decay by beta2"),

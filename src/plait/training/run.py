@@ -9,6 +9,8 @@
     result.json          at the end
 
 `open_run` finds one again; it needs nothing but the folder.
+
+Training from another run's weights (`--from RUN`): which run, which data, and how its weights get into the model.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.heads import Encoder, LanguageModel
 from plait.model.user_mixers import read_copies, write_copies
 from plait.training import shards
+from plait.training.job import Start
 
 RUNS = Path("runs")
 MIXERS = "mixers"
@@ -228,3 +231,41 @@ def _atomic_write(path: Path) -> Iterator[Path]:
     except (OSError, SafetensorError) as wrong:
         reason = getattr(wrong, "strerror", None) or str(wrong)
         raise UserError(f"cannot write {path}: {reason}.") from wrong
+
+
+_POSITIONS = "backbone.position.weight"
+
+
+def start_of(run: Run) -> Start:
+    """A run with its final weights; one that has not ended would be another start tomorrow."""
+    if not (run.folder / "weights.safetensors").exists():
+        raise UserError(f"{run.name} has not finished: train it to its end, then go on from it.")
+    return Start(run.folder, str(run.about["key"]), run.about.get("steps"))
+
+
+def require_same_tokens(run: Run, corpus: Corpus) -> None:
+    """An id must stand for the same text as before, or the weights mean nothing."""
+    if run.tokenizer().as_dict() != corpus.tokenizer.as_dict():
+        raise UserError(
+            f"{corpus.name} is cut into other tokens than {run.name} was trained on; give the run's tokenizer by "
+            f"--tokenizer, or data with the same one."
+        )
+
+
+def load_start(model: LanguageModel | Encoder, start: Start) -> None:
+    """Copy the weights. A longer table of learned positions keeps its own first values beyond the old length; a head of
+    next-sentence prediction goes over where both trainings have one."""
+    run = Run(start.folder)
+    own = {name: p.detach() for name, p in model.named_parameters() if name.startswith(NEXT_SENTENCE)}
+    weights = {
+        name: value for name, value in run.weights().items() if name in own or not name.startswith(NEXT_SENTENCE)
+    }
+    weights = {**own, **weights}
+    if model.arch.text != run.arch.text and model.backbone.position is not None and _POSITIONS in weights:
+        ours, theirs = model.backbone.position.weight.detach(), weights[_POSITIONS]
+        if len(theirs) < len(ours) and theirs.shape[1:] == ours.shape[1:]:
+            weights = {**weights, _POSITIONS: torch.cat([theirs, ours[len(theirs) :].cpu()])}
+    try:
+        fill(model, weights, run.name)
+    except UserError as wrong:
+        raise UserError(f"the spec is not that of {run.name} ({run.arch.text}): {wrong}") from None

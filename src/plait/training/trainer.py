@@ -18,7 +18,7 @@ from plait.core.errors import UserError
 from plait.core.random_streams import seed_of
 from plait.mixers.attn_module import Attention
 from plait.model import build
-from plait.model.block import Block, ModelState
+from plait.model.backbone import Block, ModelState
 from plait.model.construct import add_next_sentence_head
 from plait.model.heads import Encoder, LanguageModel
 from plait.training import shards
@@ -28,9 +28,9 @@ from plait.training.job import Job
 from plait.training.optimizer import make_optimizer, set_rate, update
 from plait.training.optimizer_state import plain_state, restore_state, state_pieces
 from plait.training.recipe import Recipe
+from plait.training.run import load_start
 from plait.training.schedule import rate
 from plait.training.shards import Checkpoint, Piece, is_sharded, piece_of, read_into
-from plait.training.start import load_start
 from plait.training.validation import Validation
 
 #: So many steps in a row may come out infinite or NaN and be skipped.

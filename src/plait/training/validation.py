@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.model.block import ModelState
+from plait.model.backbone import ModelState
 from plait.model.heads import IGNORE, LanguageModel
 from plait.training.batches import masked, scored
 from plait.training.distributed import Processes

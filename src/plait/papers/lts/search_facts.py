@@ -20,8 +20,7 @@ from plait.model.cost import model_cost
 from plait.papers.lts.presets import rows
 from plait.papers.verify import FactTable
 from plait.records import Store, open_store
-from plait.searching.job import Request, search_front
-from plait.searching.methods import METHODS
+from plait.searching.job import METHODS, Request, search_front
 from plait.space.declaration import Declaration
 from plait.space.space import Space
 from plait.space.table import load_space
@@ -163,8 +162,7 @@ def engines() -> tuple[str, str, bool]:
 def _request(method: str, cache: Path) -> Request:
     if method == "gumbel":
         from plait.data import open_corpus
-        from plait.supernet.job import SupernetJob
-        from plait.supernet.settings import Settings
+        from plait.supernet.settings import Settings, SupernetJob
         from plait.training.recipe import Recipe
 
         corpus = open_corpus("builtin:language", cache=cache)

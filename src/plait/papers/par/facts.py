@@ -46,7 +46,7 @@ def convex_mix() -> tuple[str, str, bool]:
 
     import torch
 
-    from plait.supernet.choices import mixture, noise
+    from plait.supernet.mixture import mixture, noise
 
     net, tokens = _supernet(), torch.arange(14).reshape(2, 7) % 11
     sums = mixture(net.logits_LK, noise(0, 0, (3, 3)), 1.0, "soft").sum(dim=1).detach()
@@ -67,7 +67,7 @@ def convex_mix() -> tuple[str, str, bool]:
 def cooling() -> tuple[str, str, bool]:
     import torch
 
-    from plait.supernet.choices import mixture, noise
+    from plait.supernet.mixture import mixture, noise
 
     logits = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
     drawn = noise(0, 0, (32, 3))
@@ -115,7 +115,7 @@ def convergence() -> tuple[str, str, bool]:
 @facts.fact("P06", "3^32 = 1.85e15 points; supernet cost linear in the number of block kinds")
 def space_size() -> tuple[str, str, bool]:
     from plait.space.table import load_space
-    from plait.supernet.job import layer_choices
+    from plait.supernet.settings import layer_choices
 
     places = layer_choices(load_space("par"))
     points = 1

@@ -1,0 +1,103 @@
+"""How sure a fitted surface is: what it would have been, had the noise of runs and of groups fallen otherwise.
+
+A draw adds noise to the fitted losses and fits the surface again. The noise is residuals of the same architecture,
+drawn with replacement, each divided by what the fit has taken from it (√(1 − leverage)), all of them times one factor
+for how badly so few runs know their spread (√(ν / χ²ν), which gives Student's tails). Where groups of one budget lie
+off the surface together by more than their runs explain, each group has a draw of its own on top.
+`benchmarks/scaling.py` simulates how often the 90 % intervals hold the truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from plait.analysis.scaling_surface import Floats, Places, SurfaceFit, descend
+
+CONFIDENCE = 0.9
+DRAWS = 400
+_GROUP_LEVEL = 0.05
+_GROUP_DRAWS = 500
+
+
+@dataclass(frozen=True)
+class Draws:
+    """A bootstrap: the numbers of every draw, and the losses it was fitted to."""
+
+    theta_BP: Floats
+    log_loss_BR: Floats
+    noise: float  # standard deviation of a run about the surface, of log L
+    group_noise: float  # that of a group; 0 where runs explain it
+    group_p: float  # how often runs alone would put groups so far off
+
+
+def interval(values_B: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Of a quantity over the draws, equal tails; draws in which it does not exist (nan) are left out."""
+    there = values_B[~np.isnan(values_B)]
+    if not len(there):
+        return float("nan"), float("nan")
+    ends = [(1 - confidence) / 2, (1 + confidence) / 2]
+    # Between a number and infinity there is nothing to interpolate.
+    finite = bool(np.isfinite(there).all())
+    low, high = np.quantile(there, ends) if finite else np.quantile(there, ends, method="nearest")
+    return float(low), float(high)
+
+
+def bootstrap(fit: SurfaceFit, group_R: Places, draws: int = DRAWS, seed: int = 0) -> Draws:
+    """`group_R`: which group each run is of, −1 for none."""
+    rng = np.random.default_rng(seed)
+    left_R, slopes_RP = fit.residuals_R, fit.slopes_RP
+    hat_RR = slopes_RP @ np.linalg.pinv(slopes_RP)
+    noise, group_noise, p = group_effect(left_R, hat_RR, group_R, fit.layout.size, rng)
+    own_R = left_R / np.sqrt(1 - np.clip(np.diag(hat_RR), 0, 0.95))
+    if group_noise:  # what is the groups' is drawn by itself
+        own_R = own_R * noise / max(float(own_R.std()), 1e-300)
+    noise_BR = np.empty((draws, len(left_R)))
+    for runs in fit.layout.runs:
+        spread = own_R[runs] - own_R[runs].mean()
+        spread *= np.sqrt(len(runs) / max(1, len(runs) - 1))
+        freedom = max(1.0, len(runs) - fit.layout.size / len(fit.layout.runs))
+        factor_B = np.sqrt(freedom / rng.chisquare(freedom, draws))
+        noise_BR[:, runs] = factor_B[:, None] * spread[rng.integers(0, len(runs), (draws, len(runs)))]
+    if group_noise:
+        together_BG = group_noise * rng.standard_normal((draws, int(group_R.max()) + 1))
+        noise_BR += np.where(group_R >= 0, together_BG[:, group_R], 0.0)
+    log_loss_BR = fit.log_loss_R - left_R + noise_BR
+    start_BP = np.repeat(fit.theta_P[None], draws, 0)
+    theta_BP, _ = descend(start_BP, fit.points, log_loss_BR, fit.layout, fit.delta_R)
+    return Draws(theta_BP, log_loss_BR, noise, group_noise, p)
+
+
+def group_effect(
+    left_R: Floats, hat_RR: Floats, group_R: Places, numbers: int, rng: np.random.Generator
+) -> tuple[float, float, float]:
+    """Noise of a run, that of a group beyond its runs', and how often runs alone would put groups so far off.
+
+    By moments: residuals are M (Z u + ε), M what the fit leaves, Z which run is of which group.
+    """
+    free = max(1, len(left_R) - numbers)
+    whole = float(left_R @ left_R) / free
+    groups = [np.flatnonzero(group_R == g) for g in range(int(group_R.max(initial=-1)) + 1)]
+    groups = [members for members in groups if len(members) > 1]
+    if len(groups) < 2 or whole <= 0:
+        return float(np.sqrt(whole)), 0.0, 1.0
+    member_RG = np.zeros((len(left_R), len(groups)))
+    for g, members in enumerate(groups):
+        member_RG[members, g] = 1
+    kept_RR = np.eye(len(left_R)) - hat_RR
+    seen_GG = member_RG.T @ kept_RR @ member_RG
+
+    def off(residual_BR: Floats) -> Floats:
+        """Squared group sums, relative to the residuals' own squares."""
+        return np.asarray(((residual_BR @ member_RG) ** 2).sum(-1) / np.maximum((residual_BR**2).sum(-1), 1e-300))
+
+    alone_B = off(rng.standard_normal((_GROUP_DRAWS, len(left_R))) @ kept_RR)
+    p = float(np.mean(alone_B >= off(left_R[None])[0]))
+    if p > _GROUP_LEVEL:
+        return float(np.sqrt(whole)), 0.0, p
+    # Two equations: all squares, and squares of the groups' sums.
+    moments = np.array([[free, np.trace(seen_GG)], [np.trace(seen_GG), (seen_GG**2).sum()]])
+    squares = np.array([left_R @ left_R, ((left_R @ member_RG) ** 2).sum()])
+    run, group = np.linalg.lstsq(moments, squares, rcond=None)[0]
+    return float(np.sqrt(max(run, 0.0))), float(np.sqrt(max(group, 0.0))), p

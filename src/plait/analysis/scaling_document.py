@@ -1,0 +1,181 @@
+"""What `plait scale fit` tells, as plain data and in words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from plait.analysis.scaling_bootstrap import CONFIDENCE
+from plait.analysis.scaling_frontier import OFFSETS
+from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law, Laws
+from plait.analysis.scaling_runs import ALL
+from plait.analysis.scaling_state import chances_of_least
+
+ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
+
+
+def estimate(one: Estimate) -> dict[str, Any]:
+    told: dict[str, Any] = {"value": one.value, "interval": [one.low, one.high]}
+    return {**told, "verdict": CANNOT_SAY} if one.wide else told
+
+
+def document(laws: Laws) -> dict[str, Any]:
+    """`surface` and `frontier` are those of the architecture that is best at the target; `architectures` has all."""
+    best = laws.best
+    whole = law_document(best)
+    return {
+        "target": laws.target,
+        "confidence": CONFIDENCE,
+        "runs": len(laws.runs),
+        "noise": {"run": laws.draws.noise, "group": laws.draws.group_noise, "group_p": laws.draws.group_p},
+        **({} if len(laws.laws) == 1 else {"architecture": best.name}),
+        **whole,
+        "shared_E": None if laws.shared_p is None else {"shared": laws.shared, "p": laws.shared_p},
+        "architectures": {name: law_document(law) for name, law in laws.laws.items()},
+        "comparisons": [
+            {
+                "better": one.better,
+                "than": one.worse,
+                "probability": one.probability,
+                "difference": estimate(one.difference),
+                "verdict": one.verdict,
+            }
+            for one in laws.comparisons
+        ],
+        "state": state_document(laws),
+        "attention": attention_document(laws),
+        "notes": notes(laws),
+    }
+
+
+def law_document(law: Law) -> dict[str, Any]:
+    return {
+        "surface": {name: estimate(one) for name, one in law.surface_estimates().items()},
+        "frontier": {
+            **{name: estimate(one) for name, one in law.frontier_estimates().items()},
+            "extrapolation": law.extrapolation,
+        },
+        "isoflop": isoflop_document(law),
+        "flops_per_token": {"kappa": law.cost.kappa, "power": law.cost.power},
+        "off_frontier": [
+            {"size": offset, "gap": estimate(law.gap(offset)), "flops": estimate(law.overhead(offset))}
+            for offset in OFFSETS
+        ],
+    }
+
+
+def isoflop_document(law: Law) -> dict[str, Any] | None:
+    """None for runs that are not in groups."""
+    if not law.groups:
+        return None
+    groups = []
+    for one in law.groups:
+        group: dict[str, Any] = {"flops": one.flops, "runs": len(one.runs), "bracketed": one.bracketed}
+        if one.bracketed:
+            size = math.exp(one.best_n)
+            group["N_star"] = estimate(Estimate.of(size, np.exp(one.best_n_B)))
+            group["D_star"] = float(law.cost.tokens(np.asarray(one.flops), np.asarray(size)))
+            group["loss"] = estimate(Estimate.of(one.best_loss, one.best_loss_B))
+        groups.append(group)
+    if law.powers is None:
+        return {"groups": groups, "a": None, "b": None}
+    a, b = (Estimate.of(*pair) for pair in ((law.powers.a, law.powers.a_B), (law.powers.b, law.powers.b_B)))
+    return {"groups": groups, "a": estimate(a.wider_than(0.2)), "b": estimate(b.wider_than(0.2))}
+
+
+def state_document(laws: Laws) -> dict[str, Any] | None:
+    law = laws.state
+    if law is None:
+        return None
+    own = {name: estimate(Estimate.of(c, law.c_B[name])) for name, c in law.c.items()}
+    best = min(law.offset, key=lambda name: law.offset[name])
+    return {
+        "c": estimate(Estimate.of(law.shared, law.shared_B)),
+        "architectures": own,
+        "best": best,
+        "probability": chances_of_least(law.offset_B)[best],
+    }
+
+
+def attention_document(laws: Laws) -> dict[str, Any] | None:
+    """Which share of attention is best at the target, and which when state counts (Poli et al. 2024, Finding 7)."""
+    runs = laws.runs
+    shares = {name: runs.mean_of(runs.attention, name) for name in laws.laws}
+    if runs.attention is None or len(set(shares.values())) < 2:
+        return None
+    chances = chances_of_least({name: law.loss_at_target()[1] for name, law in laws.laws.items()})
+    found: dict[str, Any] = {"compute_optimal": _best_share(shares, chances)}
+    if laws.state is not None and len(laws.state.offset_B) == len(laws.laws):
+        found["state_optimal"] = _best_share(shares, chances_of_least(laws.state.offset_B))
+    return found
+
+
+def _best_share(shares: dict[str, float | None], chances: dict[str, float]) -> dict[str, Any]:
+    best = max(chances, key=lambda name: chances[name])
+    rows = [{"attention": shares[name], "architecture": name, "probability": chances[name]} for name in shares]
+    return {"attention": shares[best], "probability": chances[best], "by_share": rows}
+
+
+def notes(laws: Laws) -> list[str]:
+    """What to know before going by the numbers."""
+    told = []
+    for law in laws.laws.values():
+        whose = "" if law.name == ALL else f"{law.name}: "
+        if law.extrapolation > 1:
+            told.append(
+                f"{whose}the target is {law.extrapolation:.3g} times the largest budget trained: an extrapolation"
+            )
+        wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
+        if wide:
+            told.append(f"{whose}{CANNOT_SAY}: {', '.join(wide)}; more budgets, wider apart, would")
+        outside = [one for one in law.groups if not one.bracketed]
+        if outside:
+            budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
+            told.append(f"{whose}no optimum between the sizes trained at {budgets} FLOPs; left out of the parabolas")
+        if law.cost.spread > ODD_COST:
+            power = f"{law.cost.kappa:.3g} N^{law.cost.power:.2f}"
+            told.append(f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {power}, by which N* is told")
+        told += _disagreement(law, whose)
+    if laws.draws.group_noise:
+        told.append(
+            f"groups lie off the surface together by {laws.draws.group_noise:.2%} (p = {laws.draws.group_p:.3f}); the "
+            "intervals hold that"
+        )
+    if laws.shared_p is not None and not laws.shared:
+        told.append(
+            f"the architectures do not share one E (p = {laws.shared_p:.2g} < {SHARED_LEVEL}): each has its own. "
+            "On one text the entropy is one; look for runs that are not trained alike"
+        )
+    return told + _batches(laws)
+
+
+def _disagreement(law: Law, whose: str) -> list[str]:
+    """Of parabolas and surface about a."""
+    if law.powers is None:
+        return []
+    parabola, surface = Estimate.of(law.powers.a, law.powers.a_B), law.frontier_estimates()["a"]
+    if parabola.high >= surface.low and surface.high >= parabola.low:
+        return []
+    return [
+        f"{whose}parabolas give a = {parabola.value:.3f}, the surface {surface.value:.3f}: sizes lie unevenly about "
+        "the optimum, or groups were not trained alike"
+    ]
+
+
+def _batches(laws: Laws) -> list[str]:
+    """The pitfall of Poli et al. 2024, Figure C.1."""
+    batch = laws.runs.batch
+    if batch is None:
+        return []
+    growing = []
+    for law in laws.laws.values():
+        for one in law.groups:
+            by_size = batch[one.runs][np.argsort(laws.runs.params[one.runs], kind="stable")]
+            if by_size[-1] > 1.01 * by_size[0] and (np.diff(by_size) >= -1e-9).all():
+                growing.append(one.flops)
+    if not growing:
+        return []
+    budgets = ", ".join(f"{flops:.3g}" for flops in sorted(set(growing))[:6])
+    return [f"the batch grows with the size inside the groups of {budgets} FLOPs, which biases N* downward"]

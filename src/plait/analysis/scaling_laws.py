@@ -1,0 +1,215 @@
+"""Scaling laws of one or several architectures, with 90 % intervals for all of it: `fit_laws`.
+
+By architecture: the surface, the frontier at a target, IsoFLOP parabolas, what sizes off the best cost. Between them:
+one E where the data do not contradict it, which is better at the target and how surely, state. Where an interval is too
+wide to go by, the data cannot say, and it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from plait.analysis.scaling_bootstrap import CONFIDENCE, DRAWS, Draws, bootstrap, interval
+from plait.analysis.scaling_frontier import Surface, TokenCost
+from plait.analysis.scaling_isoflop import Parabola, Powers, parabolas, powers
+from plait.analysis.scaling_runs import ALL, Runs
+from plait.analysis.scaling_state import StateLaw, line_of, state_law
+from plait.analysis.scaling_surface import Floats, Layout, Points, SurfaceFit, fit_surface
+from plait.core.errors import UserError
+
+SHARED_LEVEL = 0.05
+#: From which probability on one of two is called better.
+SURE = 0.95
+CANNOT_SAY = "the data cannot say"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 90 % interval; `wide` where that is too wide to go by."""
+
+    value: float
+    low: float
+    high: float
+    wide: bool = False
+
+    @classmethod
+    def of(cls, value: Floats | float, values_B: Floats) -> Estimate:
+        return cls(float(value), *interval(values_B))
+
+    def wider_than(self, width: float) -> Estimate:
+        """Marked where the ends are further apart."""
+        return replace(self, wide=not self.high - self.low <= width)
+
+    def over(self, factor: float) -> Estimate:
+        """Marked where the ends are more than this factor apart."""
+        return replace(self, wide=not (self.low > 0 and self.high / self.low <= factor))
+
+
+@dataclass(frozen=True)
+class Law:
+    """One architecture's."""
+
+    name: str
+    surface: Surface
+    draws: Surface
+    cost: TokenCost
+    target: float
+    largest: float  # budget among the runs
+    lowest: float  # loss among them
+    groups: list[Parabola]
+    powers: Powers | None
+
+    @property
+    def extrapolation(self) -> float:
+        """How many times the largest budget the target is."""
+        return self.target / self.largest
+
+    def surface_estimates(self) -> dict[str, Estimate]:
+        values = {name: Estimate.of(getattr(self.surface, name), getattr(self.draws, name)) for name in SURFACE}
+        values["E"] = values["E"].wider_than(0.25 * self.lowest)
+        return {name: one.over(2) if name in ("alpha", "beta") else one for name, one in values.items()}
+
+    def frontier_estimates(self, target: float | None = None) -> dict[str, Estimate]:
+        flops = self.target if target is None else target
+        own, drawn = self.surface.optimum(flops, self.cost), self.draws.optimum(flops, self.cost)
+        (a, b), (a_B, b_B) = self.surface.exponents(self.cost), self.draws.exponents(self.cost)
+        n, d, loss = (Estimate.of(one, many) for one, many in zip(own, drawn, strict=True))
+        return {
+            "a": Estimate.of(a, a_B).wider_than(0.2),
+            "b": Estimate.of(b, b_B).wider_than(0.2),
+            "N_star": n.over(4),
+            "D_star": d.over(4),
+            "loss": loss.wider_than(0.1 * loss.value),
+        }
+
+    def gap(self, offset: float) -> Estimate:
+        own, drawn = (one.gap(self.target, self.cost, offset) for one in (self.surface, self.draws))
+        return Estimate.of(own, drawn)
+
+    def overhead(self, offset: float) -> Estimate:
+        own, drawn = (one.overhead(self.target, self.cost, offset) for one in (self.surface, self.draws))
+        return Estimate.of(own, drawn)
+
+    def loss_at_target(self) -> tuple[float, Floats]:
+        return float(self.surface.optimum(self.target, self.cost)[2]), self.draws.optimum(self.target, self.cost)[2]
+
+
+SURFACE = ("E", "A", "B", "alpha", "beta")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of two architectures at the target: how much lower the better one's loss is, and how surely."""
+
+    better: str
+    worse: str
+    probability: float
+    difference: Estimate
+
+    @property
+    def verdict(self) -> str:
+        return f"{self.better} is better" if self.probability >= SURE else CANNOT_SAY
+
+
+@dataclass(frozen=True)
+class Laws:
+    runs: Runs
+    target: float
+    fit: SurfaceFit
+    draws: Draws
+    laws: dict[str, Law]
+    shared_p: float | None  # how often one E for all would fit as badly by chance; None for one architecture
+
+    @property
+    def shared(self) -> bool:
+        return self.fit.layout.shared
+
+    @cached_property
+    def best(self) -> Law:
+        """The architecture of least loss at the target."""
+        return min(self.laws.values(), key=lambda law: law.loss_at_target()[0])
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        ordered = sorted(self.laws.values(), key=lambda law: law.loss_at_target()[0])
+        return [_compare(one, two) for one, two in combinations(ordered, 2)]
+
+    @cached_property
+    def state(self) -> StateLaw | None:
+        if self.runs.state is None:
+            return None
+        made = {name: line_of(law.groups, self.runs.params, self.runs.state) for name, law in self.laws.items()}
+        return state_law({name: line for name, line in made.items() if line is not None})
+
+
+def fit_laws(runs: Runs, target: float, *, draws: int = DRAWS, seed: int = 0) -> Laws:
+    """The whole analysis; a `UserError` where the runs cannot carry it."""
+    points = Points.at(runs.params, runs.tokens)
+    fit, shared_p = _pooled(runs, points)
+    drawn = bootstrap(fit, runs.group, draws, seed)
+    laws = {name: _law(runs, fit, drawn, k, name, target) for k, name in enumerate(runs.names)}
+    return Laws(runs, target, fit, drawn, laws, shared_p)
+
+
+def _pooled(runs: Runs, points: Points) -> tuple[SurfaceFit, float | None]:
+    """One E for all architectures unless the runs contradict it (F test of the two fits' losses)."""
+    own = tuple(runs.of(name) for name in runs.names)
+    separate = fit_surface(points, np.log(runs.loss), Layout(own))
+    if len(own) == 1:
+        return separate, None
+    from scipy.special import fdtrc
+
+    shared = fit_surface(points, np.log(runs.loss), Layout(own, shared=True))
+    more = separate.layout.size - shared.layout.size
+    free = len(runs) - separate.layout.size
+    if free < 1:
+        return shared, 1.0
+    worse = max(0.0, shared.value - separate.value) / more / max(separate.value / free, 1e-300)
+    p = float(fdtrc(more, free, worse))
+    return (shared if p > SHARED_LEVEL else separate), p
+
+
+def _law(runs: Runs, fit: SurfaceFit, drawn: Draws, k: int, name: str, target: float) -> Law:
+    own = fit.layout.runs[k]
+    cost = TokenCost.of(runs.flops[own], runs.params[own], runs.tokens[own])
+    loss_BR = np.exp(np.concatenate([np.log(runs.loss)[None], drawn.log_loss_BR]))
+    first = int(runs.group[own].clip(0).min())
+    group_R = np.full(len(runs), -1, np.intp)
+    group_R[own] = np.where(runs.group[own] >= 0, runs.group[own] - first, -1)
+    groups = parabolas(runs.flops, runs.params, group_R, loss_BR)
+    _bracketed(groups, name)
+    return Law(
+        name,
+        Surface.of(fit.layout.of(fit.theta_P, k), fit.points),
+        Surface.of(fit.layout.of(drawn.theta_BP, k), fit.points),
+        cost,
+        target,
+        float(runs.flops[own].max()),
+        float(runs.loss[own].min()),
+        groups,
+        powers(groups, cost),
+    )
+
+
+def _bracketed(groups: Sequence[Parabola], name: str) -> None:
+    if groups and all(one.side for one in groups):
+        way = "larger" if sum(one.side > 0 for one in groups) * 2 >= len(groups) else "smaller"
+        whose = "" if name == ALL else f"{name}: "
+        raise UserError(
+            f"{whose}in every group all sizes lie on one side of the best, which is {way} than any trained; add {way} "
+            "models to the groups."
+        )
+
+
+def _compare(one: Law, two: Law) -> Comparison:
+    (low, low_B), (high, high_B) = one.loss_at_target(), two.loss_at_target()
+    difference = Estimate.of(high - low, high_B - low_B)
+    return Comparison(one.name, two.name, float(np.mean(low_B < high_B)), difference)
+
+
+__all__ = ["CANNOT_SAY", "CONFIDENCE", "Comparison", "Estimate", "Law", "Laws", "fit_laws"]

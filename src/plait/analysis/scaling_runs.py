@@ -1,0 +1,149 @@
+"""The runs that scaling laws are fitted to, and what is wrong with a table that cannot be.
+
+    flops, params, tokens, loss        what every run has; the loss in nats per token
+    architecture, state, active_params, attention, vocab, batch    where they are there
+
+Of mixtures of experts the size is the active parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from plait.analysis.scaling_isoflop import groups_of
+from plait.analysis.scaling_surface import NUMBERS, Floats, Places
+from plait.analysis.table import Table
+from plait.core.errors import UserError
+
+COLUMNS = ("flops", "params", "tokens", "loss")
+#: Losses per token are only comparable where tokens are the same.
+VOCABULARIES = ("vocab", "vocabulary", "tokenizer")
+#: From so many runs on, budgets that are mostly different are a scatter and not groups of one.
+SCATTER = 30
+ALL = "all"  # the name of runs that have none
+
+
+@dataclass(frozen=True)
+class Runs:
+    flops: Floats
+    params: Floats  # active ones where the table has them
+    tokens: Floats
+    loss: Floats
+    architecture: tuple[str, ...]
+    group: Places  # of one architecture and budget, counted over all; −1 for none
+    state: Floats | None = None
+    attention: Floats | None = None  # share of attention among the sequence mixers
+    batch: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.loss)
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(self.architecture))
+
+    def of(self, name: str) -> Places:
+        return np.array([row for row, own in enumerate(self.architecture) if own == name], np.intp)
+
+    def mean_of(self, values: Floats | None, name: str) -> float | None:
+        return None if values is None else float(values[self.of(name)].mean())
+
+
+def runs_of(table: Table) -> Runs:
+    """The table's runs, or one clear message."""
+    if missing := [name for name in COLUMNS if name not in table.columns]:
+        has = ", ".join(table.columns) or "none"
+        raise UserError(
+            f"{table.name} has no column {' and no column '.join(repr(name) for name in missing)}; a scaling fit reads "
+            f"{', '.join(COLUMNS)}. It has: {has}."
+        )
+    flops, params, tokens, loss = (_positive(table, name) for name in COLUMNS)
+    _one_vocabulary(table)
+    if "active_params" in table.columns:
+        active = table.numbers("active_params")
+        params = np.where(np.isnan(active), params, active)
+    given = table.columns.get("architecture") or [None] * len(table)
+    architecture = tuple(ALL if name is None else str(name) for name in given)
+    extra = {name: _positive(table, name) for name in ("state", "batch") if _has(table, name)}
+    attention = table.numbers("attention") if _has(table, "attention") else None
+    runs = Runs(flops, params, tokens, loss, architecture, _groups(architecture, flops), attention=attention, **extra)
+    for name in runs.names:
+        _check(runs, name)
+    return runs
+
+
+def _has(table: Table, name: str) -> bool:
+    return name in table.columns and all(value is not None for value in table.columns[name])
+
+
+def _positive(table: Table, name: str) -> Floats:
+    values = table.numbers(name)
+    if len(wrong := np.flatnonzero(~np.isfinite(values))):
+        raise UserError(
+            f"{table.name}, row {wrong[0] + 1}: {name} is {values[wrong[0]]:g}, no number. Leave out runs that "
+            f"diverged or did not end: --where '{name}<1e300'."
+        )
+    if len(wrong := np.flatnonzero(values <= 0)):
+        why = "a loss in nats per token is above 0" if name == "loss" else "it should be above 0"
+        raise UserError(f"{table.name}, row {wrong[0] + 1}: {name} is {values[wrong[0]]:g}; {why}.")
+    return values
+
+
+def _one_vocabulary(table: Table) -> None:
+    for column in VOCABULARIES:
+        seen = list(dict.fromkeys(str(value) for value in table.columns.get(column, []) if value is not None))
+        if len(seen) > 1:
+            raise UserError(
+                f"{table.name} mixes vocabularies: {column} is {', '.join(seen[:4])}. A loss per token means something "
+                f"else in each; fit one at a time: --where {column}={seen[0]}."
+            )
+
+
+def _groups(architecture: tuple[str, ...], flops: Floats) -> Places:
+    group = np.full(len(flops), -1, np.intp)
+    for name in dict.fromkeys(architecture):
+        own = np.array([row for row, other in enumerate(architecture) if other == name], np.intp)
+        found = groups_of(flops[own])
+        sizes = np.bincount(found[found >= 0], minlength=1)
+        grouped = len(own) < SCATTER or sizes[sizes >= 3].sum() >= len(own) / 2
+        if not grouped:  # a scatter of runs, some near each other by chance
+            continue
+        group[own] = np.where(found >= 0, found + group.max(initial=-1) + 1, -1)
+    return group
+
+
+def _check(runs: Runs, name: str) -> None:
+    own = runs.of(name)
+    whose = "" if name == ALL else f"{name}: "
+    if len(own) <= NUMBERS:
+        raise UserError(
+            f"{whose}{_count(len(own))}; the surface has {NUMBERS} unknowns, so give {NUMBERS + 1} or more, better 15."
+        )
+    numbers = runs.group[own].tolist()
+    pairs = zip(runs.flops[own].tolist(), numbers, strict=True)
+    if alone := sorted(flops for flops, g in pairs if g >= 0 and numbers.count(g) == 1):
+        raise UserError(
+            f"{whose}one run alone at {', '.join(f'{flops:.3g}' for flops in alone[:4])} FLOPs: a group needs three "
+            "sizes or more, on both sides of its best. Train more there, or leave it out: --where 'flops!=…'."
+        )
+    n, d = np.log(runs.params[own]), np.log(runs.tokens[own])
+    if min(np.ptp(n), np.ptp(d)) < np.log(1.5) or abs(float(np.corrcoef(n, d)[0, 1])) > 0.9999:
+        raise UserError(
+            f"{whose}sizes and tokens go together in all runs, so what each is worth cannot be told apart; give runs "
+            "of several sizes at several budgets."
+        )
+
+
+def _count(number: int) -> str:
+    return f"{number} run" if number == 1 else f"{number} runs"
+
+
+def described(runs: Runs) -> dict[str, Any]:
+    return {
+        "runs": len(runs),
+        "architectures": runs.names,
+        "budgets": [float(runs.flops.min()), float(runs.flops.max())],
+    }

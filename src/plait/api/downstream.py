@@ -1,0 +1,200 @@
+"""Downstream tasks of a trained model: GLUE and SQuAD (`plait.finetune`), and lm-evaluation-harness from local files
+(`plait.harness`, `plait.prepare_tasks`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.open_run import OpenRun, run_of
+from plait.api.show import load_mixers
+from plait.core.errors import UserError, did_you_mean
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+
+if TYPE_CHECKING:
+    from plait.records import Store
+
+
+@dataclass(frozen=True)
+class FinetuneResult(Result):
+    run: str
+    task: str
+    metrics: dict[str, float]  # mean over the seeds, on the dev files
+    spread: dict[str, float | None]  # standard deviation from seed to seed
+    median: dict[str, float]
+    seeds: tuple[dict[str, float], ...]  # each seed's metrics
+    best_seed: int
+    plan: dict[str, Any]
+    dev: dict[str, Any]  # predictions of the best seed on the dev files
+    files: dict[str, str]  # name → content, as the benchmark takes it
+    written: tuple[str, ...] = ()  # where the files were written
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.seeds)
+
+
+def finetune(
+    run: str | Path | OpenRun,
+    task: str,
+    data: str | Path,
+    *,
+    epochs: int = 3,
+    lr: float = 3e-5,
+    batch: int = 32,
+    max_len: int | None = None,
+    seeds: int = 1,
+    out: str | Path | None = None,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    on_progress: OnProgress = ignore,
+) -> FinetuneResult:
+    """Fine-tune a trained model on a task of GLUE or on SQuAD v1.1, and score it on the dev files.
+
+    task     cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli or squad
+    data     the folder of the task's published files (TSV, or SQuAD's JSON)
+    max_len  tokens per row; 128, squad 384 unless given
+    seeds    repeat with seeds 0 to N - 1
+    out      a folder for the predictions, as they are submitted
+    """
+    from plait.evals.finetune import finetune as tune
+    from plait.evals.finetune_loop import Plan
+
+    load_mixers(mixers)
+    opened = run_of(run)
+    model = opened.model(device)
+    longest = max_len or min(model.arch.header.max_len or 1 << 30, 384 if task == "squad" else 128)
+    plan = Plan(epochs=epochs, lr=lr, batch=batch, max_len=longest)
+    found = tune(
+        model,
+        opened.tokenizer(),
+        task,
+        Path(data),
+        plan,
+        seeds=seeds,
+        progress=lambda what, done, total: on_progress(f"{task}, {what}", done, total),
+    )
+    written = _write(found["files"], Path(out)) if out else ()
+    return FinetuneResult(run=opened.name, **{**found, "seeds": tuple(found["seeds"])}, written=written)
+
+
+def _write(files: dict[str, str], folder: Path) -> tuple[str, ...]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_text(content, encoding="utf-8")
+    except OSError as wrong:
+        raise UserError(f"cannot write to {folder}: {wrong.strerror}.") from wrong
+    return tuple(str(folder / name) for name in files)
+
+
+PROTOCOL = 1  # raised when the same settings come to mean another evaluation
+
+
+@dataclass(frozen=True)
+class HarnessResult(Result):
+    run: str
+    results: dict[str, Any]  # as the harness gives them
+    table: tuple[dict[str, Any], ...]  # a row per number: task, metric, filter, value, stderr, items
+    shots: dict[str, int]  # by task
+    max_length: int
+    lm_eval: str  # the harness's version
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.table)
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    task: str
+    items: int
+    file: str
+    source: str
+
+
+@dataclass(frozen=True)
+class TaskFiles(Result):
+    tasks: tuple[TaskFile, ...]
+    missing: tuple[str, ...]  # tasks whose data was not found
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.as_dict()["tasks"])
+
+
+def harness(
+    run: str | Path | OpenRun,
+    tasks: str | Path | Sequence[str | Path],
+    *,
+    shots: int | None = None,
+    limit: int | None = None,
+    max_length: int | None = None,
+    trust: bool = False,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> HarnessResult:
+    """Run tasks of lm-evaluation-harness on a trained model, without a network; the store keeps the table.
+
+    tasks       task files (YAML), folders of them, or LongBench files (JSONL)
+    shots       examples before each item; the task's own number unless given
+    limit       only the first items of each task
+    max_length  context in tokens; the model's, else 2048, unless given
+    trust       let task files run code of their own: `!function`, templates without a sandbox, metrics' scripts
+    """
+    from plait.evals.harness import evaluate
+
+    load_mixers(mixers)
+    opened = run_of(run)
+    found = evaluate(
+        opened.model(device),
+        opened.tokenizer(),
+        [tasks] if isinstance(tasks, (str, Path)) else list(tasks),
+        shots=shots,
+        limit=limit,
+        max_length=max_length,
+        progress=on_progress,
+        trust=trust,
+    )
+    result = HarnessResult(run=opened.name, **{**found, "table": tuple(found["table"])})
+    _keep(result, opened.arch.text, limit, store)
+    return result
+
+
+def _keep(found: HarnessResult, spec: str, limit: int | None, store: str | Store | None) -> None:
+    """As a record, in place of an earlier one of the same run and tasks."""
+    from plait.records import Record, open_store, provenance_of
+
+    config = {
+        "protocol": PROTOCOL,
+        "spec": spec,
+        "tasks": sorted(found.results),
+        "limit": limit,
+        "run": found.run,
+        "shots": found.shots,
+        "max_length": found.max_length,
+        "lm_eval": found.lm_eval,
+    }
+    record = Record.of("harness", config, {"run": found.run, "table": found.rows()}, provenance_of(time.time(), 0.0))
+    with open_store(store) as opened:
+        opened.delete([record.key])
+        opened.put(record)
+
+
+def prepare_tasks(folder: str | Path, out: str | Path, *, tasks: Sequence[str] = ()) -> TaskFiles:
+    """Write the local files of the ten short-context tasks and WikiText from a folder with the published data sets, for
+    `plait.harness`; only some `tasks` where given."""
+    from plait.evals.published import BY_NAME, prepare
+
+    if unknown := next((name for name in tasks if name not in BY_NAME), ""):
+        raise UserError(f"no task '{unknown}'.{did_you_mean(unknown, BY_NAME)} Known: {', '.join(BY_NAME)}.")
+    done, missing = prepare(Path(folder), Path(out), list(tasks))
+    if not done:
+        raise UserError(f"{folder} holds none of: {', '.join(missing)}. A data set is a folder of its name.")
+    return TaskFiles(
+        tuple(TaskFile(one.task, one.items, str(one.file), str(one.source[0])) for one in done), tuple(missing)
+    )

@@ -1,0 +1,75 @@
+"""Scaling laws from any trainer's runs: `plait.scale.fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.core.errors import UserError
+from plait.core.result import Result
+
+if TYPE_CHECKING:
+    from plait.analysis.scaling_laws import Laws
+
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class ScalingFit(Result):
+    """`laws` has what was computed; `document` is what `--json` prints."""
+
+    laws: Laws = field(repr=False)
+    document: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.document
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per architecture: its surface, and its best at the target."""
+        return [
+            {
+                "architecture": name,
+                **{key: one["value"] for key, one in found["surface"].items()},
+                **{key: one["value"] for key, one in found["frontier"].items() if isinstance(one, dict)},
+            }
+            for name, found in self.document["architectures"].items()
+        ]
+
+
+def fit(
+    file: str | Path,
+    *,
+    target: str | float,
+    where: Sequence[str] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> ScalingFit:
+    """Fit scaling laws to the runs in a table (`flops, params, tokens, loss`; further columns where they are there):
+    the surface, the compute-optimal frontier at `target` FLOPs, IsoFLOP parabolas, state, and which of several
+    architectures is better there, all with 90 % intervals from `draws` draws of a bootstrap."""
+    from plait.analysis.scaling_document import document
+    from plait.analysis.scaling_laws import fit_laws
+    from plait.analysis.scaling_runs import runs_of
+    from plait.analysis.table import read_table
+
+    flops = flops_of(target, "--target")
+    if draws < 20:
+        raise UserError(f"--draws {draws}: a bootstrap needs 20 draws or more; 1000 give steady intervals.")
+    table = read_table(str(file)).where(where or [])
+    if not len(table):
+        raise UserError(f"no row of {file} meets {' and '.join(where or [])}.")
+    laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed)
+    return ScalingFit(laws, {"file": str(file), **document(laws)})
+
+
+def flops_of(given: str | float, option: str) -> float:
+    """Of 1e20 or a number."""
+    try:
+        flops = float(given)
+    except ValueError:
+        raise UserError(f"{option} {given}: write a number of FLOPs, such as 1e20.") from None
+    if not 0 < flops < float("inf"):
+        raise UserError(f"{option} {given}: a number of FLOPs is above 0, such as 1e20.")
+    return flops
