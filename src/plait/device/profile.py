@@ -154,7 +154,7 @@ class Profile:
         noisy = sum(point.noisy for point in self.points)
         return {
             "hash": self.hash,
-            "device": self.device,
+            "machine": self.device,
             **self.common,
             "made": self.made,
             "seconds": round(self.seconds, 1),
