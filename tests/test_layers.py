@@ -37,6 +37,7 @@ LAYERS: dict[str, str] = {
     "algorithms": "yes",
     "supernet": "yes",
     "searching": "inside",
+    "scaling": "inside",
     "studies": "yes",
     "designing": "inside",
     "papers": "yes",
