@@ -37,6 +37,7 @@ LAYERS: dict[str, str] = {
     "algorithms": "yes",
     "supernet": "yes",
     "searching": "inside",
+    "racing": "yes",
     "studies": "yes",
     "designing": "inside",
     "papers": "yes",

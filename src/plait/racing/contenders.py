@@ -13,7 +13,7 @@ from pathlib import Path
 
 from plait.core.errors import UserError
 from plait.core.user_files import split_path
-from plait.mixers.table import registered
+from plait.mixers.table import names
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.model.resize import decoder_params, match, total_state
@@ -46,7 +46,9 @@ def read_contenders(
     """Specs, presets, spec files, runs, mixers by name or file. `matched`: what all are made equal in to the first
     ("params", "state", "" for nothing); None: parameters, where all are given as mixers."""
     if not given:
-        raise UserError("nothing to compare: give architectures, such as attn gla 'd=128 | (gla swiglu attn swiglu)x2'.")
+        raise UserError(
+            "nothing to compare: give architectures, such as attn gla 'd=128 | (gla swiglu attn swiglu)x2'."
+        )
     if matched is not None and matched not in MATCHES:
         raise UserError(f"--match {matched}: must be params or state.")
     mixers = [each for each in given if isinstance(each, str) and _is_mixer(each)]
@@ -60,7 +62,7 @@ def read_contenders(
 
 
 def _is_mixer(text: str) -> bool:
-    return split_path(text) is not None or registered(text.split("[")[0]) is not None and "|" not in text and " " not in text
+    return split_path(text) is not None or ("|" not in text and " " not in text and text.split("[")[0] in names())
 
 
 def _read(given: str | Architecture, vocab: int, runs: Path) -> tuple[str, Architecture]:
@@ -82,7 +84,7 @@ def with_vocab(arch: Architecture, vocab: int) -> Architecture:
     """The same layers for the text's vocabulary: losses on different tokens could not be compared."""
     if arch.header.kind != "lm":
         raise UserError(f"{arch.text}: comparisons train language models (kind=lm), not kind={arch.header.kind}.")
-    return arch if arch.header.vocab == vocab else Architecture(replace(arch.header, vocab=vocab), arch.layers)
+    return arch if arch.header.vocab == vocab else Architecture(arch.header.with_vocabulary(vocab), arch.layers)
 
 
 def _equal(first: Contender, other: Contender, matched: str) -> Contender:

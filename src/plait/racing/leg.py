@@ -82,32 +82,51 @@ class Leg:
     course: Course
     arch: Architecture
     replicas: tuple[Replica, ...]
-    steps: int  # of the budget
+    budgets: tuple[int, ...]  # steps, rising
     runs: Path
 
     @cached_property
-    def keys(self) -> list[str]:
-        return [self.course.key(self.arch, replica, self.steps) for replica in self.replicas]
+    def keys(self) -> list[list[str]]:
+        """Of the records, by budget and replica."""
+        return [[self.course.key(self.arch, replica, steps) for replica in self.replicas] for steps in self.budgets]
 
     @property
     def tokens(self) -> int:
-        return self.steps * self.course.tokens_per_step
+        """Of the longest budget."""
+        return self.budgets[-1] * self.course.tokens_per_step
 
     def run(
         self,
         text: Text,
+        keep: Callable[[Record], object],
         on_step: Callable[[int], None] = lambda step: None,
         stopping: Callable[[], bool] = lambda: False,
-    ) -> list[Record]:
-        """Train on and score. `on_step` is told where the training is; `Stopped` is raised between steps."""
-        began, clock = time.time(), time.perf_counter()
-        recipe = self.course.recipe
-        decay = decay_steps(recipe, self.steps)
-        track = Track(self.arch, self.replicas, [text], recipe, device=self.course.device)
-        longest = self._resume(track, self.steps - decay)
-        first, saved = track.step, time.perf_counter()
-        while track.step < self.steps - decay:
-            track.advance_to(min(self.steps - decay, track.step + SLICE))
+    ) -> None:
+        """Train on and score at every budget; `keep` gets the records as they come, `on_step` is told where the
+        training is. `Stopped` is raised between steps."""
+        track = Track(self.arch, self.replicas, [text], self.course.recipe, device=self.course.device)
+        first = self.budgets[0] - decay_steps(self.course.recipe, self.budgets[0])
+        longest = self._resume(track, first)
+        for steps in self.budgets:
+            began, clock, from_step = time.time(), time.perf_counter(), track.step
+            decay = decay_steps(self.course.recipe, steps)
+            self._advance(track, steps - decay, longest, on_step, stopping)
+            losses_MN = track.annealed(steps, decay)
+            on_step(steps)
+            took = (time.perf_counter() - clock) / len(self.replicas)
+            trained = (steps - from_step) * self.course.tokens_per_step
+            cost = {"tokens": steps * self.course.tokens_per_step, "tokens_trained": trained, "seconds": round(took, 4)}
+            for replica, losses_N in zip(self.replicas, losses_MN, strict=True):
+                config = self.course.config(self.arch, replica, steps)
+                keep(Record.of(KIND, config, {**_result(losses_N), **cost}, provenance_of(began, took)))
+
+    def _advance(
+        self, track: Track, step: int, longest: int, on_step: Callable[[int], None], stopping: Callable[[], bool]
+    ) -> None:
+        """To where a decay begins, saving now and then and there."""
+        saved = time.perf_counter()
+        while track.step < step:
+            track.advance_to(min(step, track.step + SLICE))
             on_step(track.step)
             if (stop := stopping()) or time.perf_counter() - saved > SAVE_SECONDS:
                 self._save(track, longest)
@@ -115,23 +134,10 @@ class Leg:
                 if stop:
                     raise Stopped
         self._save(track, longest)
-        losses_MN = track.annealed(self.steps, decay)
-        on_step(self.steps)
-        took = (time.perf_counter() - clock) / len(self.replicas)
-        trained = (track.step - first + decay) * self.course.tokens_per_step
-        return [
-            Record.of(
-                KIND,
-                self.course.config(self.arch, replica, self.steps),
-                {**_result(losses_N), "tokens": self.tokens, "tokens_trained": trained, "seconds": round(took, 4)},
-                provenance_of(began, took),
-            )
-            for replica, losses_N in zip(self.replicas, losses_MN, strict=True)
-        ]
 
     def _resume(self, track: Track, before: int) -> int:
-        """From what is kept, where all replicas are at one step and none beyond where the decay begins. Returns the step
-        of the longest training that is kept."""
+        """From what is kept, where all replicas are at one step and none beyond where the decay begins. Returns the
+        step of the longest training that is kept."""
         states = [checkpoint.load(self.course.trunk(self.arch, replica, self.runs)) for replica in self.replicas]
         steps = [-1 if state is None else int(state["step"]) for state in states]
         if len(set(steps)) == 1 and 0 <= steps[0] <= before:

@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from plait.core.errors import UserError
@@ -28,7 +29,7 @@ from plait.mixers.options import MixerSource
 from plait.model.architecture import Architecture, architecture
 from plait.model.user_mixers import adopt
 from plait.racing.leg import Course, Leg, Stopped
-from plait.records import Record, Store
+from plait.records import Record, Store, open_store
 from plait.training.track import Replica, Text, Track
 
 DIED = (
@@ -38,7 +39,7 @@ DIED = (
 TIMED = 3  # steps, after one that warms up
 LOOK = 0.2  # seconds between looks at who is ready
 #: Training tokens taken so far by a batch of legs, of how many.
-OnTokens = Callable[[float, float], None]
+OnTokens = Callable[[float, float], object]
 
 
 @dataclass
@@ -46,6 +47,7 @@ class _Here:
     """What a worker process has."""
 
     text: Text | None = None
+    store: Store | None = None
     told: Any = None
     stop: Any = None
     parent: int = 0
@@ -61,22 +63,24 @@ def open_text(course: Course) -> Text:
     return Text.of(corpus, course.recipe.seq_len, course.held_out)
 
 
-def _begin(course: Course, mixers: Sequence[MixerSource], told: Any, stop: Any, parent: int) -> None:
+def _begin(course: Course, store: str, mixers: Sequence[MixerSource], told: Any, stop: Any, parent: int) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
     torch.set_num_threads(1)
     adopt(mixers)
-    _here.text, _here.told, _here.stop, _here.parent = open_text(course), told, stop, parent
+    _here.text, _here.store = open_text(course), open_store(store)
+    _here.told, _here.stop, _here.parent = told, stop, parent
 
 
-def _run(place: int, spec: str, given: tuple[Any, ...]) -> list[Record]:
+def _run(place: int, spec: str, given: tuple[Any, ...]) -> None:
     """Architectures travel as text: the classes of users' mixers are this process's own."""
     assert _here.text is not None
-    course, replicas, steps, runs = given
-    leg = Leg(course, architecture(spec), replicas, steps, runs)
-    return leg.run(
+    assert _here.store is not None
+    course, replicas, budgets, runs = given
+    Leg(course, architecture(spec), replicas, budgets, runs).run(
         _here.text,
+        _here.store.put,
         on_step=lambda step: _here.told.put((place, step)),
         stopping=lambda: _here.stop.is_set() or os.getppid() != _here.parent,
     )
@@ -101,7 +105,6 @@ class Workers:
     store: Store
     workers: int = 1
     mixers: tuple[MixerSource, ...] = ()
-    seconds: float = field(default=0.0, init=False)  # of work, over all workers
 
     def __enter__(self) -> Workers:
         self._pool: ProcessPoolExecutor | None = None
@@ -109,7 +112,7 @@ class Workers:
         if self.workers > 1 and self.course.device == "cpu":
             context = multiprocessing.get_context("spawn")
             self._told, self._stop = context.Queue(), context.Event()
-            given = (self.course, self.mixers, self._told, self._stop, os.getpid())
+            given = (self.course, self.store.url, self.mixers, self._told, self._stop, os.getpid())
             self._pool = ProcessPoolExecutor(self.workers, context, initializer=_begin, initargs=given)
         else:
             self._text = open_text(self.course)
@@ -133,55 +136,49 @@ class Workers:
             raise UserError(DIED) from None
         return [(one + other) / 2 for one, other in zip(found[: len(archs)], found[len(archs) :], strict=True)]
 
-    def known(self, leg: Leg) -> list[Record] | None:
-        """Of a leg that is stored whole."""
-        found = [self.store.get(key) for key in leg.keys]
-        return None if any(record is None for record in found) else [record for record in found if record is not None]
-
-    def run(self, legs: Iterable[Leg], on_tokens: OnTokens = lambda done, total: None) -> list[list[Record]]:
-        """The records of every leg, in order. Raises `KeyboardInterrupt` when asked to stop, with everything saved."""
+    def run(self, legs: Iterable[Leg], on_tokens: OnTokens = lambda done, total: None) -> list[list[list[Record]]]:
+        """The records of every leg, by budget and replica. Raises `KeyboardInterrupt` when asked to stop, with
+        everything saved."""
         legs = list(legs)
-        found = {place: known for place, leg in enumerate(legs) if (known := self.known(leg)) is not None}
-        left = {place: leg for place, leg in enumerate(legs) if place not in found}
+        left = {place: missing for place, leg in enumerate(legs) if (missing := self._missing(leg)) is not None}
         if left:
             meter = _Meter(left, on_tokens)
             with stop_signals() as asked:
-                found |= self._in_pool(left, meter, asked) if self._pool else self._in_turn(left, meter, asked)
-        return [found[place] for place in range(len(legs))]
+                self._in_pool(left, meter, asked) if self._pool else self._in_turn(left, meter, asked)
+        return [[[self._found(key) for key in keys] for keys in leg.keys] for leg in legs]
 
-    def _keep(self, records: list[Record]) -> list[Record]:
-        for record in records:
-            self.store.put(record)
-            self.seconds += float(record.result["seconds"])
-        return records
+    def _missing(self, leg: Leg) -> Leg | None:
+        """What of a leg is not stored yet."""
+        stored = self.store.has([key for keys in leg.keys for key in keys])
+        budgets = [steps for steps, keys in zip(leg.budgets, leg.keys, strict=True) if not stored.issuperset(keys)]
+        return replace(leg, budgets=tuple(budgets)) if budgets else None
 
-    def _in_turn(self, left: dict[int, Leg], meter: _Meter, asked: threading.Event) -> dict[int, list[Record]]:
+    def _found(self, key: str) -> Record:
+        record = self.store.get(key)
+        assert record is not None, key
+        return record
+
+    def _in_turn(self, left: dict[int, Leg], meter: _Meter, asked: threading.Event) -> None:
         assert self._text is not None
-        found = {}
-        for place, leg in left.items():
-            try:
-                ran = leg.run(self._text, lambda step, place=place: meter.at(place, step), asked.is_set)  # type: ignore[misc]
-            except Stopped:
-                raise KeyboardInterrupt from None
-            found[place] = self._keep(ran)
-        return found
+        try:
+            for place, leg in left.items():
+                leg.run(self._text, self.store.put, partial(meter.at, place), asked.is_set)
+        except Stopped:
+            raise KeyboardInterrupt from None
 
-    def _in_pool(self, left: dict[int, Leg], meter: _Meter, asked: threading.Event) -> dict[int, list[Record]]:
+    def _in_pool(self, left: dict[int, Leg], meter: _Meter, asked: threading.Event) -> None:
         assert self._pool is not None
         # The longest first: the last to end should not be the one that began last.
-        order = sorted(left, key=lambda place: -left[place].tokens)
-        waiting: dict[Future[list[Record]], int] = {}
-        for place in order:
+        waiting: set[Future[None]] = set()
+        for place in sorted(left, key=lambda place: -left[place].tokens):
             leg = left[place]
-            given = (leg.course, leg.replicas, leg.steps, leg.runs)
-            waiting[self._pool.submit(_run, place, leg.arch.text, given)] = place
-        found: dict[int, list[Record]] = {}
+            given = (leg.course, leg.replicas, leg.budgets, leg.runs)
+            waiting.add(self._pool.submit(_run, place, leg.arch.text, given))
         try:
             while waiting:
-                done, _ = wait(waiting, timeout=LOOK, return_when="FIRST_COMPLETED")
+                done, waiting = wait(waiting, timeout=LOOK, return_when="FIRST_COMPLETED")
                 for future in done:
-                    place = waiting.pop(future)
-                    found[place] = self._keep(future.result())
+                    future.result()
                 meter.hear(self._told)
                 if asked.is_set():
                     raise KeyboardInterrupt
@@ -189,7 +186,6 @@ class Workers:
             raise UserError(DIED) from None
         except Stopped:
             raise KeyboardInterrupt from None
-        return found
 
 
 class _Meter:
