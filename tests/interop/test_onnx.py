@@ -23,6 +23,9 @@ SLOW = {
     "gla": "d=32 vocab=41 | gla[heads=2] linear[heads=2] mlp",
     "mamba": "d=32 vocab=41 | mamba mamba2[head_dim=16] mlp",
     "deltanet": "d=32 vocab=41 | deltanet[head_dim=16] gated-deltanet[head_dim=16] mlp",
+    "kda": "d=32 vocab=41 | kda[head_dim=16] deltaproduct[head_dim=16] mlp",
+    "rwkv7": "d=32 vocab=41 | rwkv7[head_dim=16] retnet[heads=2] mlp",
+    "mamba3": "d=32 vocab=41 | mamba3[head_dim=16,state=8] mla[heads=2] mlp",
     "rwkv6": "d=32 vocab=41 | rwkv6[head_dim=16] hgrn2[head_dim=16] mh-hyena mlp",
 }
 

@@ -16,7 +16,7 @@ MEMBERS = [Member(1e-3, 0.0, seed) for seed in range(3)]
 @pytest.mark.parametrize("body", ["attn", "hyena", "gla", "mamba"])
 def test_a_recorded_gradient_is_the_gradient(make_fleet, body):
     fleet = make_fleet(MEMBERS, Plan(steps=10, batch=8), body)
-    tokens, targets = fleet._stepper._batch(fleet._batch_rows(0))
+    tokens, targets = fleet.batch(fleet._batch_rows(0))
     gradients = fleet._stepper._gradients
     fleet.template(tokens[0, :1], targets[0, :1])
     replayed = record_gradients(gradients, fleet.params, tokens)
@@ -46,7 +46,7 @@ def test_operators_run_once_a_layer_with_members_folded_into_their_batch(make_fl
     """What a GPU's kernels rely on, shown with an operator that a CPU has, too."""
     monkeypatch.setattr("plait.ops.attention.LONGEST_PLAIN", 0)
     fleet = make_fleet(MEMBERS, Plan(steps=10, batch=8), "attn")
-    tokens, targets = fleet._stepper._batch(fleet._batch_rows(0))
+    tokens, targets = fleet.batch(fleet._batch_rows(0))
     fleet.template(tokens[0, :1], targets[0, :1])
     replayed = record_gradients(fleet._stepper._gradients, fleet.params, tokens)
     with Calls() as calls:

@@ -1,16 +1,19 @@
-"""What is in the store: `plait.runs.find`, `show`, `remove`, `export`; loss curves of trainings: `curves`."""
+"""What is in the store: `plait.runs.find`, `show`, `remove`, `export`, `verify`, `repair`; loss curves: `curves`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.records import Record, Store
+
+if TYPE_CHECKING:
+    from plait.records.repair import Repaired, Verified
 
 LIMIT = 50
 
@@ -103,6 +106,22 @@ def export(
         if not found:
             raise UserError(f"no records to export in {opened.name}.")
         return write(found, Path(path), overwrite=overwrite)
+
+
+def verify(*, store: str | Store | None = None) -> Verified:
+    """Look at every record of a store, and at the file: what is damaged?"""
+    from plait.records.repair import verify as look
+
+    with opened_store(store) as opened:
+        return look(opened)
+
+
+def repair(*, store: str | Store | None = None) -> Repaired:
+    """Save what is whole of a damaged store; what was there before is kept under another name."""
+    from plait.records.repair import repair as save
+
+    with opened_store(store) as opened:
+        return save(opened)
 
 
 def curves(runs: Sequence[str | Path], *, root: str | Path = "runs") -> CurvesResult:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from plait.records import Record
 
-group = typer.Typer(help="List, show, remove and export what is in the store.", no_args_is_help=True)
+group = typer.Typer(help="List, show, remove, export and verify what is in the store.", no_args_is_help=True)
 
 Kind = Annotated[str | None, typer.Option(help="Only records of this kind.")]
 Where = Annotated[list[str] | None, typer.Option(help="Only records with this in their config: field=value.")]
@@ -117,6 +117,41 @@ def export(
 
     written = write(path, kind, where=_conditions(where), overwrite=force, store=store)
     print(f"{_number(written)} in {path}")
+
+
+@group.command()
+def verify(store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Look for damage in every record; exit code 1 if there is any."""
+    from plait.api.runs import verify as look
+
+    found = look(store=store)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        for problem in found.file:
+            print(f"{found.store}: {problem}")
+        for one in found.damaged:
+            print(f"{one.key[:SHORT_KEY]} {one.kind}: {one.wrong}")
+        wrong = len(found.damaged) + found.unreadable
+        remedy = "" if found.whole else "; `plait runs repair` saves what is whole"
+        print(f"{_number(found.records)} whole, {wrong} damaged in {found.store}{remedy}")
+    if not found.whole:
+        raise typer.Exit(1)
+
+
+@group.command()
+def repair(store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Save what is whole of a damaged store; the store as it was is kept beside it."""
+    from plait.api.runs import repair as save
+
+    done = save(store=store)
+    if as_json:
+        print_json(done.as_dict())
+    elif not done.backup:
+        print(f"{done.store} is whole: {_number(done.records)}")
+    else:
+        lost = len(done.damaged) + done.unreadable
+        print(f"{_number(done.records)} kept in {done.store}, {lost} damaged taken out; what was there: {done.backup}")
 
 
 def _conditions(where: list[str] | None) -> dict[str, str]:

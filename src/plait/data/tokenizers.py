@@ -51,6 +51,10 @@ class Tokenizer(ABC):
     def save(self, folder: Path) -> None:
         """Write what `load_tokenizer` needs into the folder."""
 
+    def keeps_text(self, ids: np.ndarray) -> bool:
+        """Whether the text that these came from could be written again, character for character."""
+        return True
+
     def checked(self, ids: Iterable[int] | np.ndarray) -> np.ndarray:
         """The ids as a flat int64 array, every one of them known."""
         array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), dtype=np.int64).reshape(-1)

@@ -182,6 +182,11 @@ class Mamba2(RecurrentMixer):
 def init_decay(log_rate_H: nn.Parameter, step_bias_H: nn.Parameter, draw: Draw) -> None:
     """Rates exp(A) uniform in RATES; steps softplus(b) uniform in their logarithm over STEPS."""
     log_rate_H.copy_(_uniform(log_rate_H, draw, *RATES).log())
+    init_steps(step_bias_H, draw)
+
+
+def init_steps(step_bias_H: nn.Parameter, draw: Draw) -> None:
+    """Steps softplus(b) uniform in their logarithm over STEPS."""
     step_H = _uniform(step_bias_H, draw, math.log(STEPS[0]), math.log(STEPS[1])).exp()
     step_bias_H.copy_(step_H + torch.log(-torch.expm1(-step_H)))  # the inverse of softplus
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.mixers.mixer import Mixer, State
@@ -24,6 +25,13 @@ class RmsNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
+
+
+def gated(x: Tensor, gate: Tensor, kind: str) -> Tensor:
+    """x with the output gate that a mixer's `out_gate` names."""
+    if kind == "none":
+        return x
+    return x * (F.silu(gate) if kind == "silu" else gate.sigmoid())
 
 
 def make_norm(kind: str, width: int, eps: float) -> nn.Module:

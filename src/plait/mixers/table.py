@@ -32,6 +32,12 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "deltanet": "plait.mixers.deltanet:DeltaNetOptions",
         "gated-deltanet": "plait.mixers.deltanet:GatedDeltaNetOptions",
         "mamba2": "plait.mixers.mamba:Mamba2Options",
+        "mla": "plait.mixers.mla:MlaOptions",
+        "retnet": "plait.mixers.retnet:RetNetOptions",
+        "deltaproduct": "plait.mixers.deltaproduct:DeltaProductOptions",
+        "kda": "plait.mixers.kda:KdaOptions",
+        "rwkv7": "plait.mixers.rwkv7:Rwkv7Options",
+        "mamba3": "plait.mixers.mamba3:Mamba3Options",
         # channel mixers
         "mlp": "plait.mixers.mlp:MlpOptions",
         "swiglu": "plait.mixers.mlp:SwigluOptions",

@@ -101,10 +101,11 @@ def delta(
         q_from_start, k_to_end, k_beta_from_start = q * decay.from_start, k * decay.to_end, k_beta * decay.from_start
         total = decay.total
 
-    # unitriangular: the solver takes the diagonal as 1 and never reads what lies on or above it.
-    w = torch.linalg.solve_triangular(
-        overlap, torch.cat((beta_BHNC1 * v, k_beta_from_start), dim=-1), upper=False, unitriangular=True
-    )
+    # unitriangular: the solver takes the diagonal as 1 and never reads what lies on or above it. It knows no bf16,
+    # which autocast makes of products.
+    wide = torch.promote_types(overlap.dtype, torch.float32)
+    right = torch.cat((beta_BHNC1 * v, k_beta_from_start), dim=-1).to(wide)
+    w = torch.linalg.solve_triangular(overlap.to(wide), right, upper=False, unitriangular=True)
     # W_v and W_k side by side: one product takes both through the scores, one through the keys.
     from_v_BHNCV, from_k_BHNCK = (scores @ w).split((V, K), dim=-1)
     writes_BHNKV, erased_BHNKK = (k_to_end.transpose(-1, -2) @ w).split((V, K), dim=-1)

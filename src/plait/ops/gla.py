@@ -97,7 +97,7 @@ def gla(
         # Reading before writing spares a query its own token's decay; otherwise q_t meets every older key through it.
         own_BHNC = (q * k).sum(-1) if bonus is None else (q * k * bonus[:, None, None, :]).sum(-1)
         q = q * g_BHNCK.exp() if bonus is None else q
-        scores, q_from_start, k_to_end, total = _scores_by_halving(q, k, g_BHNCK, own_BHNC)
+        scores, q_from_start, k_to_end, total = scores_by_halving(q, k, g_BHNCK, own_BHNC)
     else:
         decay = HeadDecay(g, C)
         scores = (q @ k.transpose(-1, -2)) * decay.between
@@ -113,15 +113,16 @@ def gla(
     return join_chunks(o_BHNCV, T), state_BHKV
 
 
-def _scores_by_halving(q: Tensor, k: Tensor, g: Tensor, own_BHNC: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def scores_by_halving(q: Tensor, k: Tensor, g: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Scores within a chunk under a decay per channel: q_i · exp(Σ_{j<m<i} g_m) k_j below the diagonal, `own` on it.
 
     Also the queries decayed back to the chunk's start, the keys decayed up to its end, and the whole chunk's decay
-    (all but the scores come out of the last round for free). All of q, k, g are BHNCK.
+    (all but the scores come out of the last round for free). All of q, k, g are BHNCK; q and k may have more dimensions
+    in front, over which they broadcast.
     """
     C, K = q.shape[-2:]
     where = torch.arange(C, device=q.device)
-    scores = torch.diag_embed(own_BHNC)
+    scores = torch.diag_embed(own)
     log_total = g  # the log decay across each block of `half` tokens
     half = 1
     while half < C:
@@ -137,7 +138,7 @@ def _scores_by_halving(q: Tensor, k: Tensor, g: Tensor, own_BHNC: Tensor) -> tup
         # Logs, not products: exp rounds 1 - 1e-6 by 4e-8 every time alike, which would add up over a long sequence.
         log_total = left + right
         half *= 2
-    return scores, q, k, log_total.exp().reshape(*q.shape[:-2], K, 1)
+    return scores, q, k, log_total.exp().reshape(*g.shape[:-2], K, 1)
 
 
 def _scale_blocks(x: Tensor, factor: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from sqlalchemy import (
     make_url,
     select,
 )
-from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, OperationalError
 
 import plait
 from plait.core.errors import UserError
@@ -54,7 +54,11 @@ COUNTED = {"preserve_rowcount": True}
 REMEDIES = {
     "disk is full": "Nothing stored so far is lost: free some space and run again.",
     "not a database": "It is damaged, or no database. It was left as it is: move it away, or choose another store.",
-    "malformed": "It is damaged. It was left as it is: put a backup in its place, or move it away and begin a new one.",
+    "malformed": "It is damaged. It was left as it is: `plait runs repair` saves what can be read, or put a backup in "
+    "its place.",
+    "no such table": "It is damaged: `plait runs repair` saves what can be read.",
+    "no such column": "It is damaged: `plait runs repair` saves what can be read.",
+    "decode to UTF-8": "It is damaged: `plait runs repair` saves what can be read.",
     "locked": f"Another process has kept it locked for {BUSY_SECONDS} seconds. Nothing is lost: run again.",
     "readonly": "Even a reader keeps a log beside it: copy the store, or change the permissions of file and folder.",
     "unable to open": "Is it a file, and may it and its folder be read and written?",
@@ -127,11 +131,36 @@ def explained(url: URL) -> Iterator[None]:
     """What the database complains about becomes a UserError; the original hangs on it as its cause."""
     try:
         yield
-    except (DatabaseError, sqlite3.Error) as wrong:
-        lines = str(wrong.orig if isinstance(wrong, DatabaseError) else wrong).strip().splitlines()
+    except (DatabaseError, InterfaceError, sqlite3.Error) as wrong:
+        lines = str(wrong if isinstance(wrong, sqlite3.Error) else wrong.orig).strip().splitlines()
         reason = lines[0] if lines else type(wrong).__name__
         remedy = next((remedy for sign, remedy in REMEDIES.items() if sign in reason), "")
         raise UserError(f"the store {display_name(url)} cannot be used: {reason}. {remedy}".rstrip()) from wrong
+
+
+def is_away(wrong: BaseException | None) -> bool:
+    """Whether a server does not answer just now, as while it restarts."""
+    if not isinstance(wrong, OperationalError | InterfaceError):
+        return False
+    text = str(wrong.orig)
+    return wrong.connection_invalidated or any(sign in text for sign in AWAY)
+
+
+AWAY = (
+    "the database system is", "terminating connection", "server closed the connection", "connection is bad",
+    "Connection refused", "could not connect", "connection failed", "connection is lost", "is not connected",
+)  # fmt: skip
+REPAIR = "It was left as it is: `plait runs repair` saves what can be read, or put a backup in its place."
+CHECKED_BYTES = 16 * 2**20  # a file up to this size is checked when it is opened, which takes a tenth of a second
+
+
+def _require_whole(connection: Connection, store: str) -> None:
+    """A damaged index would hide records, and SQLite would not say so. Larger files wait for `plait runs verify`."""
+    pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("page_count", "page_size"))
+    if (pages or 0) * (size or 0) <= CHECKED_BYTES:
+        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+        if found != "ok":
+            raise UserError(f"the store {store} is damaged: {str(found).splitlines()[0]}. {REPAIR}")
 
 
 VERSION = 1
@@ -163,8 +192,15 @@ claims = Table(
 
 def is_there(connection: Connection, store: str) -> bool:
     """Whether the database holds our tables; a UserError if a newer plait made them."""
-    if not inspect(connection).has_table(versions.name):
+    there = {table.name for table in tables.sorted_tables if inspect(connection).has_table(table.name)}
+    if versions.name not in there:
+        if there:
+            raise UserError(f"the store {store} is damaged: it has no table {versions.name}. {REPAIR}")
         return False
+    if records.name not in there:
+        raise UserError(f"the store {store} is damaged: it has no table {records.name}. {REPAIR}")
+    if connection.dialect.name == "sqlite":
+        _require_whole(connection, store)
     found = connection.scalar(select(func.max(versions.c.version)))
     if found is not None and found > VERSION:
         raise UserError(

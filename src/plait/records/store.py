@@ -10,23 +10,41 @@ Nothing is created before the first write: reading a store that is not there fin
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, extract, func, literal, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    Row,
+    Select,
+    delete,
+    extract,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from plait.core.errors import UserError
+from plait.core.json_files import parse_json
 from plait.records import database as schema
+from plait.records.checks import REMEDY, key_of, record_of, seal
 from plait.records.database import claims, display_name, explained, file_of, is_missing, make_engine, records, resolve
 from plait.records.record import Record, json_text, matches, record_key
 
 AT_ONCE = 500  # keys in one statement; SQLite has a limit
+RESTART_SECONDS = 120.0  # how long a server that was there before is waited for
+
+Done = TypeVar("Done")
 
 
 def open_store(url: str | Store | None = None) -> Store:
@@ -43,6 +61,7 @@ class Store:
         self._engine = make_engine(self._url)
         self._process = os.getpid()
         self._created = False
+        self._reached = False  # a server that answered once is waited for when it restarts
         # The two dialects spell "insert unless it is there" alike, but not with the common insert.
         self._insert = sqlite.insert if self._url.drivername == "sqlite" else postgresql.insert
 
@@ -56,11 +75,16 @@ class Store:
         """For messages."""
         return display_name(self._url)
 
+    @property
+    def file(self) -> Path | None:
+        """SQLite's; None for a server."""
+        return file_of(self._url)
+
     # ---- records
 
     def get(self, key: str) -> Record | None:
         found = self._rows(select(*_RECORD).where(records.c.key == key))
-        return _record(found[0]) if found else None
+        return record_of(found[0], self.name) if found else None
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Those of the keys that are in the store."""
@@ -74,46 +98,65 @@ class Store:
         """
         if record.key != record_key(record.kind, record.config):
             raise UserError(f"{record.key} is not the key of the record's kind and config; make it with Record.of.")
+        config = json_text(record.config, "config", canonical=True)
+        result, about = json_text(record.result, "result"), json_text(record.provenance, "about")
         row = {
             "key": record.key,
             "kind": record.kind,
-            "config": json_text(record.config, "config", canonical=True),
-            "result": json_text(record.result, "result"),
-            "about": json_text(record.provenance, "about"),
+            "config": config,
+            "result": result,
+            "about": seal(record.key, record.kind, config, result, about),
         }
-        with self._writing() as connection:
+
+        def insert(connection: Connection) -> bool:
             done = connection.execute(self._insert(records).inline().values(row).on_conflict_do_nothing())
             connection.execute(delete(claims).where(claims.c.key == record.key))
-        return done.rowcount == 1
+            return done.rowcount == 1
+
+        return self._write(insert)
 
     def find(
         self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None
     ) -> list[Record]:
-        """The newest records first, of one kind or of all, whose config has these values.
+        """The newest records first, of one kind or of all, whose config has these values."""
+        return list(self.each(kind, where, limit))
+
+    def each(
+        self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None
+    ) -> Iterator[Record]:
+        """Like `find`, but one after the other: as many as there are need no more memory than a few hundred.
 
         Inner fields are named with dots: `{"task.name": "compression"}`. A string also matches the number, boolean or
         null that it spells, so that text from a command line can be handed on.
         """
-        asked = select(records.c.id, records.c.config).order_by(records.c.id.desc())
+        asked = select(records.c.id, records.c.key, records.c.kind, records.c.config)
+        rows = self._newest_first(asked if where else select(records.c.id), kind)
+        fitting = islice((row.id for row in rows if not where or self._fits(row, where)), limit)
+        for some in _batches(fitting):
+            for row in self._rows(select(*_RECORD).where(records.c.id.in_(some)).order_by(records.c.id.desc())):
+                yield record_of(row, self.name)
+
+    def _newest_first(self, asked: Select[Any], kind: str | None) -> Iterator[Row[Any]]:
         if kind is not None:
             asked = asked.where(records.c.kind == kind)
-        if not where:
-            ids = [row.id for row in self._rows(asked.with_only_columns(records.c.id).limit(limit))]
-        else:
-            fitting = (row.id for row in self._rows(asked) if matches(json.loads(row.config), where))
-            ids = list(islice(fitting, limit))
-        return [
-            _record(row)
-            for some in _batches(ids)
-            for row in self._rows(select(*_RECORD).where(records.c.id.in_(some)).order_by(records.c.id.desc()))
-        ]
+        asked, last = asked.order_by(records.c.id.desc()).limit(AT_ONCE), None
+        while rows := self._rows(asked if last is None else asked.where(records.c.id < last)):
+            yield from rows
+            last = rows[-1].id
+
+    def _fits(self, row: Row[Any], where: Mapping[str, Any]) -> bool:
+        if key_of(row.kind, row.config) != row.key:
+            raise UserError(f"the record {row.key} in {self.name} is damaged. {REMEDY}")
+        return matches(parse_json(row.config, f"the record {row.key}"), where)
 
     def delete(self, keys: Iterable[str]) -> int:
         """How many of them there were."""
-        with self._writing() as connection:
-            return sum(
-                connection.execute(delete(records).where(records.c.key.in_(some))).rowcount for some in _batches(keys)
-            )
+        doomed = list(_batches(keys))
+
+        def remove(connection: Connection) -> int:
+            return sum(connection.execute(delete(records).where(records.c.key.in_(some))).rowcount for some in doomed)
+
+        return self._write(remove)
 
     def kinds(self) -> dict[str, int]:
         """How many records there are of each kind."""
@@ -147,7 +190,8 @@ class Store:
             set_={"owner": wanted.excluded.owner, "expires": wanted.excluded.expires},
             where=or_(claims.c.expires <= now, claims.c.owner == owner),
         )
-        with self._writing() as connection:
+
+        def take(connection: Connection) -> bool:
             if connection.execute(taken).rowcount != 1:
                 return False
             # Looked up only now that the claim is ours: whoever held it before has put its record by now, if ever.
@@ -156,16 +200,25 @@ class Store:
             connection.execute(delete(claims).where(claims.c.key == key))
             return False
 
+        return self._write(take)
+
     def heartbeat(self, owner: str, ttl: float) -> set[str]:
         """Renew all claims of `owner`: the keys it still holds. What is missing was taken over, released or put."""
-        with self._writing() as connection:
+
+        def renew(connection: Connection) -> set[str]:
             connection.execute(update(claims).where(claims.c.owner == owner).values(expires=self._now() + ttl))
             return set(connection.scalars(select(claims.c.key).where(claims.c.owner == owner)))
 
+        return self._write(renew)
+
     def release(self, key: str, owner: str) -> None:
         """Give a claim up without a record; nothing happens where someone else holds it by now."""
-        with self._writing() as connection:
-            connection.execute(delete(claims).where(claims.c.key == key, claims.c.owner == owner))
+        given_up = delete(claims).where(claims.c.key == key, claims.c.owner == owner)
+        self._write(lambda connection: connection.execute(given_up))
+
+    def require_writable(self) -> None:
+        """Before work whose result is to be stored: a store that takes none is told of now, not after hours."""
+        self._write(lambda connection: connection.execute(delete(claims).where(claims.c.key == "")))
 
     def _now(self) -> ColumnElement[Any]:
         # Machines that share a server go by its clock: theirs differ. A file's users share one clock anyway.
@@ -173,24 +226,57 @@ class Store:
             return literal(time.time())
         return extract("epoch", func.clock_timestamp())
 
+    # ---- rows as they are, for `plait.records.repair`
+
+    def raw_rows(self, asked: Select[Any]) -> Sequence[Row[Any]]:
+        return self._rows(asked)
+
+    def remove_rows(self, doomed: Delete) -> None:
+        self._write(lambda connection: connection.execute(doomed))
+
+    def restore(self, rows: list[dict[str, Any]]) -> None:
+        """Put rows of another store, known to be whole, under the numbers they had."""
+        if rows:
+            self._write(lambda connection: connection.execute(self._insert(records).on_conflict_do_nothing(), rows))
+
     # ---- connections
 
     def _rows(self, asked: Select[Any]) -> Sequence[Row[Any]]:
         path = file_of(self._url)
         if path is not None and is_missing(path):  # connecting would create it
             return []
-        with self._connected() as connection:
+
+        def read(connection: Connection) -> Sequence[Row[Any]]:
             if not self._created:
                 self._created = schema.is_there(connection, self.name)
             return connection.execute(asked).all() if self._created else []
 
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        """One transaction: all of it is stored at the end, or nothing."""
+        return self._answered(read)
+
+    def _write(self, work: Callable[[Connection], Done]) -> Done:
+        """In one transaction: all of it is stored at the end, or nothing."""
+
+        def write(connection: Connection) -> Done:
+            with connection.begin():
+                return work(connection)
+
         if not self._created:
             self._create()
-        with self._connected() as connection, connection.begin():
-            yield connection
+        return self._answered(write)
+
+    def _answered(self, ask: Callable[[Connection], Done]) -> Done:
+        """Ask; a server that is restarting is asked again until it answers."""
+        deadline = time.monotonic() + RESTART_SECONDS
+        while True:
+            try:
+                with self._connected() as connection:
+                    done = ask(connection)
+                    self._reached = True
+                    return done
+            except UserError as wrong:
+                if not (self._reached and schema.is_away(wrong.__cause__)) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.5)
 
     def _create(self) -> None:
         path = file_of(self._url)
@@ -222,10 +308,6 @@ class Store:
 
 
 _RECORD = (records.c.key, records.c.kind, records.c.config, records.c.result, records.c.about)
-
-
-def _record(row: Row[Any]) -> Record:
-    return Record(row.key, row.kind, json.loads(row.config), json.loads(row.result), json.loads(row.about))
 
 
 def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:

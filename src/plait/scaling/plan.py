@@ -21,13 +21,12 @@ from plait.core.errors import UserError
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
 from plait.scaling.rules import LEAST_STEPS, PaperRule, Rate, recipe_for
-from plait.scaling.sizes import Family
+from plait.scaling.sizes import Family, token_flops
 from plait.training.recipe import Recipe
 
 VERSION = 1
 PER_PARAMETER = 20.0
 VALIDATION_TOKENS = 2**17
-BACKWARD = 3  # training costs so many forward passes
 
 
 @dataclass(frozen=True)
@@ -153,17 +152,11 @@ def wanted_sizes(
     family: Family, flops: float, sizes: int, span: float, per_parameter: float, seq_len: int
 ) -> list[float]:
     """Around the size whose tokens at this budget are `per_parameter` times its parameters."""
-    ratio = [
-        math.log(flops / token_flops(arch, seq_len) / n) for arch, n in zip(family.members, family.params, strict=True)
-    ]
+    costs = family.token_flops(seq_len)
+    ratio = [math.log(flops / each / n) for each, n in zip(costs, family.params, strict=True)]
     # The ratio falls as the size grows.
     middle = float(np.interp(-math.log(per_parameter), [-r for r in ratio], np.log(family.params)))
     return [float(n) for n in np.exp(middle + np.linspace(-math.log(span), math.log(span), sizes))]
-
-
-def token_flops(arch: Architecture, seq_len: int) -> float:
-    """Of training on one token."""
-    return BACKWARD * model_cost(arch, seq=seq_len).flops / seq_len
 
 
 def _run(name: str, arch: Architecture, params: int, flops: float, recipe: Recipe, seed: int) -> PlannedRun:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plait.data import Corpus
-from plait.scaling.plan import Plan, PlannedRun, token_flops
+from plait.scaling.plan import Plan, PlannedRun
 
 LONGEST_STEP = 5.0  # seconds, guessed from the one before
 TIMED = 3  # models of an architecture
@@ -92,6 +92,3 @@ def _token_seconds(run: PlannedRun, plan: Plan, corpus: Corpus, device: str) -> 
         trainer.advance()
         took.append(time.perf_counter() - begun)
     return float(np.median(took[1:]) / job.tokens_per_step)
-
-
-__all__ = ["Price", "Speed", "given_speed", "price", "token_flops"]

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from plait.core.errors import UserError, did_you_mean
@@ -34,16 +34,28 @@ class Family:
 
     name: str
     members: tuple[Architecture, ...]
+    _token_flops: dict[int, list[float]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def params(self) -> list[int]:
         """Active ones: of mixtures of experts what a token meets."""
         return [model_cost(arch, seq=1).active_params for arch in self.members]
 
+    def token_flops(self, seq_len: int) -> list[float]:
+        """Of training each member on one token."""
+        if seq_len not in self._token_flops:
+            self._token_flops[seq_len] = [token_flops(arch, seq_len) for arch in self.members]
+        return self._token_flops[seq_len]
+
     def nearest(self, wanted: Sequence[float]) -> list[Architecture]:
         """A member for each size wanted, none twice, smallest first."""
         chosen = {min(range(len(self.members)), key=lambda i: abs(math.log(self.params[i] / n))) for n in wanted}
         return [self.members[i] for i in sorted(chosen)]
+
+
+def token_flops(arch: Architecture, seq_len: int) -> float:
+    """Of training on one token: forward and backward, as three times the forward pass."""
+    return 3 * model_cost(arch, seq=seq_len).flops / seq_len
 
 
 def family(given: str, vocab: int) -> Family:

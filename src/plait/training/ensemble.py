@@ -115,8 +115,14 @@ class Fleet:
         stacked = [dict(WithLoss(model).named_parameters()) for model in models]
         self.params: Tensors = {name: torch.stack([p[name].detach() for p in stacked]) for name in stacked[0]}
         self.first, self.second = zeros_like(self.params), zeros_like(self.params)
+        # A tensor, so that fleets of one shape share a compiled graph however long they train.
+        self._steps = torch.tensor(float(plan.steps), device=self.device)
         self._stepper: Stepper = self._make_stepper()
         self._orders: dict[int, Tensor] = {}
+
+    @property
+    def optimizer(self) -> AdamW:
+        return self.plan.optimizer
 
     @property
     def members(self) -> list[Member]:
@@ -243,7 +249,16 @@ class Fleet:
         return out
 
     def _make_stepper(self) -> Stepper:
+        self._which_M = torch.tensor([m.data for m in self.members], device=self.device)
         return Stepper(self)
+
+    def batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
+        train, which_M1 = self.splits["train"], self._which_M[:, None]
+        return train.inputs_DNT[which_M1, rows_MB].long(), train.targets_DNT[which_M1, rows_MB].long()
+
+    def rate(self, step: Tensor) -> Tensor:
+        """A cosine to zero."""
+        return 0.5 * (1 + torch.cos(math.pi * step / self._steps))
 
     def state(self) -> dict[str, Any]:
         """Everything `restore` needs: tensors and plain data."""

@@ -18,10 +18,9 @@ Letters: M replicas, B batch, T time.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,17 +28,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from plait.ops.paths import recorded_ops
 
-if TYPE_CHECKING:
-    from plait.training.ensemble import Fleet
-
-
 Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class AdamW:
+    """`clip` is the largest norm of a replica's whole gradient; 0: no clipping."""
+
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-8
+    clip: float = 0.0
 
     def update(
         self,
@@ -55,15 +53,24 @@ class AdamW:
         """One step, in place. `step` counts from 1 and is a tensor, so that a captured graph can advance it."""
         beta1, beta2 = self.betas
         correct1, correct2 = 1 - beta1**step, (1 - beta2**step).sqrt()
+        shrink_M = None if not self.clip else (self.clip / (gradient_norms(grads) + 1e-6)).clamp(max=1.0)
         for name, p in params.items():
             g, m, v = grads[name].to(p.dtype), first[name], second[name]
             shape = (-1,) + (1,) * (p.dim() - 1)
+            if shrink_M is not None:
+                g = g * shrink_M.view(shape)
             rate = lr_M.view(shape)
             if name in decayed:
                 p.mul_(1 - rate * decay_M.view(shape))
             m.lerp_(g, 1 - beta1)
             v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
             p.sub_((rate / correct1) * m / (v.sqrt() / correct2 + self.eps))
+
+
+def gradient_norms(grads: Tensors) -> Tensor:
+    """Of each replica's whole gradient, (M,)."""
+    squares = [g.float().flatten(1).square().sum(1) for g in grads.values()]
+    return torch.stack(squares).sum(0).sqrt()
 
 
 def decayed_parameters(model: nn.Module) -> frozenset[str]:
@@ -118,25 +125,67 @@ class WithLoss(nn.Module):
         return loss
 
 
+class Replica(Protocol):
+    """What a replica has of its own besides its weights."""
+
+    @property
+    def lr(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+
+
+class Stacked(Protocol):
+    """Models of one shape in training, as a stepper sees them: tensors it changes, and where batches come from."""
+
+    device: torch.device
+    step: int
+    template: WithLoss
+    decayed: frozenset[str]
+    params: Tensors
+    first: Tensors
+    second: Tensors
+
+    @property
+    def optimizer(self) -> AdamW: ...
+
+    @property
+    def members(self) -> Sequence[Replica]: ...
+
+    def batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the rows, (M, B, T) each."""
+
+    def rate(self, step: Tensor) -> Tensor:
+        """The share of the peak learning rate at a step, counted from 0. Tensors all through: a captured graph replays
+        it."""
+
+
 class Stepper:
     """One optimizer step of all members. On a GPU it compiles the step at its first call and captures it as a graph."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.captured = fleet.device.type == "cuda"
-        self._fleet = fleet
-        members, device = fleet.members, fleet.device
+    def __init__(self, stacked: Stacked, *, vectorised: bool = True) -> None:
+        """Not `vectorised`: replicas one after the other, each as if it were alone."""
+        self.captured = stacked.device.type == "cuda"
+        self._stacked = stacked
+        members, device = stacked.members, stacked.device
         self._lr_M = torch.tensor([m.lr for m in members], device=device)
         self._decay_M = torch.tensor([m.weight_decay for m in members], device=device)
-        self._which_M = torch.tensor([m.data for m in members], device=device)
-        self._step = torch.tensor(float(fleet.step), device=device)
-        # A tensor, so that fleets of one shape share a compiled graph however long they train.
-        self._steps = torch.tensor(float(fleet.plan.steps), device=device)
-        self._gradients: Gradients = torch.func.vmap(torch.func.grad_and_value(self._loss))
+        self._step = torch.tensor(float(stacked.step), device=device)
+        together: Gradients = torch.func.vmap(torch.func.grad_and_value(self._loss))
+        self._gradients = together if vectorised or self.captured else self._one_by_one
         self._graph: torch.cuda.CUDAGraph | None = None
+
+    def set_step(self, step: int) -> None:
+        """After the stacked tensors were put back to an earlier step's, in place."""
+        self._step.fill_(float(step))
+
+    def set_members(self, members: Sequence[Replica]) -> None:
+        """Others in the same places: their rates, in place."""
+        self._lr_M.copy_(torch.tensor([m.lr for m in members]))
+        self._decay_M.copy_(torch.tensor([m.weight_decay for m in members]))
 
     def __call__(self, rows_MB: Tensor) -> Tensor:
         if not self.captured:
-            return self._advance(*self._batch(rows_MB))
+            return self._advance(*self._stacked.batch(rows_MB))
         if self._graph is None:
             self._capture(rows_MB)
             return self._loss_M
@@ -144,52 +193,60 @@ class Stepper:
         self._graph.replay()
         return self._loss_M
 
-    def _batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
-        train, which_M1 = self._fleet.splits["train"], self._which_M[:, None]
-        return train.inputs_DNT[which_M1, rows_MB].long(), train.targets_DNT[which_M1, rows_MB].long()
-
     def _advance(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """The step itself: gradients, AdamW along the cosine. Mutates the fleet's stacked tensors."""
-        fleet = self._fleet
-        with precision(fleet.device):
-            grads, loss_M = self._gradients(fleet.params, tokens, targets)
-        rate = 0.5 * (1 + torch.cos(math.pi * self._step / self._steps))
+        """The step itself: gradients, AdamW at the rate of the step. Mutates the stacked tensors."""
+        stacked = self._stacked
+        with precision(stacked.device):
+            grads, loss_M = self._gradients(stacked.params, tokens, targets)
+        rate = stacked.rate(self._step)
         self._step.add_(1)
         with torch.no_grad():
-            fleet.plan.optimizer.update(
-                fleet.params, grads, fleet.first, fleet.second, self._step, rate * self._lr_M, self._decay_M,
-                fleet.decayed,
+            stacked.optimizer.update(
+                stacked.params, grads, stacked.first, stacked.second, self._step, rate * self._lr_M, self._decay_M,
+                stacked.decayed,
             )  # fmt: skip
         detached: Tensor = loss_M.detach()
         return detached
 
     def _loss(self, params: Tensors, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        out: Tensor = torch.func.functional_call(self._fleet.template, params, (tokens_BT, targets_BT))
+        out: Tensor = torch.func.functional_call(self._stacked.template, params, (tokens_BT, targets_BT))
         return out
+
+    def _one_by_one(self, params: Tensors, tokens_MBT: Tensor, targets_MBT: Tensor) -> tuple[Tensors, Tensor]:
+        losses, grads = [], []
+        for m in range(len(tokens_MBT)):
+            leaves = {name: p[m].detach().requires_grad_() for name, p in params.items()}
+            loss = self._loss(leaves, tokens_MBT[m], targets_MBT[m])
+            grads.append(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
+            losses.append(loss.detach())
+        return {name: torch.stack(g) for name, g in zip(params, zip(*grads, strict=True), strict=True)}, torch.stack(
+            losses
+        )
 
     def _capture(self, rows_MB: Tensor) -> None:
         """Compile, warm up on copies so that no step is taken twice, then record the graph."""
-        fleet = self._fleet
+        stacked = self._stacked
         self._rows_MB = rows_MB.clone()
         # An eager pass first: what modules remember (rotary angles) a graph then reads instead of computing.
-        tokens_MBT, _ = self._batch(rows_MB)
-        with precision(fleet.device):
+        tokens_MBT, _ = self._stacked.batch(rows_MB)
+        with precision(stacked.device):
             with torch.no_grad():
-                fleet.template(tokens_MBT[0, :1], tokens_MBT[0, :1])
-            self._gradients = record_gradients(self._gradients, fleet.params, tokens_MBT)
+                stacked.template(tokens_MBT[0, :1], tokens_MBT[0, :1])
+            self._gradients = record_gradients(self._gradients, stacked.params, tokens_MBT)
         compiled: Callable[..., Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
-        kept = [{name: p.clone() for name, p in stack.items()} for stack in (fleet.params, fleet.first, fleet.second)]
+        stacks = (stacked.params, stacked.first, stacked.second)
+        kept = [{name: p.clone() for name, p in stack.items()} for stack in stacks]
         step = self._step.clone()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                compiled(*self._batch(self._rows_MB))
+                compiled(*self._stacked.batch(self._rows_MB))
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._loss_M = compiled(*self._batch(self._rows_MB))
-        for stack, saved in zip((fleet.params, fleet.first, fleet.second), kept, strict=True):
+            self._loss_M = compiled(*self._stacked.batch(self._rows_MB))
+        for stack, saved in zip(stacks, kept, strict=True):
             for name in stack:
                 stack[name].copy_(saved[name])
         self._step.copy_(step)

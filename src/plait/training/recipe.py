@@ -14,7 +14,7 @@ from plait.core.errors import UserError, did_you_mean
 from plait.core.settings import current_names, kinds_of, require_known
 from plait.training.optimizers import OPTIMIZERS
 
-SCHEDULES = ("cosine", "linear", "constant")
+SCHEDULES = ("cosine", "linear", "constant", "wsd")
 PRECISIONS = ("fp32", "bf16")
 MOST_TOKENS = 2**40  # of a step
 
@@ -33,6 +33,7 @@ class Recipe:
     lr: float = _key(2e-3, "peak learning rate")
     schedule: str = _key("cosine", "how the learning rate falls after the warm-up", SCHEDULES)
     warmup: float = _key(0.02, "steps of linear warm-up from zero; below 1, a share of all steps")
+    decay: float = _key(0.2, "schedule=wsd: the last share of the steps, in which the rate falls (as 1 − √) to its end")
     min_lr_ratio: float = _key(0.0, "the last learning rate, as a share of the peak", formerly="floor")
     beta1: float = _key(0.9, "decay of the mean gradient")
     beta2: float = _key(0.95, "decay of the mean squared gradient")
@@ -66,6 +67,7 @@ class Recipe:
             _require(getattr(self, name) > 0, name, self, "must be greater than 0")
         for name in ("warmup", "weight_decay", "clip", "memory"):
             _require(getattr(self, name) >= 0, name, self, "must not be negative")
+        _require(0 < self.decay <= 1, "decay", self, "must be above 0 and at most 1")
         for name in ("min_lr_ratio", "beta1", "beta2", "dropout", "attn_dropout", "mask_share"):
             _require(0 <= getattr(self, name) < 1, name, self, "must be from 0 up to, but not, 1")
 
@@ -78,8 +80,11 @@ class Recipe:
 
     def as_dict(self) -> dict[str, Any]:
         found = {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
+        # Younger than the keys of stored trainings, which go on meaning the same.
         if not self.next_sentence:
-            del found["next_sentence"]  # younger than the keys of stored trainings, which go on meaning the same
+            del found["next_sentence"]
+        if self.schedule != "wsd":
+            del found["decay"]
         return found
 
 

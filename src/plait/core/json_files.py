@@ -1,0 +1,119 @@
+"""JSON that others wrote, read so that whatever is wrong with it is one message: the file, and what is wrong.
+
+`parse_json` and `read_json` refuse what is no JSON, is nested too deeply, or holds numbers that no computer number can
+be (NaN, infinities, hundreds of digits). `understood` is for the lines that make something of a document: a field that
+is missing or of another kind becomes the same message, not a traceback.
+
+A document may carry its own checksum, in the field `checksum`: `sealed` adds it, `unsealed` checks and removes it.
+Documents of before have none and are taken as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from plait.core.errors import UserError
+
+CHECKSUM = "checksum"
+DIGITS = 16  # hex digits of a checksum
+MOST_DIGITS = 300  # of a number
+
+
+def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
+    """What the text says; `name` is whose text it is, for messages. NaN and infinities only with `constants`."""
+    try:
+        if constants:
+            return json.loads(text, parse_int=_int)
+        return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_none)
+    except json.JSONDecodeError as wrong:
+        raise UserError(f"{name} cannot be read: no JSON in line {wrong.lineno}: {wrong.msg}.") from None
+    except RecursionError:
+        raise UserError(f"{name} cannot be read: it is nested too deeply.") from None
+    except ValueError as wrong:
+        raise UserError(f"{name} cannot be read: {wrong}.") from None
+
+
+def read_json(path: Path, *, constants: bool = False) -> Any:
+    """Of a file. Whatever keeps it from being read is said as a `UserError`."""
+    return parse_json(read_text(path), str(path), constants=constants)
+
+
+def read_object(path: Path, *, constants: bool = False) -> dict[str, Any]:
+    """Of a file that holds one JSON object."""
+    found = read_json(path, constants=constants)
+    if not isinstance(found, dict):
+        raise UserError(f"{path} cannot be read: it should hold an object, not a {type(found).__name__}.")
+    return found
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} cannot be read: it is not UTF-8 text.") from None
+    except (OSError, MemoryError, ValueError) as wrong:
+        raise UserError(f"{path} cannot be read: {getattr(wrong, 'strerror', None) or wrong}.") from None
+
+
+@contextmanager
+def understood(name: str, then: str = "") -> Iterator[None]:
+    """While something is made of what a file says: a field that is missing, or not what it should be, is told as such.
+    `then` is what to do about it."""
+    try:
+        yield
+    except UserError:
+        raise
+    except KeyError as missing:
+        raise UserError(f"{name} is damaged: it has no {missing}. {then}".rstrip()) from missing
+    except (TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as wrong:
+        raise UserError(f"{name} is damaged: {wrong}. {then}".rstrip()) from wrong
+
+
+# ---- checksums
+
+
+def checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with its checksum."""
+    return {**document, CHECKSUM: _of(document)}
+
+
+def unsealed(document: dict[str, Any], name: str, then: str = "") -> dict[str, Any]:
+    """The document without its checksum, which must be right where there is one."""
+    rest = {field: value for field, value in document.items() if field != CHECKSUM}
+    if CHECKSUM in document and document[CHECKSUM] != _of(rest):
+        raise UserError(f"{name} is damaged: its checksum is not the one written down. {then}".rstrip())
+    return rest
+
+
+def _of(document: Mapping[str, Any]) -> str:
+    return checksum(json.dumps(document, sort_keys=True, separators=(",", ":")))
+
+
+# ---- numbers
+
+
+def _int(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return value
+
+
+def _none(text: str) -> float:
+    raise ValueError(f"{text} is no number in JSON")

@@ -1,0 +1,92 @@
+"""Kimi delta attention: the delta rule on a state that decays first, each key channel at a rate from the data.
+
+    S_t = (I − β_t k_t k_tᵀ) diag(α_t) S_{t−1} + β_t k_t v_tᵀ,   o_t = q_tᵀ S_t / √K,   β_t = σ(w_β·x_t)
+    log α_t = −exp(A) softplus(W_2 W_1 x_t + b),   y = W_o [ RMSNorm_head(o) ∘ σ(V_2 V_1 x + c) ]
+
+q, k and v come from a short convolution with silu; q and k then have length 1 in each head. A is one number per head,
+b one per channel. `neg_eigval`: β_t = 2 σ(w_β·x_t). `write=channel` is Gated DeltaNet 2, which erases and writes per
+channel, e = σ(W_e x), w = σ(W_w x):   S_t = (I − k_t (e_t ∘ k_t)ᵀ) diag(α_t) S_{t−1} + k_t (w_t ∘ v_t)ᵀ.
+
+Kimi Team 2025, arXiv:2510.26692; negative eigenvalues: Grazzi et al. 2024, arXiv:2411.12537.
+
+Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, C convolved
+channels, W width of the convolution.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from plait.mixers.deltanet_module import unit_length
+from plait.mixers.kda import KdaOptions
+from plait.mixers.mamba_module import init_decay
+from plait.mixers.mixer import Draw, State
+from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
+from plait.ops.dplr import Dplr, dplr, dplr_step
+from plait.ops.shortconv import short_conv, short_conv_step
+
+
+class KimiDeltaAttention(RecurrentMixer):
+    def __init__(self, d: int, options: KdaOptions) -> None:
+        super().__init__(d, options)
+        inner = int(options.inner(d))
+        self.width, self.heads, self.scale = options.head_dim, inner // options.head_dim, options.head_dim**-0.5
+        self.strongest, self.out_gate, self.by_channel = (
+            1 + options.neg_eigval,
+            options.out_gate,
+            options.write != "head",
+        )
+        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+        # Query, key and value (convolved together), write strengths and both gates' bottlenecks in one product.
+        has_gate = self.out_gate != "none"
+        self.splits = [3 * inner, 2 * inner if self.by_channel else self.heads, self.width, self.width * has_gate]
+        self.input = nn.Linear(d, sum(self.splits), bias=False)
+        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(3 * inner, options.conv))
+        self.decay = nn.Linear(self.width, inner)
+        self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
+        self.gate = nn.Linear(self.width, inner) if has_gate else None
+        self.norm = HeadNorm(self.heads, self.width, eps=1e-5, shared=True)
+        self.output = nn.Linear(inner, d, bias=False)
+
+    def init_weights(self, draw: Draw) -> None:
+        draw(self.taps_CW, self.taps_std)
+        init_decay(self.log_rate_H, self.decay.bias, draw)
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        channels, width = self.taps_CW.shape
+        return {
+            "S": self.zeros(batch, self.heads, self.width, self.width, dtype=self.state_dtype),
+            "conv": self.zeros(batch, width - 1, channels),
+        }
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        qkv_BTC, *rest = self.input(x_BTD).split(self.splits, dim=-1)
+        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
+        o_BTHK, S_BHKK = dplr(*self._heads(qkv_BTC, *rest[:2]), scale=self.scale, state=state.get("S"))
+        return self._combine(x_BTD, o_BTHK, rest[2]), {"S": S_BHKK, "conv": conv}
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        qkv_BC, *rest = self.input(x_BD).split(self.splits, dim=-1)
+        qkv_BC, conv = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
+        o_BHK, S_BHKK = dplr_step(*self._heads(qkv_BC, *rest[:2]), state["S"], scale=self.scale)
+        return self._combine(x_BD, o_BHK, rest[2]), {"S": S_BHKK, "conv": conv}
+
+    def _heads(self, qkv: Tensor, strength: Tensor, low: Tensor) -> Dplr:
+        """Queries, written keys and values, the key that is read, the one that erases, and the log decays."""
+        q, k, v = qkv.to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        step = F.softplus(self.decay(low).to(self.state_dtype)).unflatten(-1, (self.heads, self.width))
+        g = -self.log_rate_H.to(step.dtype).exp()[:, None] * step
+        strength = self.strongest * strength.to(self.state_dtype).sigmoid()
+        k = unit_length(k)
+        if self.by_channel:
+            erase, write = strength.unflatten(-1, (2, self.heads, self.width)).unbind(-3)
+            return unit_length(q), k, write * v, g.exp() * erase * k, -k, g
+        k_beta = strength[..., None] * k
+        return unit_length(q), k_beta, v, g.exp() * k, -k_beta, g
+
+    def _combine(self, x: Tensor, o: Tensor, low: Tensor) -> Tensor:
+        flat = self.norm(o).flatten(-2).to(x.dtype)
+        y: Tensor = self.output(flat if self.gate is None else gated(flat, self.gate(low), self.out_gate))
+        return y

@@ -1,0 +1,238 @@
+"""A damaged store: every record looked at, and what is whole saved.
+
+`verify` reads all records, and lets SQLite look at its own pages. `repair` makes a new file of the whole records beside
+a damaged one, which is kept under another name; on a server it takes damaged rows out and keeps them in a file. What is
+taken out is computed again when it is next asked for. Nobody else should be using the store meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from sqlalchemy import delete, select
+
+from plait.core.errors import UserError
+from plait.core.result import Result
+from plait.records import database as schema
+from plait.records.checks import damage
+from plait.records.database import records
+from plait.records.store import Store
+
+MAGIC = b"SQLite format 3\x00"  # how a file begins
+FIELDS = ("key", "kind", "config", "result", "about")
+AT_ONCE = 500
+MOST_UNREADABLE = 2000  # rows in a row, until the rest is given up
+
+
+@dataclass(frozen=True)
+class Damaged:
+    key: str
+    kind: str
+    wrong: str
+
+
+@dataclass(frozen=True)
+class Verified(Result):
+    store: str
+    records: int  # whole ones
+    damaged: tuple[Damaged, ...]
+    unreadable: int  # rows of which not even the key can be read
+    file: tuple[str, ...] = ()  # what SQLite says of the file itself
+
+    @property
+    def whole(self) -> bool:
+        return not (self.damaged or self.unreadable or self.file)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.as_dict()["damaged"])
+
+
+@dataclass(frozen=True)
+class Repaired(Result):
+    store: str
+    records: int  # kept
+    damaged: tuple[Damaged, ...]  # taken out
+    unreadable: int
+    backup: str  # where the store as it was, or what was taken out of it, is kept; empty where nothing was wrong
+
+
+@dataclass
+class _Found:
+    whole: int = 0
+    damaged: list[Damaged] = field(default_factory=list)
+    unreadable: int = 0
+
+
+def verify(store: Store) -> Verified:
+    """Look at every record, and at the file."""
+    found = _Found()
+    if store.file is None:
+        for _ in _server_rows(store, found):
+            pass
+        return Verified(store.name, found.whole, tuple(found.damaged), 0)
+    if schema.is_missing(store.file):
+        return Verified(store.name, 0, (), 0)
+    with _copy_of(store.file) as connection:
+        begins = "" if _begins_well(store.file) else "the file does not begin as a SQLite file does"
+        problems = tuple(problem for problem in (begins, *_problems(connection)) if problem)
+        for _ in _file_rows(connection, found):
+            pass
+    return Verified(store.name, found.whole, tuple(found.damaged), found.unreadable, problems)
+
+
+def repair(store: Store) -> Repaired:
+    """Keep what is whole, and what was there before under another name. A store that is whole stays as it is."""
+    seen = verify(store)
+    if seen.whole:
+        return Repaired(store.name, seen.records, (), 0, "")
+    backup = _take_out(store, seen) if store.file is None else _rewrite(store.file, store.name, seen)
+    return Repaired(store.name, seen.records, seen.damaged, seen.unreadable, str(backup))
+
+
+# ---- a file
+
+
+def _rewrite(path: Path, name: str, seen: Verified) -> Path:
+    draft, backup = path.with_name(f".{path.name}.repaired"), _free_name(path)
+    if not seen.records:
+        raise UserError(f"nothing in {name} can be read; it was left as it is: put a backup in its place.")
+    draft.unlink(missing_ok=True)
+    try:
+        with Store(f"sqlite:///{draft}") as fresh, _copy_of(path) as connection:
+            for rows in _file_rows(connection, _Found()):
+                fresh.restore(rows)
+        # The log belongs to the file it was written for: both move.
+        for ending in ("-wal", "-shm"):
+            beside = path.with_name(path.name + ending)
+            if beside.exists():
+                beside.rename(backup.with_name(backup.name + ending))
+        path.rename(backup)
+        draft.rename(path)
+    except OSError as wrong:
+        raise UserError(f"cannot repair {name}: {wrong.strerror or wrong}. {backup.name} is what it was.") from wrong
+    return backup
+
+
+def _free_name(path: Path) -> Path:
+    names = (path.with_name(f"{path.name}.damaged-{n}") for n in range(1, 10**6))
+    return next(name for name in names if not name.exists())
+
+
+class _copy_of:
+    """A connection to a copy of the file, which begins as it should: reading must not change the original."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            self.folder = tempfile.TemporaryDirectory(prefix=f".{self.path.name}.", dir=self.path.parent)
+            copy = Path(self.folder.name) / "copy.db"
+            shutil.copyfile(self.path, copy)
+            log = self.path.with_name(f"{self.path.name}-wal")
+            if log.exists():
+                shutil.copyfile(log, copy.with_name("copy.db-wal"))
+            with copy.open("r+b") as opened:
+                opened.write(MAGIC)
+        except OSError as wrong:
+            raise UserError(f"{self.path} cannot be read: {wrong.strerror or wrong}.") from wrong
+        self.connection = sqlite3.connect(copy)
+        self.connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        return self.connection
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+        self.folder.cleanup()
+
+
+def _begins_well(path: Path) -> bool:
+    with path.open("rb") as opened:
+        return opened.read(len(MAGIC)) == MAGIC
+
+
+def _problems(connection: sqlite3.Connection) -> list[str]:
+    try:
+        found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+    except sqlite3.Error as wrong:
+        return [str(wrong)]
+    return [line for text in found for line in text.splitlines() if text != "ok"]
+
+
+def _file_rows(connection: sqlite3.Connection, found: _Found) -> Iterator[list[dict[str, Any]]]:
+    """The whole rows, some at a time, by way of the table alone: an index may be damaged. What is wrong goes into
+    `found`."""
+    asked = f"SELECT id, {', '.join(FIELDS)} FROM {records.name} NOT INDEXED WHERE id > ? ORDER BY id LIMIT ?"
+    last, size, failed = -1, AT_ONCE, 0
+    end = _last_id(connection)
+    while failed < MOST_UNREADABLE:
+        try:
+            rows = connection.execute(asked, (last, size)).fetchall()
+            in_order = [row[0] for row in rows] == sorted({row[0] for row in rows if row[0] > last})
+        except (sqlite3.Error, TypeError):
+            in_order = False
+        if in_order:
+            if not rows:
+                return
+            yield _whole([SimpleNamespace(**dict(zip(("id", *FIELDS), row, strict=True))) for row in rows], found)
+            last, failed = rows[-1][0], 0
+        elif size > 1:
+            size = 1  # up to the one that cannot be read
+        else:
+            found.unreadable += last >= 0
+            last, failed = last + 1, failed + 1
+            if last >= end:
+                return
+
+
+def _last_id(connection: sqlite3.Connection) -> int:
+    for asked in ("SELECT seq FROM sqlite_sequence", f"SELECT max(id) FROM {records.name}"):
+        try:
+            row = connection.execute(asked).fetchone()
+        except sqlite3.Error:
+            continue
+        if row and isinstance(row[0], int):
+            return min(row[0], 10**7)
+    return 0
+
+
+# ---- a server
+
+
+def _server_rows(store: Store, found: _Found) -> Iterator[list[dict[str, Any]]]:
+    asked, last = select(records).order_by(records.c.id).limit(AT_ONCE), -1
+    while rows := store.raw_rows(asked.where(records.c.id > last)):
+        yield _whole(rows, found)
+        last = rows[-1].id
+
+
+def _take_out(store: Store, seen: Verified) -> Path:
+    backup = _free_name(Path("plait-records"))
+    keys = [one.key for one in seen.damaged]
+    rows = store.raw_rows(select(records).where(records.c.key.in_(keys)))
+    try:
+        with backup.open("w", encoding="utf-8") as opened:
+            for row in rows:
+                opened.write(json.dumps({name: getattr(row, name) for name in FIELDS}) + "\n")
+    except OSError as wrong:
+        raise UserError(f"cannot keep what is damaged in {backup}: {wrong.strerror}. Nothing was changed.") from wrong
+    store.remove_rows(delete(records).where(records.c.key.in_(keys)))
+    return backup
+
+
+def _whole(rows: Any, found: _Found) -> list[dict[str, Any]]:
+    kept = []
+    for row in rows:
+        if wrong := damage(row):
+            found.damaged.append(Damaged(str(row.key), str(row.kind), wrong))
+        else:
+            found.whole += 1
+            kept.append({"id": row.id, **{name: getattr(row, name) for name in FIELDS}})
+    return kept

@@ -1,0 +1,232 @@
+"""A track: replicas of one architecture learning one text or several, side by side, whose training can be looked at as
+if it ended now.
+
+The rate stays where the warm-up brought it (WSD: warm-up, stable, decay). `annealed` branches off: the rate falls to
+zero over the last share of a budget, the held-out loss is taken, and the track stands where it stood before. So one
+training serves every budget on its way, and each loss is, number for number, that of a run of `plait train` with
+`schedule=wsd` and that many steps.
+
+Replicas differ in learning rate, seed (first weights and order of the windows) and text; they are stacked and advance
+as one step, which on a GPU is one captured graph.
+
+Letters: M replicas, B batch, T time, N held-out windows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plait.core.errors import UserError
+from plait.data import Corpus
+from plait.data.stream import Windows
+from plait.model import build
+from plait.model.architecture import Architecture
+from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, decayed_parameters, precision, zeros_like
+from plait.training.recipe import Recipe
+
+AHEAD = 64  # steps whose windows are sent to the device at once
+
+
+@dataclass(frozen=True)
+class Replica:
+    """`text` is which of the track's texts it learns."""
+
+    lr: float
+    seed: int
+    text: int = 0
+    weight_decay: float = 0.1
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a track reads of a corpus: its training tokens, and held-out windows that everything is scored on."""
+
+    train: np.ndarray
+    inputs_NT: np.ndarray
+    targets_NT: np.ndarray
+
+    @classmethod
+    def of(cls, corpus: Corpus, seq_len: int, held_out: int) -> Text:
+        """`held_out` tokens of the validation split in whole windows from all over it, or all it has."""
+        tokens = corpus.tokens("validation")
+        there = (len(tokens) - 1) // seq_len
+        if there < 1:
+            raise UserError(f"{corpus.name}: {len(tokens)} held-out tokens are fewer than one sequence of {seq_len}.")
+        taken = np.linspace(0, there, min(there, max(1, held_out // seq_len)), endpoint=False).astype(np.int64)
+        rows = np.asarray(tokens)[taken[:, None] * seq_len + np.arange(seq_len + 1)].astype(np.int64)
+        return cls(corpus.tokens("train"), rows[:, :-1], rows[:, 1:])
+
+
+class Track:
+    def __init__(
+        self,
+        arch: Architecture,
+        replicas: Sequence[Replica],
+        texts: Sequence[Text],
+        recipe: Recipe,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """`recipe` gives the batch, its length, warm-up (in steps), the moments and the clipping."""
+        self.arch, self.recipe, self.device = arch, recipe, torch.device(device)
+        self.optimizer = AdamW((recipe.beta1, recipe.beta2), recipe.eps, recipe.clip)
+        self.replicas, self._texts = tuple(replicas), tuple(texts)
+        self.step, self.seconds = 0, 0.0
+        models = [build(arch, seed=replica.seed, device=self.device) for replica in replicas]
+        self.template = WithLoss(models[0])
+        self.decayed = decayed_parameters(self.template)
+        stacked = [dict(WithLoss(model).named_parameters()) for model in models]
+        self.params: Tensors = {name: torch.stack([p[name].detach() for p in stacked]) for name in stacked[0]}
+        self.first, self.second = zeros_like(self.params), zeros_like(self.params)
+        ends = np.cumsum([0, *(len(text.train) for text in texts)])
+        self._begins = ends[:-1]
+        kind = np.int32 if arch.header.vocab > 2**15 else np.int16
+        joined = np.concatenate([np.asarray(text.train).astype(kind) for text in texts])
+        self._tokens = torch.from_numpy(joined).to(self.device)
+        self._time = torch.arange(recipe.seq_len, device=self.device)
+        # Tensors, so that a captured graph sees them change: where a decay begins and how long it is.
+        self._decay_from = torch.tensor(torch.inf, device=self.device)
+        self._decay_steps = torch.tensor(1.0, device=self.device)
+        self._ahead: tuple[int, Tensor] | None = None
+        # A CPU gains nothing from stacked products of small matrices; one by one is as fast as `plait train`.
+        self._stepper = Stepper(self, vectorised=self.device.type != "cpu")
+
+    @property
+    def members(self) -> Sequence[Replica]:
+        return self.replicas
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.recipe.batch * self.recipe.seq_len
+
+    def advance_to(self, step: int) -> np.ndarray:
+        """Take steps up to a number of them; the last training losses, (M,)."""
+        began = time.perf_counter()
+        loss_M = torch.full((len(self.replicas),), torch.nan, device=self.device)
+        while self.step < step:
+            loss_M = self._stepper(self._starts(self.step))
+            self.step += 1
+        found = loss_M.float().cpu().numpy()
+        self.seconds += time.perf_counter() - began
+        return found
+
+    def annealed(self, steps: int, decay: int) -> np.ndarray:
+        """Held-out losses by window, (M, N), as if the training ended at `steps`, its last `decay` steps with the rate
+        falling to zero. The track advances to where that decay begins, and stands there afterwards."""
+        self.advance_to(steps - decay)
+        kept = [{name: p.clone() for name, p in stack.items()} for stack in self._stacks]
+        self._decay_from.fill_(float(self.step))
+        self._decay_steps.fill_(float(decay))
+        try:
+            self.advance_to(steps)
+            return self.score()
+        finally:
+            self._decay_from.fill_(torch.inf)
+            for stack, before in zip(self._stacks, kept, strict=True):
+                for name, p in stack.items():
+                    p.copy_(before[name])
+            self._set_step(steps - decay)
+
+    @torch.no_grad()
+    def score(self) -> np.ndarray:
+        """Held-out nats per token of every window as the weights stand, (M, N)."""
+        began = time.perf_counter()
+        texts = [self._texts[replica.text] for replica in self.replicas]
+        losses: list[Tensor] = []
+        count = min(len(text.inputs_NT) for text in texts)
+        for begin in range(0, count, self.recipe.batch):
+            rows = slice(begin, min(count, begin + self.recipe.batch))
+            tokens = torch.from_numpy(np.stack([text.inputs_NT[rows] for text in texts])).to(self.device)
+            targets = torch.from_numpy(np.stack([text.targets_NT[rows] for text in texts])).to(self.device)
+            with precision(self.device):
+                logits_MBTV = self._forward_all(tokens).float()
+            nll_MBT = -logits_MBTV.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+            losses.append(nll_MBT.mean(-1))
+        found = torch.cat(losses, dim=1).double().cpu().numpy()
+        self.seconds += time.perf_counter() - began
+        return found
+
+    # ---- what a stepper asks for
+
+    def batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
+        # Two gathers: a recorded graph wants its inputs contiguous, and slices of one would not be.
+        places = rows_MB[..., None] + self._time
+        return self._tokens[places].long(), self._tokens[places + 1].long()
+
+    def rate(self, step: Tensor) -> Tensor:
+        """As `training.schedule.rate` has it for `schedule=wsd`, on tensors."""
+        warm = (step / max(1.0, self.recipe.warmup)).clamp(max=1.0)
+        into = ((step - self._decay_from) / self._decay_steps).clamp(min=0.0)
+        return warm * (1 - into.sqrt())
+
+    # ---- on disk
+
+    def state(self, m: int) -> dict[str, Any]:
+        """Everything `restore` needs of a replica: tensors and plain data."""
+        names = ("params", "first", "second")
+        tensors = {f"{kind}/{name}": p[m] for kind, s in zip(names, self._stacks, strict=True) for name, p in s.items()}
+        return {"tensors": tensors, "step": self.step}
+
+    def restore(self, states: Sequence[dict[str, Any]]) -> None:
+        """Go on from saved states of the same replicas, all at one step."""
+        steps = {int(state["step"]) for state in states}
+        if len(steps) != 1:
+            raise ValueError(f"replicas of a track advance together; the states are of steps {sorted(steps)}")
+        for kind, stack in zip(("params", "first", "second"), self._stacks, strict=True):
+            for name, p in stack.items():
+                p.copy_(torch.stack([state["tensors"][f"{kind}/{name}"].to(p) for state in states]))
+        self._set_step(steps.pop())
+
+    def restart(self, replicas: Sequence[Replica]) -> None:
+        """Begin again with as many other replicas, keeping what was compiled."""
+        fresh = Track(self.arch, replicas, self._texts, self.recipe, device=self.device)
+        self.replicas = fresh.replicas
+        self._ahead = None
+        self.restore([fresh.state(m) for m in range(len(replicas))])
+        self._stepper.set_members(replicas)
+
+    def _set_step(self, step: int) -> None:
+        self.step = step
+        self._stepper.set_step(step)
+
+    @property
+    def _stacks(self) -> tuple[Tensors, Tensors, Tensors]:
+        return self.params, self.first, self.second
+
+    def _starts(self, step: int) -> Tensor:
+        """Where in the joined texts the windows of a step begin, (M, B)."""
+        if self._ahead is None or not 0 <= step - self._ahead[0] < AHEAD:
+            numbers = [self._window_starts(step + i) for i in range(AHEAD)]
+            self._ahead = (step, torch.from_numpy(np.stack(numbers)).to(self.device))
+        return self._ahead[1][step - self._ahead[0]]
+
+    def _window_starts(self, step: int) -> np.ndarray:
+        recipe, rows = self.recipe, []
+        for replica in self.replicas:
+            windows = Windows(self._texts[replica.text].train, recipe.seq_len, recipe.batch, replica.seed)
+            rows.append(windows.starts(step) + self._begins[replica.text])
+        return np.stack(rows)
+
+    def _forward_all(self, tokens_MBT: Tensor) -> Tensor:
+        if self.device.type != "cpu":
+            stacked: Tensor = torch.func.vmap(self._forward)(self.params, tokens_MBT)
+            return stacked
+        each = ({name: p[m] for name, p in self.params.items()} for m in range(len(tokens_MBT)))
+        return torch.stack([self._forward(p, tokens) for p, tokens in zip(each, tokens_MBT, strict=True)])
+
+    def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
+        inner = {name.removeprefix("model."): p for name, p in params.items()}
+        out: Tensor = torch.func.functional_call(self.template.model, inner, (tokens_BT,))
+        return out
+
+
+def track_recipe(recipe: Recipe, warmup: int) -> Recipe:
+    """A recipe whose runs of any length are branches of one track: the warm-up is a number of steps."""
+    return replace(recipe, schedule="wsd", warmup=float(warmup), min_lr_ratio=0.0)

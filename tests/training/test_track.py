@@ -1,0 +1,94 @@
+"""A track's annealed branch is the training of that length, number for number, and leaves the track as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from plait.core.errors import UserError
+from plait.data import open_corpus
+from plait.model.architecture import architecture
+from plait.training.distributed import Processes
+from plait.training.job import Budget, Job
+from plait.training.recipe import Recipe
+from plait.training.schedule import rate
+from plait.training.track import Replica, Text, Track, track_recipe
+from plait.training.trainer import Trainer
+
+RECIPE = track_recipe(Recipe(batch=3, seq_len=24, lr=4e-3), warmup=3)
+SPEC = "d=16 vocab=256 | attn[heads=2] swiglu gla[heads=2] swiglu"
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return open_corpus("builtin:stdlib")
+
+
+def track(corpus, *replicas):
+    return Track(architecture(SPEC), replicas, [Text.of(corpus, RECIPE.seq_len, 480)], RECIPE)
+
+
+def trained(corpus, seed, steps):
+    """Held-out losses of a plain training, by window."""
+    trainer = Trainer(
+        Job(architecture(SPEC), corpus, RECIPE, Budget(steps=steps), seed=seed),
+        steps,
+        Processes(0, 1, torch.device("cpu")),
+    )
+    while trainer.step < steps:
+        trainer.advance()
+    text = Text.of(corpus, RECIPE.seq_len, 480)
+    with torch.no_grad():
+        logs = trainer.model(torch.from_numpy(text.inputs_NT)).log_softmax(-1)
+        return -logs.gather(-1, torch.from_numpy(text.targets_NT)[..., None])[..., 0].mean(-1).numpy()
+
+
+def test_a_branch_is_the_training_of_that_length(corpus):
+    mine = track(corpus, Replica(4e-3, 0), Replica(4e-3, 5))
+    for steps, decay in ((10, 2), (20, 4)):  # two budgets of one track
+        losses = mine.annealed(steps, decay)
+        assert mine.step == steps - decay
+        for row, seed in zip(losses, (0, 5), strict=True):
+            np.testing.assert_allclose(row, trained(corpus, seed, steps), rtol=1e-5)
+
+
+def test_a_track_is_where_it_was_after_a_branch(corpus):
+    branched, plain = track(corpus, Replica(4e-3, 1)), track(corpus, Replica(4e-3, 1))
+    branched.annealed(10, 5)
+    np.testing.assert_array_equal(branched.advance_to(12), plain.advance_to(12))
+    np.testing.assert_array_equal(branched.score(), plain.score())
+
+
+def test_restored_it_goes_on_as_if_never_stopped(corpus):
+    whole, cut = track(corpus, Replica(4e-3, 1)), track(corpus, Replica(4e-3, 1))
+    cut.advance_to(7)
+    later = track(corpus, Replica(4e-3, 1))
+    later.restore([cut.state(0)])
+    np.testing.assert_array_equal(later.annealed(16, 3), whole.annealed(16, 3))
+
+
+def test_restarted_with_others_it_is_theirs(corpus):
+    used, fresh = track(corpus, Replica(1e-2, 3)), track(corpus, Replica(4e-3, 1))
+    used.advance_to(5)
+    used.restart([Replica(4e-3, 1)])
+    np.testing.assert_array_equal(used.annealed(8, 2), fresh.annealed(8, 2))
+
+
+def test_the_rate_is_the_schedule_s(corpus):
+    mine = track(corpus, Replica(4e-3, 0))
+    mine._decay_from.fill_(15.0)
+    mine._decay_steps.fill_(5.0)
+    recipe = Recipe(schedule="wsd", warmup=3.0, decay=0.25)
+    for step in range(20):
+        assert float(mine.rate(torch.tensor(float(step)))) == pytest.approx(rate(recipe, step, 20), abs=1e-6)
+
+
+def test_held_out_windows_are_from_all_over_the_text(corpus):
+    few = Text.of(corpus, 64, 640)
+    tokens = np.asarray(corpus.tokens("validation"))
+    assert few.inputs_NT.shape == (10, 64)
+    last = len(tokens) * 9 // 10
+    assert any((tokens[i : i + 64] == few.inputs_NT[-1]).all() for i in range(last - 128, last + 128))
+    with pytest.raises(UserError, match="fewer than one sequence"):
+        Text.of(corpus, 10**7, 640)
