@@ -37,6 +37,8 @@ LAYERS: dict[str, str] = {
     "algorithms": "yes",
     "supernet": "yes",
     "searching": "inside",
+    "racing": "yes",
+    "scaling": "inside",
     "studies": "yes",
     "designing": "inside",
     "papers": "yes",
