@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,9 @@ class Point:
 
     def setting(self, common: dict[str, Any]) -> Setting:
         return Setting(mode=self.mode, seq=self.seq, batch=self.batch, **common)
+
+
+OnPoint = Callable[[Point, float], object]  # a new point, and the share of the time that is over
 
 
 @dataclass
