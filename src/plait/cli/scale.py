@@ -1,12 +1,13 @@
-"""`plait scale fit`: scaling laws with error bars."""
+"""`plait scale plan | run | fit`: scaling laws with error bars."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from plait.cli.options import AsJson
+from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import print_json
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
@@ -18,8 +19,102 @@ def scaling() -> None:
 
 
 @group.command()
+def plan(
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(help="A family of presets (mad-transformer) or NAME=SPEC to grow; any number."),
+    ] = None,
+    budgets: Annotated[str | None, typer.Option(help="FLOPs of the groups, with commas between them.")] = None,
+    total: Annotated[str | None, typer.Option(help="FLOPs of all runs together, instead of --budgets.")] = None,
+    time: Annotated[str | None, typer.Option(help="Time of all runs here, such as 30m, instead of --budgets.")] = None,
+    groups: Annotated[int, typer.Option(min=1, help="With --total or --time: so many budgets,")] = 5,
+    spacing: Annotated[float, typer.Option(help="each so many times the one before.")] = 2.5,
+    sizes: Annotated[int, typer.Option(help="Sizes in each group,")] = 7,
+    span: Annotated[float, typer.Option(help="from the middle one divided by this to that times this.")] = 6.0,
+    tokens_per_param: Annotated[float, typer.Option(help="Tokens per parameter of the middle size.")] = 20.0,
+    params: Annotated[str, typer.Option(help="Sizes in every group instead, such as 1M,3M,10M.")] = "",
+    data: Text = "builtin:language",
+    tokenizer: Annotated[str | None, typer.Option(help="Of the data; see `plait data list`.")] = None,
+    seq_len: Annotated[
+        int | None, typer.Option(help="Tokens of a sequence. \\[default: 256; MAD's groups: 8192]")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Sequences per step. \\[default: by the budget]")] = None,
+    lr: Annotated[
+        str | None, typer.Option(help="Rate and the width it was found at: 8e-3@64. \\[default: rules]")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each size.")] = 1,
+    device: Annotated[str, typer.Option(help="Where models will be trained: cpu or cuda.")] = "cpu",
+    priced: Annotated[
+        bool, typer.Option("--price/--no-price", help="Time some steps to tell how long it takes.")
+    ] = True,
+    speed: Annotated[
+        str | None, typer.Option(help="FLOPs per second of a device elsewhere, instead of timing.")
+    ] = None,
+    devices: Annotated[int, typer.Option(min=1, help="With --speed: how many there are.")] = 1,
+    mixers: Mixers = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plan for `plait scale run`.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan IsoFLOP groups × sizes × architectures under a budget, and tell what they cost before anything runs.
+
+    Without --budgets, --total and --time: MAD's eight groups over Table C.2.
+    """
+    from plait.api.analyse_table import names
+    from plait.api.scale import plan as verb
+    from plait.cli.scale_display import print_plan
+
+    found = verb(
+        arch or ("mad-transformer",),
+        budgets=budgets,
+        total=total,
+        time=time,
+        groups=groups,
+        spacing=spacing,
+        sizes=sizes,
+        span=span,
+        tokens_per_param=tokens_per_param,
+        params=names(params),
+        data=data,
+        tokenizer=tokenizer,
+        seq_len=seq_len,
+        batch=batch,
+        lr=lr,
+        seeds=seeds,
+        device=device,
+        priced=priced,
+        speed=speed,
+        devices=devices,
+        out=out,
+    )
+    print_json(found.as_dict()) if as_json else print_plan(found, out)
+
+
+@group.command()
+def run(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A file of `plait scale plan --out`.")],
+    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    runs: Runs = Path("runs"),
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train what of a plan is not in the store yet. Interrupted, the same command resumes; several share the work."""
+    from plait.api.scale import run as verb
+    from plait.cli.scale_display import print_runs
+    from plait.cli.study_display import study_progress
+
+    with study_progress(quiet=as_json) as on_progress:
+        found = verb(plan, device=device, runs=runs, store=store, on_progress=on_progress)
+    print_json(found.as_dict()) if as_json else print_runs(found)
+
+
+@group.command()
 def fit(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .json, .jsonl or .parquet file of runs.")],
+    file: Annotated[
+        str | None,
+        typer.Argument(help="A .csv, .json, .jsonl or .parquet file, or a store's URL. \\[default: the store's runs]"),
+    ] = None,
+    *,
     target: Annotated[str, typer.Option(help="FLOPs at which the best size is asked for, such as 1e20.")],
     where: Annotated[
         list[str] | None, typer.Option(help="Only these rows: column=value, or with != < <= > >=.")
