@@ -3,8 +3,8 @@
 After every round each candidate's learning curve is carried on to the target budget with its uncertainty
 (`analysis.learning_curve`); who is best there with negligible probability stops, and a policy says who trains on
 (`analysis.race_policy`; the defaults are what `benchmarks/verdict.py` found best on complete trainings). Trainings are
-paused and gone on with, never repeated. The answer is a pure function of the losses, so that a race that was killed goes
-on as it would have, and the plan of a race in a given time is kept.
+paused and gone on with, never repeated. The answer is a pure function of the losses and of the speeds that were timed
+once and kept, so that a race that was killed goes on as it would have.
 
 Rates: everybody's is chosen early, at a small budget, among three; see `comparison`.
 """
@@ -27,11 +27,11 @@ from plait.racing.comparison import FACTORS, best_rate, stacks
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of
 from plait.racing.workers import Workers
-from plait.records import Record, Store, provenance_of, record_key
+from plait.records import Record, provenance_of, record_key
 from plait.training.track import Replica
 
 POLICY, WAY = "top-two", "hierarchical"  # what `benchmarks/verdict.py` found best
-PLAN = "race-plan"
+SPEED = "race-speed"
 PROTOCOL = 1
 DOUBLINGS = 7  # from the first rung to the target, at most
 FIRST_STEPS = 16  # of the first rung, at least
@@ -63,6 +63,12 @@ class Raced:
         return self.rungs[-1] * self.course.tokens_per_step
 
     @property
+    def reach(self) -> float:
+        """Tokens, beyond which nothing is said."""
+        tokens = [float(at[0].result["tokens"]) for records in self.records.values() for at in records]
+        return CALIBRATION.reach * max(tokens)
+
+    @property
     def observations(self) -> dict[str, dict[int, list[tuple[float, float]]]]:
         return observed(self.records)
 
@@ -70,23 +76,21 @@ class Raced:
     def forecast(self) -> Forecast:
         """At every rung, and as far beyond the target as the data can speak."""
         budgets = [float(steps * self.course.tokens_per_step) for steps in self.rungs]
-        longest = max(at[0].result["tokens"] for records in self.records.values() for at in records)
-        beyond = [budgets[-1] * 2**k for k in range(1, int(math.log2(REACH)) + 1)]
-        budgets += [tokens for tokens in beyond if tokens <= CALIBRATION.reach * longest]
-        return extrapolate(self.observations, budgets, WAY, reach=math.inf)
+        budgets += [budgets[-1] * 2**k for k in range(1, int(math.log2(REACH)) + 1)]
+        spoken_for = [tokens for tokens in budgets if tokens <= self.reach]
+        return extrapolate(self.observations, spoken_for, WAY)
 
-    @cached_property
-    def prediction(self) -> Prediction:
-        """At the target."""
-        return self.forecast.at(self.target)
+    def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
+        """Of every candidate at a budget of its own: what an equal time or equal FLOPs are to it."""
+        budgets = sorted(set(tokens.values()))
+        forecast = extrapolate(self.observations, budgets, WAY)
+        places = [budgets.index(tokens[name]) for name in forecast.names]
+        loss_DC = forecast.loss_DBC[:, places, range(len(places))]
+        return Prediction(forecast.names, max(budgets), loss_DC, forecast.noise)
 
     @cached_property
     def foresight(self) -> Foresight | None:
         return foresee(self.forecast) if len(self.contenders) > 1 else None
-
-    @property
-    def pick(self) -> str:
-        return self.prediction.pick
 
 
 def observed(records: Mapping[str, Sequence[Sequence[Record]]]) -> dict[str, dict[int, list[tuple[float, float]]]]:
@@ -102,29 +106,27 @@ def observed(records: Mapping[str, Sequence[Sequence[Record]]]) -> dict[str, dic
 
 def race(
     contenders: Sequence[Contender],
-    course: Course,
     target: float,
-    store: Store,
+    pool: Workers,
     runs: Path,
     *,
+    speed: Mapping[str, float],
     seconds: float | None = None,
     limit: float = 0.1,
-    workers: int = 1,
     on_stage: OnStage = lambda stage, share: None,
 ) -> Raced:
     """Race to `target` tokens for at most `limit` of the cost of training all to it, or, where `seconds` are given, for
-    what fits into them."""
+    what fits into them. `speed`: seconds per token of each, from `speeds`."""
     if not contenders:
         raise UserError("a race needs a candidate.")
-    began = time.perf_counter()
-    rungs = rungs_to(target, course)
-    sources = {s.hash: s for c in contenders for s in c.arch.mixer_sources.values()}
-    with Workers(course, store, workers, tuple(sources.values())) as pool:
-        on_stage("timing", 0.0)
-        speed, share = _plan(contenders, course, rungs, store, pool, seconds, limit)
-        race_ = _Race(list(contenders), course, rungs, speed, share, pool, runs, on_stage)
-        race_.search_rates()
-        decision = race_.run()
+    began, course, rungs = time.perf_counter(), pool.course, rungs_to(target, pool.course)
+    if seconds is not None:
+        scoring = SCORING * course.held_out * sum(speed.values()) * len(rungs)
+        whole = sum(speed[c.name] for c in contenders) * rungs[-1] * course.tokens_per_step
+        limit = max(0.0, seconds * pool.workers - scoring) / whole
+    race_ = _Race(list(contenders), rungs, speed, limit, pool, runs, on_stage)
+    race_.search_rates()
+    decision = race_.run()
     return Raced(
         course, list(contenders), rungs, race_.rates, race_.searched, race_.records, decision,
         race_.state.spent / race_.state.whole, time.perf_counter() - began,
@@ -138,40 +140,23 @@ def rungs_to(target: float, course: Course) -> list[int]:
     return sorted({max(4, round(steps / 2**k)) for k in range(doublings + 1)})
 
 
-def _plan(
-    contenders: Sequence[Contender],
-    course: Course,
-    rungs: Sequence[int],
-    store: Store,
-    pool: Workers,
-    seconds: float | None,
-    limit: float,
-) -> tuple[dict[str, float], float]:
-    """Seconds per token of each candidate, and which share of training all to the target may be spent."""
+def speeds(contenders: Sequence[Contender], pool: Workers) -> dict[str, float]:
+    """Seconds per token of each, with all workers busy. Kept, so that a race that was interrupted plans as before."""
+    course = pool.course
     config = {
         "protocol": PROTOCOL,
-        "architectures": [{"name": c.name, **c.arch.identity()} for c in contenders],
+        "architectures": [c.arch.identity() for c in contenders],
         "course": {**course.config(contenders[0].arch, Replica(course.recipe.lr, 0), None), "spec": ""},
-        "rungs": list(rungs),
-        "seconds": seconds,
-        "limit": limit,
         "workers": pool.workers,
     }
-    known = store.get(record_key(PLAN, config))
+    known = pool.store.get(record_key(SPEED, config))
     if known is None:
         begun = time.time()
         timed = pool.step_seconds([c.arch for c in contenders])
-        speed = {c.name: took / course.tokens_per_step for c, took in zip(contenders, timed, strict=True)}
-        if seconds is not None:
-            left = max(0.0, seconds - (time.time() - begun))
-            scoring = SCORING * course.held_out * sum(speed.values()) * len(rungs)
-            whole = sum(speed.values()) * rungs[-1] * course.tokens_per_step
-            limit = max(0.0, left * pool.workers - scoring) / whole
-        known = Record.of(
-            PLAN, config, {"seconds_per_token": speed, "limit": limit}, provenance_of(begun, time.time() - begun)
-        )
-        store.put(known)
-    return dict(known.result["seconds_per_token"]), float(known.result["limit"])
+        result = {"seconds_per_token": [took / course.tokens_per_step for took in timed]}
+        known = Record.of(SPEED, config, result, provenance_of(begun, time.time() - begun))
+        pool.store.put(known)
+    return dict(zip([c.name for c in contenders], known.result["seconds_per_token"], strict=True))
 
 
 class _Race:
@@ -180,7 +165,6 @@ class _Race:
     def __init__(
         self,
         contenders: list[Contender],
-        course: Course,
         rungs: list[int],
         speed: Mapping[str, float],
         limit: float,
@@ -188,13 +172,14 @@ class _Race:
         runs: Path,
         on_stage: OnStage,
     ) -> None:
+        course = pool.course
         self.contenders, self.course, self.rungs, self.pool, self.runs = contenders, course, rungs, pool, runs
         self.on_stage = on_stage
         self.rates = {c.name: course.recipe.lr for c in contenders}
         self.searched = False
         self.records: dict[str, list[list[Record]]] = {c.name: [] for c in contenders}
         budgets = [float(steps * course.tokens_per_step) for steps in rungs]
-        reached = dict.fromkeys(speed, 0)
+        reached = {c.name: 0 for c in contenders}
         self.state = RaceState(budgets, reached, speed, limit, course.recipe.decay, batch=max(1, pool.workers))
 
     def search_rates(self) -> None:
