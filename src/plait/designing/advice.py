@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from plait.analysis.foresight import count
+from plait.core.units import short
 from plait.device.quantities import Quantity, quantity
-from plait.reporting.page import short
 
 RULE = (
     "Of the models measured within every limit, the one whose loss at the stated training budget is expected to be "
