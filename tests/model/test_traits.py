@@ -34,6 +34,12 @@ def test_what_mixers_see(layers: str, expected: dict[str, float]) -> None:
     assert {name: found[name] for name in expected} == expected
 
 
+def test_state_is_counted_per_channel() -> None:
+    """Four heads of 16 × 16 in each of two layers, over 64 channels."""
+    assert of("(gla[heads=4] mlp)x2")["state"] == pytest.approx(math.log1p(2 * 4 * 16 * 16 / 64))
+    assert of("(attn[heads=4] mlp)x2")["state"] == 0
+
+
 def test_depth_counts_mixers_and_width_counts_nothing() -> None:
     assert of("(attn[heads=4] mlp)x4")["depth"] == pytest.approx(math.log(8))
     wide = traits(architecture("d=256 vocab=1000 | (attn[heads=8] mlp)x4"))

@@ -21,6 +21,7 @@ TRAITS = (
     "full after near",  # share of the full ones that have a near one at or before them
     "full first",  # the first sees the whole context, and no neighbours
     "blind",  # share of recurrences without a short convolution or shift
+    "state",  # ln(1 + numbers of recurrent state per channel of the model)
     "depth",  # ln of the number of mixers
 )
 SEQ = 256  # tokens at which a KV cache is asked whether it grows
@@ -28,7 +29,8 @@ SEQ = 256  # tokens at which a KV cache is asked whether it grows
 
 def traits(architecture: Architecture) -> list[float]:
     """In the order of `TRAITS`."""
-    layers = [_looks(options, architecture.header.d) for options in architecture.layers if options.kind == "sequence"]
+    d = architecture.header.d
+    layers = [_looks(options, d) for options in architecture.layers if options.kind == "sequence"]
     if not layers:
         return [0.0] * (len(TRAITS) - 1) + [math.log(len(architecture.layers))]
     full = [place for place, (whole, gated, _, _) in enumerate(layers) if whole and not gated]
@@ -43,6 +45,7 @@ def traits(architecture: Architecture) -> list[float]:
         len(after) / len(full) if full else 0.0,
         float(first_whole and not first_close),
         sum(blind for *_, blind in layers) / len(layers),
+        math.log1p(sum(float(options.cost(d, SEQ).fixed_state) for options in architecture.layers) / d),
         math.log(len(architecture.layers)),
     ]
 
