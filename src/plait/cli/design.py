@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, plain, print_json, table
+from plait.core.units import short
 from plait.device.quantities import in_rows
-from plait.reporting.page import short
 
 if TYPE_CHECKING:
     from plait.space.constraints import Limits

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plait.core.units import short
 from plait.device.quantities import Quantity, quantity
 from plait.probing.verdict import Comparison
-from plait.reporting.page import short
 
 RULE = (
     "Of the models measured within every limit, those whose pattern no other beats beyond doubt in the probe; of "

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from plait.core.units import short
 from plait.designing.advice import limited, listed
 from plait.device.quantities import EXACT, Quantity, in_rows
 from plait.reporting import charts, page_charts
-from plait.reporting.page import Child, card, code, folded, grid, legend, note, page, section, short, table, tag, tiles
+from plait.reporting.page import Child, card, code, folded, grid, legend, note, page, section, table, tag, tiles
 
 MILLION = 1e6
 STAGES = {
