@@ -29,6 +29,7 @@ class Race:
     tokens: dict[str, float]
     spoken_for: dict[str, float]
     document: dict[str, Any]
+    foresight: list[dict[str, Any]]
 
     @property
     def recipe(self) -> Recipe:
@@ -41,7 +42,7 @@ def hold_race(
 ) -> Race:
     """`rows` by the name of their pattern."""
     from plait.racing.contenders import Contender
-    from plait.racing.document import race_document
+    from plait.racing.document import foresight_rows, race_document
     from plait.racing.leg import Course
     from plait.racing.race import race, speeds
     from plait.racing.workers import Workers
@@ -71,4 +72,5 @@ def hold_race(
     shrink = min(1.0, raced.reach / max(tokens.values()))
     spoken_for = {name: shrink * budget for name, budget in tokens.items()}
     prediction = raced.prediction_at(spoken_for)
-    return Race(raced, prediction.pick, tokens, spoken_for, race_document(raced, prediction, spoken_for))
+    document = race_document(raced, prediction, spoken_for)
+    return Race(raced, prediction.pick, tokens, spoken_for, document, foresight_rows(raced.foresight))

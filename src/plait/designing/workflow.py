@@ -27,7 +27,6 @@ from plait.probing.protocol import quick
 from plait.probing.run import Machine, Outcome, Progress, compare, run_budget
 from plait.probing.verdict import Comparison
 from plait.probing.verdict import document as scores
-from plait.racing.document import foresight_rows
 from plait.records import Store, provenance_of
 from plait.space.constraints import Limits
 from plait.space.table import load_space
@@ -117,7 +116,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "probe": probe_document(outcome, comparison, pick),
         "race": raced.document,
         "budget": {"stated": config.budget.text, "tokens": raced.tokens[pick], "spoken_for": raced.spoken_for[pick]},
-        "foresight": foresight_rows(raced.race.foresight),
+        "foresight": raced.foresight,
         "foresight_text": raced.race.foresight.text if raced.race.foresight else "",
         "rule": RULE,
         "pick": {"pattern": pick, **rows[pick]},
