@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 import plait
+from plait.device.measurements import Measurements
 from plait.device.setting import Setting
+from plait.records import Record, open_store, provenance_of
+from plait.searching.local_profile import profile_path
 from plait.space.table import load_space
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "searching"))
@@ -57,10 +60,10 @@ def test_a_search_is_what_the_command_prints(machine):
 
 def test_a_front_is_picked_from(machine, tmp_path):
     found = search()
-    best = found.pick()
-    assert best.as_dict() == machine("front", "pick")
+    best = found.pick(measure=False)
+    assert best.as_dict() == machine("front", "pick", "--no-validate")
     assert best.row["decoder_params"] == max(row["decoder_params"] for row in plait.front.show(front=0).front)
-    least = found.pick(by="latency")
+    least = found.pick(by="latency", measure=False)
     assert least.row["latency_ms"]["predicted"] <= best.row["latency_ms"]["predicted"]
     assert not best.is_measured
     with pytest.raises(plait.UserError, match="no model of this front holds"):
@@ -74,12 +77,49 @@ def test_a_front_is_picked_from(machine, tmp_path):
     assert len((tmp_path / "all.jsonl").read_text().splitlines()) == found.evaluated
 
 
+def test_a_pick_is_measured_and_gives_way_where_it_does_not_hold(machine, monkeypatch):
+    """Whatever was measured before: the best that holds the limit is the best of all that do."""
+    found = search()
+    rows = sorted(plait.front.show(front=0).front, key=lambda row: -row["decoder_params"])
+    limit = rows[1]["latency_ms"]["predicted"] / 1e3
+    measured = []
+
+    def measure(self, spec, again=False):
+        """The largest two take longer than was predicted."""
+        measured.append(spec)
+        seconds = 2 * limit if spec in (rows[0]["spec"], rows[1]["spec"]) else 0.9 * limit
+        latency = {"seconds": seconds, "low": seconds, "high": seconds, "noisy": False}
+        result = {"latency": latency, "memory": {"peak": 1}}
+        record = Record.of("measure", self.config(spec), result, provenance_of(0.0, 1.0))
+        self.store.put(record)
+        return record
+
+    monkeypatch.setattr(Measurements, "measure", measure)
+    with open_store() as store:  # a small model was measured earlier
+        measure(Measurements(store, Setting(seq=32)), rows[-1]["spec"])
+    best = found.pick(latency=limit)
+    assert best.is_measured
+    assert best.spec == rows[2]["spec"]
+    assert rows[-1]["spec"] == measured[0]
+    assert set(measured[1:]) <= {row["spec"] for row in rows[:3]}
+
+
 def test_a_prediction_is_what_the_command_prints(machine):
     spec = "d=64 vocab=64 tie=true | attn[heads=2] mlp[inner=64]"
     found = plait.predict([spec, plait.architecture(spec)], "box.json", seq_len=32)
     assert found.as_dict() == machine("predict", spec, spec, "--profile", "box.json", "--seq", "32")
     low, high = found.models[0].quantities["latency_ms"].interval
     assert low < found.rows()[0]["latency_ms"] < high
+
+
+def test_the_profile_that_is_kept_predicts(machine, tmp_path):
+    spec = "d=64 vocab=64 tie=true | attn[heads=2] mlp[inner=64]"
+    with pytest.raises(plait.UserError, match="keeps no profile of this machine yet: name one with --profile"):
+        plait.predict(spec, seq_len=32)
+    kept = profile_path(tmp_path / "runs", Setting())
+    kept.parent.mkdir(parents=True)
+    (tmp_path / "box.json").rename(kept)
+    assert plait.predict(spec, seq_len=32).models == plait.predict(spec, kept, seq_len=32).models
 
 
 def test_a_measurement_is_stored_and_found(plait_json):

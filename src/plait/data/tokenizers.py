@@ -51,6 +51,10 @@ class Tokenizer(ABC):
     def save(self, folder: Path) -> None:
         """Write what `load_tokenizer` needs into the folder."""
 
+    def keeps_text(self, ids: np.ndarray) -> bool:
+        """Whether the text that these came from could be written again, character for character."""
+        return True
+
     def checked(self, ids: Iterable[int] | np.ndarray) -> np.ndarray:
         """The ids as a flat int64 array, every one of them known."""
         array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), dtype=np.int64).reshape(-1)
@@ -262,7 +266,7 @@ def _fixed(tokenizer: Tokenizer) -> TokenizerRecipe:
 def _options(name: str, text: str) -> dict[str, int]:
     owner, known, found = f"tokenizer '{name}'", options_of(name), {}
     for part in filter(None, text.split(",")):
-        option, _, value = part.partition("=")
+        option, _, value = part.partition("=") if "=" in part or "size" not in known else ("size", "", part)
         require_known(option, known, owner, "option")
         if not (value.isascii() and value.isdigit() and len(value) < 19):
             raise UserError(f"{owner}: {option} should be a whole number; found '{value}'.")

@@ -57,6 +57,12 @@ class HuggingFace(Tokenizer):
         text: str = self._inner.decode(self.checked(ids).tolist(), skip_special_tokens=False)
         return text
 
+    def keeps_text(self, ids: np.ndarray) -> bool:
+        """Not where the text was normalised first, or tokens stand for what is unknown."""
+        unknown = getattr(self._inner.model, "unk_token", None)
+        number = None if unknown is None else self._inner.token_to_id(unknown)
+        return self._inner.normalizer is None and (number is None or not bool((ids == number).any()))
+
     def as_dict(self) -> dict[str, Any]:
         digest = hashlib.sha256(self._inner.to_str().encode()).hexdigest()
         return {"tokenizer": "hf", "vocab": self.vocab, "end": self._end, "sha256": digest}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,9 @@ class Point:
 
     def setting(self, common: dict[str, Any]) -> Setting:
         return Setting(mode=self.mode, seq=self.seq, batch=self.batch, **common)
+
+
+OnPoint = Callable[[Point, float], object]  # a new point, and the share of the time that is over
 
 
 @dataclass
@@ -150,7 +154,7 @@ class Profile:
         noisy = sum(point.noisy for point in self.points)
         return {
             "hash": self.hash,
-            "device": self.device,
+            "machine": self.device,
             **self.common,
             "made": self.made,
             "seconds": round(self.seconds, 1),

@@ -13,7 +13,7 @@ the text is cut:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
+from plait.core.progress import OnCount, silent
+from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import check_length, losses_after, rows_at_once, token_losses
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.heads import IGNORE, LanguageModel
@@ -76,7 +77,7 @@ def perplexity(
     length: int,
     stride: int = 0,
     batch: int = 0,
-    progress: Progress = silent,
+    progress: OnCount = silent,
 ) -> Perplexity:
     """Over windows of `length` that move by `stride` (0: by their length). `batch` decides speed, not the result."""
     if length < 1 or not 0 <= stride <= length:
@@ -105,7 +106,7 @@ def perplexity_with_memory(
     memory: int,
     streams: int = 1,
     clamp: int = 0,
-    progress: Progress = silent,
+    progress: OnCount = silent,
 ) -> Perplexity:
     """Segments of `length` after a memory of `memory` tokens. The text is read as one stream; with more `streams` it is
     cut into as many and read faster, but each begins without a memory."""
@@ -179,7 +180,7 @@ class PerplexityEvaluation(Evaluation):
         tokens = min(self.tokens or len(subject.tokens), len(subject.tokens))
         return replace(self, length=length, stride=0 if self.memory else self.stride or length, tokens=tokens)
 
-    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+    def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         text = subject.tokens[: self.tokens]
         if self.memory:
             found = perplexity_with_memory(
@@ -201,16 +202,13 @@ class PerplexityEvaluation(Evaluation):
         }
         if subject.entropy is not None:
             result["entropy"] = subject.entropy
-        if subject.characters:
-            # The scored tokens' share of the split's characters: exact where a token is a character.
-            characters = subject.characters * found.tokens / len(subject.tokens)
-            result |= {"characters": characters, "bits_per_character": found.bits_per(characters)}
-        if subject.tokenizer is not None:
-            written = subject.tokenizer.decode(text)
-            # Where the text cannot be written back, its bytes are not known.
-            if written and "\ufffd" not in written:
-                size = len(written.encode("utf-8", "surrogateescape")) * found.tokens / len(text)
-                result |= {"bytes": size, "bits_per_byte": found.bits_per(size)}
+        for unit, units in {"character": subject.characters, "byte": subject.bytes}.items():
+            if units:
+                # The scored tokens' share of the split's text: exact where a token is a character.
+                scored = units * found.tokens / len(subject.tokens)
+                result |= {f"{unit}s": scored, f"bits_per_{unit}": found.bits_per(scored)}
+        if subject.tokenizer is not None and not subject.tokenizer.keeps_text(text):
+            result["text_kept"] = False  # what the tokenizer drops costs no bits: these are lower bounds
         return result
 
     def table(self, results: Results) -> ResultTable:
@@ -222,13 +220,17 @@ class PerplexityEvaluation(Evaluation):
                 f"{found['loss']:.4f}",
                 f"{found['entropy']:.4f}" if "entropy" in found else "–",
                 _number(found["perplexity"]),
-                _number(found.get("bits_per_character")),
-                _number(found.get("bits_per_byte")),
+                *(_bits(found, unit) for unit in ("character", "byte")),
                 f"{found['tokens']:,}",
             ]
             for run, found in results.items()
         ]
         return columns, rows
+
+
+def _bits(found: Mapping[str, Any], unit: str) -> str:
+    shown = _number(found.get(f"bits_per_{unit}"))
+    return shown if found.get("text_kept", True) or shown == "–" else f"≥ {shown}"
 
 
 def _number(value: float | None) -> str:

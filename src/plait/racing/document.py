@@ -1,0 +1,141 @@
+"""Comparisons and races as plain JSON: what `--json` prints, pages and pictures are drawn from, and others rely on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from plait.analysis.foresight import Foresight
+from plait.analysis.learning_curve import Prediction
+from plait.analysis.paired import NOT_DISTINGUISHABLE
+from plait.racing.comparison import Comparison
+from plait.racing.race import Raced
+
+SURE = 0.95  # probability at which one is called better than another
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """As `plait compare --json` prints it."""
+    compared, foresight = comparison.compared, comparison.foresight
+    judged = {each.name: each for each in compared.architectures}
+    rows = []
+    for row in comparison.rows:
+        each, c = judged[row.contender.name], row.contender
+        rows.append(
+            {
+                "name": c.name,
+                "spec": c.arch.text,
+                "loss": _plain(each.loss),
+                "interval": None if each.interval is None else list(each.interval),
+                "seeds": each.seeds,
+                "diverged": each.diverged,
+                "tokens": row.tokens,
+                "lr": row.lr,
+                "curve": [[tokens, _plain(loss)] for tokens, loss in row.curve],
+                "p_best": each.p_best,
+                "params": c.params,
+                "flops_per_token": c.flops_per_token(comparison.course.recipe.seq_len),
+                "rates": {f"{rate:g}": _plain(loss) for rate, loss in sorted(row.rates.items())},
+                "seconds": sum(float(r.result["seconds"]) for at in row.records for r in at),
+                "note": c.note,
+            }
+        )
+    pairs = [
+        {
+            "a": pair.a,
+            "b": pair.b,
+            "difference": _plain(pair.difference),
+            "interval": None if pair.interval is None else list(pair.interval),
+            "p": pair.p,
+            "verdict": {"a": pair.a, "b": pair.b}.get(pair.verdict, pair.verdict),
+        }
+        for pair in compared.pairs
+    ]
+    return {
+        "data": comparison.course.data,
+        "architectures": rows,
+        "paired": pairs,
+        "noise": compared.noise,
+        "verdict": compared.verdict,
+        "foresight": []
+        if foresight is None
+        else [{"tokens": r.tokens, "best": r.best, "p_best": r.p_best} for r in foresight.rows],
+        "foresight_text": "" if foresight is None else foresight.text,
+        "cost": {
+            "seconds": comparison.seconds,
+            "trained_seconds": comparison.trained_seconds,
+            "tokens": sum(int(at[-1].result["tokens"]) * len(at) for row in comparison.rows for at in row.records[-1:]),
+        },
+        "equal": comparison.terms.equal,
+        "seq_len": comparison.course.recipe.seq_len,
+        "batch": comparison.course.recipe.batch,
+    }
+
+
+def foresight_rows(foresight: Foresight | None) -> list[dict[str, Any]]:
+    if foresight is None:
+        return []
+    return [{"tokens": row.tokens, "best": row.best, "p_best": row.p_best} for row in foresight.rows]
+
+
+def _plain(value: float | None) -> float | None:
+    """JSON has no infinities."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]) -> dict[str, Any]:
+    """A race as comparisons are written, its losses those forecast at every candidate's own budget, `tokens`."""
+    pick = prediction.pick
+    rows = []
+    for contender in raced.contenders:
+        name, records = contender.name, raced.records[contender.name]
+        low, high = prediction.interval(name)
+        rows.append(
+            {
+                "name": name,
+                "spec": contender.arch.text,
+                "loss": _plain(prediction.loss[name]),
+                "interval": None if not math.isfinite(low) else [low, high],
+                "seeds": 1,
+                "tokens": tokens[name],
+                "trained_tokens": int(records[-1][0].result["tokens"]) if records else 0,
+                "lr": raced.rates[name],
+                "curve": [[int(at[0].result["tokens"]), _plain(at[0].result["loss"])] for at in records],
+                "p_best": prediction.p_best[name],
+                "regret": _plain(prediction.regret[name]),
+                "stopped": name in raced.decision.stopped,
+            }
+        )
+    return {
+        "architectures": sorted(rows, key=lambda row: (row["loss"] is None, row["loss"])),
+        "paired": [_against(prediction, pick, other) for other in prediction.names if other != pick],
+        "noise": prediction.noise * prediction.loss[pick] if math.isfinite(prediction.loss[pick]) else None,
+        "verdict": _verdict(prediction, pick),
+        "rungs": [steps * raced.course.tokens_per_step for steps in raced.rungs],
+        "rates_searched": raced.searched,
+        "ended": raced.decision.why,
+        "cost": {"share": raced.cost, "seconds": raced.seconds},
+    }
+
+
+def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
+    """The loss of the pick less that of another, forecast."""
+    places = [prediction.names.index(name) for name in (pick, other)]
+    gap_D = prediction.loss_DC[:, places[0]] - prediction.loss_DC[:, places[1]]
+    gap_D = gap_D[np.isfinite(gap_D)]
+    better = prediction.p_better(pick, other)
+    verdict = pick if better >= SURE else other if better <= 1 - SURE else NOT_DISTINGUISHABLE
+    interval = [float(end) for end in np.quantile(gap_D, [0.05, 0.95])] if len(gap_D) else None
+    middle = float(np.median(gap_D)) if len(gap_D) else None
+    return {"a": pick, "b": other, "difference": middle, "interval": interval, "p": better, "verdict": verdict}
+
+
+def _verdict(prediction: Prediction, pick: str) -> str:
+    others = [name for name in prediction.names if name != pick and prediction.p_better(pick, name) < SURE]
+    if not others:
+        return f"{pick} is best" if len(prediction.names) > 1 else f"{pick} alone"
+    return (
+        f"{pick} is the one to take (P(best) {100 * prediction.p_best[pick]:.0f} %); {', '.join(others)} not excluded"
+    )
