@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import plait
@@ -185,3 +186,76 @@ def test_what_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="plait scale plan"):
         plait.scale.fit(f"sqlite:///{tmp_path}/plait.db", target=1e10)
+
+
+def test_a_rate_is_transferred_as_it_was_found_at_three_widths() -> None:
+    """The best rates of a sweep on builtin:language, by width."""
+    found = {16: 32e-3, 64: 8e-3, 128: 4e-3}
+    rate = Rate(found[16], 16)
+    assert {width: rate.at(width) for width in found} == pytest.approx(found)
+
+
+def probes_and_runs(tmp_path: Path) -> tuple[str, str]:
+    """Scaling runs of five architectures, and their scores: `recall` as good as their surface, `luck` of no use."""
+    from plait.analysis.scaling_simulation import Design, joined, simulated, surface
+
+    draw = np.random.default_rng(0)
+    parts = [
+        simulated(
+            surface(1.8, 480 - 40 * k, 2085, 0.35, 0.37), Design([1e18, 1e19, 1e20], 5), 0.001, draw, name=f"a{k}"
+        )
+        for k in range(5)
+    ]
+    runs = joined(parts)
+    lines = ["architecture,flops,params,tokens,loss"]
+    columns = (runs.architecture, runs.flops, runs.params, runs.tokens, runs.loss)
+    lines += [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
+    scores = [f"a{k},{0.5 + 0.1 * k},{[0.5, 0.7, 0.4, 0.7, 0.5][k]}" for k in range(5)]
+    (tmp_path / "scores.csv").write_text("architecture,recall,luck\n" + "\n".join(scores) + "\n")
+    return str(tmp_path / "runs.csv"), str(tmp_path / "scores.csv")
+
+
+def test_probes_against_scale(tmp_path: Path) -> None:
+    runs, scores = probes_and_runs(tmp_path)
+    found = plait.scale.probe(runs, target=1e21, scores=scores, draws=50, svg=tmp_path / "f.svg")
+    by_task = {(row["task"], row["budget"]): row for row in found.rows()}
+    assert {task for task, _ in by_task} == {"all tasks", "recall", "luck"}
+    assert len(by_task) == 3 * 4  # three groups and the target
+    assert by_task["recall", 1e21]["r"] < -0.95
+    assert by_task["recall", 1e21]["verdict"] == "better probes, lower loss"
+    assert by_task["luck", 1e21]["verdict"] == "the data cannot say"
+    assert "a3" in (tmp_path / "f.svg").read_text()
+    with pytest.raises(UserError, match="2 architectures have both"):
+        plait.scale.probe(runs, target=1e21, scores={"a0": {"x": 1}, "a1": {"x": 0.5}}, draws=50)
+
+
+def test_stored_probes_find_their_patterns(tmp_path: Path) -> None:
+    from plait.records import Record
+    from plait.scaling.probes import order_pairs, probed, scores_by_pattern
+
+    specs = {
+        "d=128 vocab=16 | (hyena swiglu)x2": 0.5,
+        "d=128 vocab=32 | (hyena swiglu)x2": 0.7,  # another task's vocabulary
+        "d=128 vocab=16 | hyena swiglu attn swiglu": 0.9,
+        "d=128 vocab=16 | attn swiglu hyena swiglu": 0.8,
+    }
+    with plait.open_store(f"sqlite:///{tmp_path}/plait.db") as store:
+        for spec, accuracy in specs.items():
+            task = "recall" if "vocab=16" in spec else "copying"
+            config = {"protocol": 1, "spec": architecture(spec).text, "task": {"task": task}}
+            store.put(Record.of("probe", config, {"accuracy": accuracy}, {}))
+        models = probed(store)
+    scores = scores_by_pattern(models)
+    assert scores["hyena swiglu"] == {"recall": 0.5, "copying": 0.7}
+    assert scores["50 % hyena 50 % attn swiglu"] == {"recall": 0.9}
+    (pair,) = order_pairs(models)
+    assert [one.mean for one in pair] == [0.9, 0.8]
+
+
+def test_the_pitfall() -> None:
+    found = plait.scale.pitfall(flops="2e20")
+    assert found.growing < 0.9 * found.fixed
+    assert found.best == pytest.approx(found.fixed, rel=0.15)
+    with pytest.raises(UserError, match="--flops"):
+        plait.scale.pitfall(flops="big")

@@ -19,6 +19,7 @@ from plait.analysis.table import Table
 from plait.core.errors import UserError
 
 COLUMNS = ("flops", "params", "tokens", "loss")
+OPTIONAL = ("state", "attention", "batch")
 #: Losses per token are only comparable where tokens are the same.
 VOCABULARIES = ("vocab", "vocabulary", "tokenizer")
 #: From so many runs on, budgets that are mostly different are a scatter and not groups of one.

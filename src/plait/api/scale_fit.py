@@ -46,12 +46,14 @@ def fit(
     where: Sequence[str] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
+    svg: str | Path | None = None,
 ) -> ScalingFit:
     """Fit scaling laws to the runs in a table (`flops, params, tokens, loss`; further columns where they are there):
     the surface, the compute-optimal frontier at `target` FLOPs, IsoFLOP parabolas, state, and which of several
     architectures is better there, all with 90 % intervals from `draws` draws of a bootstrap.
 
-    Without a file, or with a store's URL, the runs are those that `plait.scale.run` has left there."""
+    `svg`: where to draw all of it. Without a file, or with a store's URL, the runs are those that `plait.scale.run` has
+    left there."""
     from plait.analysis.scaling_document import document
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import runs_of
@@ -63,6 +65,11 @@ def fit(
     if not len(table):
         raise UserError(f"no row of {file} meets {' and '.join(where or [])}.")
     laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed)
+    if svg is not None:
+        from plait.reporting.scaling import scaling_figure
+        from plait.reporting.svg import save
+
+        save(scaling_figure(laws), Path(svg))
     return ScalingFit(laws, {"file": table.name, **document(laws)})
 
 

@@ -1,4 +1,4 @@
-"""`plait scale plan | run | fit`: scaling laws with error bars."""
+"""`plait scale plan | run | fit | probe | pitfall`: scaling laws with error bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
-from plait.cli.output import print_json
+from plait.cli.output import console, print_json
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
 
@@ -121,6 +121,8 @@ def fit(
     ] = None,
     draws: Annotated[int, typer.Option(help="Draws of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    svg: Annotated[Path | None, typer.Option(help="Draw IsoFLOP curves, frontiers and gaps.")] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the IsoFLOP curves in the terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a loss surface, the compute-optimal frontier and IsoFLOP parabolas to runs, with 90 % intervals.
@@ -131,5 +133,47 @@ def fit(
     from plait.api.scale import fit as verb
     from plait.cli.scale_display import print_fit
 
-    found = verb(file, target=target, where=where, draws=draws, seed=seed)
-    print_json(found.as_dict()) if as_json else print_fit(found.laws)
+    found = verb(file, target=target, where=where, draws=draws, seed=seed, svg=svg)
+    print_json(found.as_dict()) if as_json else print_fit(found.laws, plot=plot)
+    if svg is not None and not as_json:
+        console().print(f"drawn: {svg}", markup=False, soft_wrap=True)
+
+
+@group.command()
+def probe(
+    file: Annotated[
+        str | None,
+        typer.Argument(help="Scaling runs: a file, or a store's URL. \\[default: the store's runs]"),
+    ] = None,
+    *,
+    target: Annotated[str, typer.Option(help="FLOPs at which the losses are compared, besides the groups' own.")],
+    scores: Annotated[
+        str | None,
+        typer.Option(help="A table: architecture, and a column of accuracy per task. \\[default: the store's probes]"),
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw scores against losses at the target.")] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set probe scores against compute-optimal losses: do small probes foretell scale, and which task does?"""
+    from plait.api.scale import probe as verb
+    from plait.cli.scale_display import print_probe
+
+    found = verb(file, target=target, scores=scores, svg=svg, store=store)
+    print_json(found.as_dict()) if as_json else print_probe(found)
+
+
+@group.command()
+def pitfall(
+    flops: Annotated[str, typer.Option(help="The group's budget.")] = "2e20",
+    batch: Annotated[int, typer.Option(help="Tokens per step of the fixed batch.")] = 2**19,
+    growth: Annotated[float, typer.Option(help="Above N* the batch grows as N to this power.")] = 1.0,
+    svg: Annotated[Path | None, typer.Option(help="Draw both curves.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show in simulation what a batch that grows with the size does to an IsoFLOP group (MAD, Figure C.1)."""
+    from plait.api.scale import pitfall as verb
+    from plait.cli.scale_display import print_pitfall
+
+    found = verb(flops=flops, batch=batch, growth=growth, svg=svg)
+    print_json(found.as_dict()) if as_json else print_pitfall(found)

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plait.analysis.scaling_laws import Estimate, Law, Laws
+    from plait.api.scale_checks import Pitfall, ProbeScale
     from plait.api.scale_plan import ScalingPlan
     from plait.api.scale_run import ScalingRuns
 
 LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
 
 
-def print_fit(laws: Laws) -> None:
+def print_fit(laws: Laws, *, plot: bool = False) -> None:
     """A column per architecture; what is too wide to go by is in brackets."""
     from plait.analysis.scaling_document import attention_document, notes, state_document
     from plait.analysis.scaling_runs import ALL
@@ -39,6 +40,9 @@ def print_fit(laws: Laws) -> None:
     if any(law.powers for law in laws.laws.values()):
         made.add_row("a by parabolas", *(_parabolas(law) for law in laws.laws.values()))
     out.print(made)
+    if plot:
+        for law in laws.laws.values():
+            out.print(isoflop_plot(laws, law), markup=False)
     for one in laws.comparisons:
         sure = f"P(better) {one.probability:.2f}, loss lower by {shown(one.difference)}"
         out.print(f"{plain(one.better)} against {plain(one.worse)}: {sure}: [bold]{plain(one.verdict)}[/]")
@@ -56,6 +60,44 @@ def print_fit(laws: Laws) -> None:
         out.print(f"{words} share of attention: {found['attention']:.0%}, P {found['probability']:.2f}")
     for note in notes(laws):
         out.print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+def isoflop_plot(laws: Laws, law: Law) -> str:
+    """Loss over size in characters: a digit is a run of that group, smallest budget first, * a group's best."""
+    from plait.cli.plot import character_plot
+
+    groups = [(laws.runs.params[one.runs], laws.runs.loss[one.runs]) for one in law.groups]
+    marks = [
+        (float(n), float(loss), str((g + 1) % 10))
+        for g, (params, losses) in enumerate(groups)
+        for n, loss in zip(params, losses, strict=True)
+    ]
+    marks += [(math.exp(one.best_n), one.best_loss, "*") for one in law.groups if one.bracketed]
+    named = ", ".join(f"{g + 1}: {one.flops:.3g}" for g, one in enumerate(law.groups))
+    return f"{law.name}, FLOPs {named}\n" + character_plot(marks, "parameters", "loss")
+
+
+def print_probe(found: ProbeScale) -> None:
+    out = console()
+    made = table(task="left", FLOPs="right", r="right", interval="right", verdict="left")
+    for row in found.rows():
+        low, high = row["interval"]
+        interval = f"{low:.2f} … {high:.2f}" if math.isfinite(low) else "–"
+        value = f"{row['r']:.2f}" if math.isfinite(row["r"]) else "–"
+        made.add_row(row["task"], f"{row['budget']:.3g}", value, interval, row["verdict"])
+    out.print(made)
+    for note in found.notes:
+        out.print(note, markup=False, soft_wrap=True)
+
+
+def print_pitfall(found: Pitfall) -> None:
+    out = console()
+    out.print(f"true N* {number(found.best)}; fixed batch {number(found.fixed)}; growing batch {number(found.growing)}")
+    marks = [(row["params"], row["fixed_loss"], "o") for row in found.rows()]
+    marks += [(row["params"], row["growing_loss"], "x") for row in found.rows()]
+    from plait.cli.plot import character_plot
+
+    out.print(character_plot(marks, "parameters", "loss; o fixed batch, x growing"), markup=False)
 
 
 def print_plan(found: ScalingPlan, out_file: Path | None) -> None:

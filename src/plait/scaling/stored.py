@@ -58,6 +58,6 @@ def run_row(record: Record, name: str | None = None) -> dict[str, Any]:
         "vocab": arch.header.vocab,
         "lr": recipe["lr"],
         "spec": arch.text,
-        "data": config["data"]["name"],
+        "data": result["data"],
         "key": record.key,
     }
