@@ -3,13 +3,15 @@
     seen = foresee(extrapolate(observations, budgets))
     seen.text        "up to about 20 M tokens gdn, beyond that attn (crossing at 14–31 M)"
 
-A crossing is read off every joint draw of the two curves: the last budget at which the one that leads early is still
-ahead. Its range holds 80 % of these; it is open to a side where a draw has them cross outside of what was forecast.
+A crossing is read off every joint draw of the two curves, as far as one of the two leads: the last budget at which the
+one that leads early is still ahead. It lies at their median, between the budgets at which the best one changes; its
+range holds 80 % of them and is open to a side where a draw has them cross outside of what was looked at.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,16 +76,18 @@ def foresee(forecast: Forecast) -> Foresight:
         if rows and p_best[best] < p_best[rows[-1].best] + AHEAD:
             best = rows[-1].best
         rows.append(Row(budget, best, p_best))
-    changes = [(one.best, other.best) for one, other in itertools.pairwise(rows) if one.best != other.best]
-    crossings = [_crossing(forecast, before, after) for before, after in changes]
+    begins = [0, *(i for i in range(1, len(rows)) if rows[i].best != rows[i - 1].best), len(rows)]
+    reigns = itertools.pairwise(itertools.pairwise(begins))
+    crossings = [_crossing(forecast, rows, begin, middle, end) for (begin, middle), (_, end) in reigns]
     return Foresight(rows, crossings, forecast.longest, forecast.reach * forecast.longest)
 
 
-def _crossing(forecast: Forecast, before: str, after: str) -> Crossing:
-    """Between budgets, linear in their logarithms."""
-    gap_DB = np.log(forecast.loss_DBC[:, :, forecast.names.index(after)])
-    gap_DB = gap_DB - np.log(forecast.loss_DBC[:, :, forecast.names.index(before)])
-    x_B = np.log(forecast.budgets)
+def _crossing(forecast: Forecast, rows: list[Row], begin: int, middle: int, end: int) -> Crossing:
+    """Of who leads from row `begin` and who from row `middle` until `end`; linear in the logarithms of budgets."""
+    before, after = rows[begin].best, rows[middle].best
+    loss_DBC = forecast.loss_DBC[:, begin:end]
+    gap_DB = np.log(loss_DBC[:, :, forecast.names.index(after)]) - np.log(loss_DBC[:, :, forecast.names.index(before)])
+    x_B = np.log(forecast.budgets[begin:end])
     where = np.empty(len(gap_DB))
     for draw, gap_B in enumerate(gap_DB):
         led = np.flatnonzero(gap_B > 0)
@@ -94,10 +98,10 @@ def _crossing(forecast: Forecast, before: str, after: str) -> Crossing:
         else:
             i = led[-1]
             where[draw] = x_B[i] + (x_B[i + 1] - x_B[i]) * gap_B[i] / (gap_B[i] - gap_B[i + 1])
-    low, middle, high = np.quantile(where, [(1 - HELD) / 2, 0.5, (1 + HELD) / 2], method="nearest")
-    tokens = float(np.exp(np.clip(middle, x_B[0], x_B[-1])))
-    ends = [float(np.exp(end)) if np.isfinite(end) else None for end in (low, high)]
-    return Crossing(before, after, tokens, ends[0], ends[1])
+    low, median, high = np.quantile(where, [(1 - HELD) / 2, 0.5, (1 + HELD) / 2], method="nearest")
+    at = float(np.clip(median, x_B[middle - begin - 1], x_B[middle - begin]))
+    ends = [float(np.exp(x)) if np.isfinite(x) else None for x in (min(low, at), max(high, at))]
+    return Crossing(before, after, math.exp(at), ends[0], ends[1])
 
 
 def span(low: float | None, high: float | None) -> str:
