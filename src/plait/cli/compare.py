@@ -12,14 +12,17 @@ import typer
 
 from plait.api.compare import DEFAULT_TIME, HELD_OUT, compare
 from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
-from plait.cli.output import console, count, plain, print_json, progress_bar, table
+from plait.cli.output import console, plain, print_json, progress_bar, table
 from plait.core.progress import OnProgress, ignore
 from plait.core.units import duration
 from plait.reporting.page import short
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from plait.api.compare import CompareResult
 
+VERDICTS = {"not distinguishable": "unclear", "lowest loss": "lowest"}  # short, for a table
 STEP = 0.25  # of the work, between two lines in a log
 WIDEST = 100  # of the picture
 
@@ -157,22 +160,9 @@ def print_comparison(found: CompareResult) -> None:
     from plait.reporting import comparison as shown
 
     out, document = console(), found.document
-    made = table(
-        architecture="left", loss="right", **{"P(best)": "right"}, lr="right", tokens="right", parameters="right",
-        from_the_best="right", **{" ": "left"},
-    )  # fmt: skip
-    for row in found.rows():
-        made.add_row(
-            plain(row["name"]),
-            shown.loss_text(row),
-            shown.chance_text(row),
-            f"{row['lr']:.3g}",
-            short(row["tokens"]),
-            count(row["params"]),
-            shown.difference_text(row),
-            row["verdict"],
-            style="bold" if row["name"] in found.best else "",
-        )
+    made = _table(found)
+    if out.measure(made).maximum > out.width:
+        made = _table(found, wide=False)
     out.print(made)
     out.print(shown.reading(document), style="dim", soft_wrap=True)
     for note in document["notes"]:
@@ -185,6 +175,25 @@ def print_comparison(found: CompareResult) -> None:
         out.print(f"At other budgets: {found.foresight}.", markup=False, soft_wrap=True)
     cost = document["cost"]
     out.print(f"{duration(cost['seconds'])}; {duration(cost['trained_seconds'])} of training in all", style="dim")
+
+
+def _table(found: CompareResult, wide: bool = True) -> Table:
+    """The lowest loss first; where there is room with rate, tokens and parameters."""
+    from plait.reporting import comparison as shown
+
+    sizes = {"lr": "right", "tokens": "right", "params": "right"} if wide else {}
+    made = table(architecture="left", loss="right", **{"P(best)": "right"}, **sizes, above_best="right", verdict="left")
+    for row in found.rows():
+        made.add_row(
+            plain(row["name"]),
+            shown.loss_text(row),
+            shown.chance_text(row),
+            *((f"{row['lr']:.3g}", short(row["tokens"]), short(row["params"])) if wide else ()),
+            shown.difference_text(row),
+            VERDICTS.get(row["verdict"], row["verdict"]),
+            style="bold" if row["name"] in found.best else "",
+        )
+    return made
 
 
 def sentence(document: dict[str, Any]) -> str:

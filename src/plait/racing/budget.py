@@ -74,19 +74,19 @@ class Plan:
         each = [self.seconds_per_token[name] * self.workload.training(tokens) for name, tokens in budgets.items()]
         return makespan(each * self.workload.seeds, self.workers)
 
-    def budgets(self, seconds: float) -> dict[str, float]:
-        """Tokens for each contender so that search and training end in so many seconds."""
+    def budgets(self, seconds: float, spent: float = 0.0) -> dict[str, float]:
+        """Tokens for each contender so that search and training end in so many seconds, some of them spent already."""
         least, slack = self._budgets(self._least), TIMED_SLACK
         takes = slack * (self.searching(least) + self.training(least)) + LAST_SECONDS
-        if takes > seconds:
+        if takes > seconds - spent:
             count = len(self.contenders)
             raise UserError(
                 f"{duration(seconds)} are too short for {count} architecture{'s' * (count > 1)} of "
                 f"{self.workload.seeds} seed{'s' * (self.workload.seeds > 1)}: the shortest comparison takes about "
-                f"{duration(takes)} here. Give more --time, fewer architectures or --seeds, a smaller --batch, or "
-                "smaller models."
+                f"{duration(takes + spent)} here. Give more --time, fewer architectures or --seeds, a smaller --batch, "
+                "or smaller models."
             )
-        return self._largest(seconds, lambda b: slack * (self.searching(b) + self.training(b)) + LAST_SECONDS)
+        return self._largest(seconds - spent, lambda b: slack * (self.searching(b) + self.training(b)) + LAST_SECONDS)
 
     def budgets_after_search(self, seconds: float) -> dict[str, float]:
         """Tokens for each contender so that the training ends in so many seconds; never less than makes sense."""

@@ -248,7 +248,7 @@ class _Planner:
         speed = {c.name: took / course.tokens_per_step for c, took in zip(self.contenders, timed, strict=True)}
         spent = time.perf_counter() - self.began
         if terms.seconds is not None:
-            budgets = self._plan(speed).budgets(terms.seconds - spent)
+            budgets = self._plan(speed).budgets(terms.seconds, spent)
         else:
             share = weights(self.contenders, course, terms.equal, speed)
             budgets = {name: (terms.tokens or 0.0) * each for name, each in share.items()}

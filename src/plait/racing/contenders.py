@@ -78,7 +78,7 @@ def _is_mixer(text: str) -> bool:
 
 def _read(given: str | Architecture, vocab: int, runs: Path) -> tuple[str, Architecture]:
     if isinstance(given, Architecture):
-        return _short(given), with_vocab(given, vocab)
+        return short_name(given), with_vocab(given, vocab)
     if _is_mixer(given):
         options = load_mixer(given)
         layer = options.name if split_path(given) else given
@@ -86,15 +86,17 @@ def _read(given: str | Architecture, vocab: int, runs: Path) -> tuple[str, Archi
         return layer, architecture(f"d={WIDTH} vocab={vocab} | {body}")
     if given == "latest" or (runs / given / "run.json").exists() or Path(given, "run.json").exists():
         run = open_run(given, runs)
-        return run.name, with_vocab(run.arch, vocab)
+        return run.name, with_vocab(run.arch, vocab, run.name)
     arch = architecture(given)
-    return (given if len(given) <= 24 and " " not in given else _short(arch)), with_vocab(arch, vocab)
+    return (given if len(given) <= 24 and " " not in given else short_name(arch)), with_vocab(arch, vocab, given)
 
 
-def with_vocab(arch: Architecture, vocab: int) -> Architecture:
+def with_vocab(arch: Architecture, vocab: int, name: str = "") -> Architecture:
     """The same layers for the text's vocabulary: losses on different tokens could not be compared."""
     if arch.header.kind != "lm":
-        raise UserError(f"{arch.text}: comparisons train language models (kind=lm), not kind={arch.header.kind}.")
+        raise UserError(
+            f"{name or arch.text}: comparisons train language models (kind=lm), not kind={arch.header.kind}."
+        )
     return arch if arch.header.vocab == vocab else Architecture(arch.header.with_vocabulary(vocab), arch.layers)
 
 
@@ -109,7 +111,7 @@ def _equal(first: Contender, other: Contender, matched: str) -> Contender:
     return Contender(other.name, arch, note)
 
 
-def _short(arch: Architecture) -> str:
+def short_name(arch: Architecture) -> str:
     """The mixers of an architecture in order, without its options."""
     body = arch.text.split("|", 1)[1].strip()
     while "[" in body:

@@ -166,8 +166,8 @@ def _table(document: Document, rows: Sequence[Mapping[str, Any]]) -> Element:
 def loss_text(row: Mapping[str, Any]) -> str:
     if row["loss"] is None:
         return "diverged"
-    ends = "" if row["loss_low"] is None else f" ({row['loss_low']:.4f}–{row['loss_high']:.4f})"
-    return f"{row['loss']:.4f}{ends}"
+    ends = "" if row["loss_low"] is None else f" ({row['loss_low']:.3f}–{row['loss_high']:.3f})"
+    return f"{row['loss']:.3f}{ends}"
 
 
 def chance_text(row: Mapping[str, Any]) -> str:
@@ -177,8 +177,8 @@ def chance_text(row: Mapping[str, Any]) -> str:
 def difference_text(row: Mapping[str, Any]) -> str:
     if row["difference"] is None:
         return ""
-    ends = "" if row["difference_low"] is None else f" ({row['difference_low']:+.4f} … {row['difference_high']:+.4f})"
-    return f"{row['difference']:+.4f}{ends}"
+    ends = "" if row["difference_low"] is None else f" ({row['difference_low']:+.3f}…{row['difference_high']:+.3f})"
+    return f"{row['difference']:+.3f}{ends}"
 
 
 def _lines(series: Sequence[Series], order: Mapping[str, int]) -> list[page_charts.Line]:
