@@ -38,6 +38,7 @@ LAYERS: dict[str, str] = {
     "supernet": "yes",
     "searching": "inside",
     "racing": "yes",
+    "scaling": "inside",
     "studies": "yes",
     "designing": "inside",
     "papers": "yes",

@@ -56,8 +56,8 @@ class Foresight:
     def text(self) -> str:
         end = f"; nothing is said beyond {count(self.reach)}"
         if all(_leader(row.p_best) is None for row in self.rows):
-            first, last = count(self.rows[0].tokens), count(self.rows[-1].tokens)
-            return f"none is clearly the best at any budget from {first} to {last} tokens{end}"
+            least, most = count(self.rows[0].tokens), count(self.rows[-1].tokens)
+            return f"none is clearly the best at any budget from {least} to {most} tokens{end}"
         if not self.crossings:
             row = self.rows[-1]
             share = f"P(best) {100 * row.p_best[row.best]:.0f} % at {count(row.tokens)} tokens"

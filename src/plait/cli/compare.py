@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import math
+import string
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from plait.api.compare import DEFAULT_TIME, HELD_OUT, compare
 from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, progress_bar, table
-from plait.core.progress import OnProgress, ignore
-from plait.core.units import duration
-from plait.reporting.page import short
+from plait.core.progress import OnProgress
+from plait.core.units import duration, short
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from plait.api.compare import CompareResult
+    from plait.reporting.charts import Series
 
 VERDICTS = {"not distinguishable": "unclear", "lowest loss": "lowest"}  # short, for a table
-STEP = 0.25  # of the work, between two lines in a log
-WIDEST = 100  # of the picture
 
 
 def command(
@@ -130,30 +130,13 @@ def _write_files(
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[OnProgress]:
-    """A bar in a terminal, a line now and then in a log; what is said when the comparison is interrupted."""
-    errors = console(stderr=True)
+    """A bar, and what is said when the comparison is interrupted."""
     try:
         with progress_bar(quiet=quiet) as bar:
-            yield bar if bar is not ignore or quiet else _Lines()
+            yield bar
     except KeyboardInterrupt:
-        errors.print("interrupted; what is trained is saved. The same command resumes from there.")
+        console(stderr=True).print("interrupted; what is trained is saved. The same command resumes from there.")
         raise typer.Exit(130) from None
-
-
-class _Lines:
-    """Told in lines: each stage, each quarter, and how long the rest will take."""
-
-    def __init__(self) -> None:
-        self._began, self._said, self._stage = time.perf_counter(), 0.0, ""
-
-    def __call__(self, what: str, done: float, total: float | None) -> None:
-        share = done / total if total else 0.0
-        if what == self._stage and share < self._said + STEP:
-            return
-        self._stage, self._said = what, share
-        took = time.perf_counter() - self._began
-        left = f", about {duration(took * (1 - share) / share)} left" if share > 0.1 else ""
-        console(stderr=True).print(f"{what}: {100 * share:.0f} %, {duration(took)}{left}", style="dim")
 
 
 def print_comparison(found: CompareResult) -> None:
@@ -167,14 +150,29 @@ def print_comparison(found: CompareResult) -> None:
     out.print(shown.reading(document), style="dim", soft_wrap=True)
     for note in document["notes"]:
         out.print(note, style="dim", markup=False, soft_wrap=True)
-    picture = shown.curves_in_terminal(document, width=min(WIDEST, out.width - 12))
-    if picture:
-        out.print(f"\n{picture}", markup=False, no_wrap=True, overflow="crop")
+    out.print(f"\n{curves_of_characters(shown.learning_curves(document))}", markup=False, no_wrap=True, overflow="crop")
     out.print(f"\n{sentence(document)}", markup=False, soft_wrap=True, style="bold")
     if found.foresight:
         out.print(f"At other budgets: {found.foresight}.", markup=False, soft_wrap=True)
     cost = document["cost"]
     out.print(f"{duration(cost['seconds'])}; {duration(cost['trained_seconds'])} of training in all", style="dim")
+
+
+def curves_of_characters(curves: Sequence[Series]) -> str:
+    """A letter for each; where curves are one over the other, their letters alternate."""
+    from plait.cli.plot import WIDE, character_plot
+
+    letters = dict(zip((curve.name for curve in curves), string.ascii_letters, strict=False))
+    marks = []
+    for place, curve in enumerate(curves):
+        if curve.name not in letters:  # more than there are letters: in the table, not in the picture
+            continue
+        x, y = [math.log(tokens) for tokens in curve.x], list(curve.y)
+        columns = np.linspace(x[0], x[-1], WIDE)[place :: len(curves)]
+        marks += [(math.exp(at), float(np.interp(at, x, y)), letters[curve.name]) for at in columns]
+    names = "   ".join(f"{letter} {name}" for name, letter in letters.items())
+    drawn = character_plot(marks, "tokens", "loss")
+    return f"{drawn}\n{'':10}{names}" if names else drawn
 
 
 def _table(found: CompareResult, wide: bool = True) -> Table:

@@ -11,6 +11,7 @@ import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, needed_options
 from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.core.units import SIZES
 from plait.device.quantities import on_device
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _print(found: MeasureResult, archai: bool) -> None:
         made.add_row(
             plain(one.spec),
             *row.values(),
-            *((f"{1e3 * counted['seconds']:.2f}", f"{counted['memory'] / 1e6:.1f}") if counted else ()),
+            *((f"{counted['seconds'] / SIZES['ms']:.2f}", f"{counted['memory'] / SIZES['MB']:.1f}") if counted else ()),
             noise(one.result["latency"]),
         )
     out.print(made)
@@ -128,7 +129,7 @@ def print_lengths(found: LengthsResult) -> None:
         noisy = [f"{n:,}" for n, timing in zip(lengths, one.timings, strict=True) if timing.noisy]
         made.add_row(
             plain(found.name_of(one)),
-            *(f"{1e3 * timing.seconds:.3f}" for timing in one.timings),
+            *(f"{timing.seconds / SIZES['ms']:.3f}" for timing in one.timings),
             f"{one.exponent.value:.2f}",
             f"{one.exponent.low:.2f} to {one.exponent.high:.2f}",
             _power(one.flops.whole),
@@ -149,7 +150,9 @@ def predict_command(
     specs: Annotated[
         list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
     ],
-    profile: Annotated[Path, typer.Option(help="A file that `plait profile` wrote.")],
+    profile: Annotated[
+        Path | None, typer.Option(help="From `plait profile`. \\[default: this machine's, kept with the runs]")
+    ] = None,
     seq: Annotated[
         int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, held ones in decode.")
     ] = 192,
@@ -157,13 +160,16 @@ def predict_command(
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Take a profile of another machine.")] = False,
     mixers: Mixers = None,
+    runs: Annotated[Path, typer.Option(help="Where profiles are kept.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
     from plait.api.measure import predict
     from plait.device.quantities import in_rows
 
-    found = predict(specs, profile, seq_len=seq, batch=batch, mode=mode, anywhere=anywhere, mixers=mixers or ())
+    found = predict(
+        specs, profile, seq_len=seq, batch=batch, mode=mode, anywhere=anywhere, mixers=mixers or (), runs=runs
+    )
     if as_json:
         print_json(found.as_dict())
         return

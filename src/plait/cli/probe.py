@@ -5,6 +5,7 @@ A probe on the terminal: tasks across, architectures down; live while it trains,
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ import typer
 
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, count, plain, print_json, table
+from plait.cli.output import ProgressLines, console, count, plain, print_json, table
 from plait.core.units import duration
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def command(
         list[str] | None,
         typer.Argument(help="Mixers (gla, gla\\[heads=8]), files (my_mixer.py), presets or specs.", show_default=False),
     ] = None,
-    suite: Annotated[str, typer.Option(help="A set of architectures: mad21.")] = "",
+    suite: Annotated[str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, all.")] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs per architecture.")] = False,
     budget: Annotated[
         str, typer.Option("--time", help=f"How long it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")
@@ -104,7 +105,7 @@ SHORT = {
 
 
 class Display:
-    """A terminal gets one table that changes; a pipe or `--json` gets nothing until the end."""
+    """A terminal gets one table that changes; a log gets a line now and then."""
 
     def __init__(self, *, quiet: bool) -> None:
         from rich.live import Live
@@ -112,9 +113,14 @@ class Display:
         out = console()
         self._live = None if quiet or not out.is_terminal else Live(console=out, transient=True, auto_refresh=False)
         self._shown = 0.0
+        self._lines = None if console(stderr=True).is_terminal else ProgressLines(sys.stderr)
 
     def update(self, progress: Progress) -> None:
         now = time.perf_counter()
+        if self._lines is not None:
+            trials = progress.work.trials if progress.work is not None else []
+            of = f"{len(progress.done)} of {len({trial.key for trial in trials})} trials" if trials else ""
+            self._lines.tell(progress.phase, progress.share(trials) if trials else None, of)
         if self._live is not None and now - self._shown >= REFRESH_SECONDS:
             self._shown = now
             self._live.update(self._drawn(progress), refresh=True)
@@ -176,6 +182,8 @@ def print_report(shown: ProbeResult) -> None:
     if out.measure(made).maximum > out.width:
         made, intervals = _table(shown, tasks, intervals=False), False
     out.print(made)
+    if any(shown.architectures[0].tasks[task].lengths for task in tasks):
+        _print_lengths(shown, tasks)
     seeds = {task: shown.architectures[0].tasks[task].seeds for task in tasks}
     few, many = min(seeds.values()), max(seeds.values())
     number = str(few) if few == many else f"{few} to {many}"
@@ -207,6 +215,21 @@ def print_report(shown: ProbeResult) -> None:
         f"{cost.steps:,} optimizer steps; {cost.trained_now} of {cost.trials} trials trained now",
         style="dim",
     )
+
+
+def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
+    """Accuracy where sequences are longer than in training, beside that of the most frequent answer."""
+    out = console()
+    for task in (task for task in tasks if shown.architectures[0].tasks[task].lengths):
+        first = shown.architectures[0].tasks[task]
+        columns = ["1×", *(f"{factor}×" for factor in first.lengths)]
+        made = table(**{f"{SHORT.get(task, task)} at": "left"}, **dict.fromkeys(columns, "right"))
+        for row in shown.architectures:
+            found = row.tasks[task]
+            values = [found.accuracy, *found.lengths.values()]
+            made.add_row(plain(row.name), *(f"{value:.2f}" for value in values))
+        out.print(made)
+        out.print(f"of the length of training; chance {first.chance:.2f}", style="dim")
 
 
 def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:

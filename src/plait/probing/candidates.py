@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from plait.core.errors import UserError
-from plait.core.user_files import split_path
+from plait.core.user_files import split_options, split_path
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import options_of
 from plait.model.architecture import Architecture, architecture
@@ -64,20 +64,25 @@ class Candidate:
 
 
 def candidates(
-    given: Sequence[str], protocol: Protocol, *, baselines: bool = True, matched: bool = True
+    given: Sequence[str],
+    protocol: Protocol,
+    *,
+    baselines: bool = True,
+    matched: bool = True,
+    controls: Sequence[str] = BASELINES,
 ) -> list[Candidate]:
     """The architectures that are meant, baselines last; matched in state and parameters unless told otherwise."""
     found = [candidate(text, protocol) for text in given]
     if baselines and len(found) == 1:
-        found += [replace(candidate(name, protocol), baseline=True) for name in BASELINES if name != given[0]]
+        found += [replace(candidate(name, protocol), baseline=True) for name in controls if name != given[0]]
     found = list({one.arch.hash + one.source: one for one in reversed(found)}.values())[::-1]
     return [_matched(one, protocol) for one in found] if matched else found
 
 
 def candidate(given: str, protocol: Protocol) -> Candidate:
-    if split_path(given):
+    if split_path(split_options(given)[0]):
         options = load_mixer(given)
-        return Candidate(options.name, _around(options.to_layer(), protocol))
+        return Candidate(str(options.to_layer()), _around(options.to_layer(), protocol))
     if presets.lookup(given) is not None:
         arch = architecture(given)
         narrowed = given.lower() in presets.suite("mad21") and arch.header.d != protocol.d

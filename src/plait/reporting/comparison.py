@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from plait.core.units import short
 from plait.reporting import page_charts
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure
-from plait.reporting.page import Child, card, code, legend, note, page, section, short, table, tag, tiles
-from plait.reporting.terminal import line_chart
+from plait.reporting.page import Child, card, code, legend, note, page, section, table, tag, tiles
 
 Document = Mapping[str, Any]
 LOSS, TOKENS = "held-out loss, nats per token", "tokens"
@@ -67,7 +67,7 @@ def _against(document: Document, name: str, best: str) -> dict[str, Any]:
     return {"difference": difference, "interval": interval, "verdict": WORSE if pair["verdict"] == best else SAME}
 
 
-def _curves(document: Document) -> list[Series]:
+def learning_curves(document: Document) -> list[Series]:
     return [
         Series(row["name"], [tokens for tokens, _ in points], [loss for _, loss in points])
         for row in document["architectures"]
@@ -83,14 +83,10 @@ def _chances(document: Document) -> list[Series]:
     return [Series(name, tokens, [row["p_best"][name] for row in rows]) for name in names]
 
 
-def curves_in_terminal(document: Document, width: int = 72) -> str:
-    return line_chart(_curves(document), x=Axis(TOKENS, log=True), y=Axis(LOSS, log=True), width=width)
-
-
 def comparison_figure(document: Document) -> str:
     """Learning curves and, where they can be foreseen, P(best) at other budgets: an SVG document."""
     x = Axis(TOKENS, log=True)
-    panels = [Panel(_curves(document), x, Axis(LOSS), "learning curves")]
+    panels = [Panel(learning_curves(document), x, Axis(LOSS), "learning curves")]
     chances = _chances(document)
     if chances:
         longest = max(row["tokens"] for row in document["architectures"])
@@ -191,7 +187,7 @@ def _pictures(document: Document) -> list[Element]:
     order = {row["name"]: number for number, row in enumerate(document["architectures"])}
     names = legend([(page_charts.swatch(number), name) for name, number in order.items()])
     drawn = page_charts.curves(
-        _lines(_curves(document), order), title="Learning curves", x_label=TOKENS, y_label=LOSS, x_of_hint=TOKENS,
+        _lines(learning_curves(document), order), title="Learning curves", x_label=TOKENS, y_label=LOSS, unit=TOKENS,
         log=True,
     )  # fmt: skip
     words = "Each point is the loss of a training that ended there: its last fifth with a falling rate."
@@ -201,7 +197,7 @@ def _pictures(document: Document) -> list[Element]:
         longest = max(row["tokens"] for row in document["architectures"])
         drawn = page_charts.curves(
             _lines(chances, order), title="P(best) against tokens", x_label=TOKENS, y_label="P(best)",
-            x_of_hint=TOKENS, log=True, until=longest, until_label="trained so far",
+            unit=TOKENS, log=True, until=longest, until_label="trained so far",
         )  # fmt: skip
         made.append(section("At other budgets", note(f"{document['foresight_text']}."), card(drawn), names))
     return made

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from plait.reporting.axes import MARKS, PAGE, draw_axes
-from plait.reporting.svg import Drawing, Scale, decades
+from plait.reporting.axes import MARKS, PAGE, Axis, draw_axes
+from plait.reporting.svg import Drawing, Scale
 
 
 def colour(series: int | None) -> str:
@@ -82,10 +82,10 @@ def _draw_mark(drawing: Drawing, mark: Mark, x: float, y: float, span: Sequence[
 
 def curves(
     lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = "",
-    x_of_hint: str = "step", log: bool = False, until: float | None = None, until_label: str = "",
+    log: bool = False, unit: str = "step", until: float | None = None, until_label: str = "",
 ) -> Element:  # fmt: skip
-    """Curves over steps, or whatever `x_of_hint` says, by its logarithm if `log`; `floor` is a value that none can stay
-    below, `until` an x at which something ends."""
+    """Curves over steps, or over logarithms of what they are over; `floor` is a value that none can stay below, `until`
+    an x at which something ends."""
     drawing = Drawing(720, 320, title, background="")
     left, right, top, bottom = 52.0, 706.0, 16.0, 272.0
     found = [[(x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y)] for line in lines]
@@ -94,7 +94,8 @@ def curves(
     room = 0.06 * (max(ys) - min(ys) or 1.0)
     x_of = Scale(min(xs) if log else 0, max(xs), left, right, log=log)
     y_of = Scale(max(0.0, min(ys) - room), max(ys) + room, bottom, top)
-    draw_axes(drawing, x_of, y_of, x_label, y_label, PAGE, decades(x_of.low, x_of.high) if log else None)
+    ticks = Axis(log=True).marked(x_of, xs) if log else None
+    draw_axes(drawing, x_of, y_of, x_label, y_label, PAGE, x_ticks=ticks)
     if until is not None:
         drawing.line(x_of(until), top, x_of(until), bottom, PAGE.pale, dashed=True)
         drawing.text(x_of(until) - 6, top + 10, until_label, size=11, anchor="end", colour=PAGE.pale)
@@ -104,7 +105,7 @@ def curves(
     for line, some in zip(lines, found, strict=True):
         drawing.path([(x_of(x), y_of(y)) for x, y in some], colour(line.series))
         for x, y in some if line.dots else ():
-            hint = f"{line.name}: {y:.3f}\n{x_of_hint} {x:,.0f}"
+            hint = f"{line.name}: {y:.3f}\n{unit} {x:,.0f}"
             drawing.mark(shape(line.series), x_of(x), y_of(y), 5, colour(line.series), stroke=PAGE.paper, hint=hint)
     return drawing.inline("chart")
 

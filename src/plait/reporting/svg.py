@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.reporting.page import PREFIXES
+from plait.core.units import PREFIXES
 
 INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"
 #: Told apart with any colour vision (Okabe and Ito 2008), strongest first.
