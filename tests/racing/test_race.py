@@ -11,6 +11,7 @@ import pytest
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.model.architecture import architecture
+from plait.racing.budget import RATE_STEPS
 from plait.racing.contenders import Contender
 from plait.racing.document import race_document
 from plait.racing.leg import KIND, Course, Leg
@@ -44,7 +45,8 @@ class Pool:
             self.legs.append((name, steps, replica.lr))
             floor, height, power = CURVES[name]
             tokens = steps * COURSE.tokens_per_step
-            detuned = 0.02 * abs(math.log2(replica.lr / COURSE.recipe.lr) - 1)  # the best rate is twice the recipe's
+            # At this width the usual rate is twice the recipe's; the best is twice that.
+            detuned = 0.02 * abs(math.log2(replica.lr / COURSE.recipe.lr) - 2)
             loss = None if name == self.diverging else floor + height * (tokens / 1000) ** -power + detuned
             result = {"loss": loss, "windows": [], "tokens": tokens, "tokens_trained": tokens, "seconds": 1.0}
             found.append([[Record.of(KIND, COURSE.config(leg.arch, replica, steps), result, {})]])
@@ -90,10 +92,20 @@ def test_rates_are_chosen_early_and_gone_on_with() -> None:
     pool = Pool()
     found = held(pool, 1e6)
     assert found.searched
-    assert set(found.rates.values()) == {2 * COURSE.recipe.lr}
-    later = {lr for _, steps, lr in pool.legs if steps > found.rungs[1]}
-    assert later == {2 * COURSE.recipe.lr}
-    assert not held(Pool(), 1e6, limit=0.02).searched  # it would take too much of so little
+    assert set(found.rates.values()) == {4 * COURSE.recipe.lr}
+    judged = min(steps for _, steps, lr in pool.legs if lr == COURSE.recipe.lr)
+    assert judged == min(steps for steps in found.rungs if steps >= RATE_STEPS)
+    later = {lr for _, steps, lr in pool.legs if steps > judged}
+    assert later == {4 * COURSE.recipe.lr}
+    poor = held(Pool(), 1e6, limit=0.02)  # a search would take too much of so little
+    assert not poor.searched
+    assert set(poor.rates.values()) == {2 * COURSE.recipe.lr}
+
+
+def test_rates_that_are_given_are_kept() -> None:
+    given = dict.fromkeys(CURVES, 1e-4)
+    found = race(contenders(), 1e6, Pool(), Path("nowhere"), speed=dict.fromkeys(CURVES, 1e-5), limit=0.4, rates=given)  # type: ignore[arg-type]
+    assert found.rates == given
 
 
 def test_the_same_again() -> None:
@@ -112,7 +124,7 @@ def test_a_diverged_candidate_stops_and_loses() -> None:
     rows = {row["name"]: row for row in race_document(found, prediction, tokens)["architectures"]}
     assert rows["steady"]["loss"] is None
     assert rows["steady"]["interval"] is None
-    assert len([leg for leg in pool.legs if leg[0] == "steady" and leg[1] > found.rungs[1]]) == 0
+    assert len({leg[1] for leg in pool.legs if leg[0] == "steady"}) <= 2  # where rates are chosen, and the first rung
 
 
 def test_one_candidate_alone_and_none() -> None:
