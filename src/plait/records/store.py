@@ -216,6 +216,11 @@ class Store:
         given_up = delete(claims).where(claims.c.key == key, claims.c.owner == owner)
         self._write(lambda connection: connection.execute(given_up))
 
+    def owner_of(self, key: str) -> str | None:
+        """Of the claim on a key, expired or not."""
+        found = self._rows(select(claims.c.owner).where(claims.c.key == key))
+        return str(found[0].owner) if found else None
+
     def require_writable(self) -> None:
         """Before work whose result is to be stored: a store that takes none is told of now, not after hours."""
         self._write(lambda connection: connection.execute(delete(claims).where(claims.c.key == "")))
