@@ -26,7 +26,7 @@ def test_a_training_is_what_the_command_prints(plait_json):
     assert seen[-1].step == 5
     assert result.validation_loss == result.loss > result.entropy
     assert [step for step, _ in result.curve] == [1, 2, 3, 4, 5]
-    assert result.validation_curve[-1] == (5, result.loss)
+    assert [step for step, _ in result.validation_curve] == [1, 2, 3, 4, 5]
     small = ("--data", "builtin:language", "--batch", "4", "--length", "24")
     known = plait_json("train", SPEC, *small, "--steps", "5", "--set", "clip=0.5")
     assert not known["trained_now"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import shutil
 from pathlib import Path
@@ -59,6 +60,46 @@ def test_text_is_tokenised_once(text: Path, opened, built: list[Path]) -> None:
     shutil.move(moved, text)
     assert same(opened(text, "words"), first)  # what was read counts, not when it was written
     assert len(built) == 4
+
+
+def test_the_fingerprint_is_of_the_tokens_alone(opened, tmp_path: Path) -> None:
+    """Not of the files' names, places and formats: one text is trained on once."""
+    texts = [f"note {number} is about {number % 7}" for number in range(300)]
+    one, other = tmp_path / "one.jsonl", tmp_path / "elsewhere" / "other.jsonl"
+    other.parent.mkdir()
+    one.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    other.write_text("".join(json.dumps({"body": text, "id": 3}) + "\n" for text in texts))
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table({"text": texts}), tmp_path / "rows.parquet")
+    first = opened(one, "words")
+    assert same(opened(f"{other}#body", "words"), first)
+    assert same(opened(tmp_path / "rows.parquet", "words"), first)
+    assert first.as_dict() == opened(tmp_path / "rows.parquet", "words").as_dict()
+    entries = [path.parent for path in (tmp_path / "cache").glob("*/meta.json")]
+    assert same(opened(shutil.copytree(entries[0], tmp_path / "copied")), first)
+    wide = tmp_path / "wide"
+    wide.mkdir()
+    first.tokenizer.save(wide)
+    (wide / "meta.json").write_text(json.dumps({"dtype": "int64", "vocab": first.vocab}))
+    for split in SPLITS:
+        np.save(wide / f"{split}.npy", first.tokens(split).astype(np.int64))
+    assert same(opened(wide), first)
+
+
+def test_large_token_files_are_hashed_once(opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from plait.data import opening
+
+    monkeypatch.setattr(opening, "REMEMBERED", 1)
+    (tmp_path / "meta.json").write_text('{"vocab": 7}')
+    np.save(tmp_path / "all.npy", np.arange(1000) % 7)
+    hashed: list[int] = []
+    real = opening.token_digest
+    monkeypatch.setattr(opening, "token_digest", lambda tokens, vocab: hashed.append(vocab) or real(tokens, vocab))
+    first = opened(tmp_path / "all.npy").fingerprint
+    assert (opened(tmp_path / "all.npy").fingerprint, len(hashed)) == (first, 3)
+    np.save(tmp_path / "all.npy", np.arange(1001) % 7)
+    assert opened(tmp_path / "all.npy").fingerprint != first
+    assert len(hashed) == 6
 
 
 def test_a_saved_tokenizer_gives_the_same_fingerprint(text: Path, opened, tmp_path: Path) -> None:

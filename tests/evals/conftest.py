@@ -40,6 +40,9 @@ class Letters:
     def decode(self, ids: np.ndarray) -> str:
         return "".join(chr(int(i)) for i in ids)
 
+    def keeps_text(self, ids: np.ndarray) -> bool:
+        return True
+
 
 @pytest.fixture
 def fox() -> LanguageModel:

@@ -31,15 +31,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def make_run(spec: str = "d=16 | attn[heads=2] swiglu[inner=16]", seed: int = 0, data: str = "story.txt") -> Run:
+SPEC = "d=16 | attn[heads=2] swiglu[inner=16]"
+
+
+def make_run(spec: str = SPEC, seed: int = 0, data: str = "story.txt", seq_len: int = 16) -> Run:
     """What a training leaves behind, with the weights it began with."""
     tokenizer = "bytes" if data.endswith(".txt") else None
     corpus = open_corpus(data, tokenizer)
-    job = Job(fitted(spec, corpus), corpus, Recipe(seq_len=16), Budget(steps=1), seed)
+    job = Job(fitted(spec, corpus), corpus, Recipe(seq_len=seq_len), Budget(steps=1), seed)
     run = Run(folder_of(job.key))
     run.folder.mkdir(parents=True)
     corpus.tokenizer.save(run.folder / "tokenizer")
-    run.write_about({"key": job.key, "config": job.config(), "tokenizer": tokenizer})
+    run.write_about({"key": job.key, "config": job.config(), "data": data, "tokenizer": tokenizer})
     run.save_weights(dict(build(job.arch, seed=seed).named_parameters()))
     return run
 
@@ -85,6 +88,22 @@ def test_two_runs_share_a_picture(folder: Path) -> None:
     drawn = folder / "pictures" / "extrapolation-perplexity-by-length.svg"
     assert found[0]["pictures"] == found[1]["pictures"]
     assert all(name in drawn.read_text() for name in names)
+
+
+def test_unequal_conditions_are_said_in_each_row_and_on_the_picture(folder: Path) -> None:
+    (folder / "other.txt").write_text("Snow lay on the hills. " * 300)
+    first, second = make_run(), make_run(data="other.txt", seq_len=24)
+    said = plait_eval(first.name, second.name, "--on", "perplexity,per-token", "--set", "documents=3", "--out", "p")
+    rows = [next(line for line in said.splitlines() if line.startswith(run.name)) for run in (first, second)]
+    assert ["story.txt, test" in row and "length 16" in row for row in rows] == [True, False]
+    assert ["other.txt, test" in row and "length 24" in row for row in rows] == [False, True]
+    assert "not evaluated under equal conditions" in said
+    assert "story.txt" not in said.splitlines()[0]
+    drawn = (folder / "p" / "per-token-loss.svg").read_text()
+    assert all(f"{run.name}, {data}, test" in drawn for run, data in ((first, "story.txt"), (second, "other.txt")))
+    equal = plait_eval(first.name, second.name, "--data", "story.txt", "--length", "16")
+    assert "story.txt, test; length 16" in equal.splitlines()[0]
+    assert "equal conditions" not in equal
 
 
 def test_other_data_is_read_with_the_runs_tokenizer(folder: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.core.errors import UserError
+from plait.data import open_corpus
 from plait.evals.evaluation import Subject
 from plait.evals.perplexity import PerplexityEvaluation, clamped, perplexity, perplexity_with_memory, spans
 from plait.model.heads import LanguageModel
@@ -114,10 +115,26 @@ def test_perplexity_is_two_to_the_bits(subject: Subject) -> None:
 def test_a_token_a_character_gives_the_loss_in_bits() -> None:
     model = language_model("d=8 vocab=128 | attn[heads=2] mlp[inner=8]")
     text = Letters().encode("The heron stood still. Nobody knew for how long.")
-    subject = Subject(model, text, trained_length=16, tokenizer=Letters(), characters=len(text))  # type: ignore[arg-type]
+    subject = Subject(model, text, trained_length=16, tokenizer=Letters(), characters=len(text), bytes=len(text))  # type: ignore[arg-type]
     found = PerplexityEvaluation().resolved(subject).measure(subject)
     assert found["bits_per_character"] == pytest.approx(found["loss"] / math.log(2))
     assert found["bits_per_byte"] == pytest.approx(found["bits_per_character"])
+
+
+def test_a_tokenizer_that_drops_characters_gives_lower_bounds_and_says_so(tmp_path) -> None:
+    """Never fewer bits per character than per byte: no character is less than a byte."""
+    (tmp_path / "a.txt").write_text("\n".join(f"{'  ' * (n % 9)}ein   Wört {n % 13}" for n in range(2000)))
+    corpus = open_corpus(str(tmp_path / "a.txt"), "words", cache=tmp_path / "cache")
+    model = language_model(f"d=8 vocab={corpus.vocab} | attn[heads=2] mlp[inner=8]")
+    text, sizes = corpus.tokens("test"), (corpus.characters("test"), corpus.bytes("test"))
+    assert sizes[1] > sizes[0]
+    evaluation = PerplexityEvaluation()
+    subject = Subject(model, text, 16, corpus.tokenizer, *sizes)
+    found = evaluation.resolved(subject).measure(subject)
+    assert found["bits_per_character"] > found["bits_per_byte"]
+    assert found["text_kept"] is False
+    columns, ((_, *cells),) = evaluation.table({"a run": found})
+    assert [cells[list(columns).index(name) - 1][0] for name in ("bits/character", "bits/byte")] == ["≥", "≥"]
 
 
 def test_settings_are_settled_before_they_are_stored(subject: Subject) -> None:

@@ -50,3 +50,11 @@ def test_parameters_as_the_fox_paper_prints_them() -> None:
 def test_head_dim_must_divide_the_width() -> None:
     with pytest.raises(UserError, match="d=96 is not a multiple of head_dim=128"):
         DeltaNetOptions().check(96)
+
+
+def test_negative_eigenvalues_double_the_write_strength() -> None:
+    """At β = 2 and no value the state is turned over along the key: what a parity needs."""
+    plain, signed = (DeltaNet(8, DeltaNetOptions(head_dim=4, neg_eigval=value)) for value in (False, True))
+    strength = torch.tensor([-50.0, 0.0, 50.0])
+    torch.testing.assert_close(plain._share(strength), torch.tensor([0.0, 0.5, 1.0]))
+    torch.testing.assert_close(signed._share(strength), torch.tensor([0.0, 1.0, 2.0]))

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from plait.core.errors import UserError
 from plait.mixers.gla import GlaOptions
 from plait.mixers.gla_module import GatedLinearAttention
+from plait.ops.gla import gla_reference
 
 
 def test_forward_is_the_recurrence_of_the_paper() -> None:
@@ -42,3 +43,23 @@ def test_widths_that_do_not_split_into_heads_are_refused() -> None:
         GlaOptions(heads=5, expand_k=0.75).check(64)
     with pytest.raises(UserError, match=r"expand_v = 19\.2"):
         GlaOptions(heads=4, expand_v=0.3).check(64)
+
+
+def test_short_convolution_goes_before_the_heads() -> None:
+    """With taps that pass the present token alone, it is `gla` on silu of queries, keys and values."""
+    torch.manual_seed(0)
+    mixer = GatedLinearAttention(8, GlaOptions(heads=2, conv=3)).double()
+    with torch.no_grad():
+        mixer.taps_CW.zero_()
+        mixer.taps_CW[:, -1] = 1
+    x = torch.randn(1, 6, 8, dtype=torch.float64)
+    qkv, gate, low = mixer.input(x).split(mixer.splits, dim=-1)
+    q, k, v, g = mixer._heads(F.silu(qkv), low)
+    o, _ = gla_reference(q, k, v, g, scale=mixer.scale)
+    torch.testing.assert_close(mixer(x), mixer._combine(o, gate))
+    with torch.no_grad():
+        mixer.taps_CW[:, 0] = 1  # and now the token two before
+    earlier = F.pad(qkv, (0, 0, 2, 0))[:, :6]
+    q, k, v, g = mixer._heads(F.silu(qkv + earlier), low)
+    o, _ = gla_reference(q, k, v, g, scale=mixer.scale)
+    torch.testing.assert_close(mixer(x), mixer._combine(o, gate))

@@ -57,7 +57,12 @@ HEADERS = {
 
 # At d = 256. Every option that changes a count is away from its default somewhere.
 ODD_OPTIONS = {
-    "attn": ["heads=4,kv_heads=2,bias", "heads=3,head_dim=10,qk_norm=shared", "heads=4,window=5,pos=alibi"],
+    "attn": [
+        "heads=4,kv_heads=2,bias",
+        "heads=3,head_dim=10,qk_norm=shared",
+        "heads=4,window=5,pos=alibi",
+        "heads=4,sinks,head_gate,rotary=0.5",
+    ],
     "fox": [
         "heads=4,kv_heads=1,head_dim=6,qk_norm=per-head,out_gate,out_norm,kv_shift,bias",
         "forget=bias-only,window=4,kv_shift",
@@ -70,11 +75,11 @@ ODD_OPTIONS = {
     "mh-hyena": ["heads=4,short=2,state=3"],
     "hyena-experts": ["experts=3,active=2,width=5,short=4,state=7"],
     "linear": ["heads=2,feature=relu", "normalize=false,feature=identity"],
-    "gla": ["heads=2,expand_k=0.5,expand_v=2,gate_rank=3"],
+    "gla": ["heads=2,expand_k=0.5,expand_v=2,gate_rank=3", "conv=4,out_gate=none"],
     "hgrn2": ["head_dim=16"],
     "rwkv6": ["head_dim=32,decay_rank=5,mix_rank=3"],
-    "deltanet": ["head_dim=32,conv=3"],
-    "gated-deltanet": ["head_dim=64,expand_v=2,conv=2"],
+    "deltanet": ["head_dim=32,conv=3,neg_eigval"],
+    "gated-deltanet": ["head_dim=64,expand_v=2,conv=2", "out_gate=none"],
     "mla": ["heads=4,q_rank=24,out_gate=per-head,v_dim=32", "heads=3,kv_rank=9,nope_dim=5,rope_dim=4,v_dim=7"],
     "retnet": ["heads=2,head_dim=6,expand_v=1,out_gate=none"],
     "deltaproduct": ["head_dim=32,steps=3,conv=2,forget,out_gate=silu"],
@@ -83,7 +88,7 @@ ODD_OPTIONS = {
     "mamba3": ["state=6,expand=3,head_dim=32,groups=2,rotate=1", "state=6,head_dim=32,rank=3,rotate=0"],
     "mlp": ["inner=37,bias=false"],
     "swiglu": ["inner=37"],
-    "moe": ["experts=5,active=3,inner=7"],
+    "moe": ["experts=5,active=3,inner=7", "experts=5,inner=7,shared=2,bias"],
 }
 LAYERS = [layer for name in arch.names() for layer in (name, *(f"{name}[{odd}]" for odd in ODD_OPTIONS.get(name, ())))]
 

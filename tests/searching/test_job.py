@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_experts_do_not_count_while_they_idle() -> None:
 def test_layers_that_do_not_fit_a_width_cost_nothing() -> None:
     """Two heads of gated DeltaNet's width do not fit into 64 at all: nothing is divided by their number."""
     mixers = [["gated-deltanet", "moe[active=1]", "gla"]]
-    space = Space(Declaration("s", "1..2", "64|256", mixers, "vocab=50", seq=8))
+    space = Space(Declaration("s", "1..2", "64|256", mixers, "vocab=50", seq=8, constraints=["count(sequence) >= 0"]))
     assert usual_objectives(space)[0] == "active_decoder_params"
     everything = np.array([[0, width, option, 0] for width in (0, 1) for option in (0, 1, 2)], dtype=np.int16)
     assert space.valid(everything).tolist() == [False, True, True, True, True, True]
@@ -54,13 +55,12 @@ def test_layers_that_do_not_fit_a_width_cost_nothing() -> None:
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != GUMBEL])
 def test_every_method_holds_the_limits(method: str, small: Space, device: DevicePredictor, tmp_path: Path) -> None:
-    request = Request(
-        small, SETTING, limits=LIMITS, constraints=["layers <= 2"], method=method, iterations=3, population=20
-    )
+    size = {} if method == "exhaustive" else {"iterations": 3, "population": 20}
+    request = Request(small, SETTING, limits=LIMITS, constraints=["layers <= 2"], method=method, **size)
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
         record = search_front(request, device, store, tmp_path)
         assert search_front(request, device, store, tmp_path) == record  # found, not searched again
-        other = Request(small, SETTING, limits=LIMITS, method=method, iterations=3, population=20, seed=1)
+        other = Request(small, SETTING, limits=LIMITS, method=method, seed=1, **size)
         assert search_front(other, device, store, tmp_path).key != record.key
     front = Front.from_dict(record.result)
     assert record.result["evaluated"] >= {"random": 60, "lts": 20 + 3 * 8}.get(method, 40)
@@ -73,11 +73,19 @@ def test_every_method_holds_the_limits(method: str, small: Space, device: Device
 
 
 def test_published_sizes(small: Space, device: DevicePredictor) -> None:
-    search = Request(small, SETTING).search(device)
+    large = Space(replace(small.declared, layers="1..8"))
+    search = Request(large, SETTING).search(device)
     assert search.settings() == {"start": 100, "parents": 20, "mutants": 40, "crossovers": 40, "mutation": 0.3}
     doubled = Request(small, SETTING, population=200).search(device).settings()
     assert [doubled[name] for name in ("start", "parents", "mutants", "crossovers")] == [200, 40, 80, 80]
-    assert Request(small, SETTING, method="random").search(device).settings()["samples"] == 2500
+    assert Request(large, SETTING, method="random").search(device).settings()["samples"] == 2500
+    # A small space is compared whole, whatever the method, unless it is told how long to look.
+    assert Request(small, SETTING, method="nsga3").search(device).method == "exhaustive"
+    assert Request(small, SETTING, method="nsga3", iterations=3).search(device).method == "nsga3"
+    with pytest.raises(UserError, match="neither iterations nor a population"):
+        Request(small, SETTING, method="exhaustive", iterations=3).search(device)
+    with pytest.raises(UserError, match="exhaustive compares at most 1,048,576"):
+        Request(large, SETTING, method="exhaustive").search(device)
 
 
 def test_a_limit_makes_its_quantity_an_objective(small: Space) -> None:
@@ -173,8 +181,11 @@ def test_mistakes_are_told_before_anything_is_profiled(given: dict[str, object],
 
 def test_the_impossible_is_told_without_a_profile(small: Space) -> None:
     Request(small, SETTING, limits=LIMITS, constraints=["layers <= 2"]).check_possible()
-    for impossible in (Request(small, SETTING, constraints=["layers >= 2", "layers <= 1"]),
-                       Request(small, SETTING, limits=Limits.read(latency="2ms", state="1B"))):  # fmt: skip
+    for impossible in (
+        Request(small, SETTING, constraints=["layers >= 2", "layers <= 1"]),
+        Request(small, SETTING, limits=Limits.read(latency="2ms", state="1B")),
+        Request(small, SETTING, limits=Limits.read(memory="10KB")),
+    ):  # fmt: skip (the weights alone are more)
         with pytest.raises(UserError, match="no candidate of small satisfies every constraint"):
             impossible.check_possible()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from plait.algorithms.evolution import LtsSearch, RandomSearch
+from plait.algorithms.exhaustive import Exhaustive, everything
 from plait.algorithms.front import Front
 from plait.algorithms.nsga import Nsga2, Nsga3
 from plait.algorithms.objectives import Predicted, exact
@@ -18,6 +20,8 @@ from plait.algorithms.search import Search
 from plait.analysis.fronts import hypervolume
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
+from plait.device.quantities import quantity
+from plait.model.architecture import architecture
 from plait.records import open_store
 from plait.space.declaration import Declaration
 from plait.space.space import Space
@@ -134,6 +138,46 @@ def test_contradictory_constraints_are_explained(make: Make, stopwatch: Any, sma
     assert first.startswith("0 of 10,000 samples satisfy latency_high <= 0.1us; ")
     assert int(first.split("; ")[1].split()[0].replace(",", "")) > 1000
     assert any("satisfy layers <= 2; 0 fail it alone" in line for line in rest)
+    # What comes nearest is said, with what it has: the space's fastest model, two layers at most.
+    near = rest[rest.index("nearest to them:") + 1 :]
+    assert len(near) == 3
+    fastest = RandomSearch(small, objectives, samples=5000).run().column("latency_high")
+    assert near[0].startswith(f"  latency {quantity('latency').shown(min(fastest))}: d=32 vocab=64")
+
+
+@pytest.mark.parametrize("name", ["lts", "nsga2", "nsga3", "random"])
+def test_a_search_stops_proposing_where_nothing_is_left(name: str) -> None:
+    """Constraints leave a few of many: once these are met, a search does not draw millions again and again."""
+    attn, mlp = "attn[heads=2|4]", "mlp[inner=32..1024 step 32]"
+    declared = Declaration("few", "1..4", "32", [[attn, "gla[heads=2]"], [mlp, "none"]], "vocab=64", seq=32)
+    space = Space(declared).with_constraints(["layers <= 1", "count(attn) >= 1"])
+    assert space.count > 1_000_000
+    search = METHODS[name](space, exact(["decoder_params", "flops"]), iterations=30)
+    front = search.run()
+    assert front.evaluated == 2 * 33
+    assert front.proposed < 3_000_000
+
+
+def test_everything_is_every_candidate_once(small: Space) -> None:
+    par = load_space("par").declared
+    vanishing = Space(replace(par, layers="3", d="64", slots=[["attn[heads=2]", "mlp", "none"]]))
+    for space in (small, vanishing, Space(replace(small.declared, alike=True))):
+        every = everything(space)
+        drawn = np.unique(space.sample(np.random.default_rng(0), 30_000), axis=0)
+        assert len(every) == len(np.unique(every, axis=0)) == space.count + (space is vanishing)  # no layer at all
+        assert {row.tobytes() for row in drawn} <= {row.tobytes() for row in every}
+
+
+def test_a_model_without_a_sequence_mixer_is_no_candidate_unless_asked_for() -> None:
+    par = Space(replace(load_space("par").declared, layers="4", d="64", header="vocab=64"))
+    objectives = exact(["decoder_params", "flops"])
+    assert all("attn" in row["spec"] for row in Exhaustive(par, objectives).run().rows)
+    blind = Exhaustive(par, objectives, constraints=["count(sequence) >= 0"]).run()
+    assert any("attn" not in row["spec"] for row in blind.rows)
+    few = Exhaustive(par, objectives, constraints=["count(sequence) == 2", "count(channel) == 1"]).run()
+    names = [[layer.name for layer in architecture(row["spec"]).layers] for row in few.rows]
+    assert names
+    assert all(sorted(each) == ["mlp", "xl-attn", "xl-attn"] for each in names)
 
 
 def test_a_front_is_plain_data(small: Space, tmp_path: Path) -> None:

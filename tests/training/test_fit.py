@@ -18,8 +18,10 @@ from plait.core.errors import UserError
 from plait.records import open_store
 from plait.training import shards
 from plait.training.distributed import Processes
-from plait.training.fit import Interrupted, Options, fit, fit_alone
+from plait.training.fit import Interrupted, Options, _Fit, fit, fit_alone
+from plait.training.recipe import Recipe
 from plait.training.run import folder_of, open_run
+from plait.training.trainer import Diverged
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_job import small_job
@@ -65,6 +67,44 @@ def test_alone_it_tells_its_share_and_gives_the_same(tmp_path):
         found = fit_alone(small_job(steps=4), store, tmp_path / "alone", on_progress=shares.append)
     assert sorted(set(shares)) == [0.25, 0.5, 0.75, 1.0]
     assert same(found, run(small_job(steps=4), tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["attn", "xl", "encoder"])
+def test_all_points_of_the_validation_curve_are_of_one_text(kind, tmp_path):
+    """A model that does not learn has a flat curve, to its last point."""
+    found = run(small_job(kind, steps=10, lr=1e-20, validation=2048), tmp_path)
+    points = open_run(found["run"], tmp_path).losses("validation")
+    assert [step for step, _ in points] == [2, 4, 6, 8, 10]
+    assert len({loss for _, loss in points}) == 1
+
+
+def test_latest_is_the_training_that_was_last_asked_for(tmp_path):
+    first, second = (run(small_job(steps=2, seed=seed), tmp_path)["run"] for seed in (0, 1))
+    assert open_run("latest", tmp_path).name == second
+    assert not run(small_job(steps=2, seed=0), tmp_path)["trained_now"]
+    assert open_run("latest", tmp_path).name == first
+    with pytest.raises(UserError, match="validation loss is nan"):
+        run(small_job("mamba", steps=3, warmup=0, lr=1e30), tmp_path)
+    assert open_run("latest", tmp_path).name == first
+    diverged = folder_of(small_job("mamba", steps=3, warmup=0, lr=1e30).key, tmp_path)
+    with pytest.raises(UserError, match=r"no weights yet: it diverged: the validation loss is nan after 3 steps"):
+        open_run(diverged).model()
+
+
+def test_the_advice_on_divergence_is_not_the_default():
+    assert "clip" not in str(Diverged("It diverged.", Recipe()))
+    assert "--set clip=1" in str(Diverged("It diverged.", Recipe(clip=0.0)))
+
+
+def test_resumed_at_its_last_step_it_knows_its_loss(tmp_path, monkeypatch):
+    job = small_job(steps=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Fit, "_finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(job, tmp_path, save_steps=4)
+    losses = []
+    found = run(job, tmp_path, report=lambda now: losses.append(now.loss))
+    assert losses == [found["train_loss"]]
 
 
 def test_nothing_is_trained_twice(tmp_path):
@@ -150,7 +190,7 @@ def test_a_damaged_folder_is_refused_and_kept(tmp_path):
 
 def test_a_training_that_diverged_leaves_no_number_that_json_lacks(tmp_path):
     job = small_job("mamba", steps=3, warmup=0, lr=1e30)
-    with pytest.raises(UserError, match=r"held-out loss is nan after 3 steps \(2 skipped\).*now 1e\+30"):
+    with pytest.raises(UserError, match=r"validation loss is nan after 3 steps \(2 skipped\).*now 1e\+30\)\.$"):
         run(job, tmp_path)
     folder = folder_of(job.key, tmp_path)
     assert not (folder / "result.json").exists()

@@ -23,6 +23,7 @@ from plait.space.constraints import Mask, failures
 from plait.space.space import COLUMNS, Columns, Genes, Space
 
 Keys = NDArray[np.uint64]
+NEAREST, NEAREST_ROUNDS = 2000, 12  # candidates of a round
 
 _FACTORS = np.random.default_rng(0x706C616974).integers(2**63, size=4096, dtype=np.uint64) * 2 + 1
 
@@ -134,6 +135,27 @@ class Evaluator:
         genes_NG = np.zeros((0, self.space.genes), dtype=np.int16)
         columns, _ = self.further(genes_NG, {name: np.zeros(0, dtype=np.int64) for name in COLUMNS})
         return self.whole(genes_NG, columns)
+
+    def nearest(self, rng: np.random.Generator, count: int = 3) -> list[tuple[str, dict[str, float]]]:
+        """The candidates that miss the constraints by the least, and what they have of what is constrained. Drawn, then
+        bettered by a few rounds of mutation."""
+        names = {name for constraint in self.space.candidate_constraints for name in constraint.names}
+        genes_NG = self.space.sample(rng, NEAREST)
+        for _ in range(NEAREST_ROUNDS):
+            columns, _ = self.further(genes_NG, self.exact(genes_NG)[0])
+            missed_N = self.space.excess(genes_NG, columns)
+            _, first = np.unique(keys_of(genes_NG), return_index=True)
+            best = first[np.argsort(missed_N[first], kind="stable")][: NEAREST // 10]
+            kept_NG = genes_NG[best]
+            genes_NG = np.concatenate([kept_NG, *(self.space.mutate(rng, kept_NG, 0.3) for _ in range(9))])
+        shown = [place for place in best[:count] if np.isfinite(missed_N[place])]
+        return [
+            (
+                self.space.spec(kept_NG[at]),
+                {name: float(columns[name][place]) for name in sorted(names) if name in columns},
+            )
+            for at, place in enumerate(shown)
+        ]
 
     def explain(self, rng: np.random.Generator, samples: int = 10_000) -> str:
         """Why random candidates are refused, constraint by constraint."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,16 +25,32 @@ from plait.algorithms.front import KIND, Front, search_record
 from plait.algorithms.objectives import Objective
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError
+from plait.core.units import with_unit
+from plait.device.quantities import on_device
 from plait.records import Record, Store, record_key
 from plait.space.constraints import Constraint
-from plait.space.space import Genes, Space
+from plait.space.space import IN_BYTES, Genes, Space
 
-PROTOCOL = 1  # raised when the same settings come to give another front
+PROTOCOL = 2  # raised when the same settings come to give another front
 TRIES = 24  # rounds of proposals before a search takes what it has
 MOST_AT_ONCE = 1 << 16
 FEW = 16  # candidates, the least to propose at once
+STALE = 1 << 11  # proposals in a row that were all met before: there is nothing more to find this way
 
 Propose = Callable[[int], Genes]
+
+
+def _said(spec: str, values: dict[str, float]) -> str:
+    """A candidate that misses constraints, and what it has of what is constrained."""
+    known = {each.upper: each for each in on_device().values()}
+
+    def text(name: str, value: float) -> str:
+        if name in IN_BYTES:
+            return with_unit(value, "MB", 3)
+        return known[name].shown(value) if name in known else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+    said = [f"{name.removesuffix('_high')} {text(name, value)}" for name, value in values.items()]
+    return f"  {', '.join(said)}: {spec}" if said else f"  {spec}"
 
 
 class Search(ABC):
@@ -138,7 +155,8 @@ class Search(ABC):
         vain.
         """
         found = self.evaluator.nothing()
-        asked = predicted = 0
+        refused = Seen()  # by constraints on exact quantities, for as long as this goes on
+        asked = predicted = stale = 0
         for _ in range(TRIES):
             missing = want - len(found)
             if not missing or len(self.seen) >= self.space.count:
@@ -149,7 +167,12 @@ class Search(ABC):
             asked += len(proposed_NG)
             self.proposed += len(proposed_NG)
             new_NG = proposed_NG[self.seen.new(proposed_NG)]
+            new_NG = new_NG[refused.new(new_NG)]
+            stale = 0 if len(new_NG) else stale + len(proposed_NG)
+            if stale >= STALE:
+                break
             columns, fine_N = self.evaluator.exact(new_NG)
+            refused.add(new_NG[~fine_N])
             # Constraints about predictions refuse some, too; where those are dear, better one round more than one in
             # vain.
             enough = missing * (predicted + 1) // (len(found) + 1) if self.evaluator.cheap else missing
@@ -166,12 +189,15 @@ class Search(ABC):
         self.log.add(found)
         return found
 
-    def first(self, rng: np.random.Generator, want: int) -> Evaluated:
-        """Random candidates to begin with; a `UserError` that explains where there are none."""
-        found = self.collect(lambda n: self.space.sample(rng, n), want)
+    def first(self, rng: np.random.Generator, want: int, propose: Propose | None = None) -> Evaluated:
+        """Random candidates to begin with, or those that `propose` gives; a `UserError` that explains where there are
+        none."""
+        found = self.collect(propose or (lambda n: self.space.sample(rng, n)), want)
         if not len(found):
-            why = self.evaluator.explain(np.random.default_rng(self.seed))
-            raise UserError(f"no candidate of {self.space.name} satisfies every constraint:\n{why}")
+            rng = np.random.default_rng(self.seed)
+            why = f"no candidate of {self.space.name} satisfies every constraint:\n{self.evaluator.explain(rng)}"
+            near = self.evaluator.nearest(rng) if self.evaluator.cheap else []
+            raise UserError("\n".join([why, *(["nearest to them:"] if near else []), *starmap(_said, near)]))
         return found
 
     def keep(self, found: Evaluated) -> NDArray[np.int64]:

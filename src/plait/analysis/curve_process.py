@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SCALES = (0.35, 0.6, 1.0, 1.7, 2.8)
 JITTER = 1e-10
+NEGLIGIBLE = 1e-6  # weight of a scale
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _own(x: Floats, y: Floats, process: Process) -> Floats:
 
 @dataclass(frozen=True)
 class _Points:
-    """Where something is observed or asked: x, which candidate, which run (−1: the expected loss)."""
+    """Where something is observed: x, which candidate, which of all runs."""
 
     x: Floats
     candidate: Ints
@@ -85,30 +86,32 @@ def draw_curves(
     curves: Curves, budgets_B: Floats, process: Process, noise: float, draws: int, rng: np.random.Generator
 ) -> Floats:
     """ln losses (D, B, C) of expected losses at `budgets_B` (ln tokens)."""
-    seen, loss_N, origin = _observed(curves)
-    count = len(curves.names)
-    asked = _Points(
-        np.repeat(np.maximum(0.0, budgets_B - origin), count),
-        np.tile(np.arange(count), len(budgets_B)),
-        np.full(count * len(budgets_B), -1),
-    )
-    posteriors = [_posterior(seen, asked, loss_N, process, noise, scale) for scale in SCALES]
-    weight_S = np.array([p.evidence for p in posteriors]) - 0.5 * (np.log(SCALES) / process.scale_width) ** 2
-    weight_S = np.exp(weight_S - weight_S.max())
-    parts = rng.multinomial(draws, weight_S / weight_S.sum())
-    drawn = [
-        p.mean_M + rng.normal(size=(n, len(p.mean_M))) @ p.root_MM.T for p, n in zip(posteriors, parts, strict=True)
-    ]
+    posteriors = _posteriors(curves, budgets_B, process, noise)
+    parts = rng.multinomial(draws, [posterior.weight for posterior in posteriors])
+    drawn = []
+    for posterior, count in zip(posteriors, parts.tolist(), strict=True):
+        if count:
+            value_M, vector_MM = np.linalg.eigh(posterior.cov_MM)
+            root_MM = vector_MM * np.sqrt(np.maximum(value_M, 0.0))
+            drawn.append(posterior.mean_M + rng.normal(size=(count, len(value_M))) @ root_MM.T)
     drawn_DM = np.concatenate(drawn)
     rng.shuffle(drawn_DM)
-    return drawn_DM.reshape(draws, len(budgets_B), count)
+    return drawn_DM.reshape(draws, len(budgets_B), len(curves.names))
 
 
-def evidence(curves: Curves, process: Process, noise: float) -> float:
-    """ln probability of the observations: what constants are fitted by."""
-    seen, loss_N, _ = _observed(curves)
-    nothing = _Points(np.empty(0), np.empty(0, int), np.empty(0, int))
-    return _posterior(seen, nothing, loss_N, process, noise, 1.0).evidence
+def log_score(curves: Curves, target: float, truth_C: Floats, process: Process, noise: float, runs: int) -> float:
+    """ln probability of what came out at `target` (ln tokens), the means of so many runs, all candidates at once: what
+    constants are fitted by."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    scores = []
+    for posterior in _posteriors(curves, np.array([target]), process, noise):
+        if posterior.weight > NEGLIGIBLE:
+            root = cho_factor(posterior.cov_MM + noise**2 / runs * np.eye(len(truth_C)), lower=True)
+            off_C = truth_C - posterior.mean_M
+            score = -0.5 * float(off_C @ cho_solve(root, off_C)) - float(np.log(np.diag(root[0])).sum())
+            scores.append(score + math.log(posterior.weight))
+    return float(np.logaddexp.reduce(scores))
 
 
 def _observed(curves: Curves) -> tuple[_Points, Floats, float]:
@@ -124,39 +127,45 @@ def _observed(curves: Curves) -> tuple[_Points, Floats, float]:
 
 @dataclass(frozen=True)
 class _Posterior:
+    """At one of the scales, with the weight that the observations give it."""
+
     mean_M: Floats
-    root_MM: Floats
-    evidence: float
+    cov_MM: Floats
+    weight: float
 
 
-def _posterior(
-    seen: _Points, asked: _Points, loss_N: Floats, process: Process, noise: float, scale: float
-) -> _Posterior:
+def _posteriors(curves: Curves, budgets_B: Floats, process: Process, noise: float) -> list[_Posterior]:
     from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-    cov_NN = _covariance(seen, seen, process, scale) + _seed_covariance(seen, process, noise)
-    root_NN = cholesky(cov_NN + JITTER * np.eye(len(loss_N)), lower=True)
+    seen, loss_N, origin = _observed(curves)
+    count, n = len(curves.names), len(loss_N)
+    x = np.concatenate([seen.x, np.repeat(np.maximum(0.0, budgets_B - origin), count)])
+    candidate = np.concatenate([seen.candidate, np.tile(np.arange(count), len(budgets_B))])
+    common, own = _covariances(x, candidate, process)
+    seeds_NN = _seed_covariance(seen, process, noise) + JITTER * np.eye(n)
     off_N = loss_N - 1.0 - process.slope_mean * seen.x
-    weights_N = cho_solve((root_NN, True), off_N)
-    score = (
-        -0.5 * float(off_N @ weights_N)
-        - float(np.log(np.diag(root_NN)).sum())
-        - 0.5 * len(loss_N) * math.log(2 * math.pi)
-    )
-    if not len(asked.x):
-        return _Posterior(np.empty(0), np.empty((0, 0)), score)
-    across_MN = _covariance(asked, seen, process, scale)
-    mean_M = 1.0 + process.slope_mean * asked.x + across_MN @ weights_N
-    half_NM = solve_triangular(root_NN, across_MN.T, lower=True)
-    cov_MM = _covariance(asked, asked, process, scale) - half_NM.T @ half_NM
-    value_M, vector_MM = np.linalg.eigh((cov_MM + cov_MM.T) / 2)
-    return _Posterior(mean_M, vector_MM * np.sqrt(np.maximum(value_M, 0.0)), score)
+    found, log_weights = [], []
+    for scale in SCALES:
+        cov = common + scale**2 * own
+        root_NN = cholesky(cov[:n, :n] + seeds_NN, lower=True)
+        weights_N = cho_solve((root_NN, True), off_N)
+        half_NM = solve_triangular(root_NN, cov[:n, n:], lower=True)
+        mean_M = 1.0 + process.slope_mean * x[n:] + cov[n:, :n] @ weights_N
+        found.append((mean_M, cov[n:, n:] - half_NM.T @ half_NM))
+        evidence = -0.5 * float(off_N @ weights_N) - float(np.log(np.diag(root_NN)).sum())
+        log_weights.append(evidence - 0.5 * (math.log(scale) / process.scale_width) ** 2)
+    weight_S = np.exp(np.array(log_weights) - max(log_weights))
+    weight_S /= weight_S.sum()
+    return [_Posterior(mean_M, cov_MM, w) for (mean_M, cov_MM), w in zip(found, weight_S.tolist(), strict=True)]
 
 
-def _covariance(one: _Points, other: _Points, process: Process, scale: float) -> Floats:
-    x, y = one.x[:, None], other.x[None]
-    same = one.candidate[:, None] == other.candidate[None]
-    return _common(x, y, process) + scale**2 * np.where(same, _own(x, y, process), 0.0)
+def _covariances(x: Floats, candidate: Ints, process: Process) -> tuple[Floats, Floats]:
+    """Of the common curve and of the candidates' own. Budgets are few: each pair of them is computed once."""
+    values_U, place = np.unique(x, return_inverse=True)
+    pairs = np.ix_(place, place)
+    one, other = values_U[:, None], values_U[None]
+    same = candidate[:, None] == candidate[None]
+    return _common(one, other, process)[pairs], np.where(same, _own(one, other, process)[pairs], 0.0)
 
 
 def _seed_covariance(seen: _Points, process: Process, noise: float) -> Floats:

@@ -247,16 +247,14 @@ def _last(
 def _parametric(
     curves: Curves, budgets_B: Floats, calibration: Calibration, noise: float, draws: int, rng: np.random.Generator
 ) -> Floats:
-    from plait.analysis.power_law import fit_power_law
+    from plait.analysis.power_law import fit_power_laws
 
-    columns = []
-    for c in range(len(curves.names)):
-        tokens_N, loss_N, seeds_N = curves.means(c)
-        fit = fit_power_law(tokens_N, loss_N, noise / np.sqrt(seeds_N), calibration.alpha, calibration.offset)
-        ahead_B = np.maximum(0.0, budgets_B - tokens_N[-1])
-        stray_DB = rng.normal(size=(draws, 1)) * calibration.stray * ahead_B
-        columns.append(fit.draw(budgets_B, draws, rng) + stray_DB)
-    return np.stack(columns, axis=2)
+    means = [curves.means(c) for c in range(len(curves.names))]
+    points = [(tokens_N, loss_N, noise / np.sqrt(seeds_N)) for tokens_N, loss_N, seeds_N in means]
+    fitted = fit_power_laws(points, calibration.alpha, calibration.offset)
+    ahead_BC = np.maximum(0.0, budgets_B[:, None] - curves.last)
+    stray_DC = rng.normal(size=(draws, 1, len(means))) * calibration.stray
+    return np.asarray(fitted.draw(budgets_B, draws, rng) + stray_DC * ahead_BC)
 
 
 def _hierarchical(

@@ -1,13 +1,17 @@
-"""One learning curve as a power law with an offset, L(t) = E + A t^−α, from few points.
+"""Learning curves as power laws with an offset, L(t) = E + A t^−α, each from few points of its own.
 
 Parameters are ln α and ln(E / L_last), which have weak normal priors (three points would fit anything), and ln of the
-excess (L − E) at the last point, which has none. Residuals are of ln L, in units of the seeds' noise, with tails as
-heavy as Student's (soft L1): one odd point does not bend the curve. Uncertainty is Laplace's: a normal distribution
-around the best fit, with the curvature there, widened where the residuals exceed the noise.
+excess (L − E) / L_last at the last point, which has none. Residuals are of ln L, in units of the seeds' noise, and
+count less the larger they are (pseudo-Huber): one odd point does not bend the curve. Found by Levenberg and Marquardt's
+steps, for all curves at once. Uncertainty is Laplace's: a normal distribution around the best fit, with the curvature
+there, widened where residuals exceed the noise.
+
+Letters: C curves, N points (padded), B budgets, D draws, 3 parameters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,53 +19,87 @@ import numpy as np
 from plait.analysis.pareto import Floats
 
 LIMITS = (-6.0, 3.0)  # of all three parameters, in logarithms
+STEPS = 30
+ODD = 2.0  # noise beyond which a residual counts less than squared
 
 
 @dataclass(frozen=True)
-class PowerLaw:
-    """`tokens` and `loss` (logarithms) of the last point are the origin. Parameters: ln α, ln E/L_last, ln excess."""
+class PowerLaws:
+    """`last_C2`: ln tokens and ln loss of each curve's last point, its origin."""
 
-    tokens: float
-    loss: float
-    parameters: Floats
-    covariance: Floats
+    last_C2: Floats
+    parameters_C3: Floats
+    covariance_C33: Floats
 
     def draw(self, tokens_B: Floats, draws: int, rng: np.random.Generator) -> Floats:
-        """ln losses (D, B)."""
-        drawn_D3 = rng.multivariate_normal(self.parameters, self.covariance, draws, method="eigh").clip(*LIMITS)
-        return np.asarray(self.loss + _curve(drawn_D3, tokens_B - self.tokens))
+        """ln losses (D, B, C)."""
+        root_C33 = np.linalg.cholesky(self.covariance_C33)
+        normal_DC3 = rng.normal(size=(draws, *self.parameters_C3.shape))
+        drawn_DC3 = self.parameters_C3 + np.einsum("cij,dcj->dci", root_C33, normal_DC3)
+        ahead_CB = tokens_B - self.last_C2[:, :1]
+        curve_DCB = _curve(drawn_DC3.clip(*LIMITS), ahead_CB) + self.last_C2[:, 1:]
+        return np.asarray(curve_DCB.transpose(0, 2, 1))
 
 
-def _curve(parameters_D3: Floats, ahead_B: Floats) -> Floats:
+def _curve(parameters_C3: Floats, ahead_CN: Floats) -> Floats:
     """ln(L / L_last) so far ahead of the last point, in ln tokens."""
-    alpha, offset, excess = np.exp(parameters_D3[:, :, None]).transpose(1, 0, 2)
-    return np.asarray(np.log(offset + excess * np.exp(-alpha * ahead_B)))
+    alpha, offset, excess = np.moveaxis(np.exp(parameters_C3), -1, 0)[..., None]
+    return np.asarray(np.log(offset + excess * np.exp(-alpha * ahead_CN)))
 
 
-def fit_power_law(
-    tokens_N: Floats, loss_N: Floats, noise_N: Floats, alpha: tuple[float, float], offset: tuple[float, float]
-) -> PowerLaw:
-    """`tokens_N`, `loss_N` in logarithms; `alpha` and `offset`: mean and standard deviation of their priors."""
-    from scipy.optimize import least_squares
+def fit_power_laws(
+    curves: Sequence[tuple[Floats, Floats, Floats]], alpha: tuple[float, float], offset: tuple[float, float]
+) -> PowerLaws:
+    """`curves`: of each (ln tokens, ln loss, noise of ln loss). `alpha`, `offset`: mean and deviation of the priors."""
+    count, longest = len(curves), max(len(tokens_N) for tokens_N, _, _ in curves)
+    ahead_CN, gap_CN, weight_CN = np.zeros((3, count, longest))
+    for c, (tokens_N, loss_N, noise_N) in enumerate(curves):
+        ahead_CN[c, : len(tokens_N)] = tokens_N - tokens_N[-1]
+        gap_CN[c, : len(tokens_N)] = loss_N - loss_N[-1]
+        weight_CN[c, : len(tokens_N)] = 1 / noise_N
+    mean_3 = np.array([alpha[0], offset[0], 0.0])
+    prior_3 = np.array([1 / alpha[1], 1 / offset[1], 0.0]) ** 2
+    x_C3 = np.tile([alpha[0], offset[0], np.log(max(0.05, 1 - np.exp(offset[0])))], (count, 1))
+    damp_C = np.full(count, 1e-2)
+    cost_C = _cost(x_C3, ahead_CN, gap_CN, weight_CN, mean_3, prior_3)
+    for _ in range(STEPS):
+        curvature_C33, gradient_C3 = _normal_equations(x_C3, ahead_CN, gap_CN, weight_CN, mean_3, prior_3)
+        diagonal_C3 = np.einsum("cii->ci", curvature_C33)
+        damped_C33 = curvature_C33 + (damp_C[:, None] * diagonal_C3 + 1e-9)[:, :, None] * np.eye(3)
+        step_C3 = np.linalg.solve(damped_C33, gradient_C3[:, :, None])[:, :, 0]
+        tried_C3 = (x_C3 - step_C3.clip(-1, 1)).clip(*LIMITS)
+        tried_C = _cost(tried_C3, ahead_CN, gap_CN, weight_CN, mean_3, prior_3)
+        better_C = tried_C < cost_C
+        x_C3 = np.where(better_C[:, None], tried_C3, x_C3)
+        cost_C = np.where(better_C, tried_C, cost_C)
+        damp_C = np.where(better_C, damp_C / 4, damp_C * 4).clip(1e-9, 1e9)
+    curvature_C33, _ = _normal_equations(x_C3, ahead_CN, gap_CN, weight_CN, mean_3, prior_3)
+    wide_C = np.maximum(1.0, 2 * cost_C / (weight_CN > 0).sum(axis=1))
+    covariance_C33 = wide_C[:, None, None] * np.linalg.inv(curvature_C33 + 1e-6 * np.eye(3))
+    last_C2 = np.array([[tokens_N[-1], loss_N[-1]] for tokens_N, loss_N, _ in curves])
+    return PowerLaws(last_C2, x_C3, covariance_C33)
 
-    ahead_N, gap_N = tokens_N - tokens_N[-1], loss_N - loss_N[-1]
-    means, widths = np.array([alpha[0], offset[0]]), np.array([alpha[1], offset[1]])
 
-    def residuals(x_3: Floats) -> Floats:
-        fitted_N = _curve(x_3[None], ahead_N)[0]
-        return np.concatenate([(fitted_N - gap_N) / noise_N, (x_3[:2] - means) / widths])
+def _residuals(x_C3: Floats, ahead_CN: Floats, gap_CN: Floats, weight_CN: Floats) -> Floats:
+    return np.asarray((_curve(x_C3, ahead_CN) - gap_CN) * weight_CN)
 
-    def jacobian(x_3: Floats) -> Floats:
-        a, e, r = np.exp(x_3)
-        fade_N = np.exp(-a * ahead_N)
-        total_N = e + r * fade_N
-        by_N3 = np.stack([-a * ahead_N * r * fade_N, np.full_like(fade_N, e), r * fade_N], axis=1)
-        return np.concatenate([by_N3 / (total_N * noise_N)[:, None], np.diag([*(1 / widths), 0.0])[:2]])
 
-    start = np.array([*means, np.log(max(1e-2, 1 - np.exp(means[1])))])
-    found = least_squares(
-        residuals, np.clip(start, *LIMITS), jacobian, bounds=LIMITS, loss="soft_l1", f_scale=2.0, max_nfev=60
-    )
-    curvature_33 = found.jac.T @ found.jac + 1e-6 * np.eye(3)
-    wide = max(1.0, 2 * float(found.cost) / max(1, len(loss_N)))
-    return PowerLaw(float(tokens_N[-1]), float(loss_N[-1]), found.x, wide * np.linalg.inv(curvature_33))
+def _cost(x_C3: Floats, ahead_CN: Floats, gap_CN: Floats, weight_CN: Floats, mean_3: Floats, prior_3: Floats) -> Floats:
+    odd_CN = (_residuals(x_C3, ahead_CN, gap_CN, weight_CN) / ODD) ** 2
+    data_C = ODD**2 * (np.sqrt(1 + odd_CN) - 1).sum(axis=1)
+    return np.asarray(data_C + 0.5 * ((x_C3 - mean_3) ** 2 * prior_3).sum(axis=1))
+
+
+def _normal_equations(
+    x_C3: Floats, ahead_CN: Floats, gap_CN: Floats, weight_CN: Floats, mean_3: Floats, prior_3: Floats
+) -> tuple[Floats, Floats]:
+    """Gauss and Newton's curvature (C, 3, 3), and the gradient (C, 3)."""
+    alpha_C1, offset_C1, excess_C1 = np.exp(x_C3).T[:, :, None]
+    fade_CN = excess_C1 * np.exp(-alpha_C1 * ahead_CN)
+    total_CN = offset_C1 + fade_CN
+    by = [-alpha_C1 * ahead_CN * fade_CN, np.broadcast_to(offset_C1, fade_CN.shape), fade_CN]
+    slope_CN3 = np.stack(by, axis=2) * (weight_CN / total_CN)[:, :, None]
+    rest_CN = _residuals(x_C3, ahead_CN, gap_CN, weight_CN)
+    less_CN = 1 / np.sqrt(1 + (rest_CN / ODD) ** 2)
+    curvature_C33 = np.einsum("cni,cn,cnj->cij", slope_CN3, less_CN, slope_CN3) + np.diag(prior_3)
+    return curvature_C33, np.einsum("cni,cn,cn->ci", slope_CN3, less_CN, rest_CN) + (x_C3 - mean_3) * prior_3

@@ -44,6 +44,12 @@ class EvaluateResult(Result):
         """The results of one evaluation, by run."""
         return {found.run: found for found in self.evaluations if found.on == on}
 
+    def conditions(self, on: str) -> dict[str, dict[str, str]]:
+        """By run, in words: the text it was evaluated on and each setting. Results compare where these are equal."""
+        (order,) = (evaluation.settings() for evaluation in self.chosen if evaluation.name == on)
+        of_runs = self.of(on).items()
+        return {run: _conditions(one.data, {name: one.settings[name] for name in order}) for run, one in of_runs}
+
     def rows(self) -> list[dict[str, Any]]:
         return [
             {
@@ -92,18 +98,20 @@ def evaluate(
                 record, stored = evaluated(
                     evaluation,
                     subject,
-                    data=text,
+                    data={"fingerprint": text["fingerprint"], "split": text["split"]},
                     store=records_store,
                     progress=lambda done, total, what=what: on_progress(what, done, total),  # type: ignore[misc]
                 )
                 records[run.name, evaluation.name] = record, stored, text
     folder = Path(out) if out else opened[0].folder / "evals"
-    pictures = {
-        evaluation.name: _draw(
-            evaluation, {run.name: records[run.name, evaluation.name][0].result for run in opened}, folder
-        )
-        for evaluation in chosen
-    }
+    pictures = {}
+    for evaluation in chosen:
+        of_runs = {run.name: records[run.name, evaluation.name] for run in opened}
+        said = {name: _conditions(text, record.config["settings"]) for name, (record, _, text) in of_runs.items()}
+        differing = len({tuple(each.items()) for each in said.values()}) > 1
+        label = {name: ", ".join([name, *filter(None, each.values())]) for name, each in said.items()}
+        results = {label[name] if differing else name: record.result for name, (record, _, _) in of_runs.items()}
+        pictures[evaluation.name] = _draw(evaluation, results, folder)
     return EvaluateResult(
         tuple(
             EvaluationResult(run, on, record.key, stored, record.config["settings"], text, record.result, pictures[on])
@@ -111,6 +119,11 @@ def evaluate(
         ),
         tuple(chosen),
     )
+
+
+def _conditions(data: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
+    used = {name: "" if value in (0, -1) else f"{name} {value}" for name, value in settings.items()}
+    return {"data": f"{data['name']}, {data['split']}", **used}
 
 
 def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
@@ -136,7 +149,8 @@ def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dic
     model = run.model(device=usable(device))
     trained_length = run.seq_len
     assert trained_length is not None
-    subject = Subject(model, text, trained_length, tokenizer, corpus.characters(split), corpus.entropy)
+    counts = corpus.characters(split), corpus.bytes(split)
+    subject = Subject(model, text, trained_length, tokenizer, *counts, corpus.entropy)
     return subject, {"name": corpus.name, "fingerprint": corpus.fingerprint, "split": split}
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from plait.api.arguments import opened_store, read_limits
 from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
+from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import in_rows, on_device, quantity
 from plait.records import Record, Store
@@ -29,6 +30,7 @@ LATEST = "latest"
 SHOWN = 16
 ENDINGS = (".csv", ".jsonl")
 NOTHING = {"measured": None, "predicted": None}
+MOST_MEASURED = 8  # models, before the best of them is picked
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
 
 Row = dict[str, Any]
@@ -67,9 +69,9 @@ class FrontResult(Result):
     def specs(self) -> list[str]:
         return [row["spec"] for row in self.front]
 
-    def pick(self, *, by: str = "", **limits: str | float | None) -> Picked:
+    def pick(self, *, by: str = "", measure: bool = True, **limits: str | float | None) -> Picked:
         """The best model of the whole front that holds the limits; see `plait.front.pick`."""
-        return pick(self.key, by=by, mixers=(), store=self.store, **limits)
+        return pick(self.key, by=by, measure=measure, mixers=(), store=self.store, on_progress=ignore, **limits)
 
     def rows(self) -> list[Row]:
         shown = in_rows(self.front)
@@ -181,26 +183,30 @@ def pick(
     key: str = LATEST,
     *,
     by: str = "",
+    measure: bool = True,
     mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
     **limits: str | float | None,
 ) -> Picked:
     """The best model of a search that holds the limits: the search's own, where none are given. `by`: the best in what;
-    else in the search's first objective."""
+    else in the search's first objective. A pick that was not measured yet is, unless `measure=False` or the search was
+    for another machine; one that does not hold the limits gives way to the next best."""
     from plait.searching.validation import describe
     from plait.space.constraints import Limits
 
     load_mixers(mixers)
     given = read_limits(**limits).as_dict()
-    with _opened(key, store) as (record, known, _):
+    with _opened(key, store) as (record, known, _), known:
         asked = Limits(**{**record.result["limits"], **given})
         rows = [describe(row, asked, known.find(row["spec"])) for row in record.result["front"]]
-    name, maximise = _direction(record, by, rows[0])
-    # What was measured is certain; among the rest the interval's upper end must hold.
-    pool = [row for row in rows if row["within"] and row["measurement"]] or [r for r in rows if _should_hold(r, asked)]
+        name, maximise = _direction(record, by, rows[0])
+        if measure and _is_here(record, known) and (asked.on_device or record.result["profile"]):
+            rows = _measured_until_best(record, rows, asked, known, name, maximise, on_progress)
+    pool = [row for row in rows if _holds(row) or _should_hold(row, asked)]
     if not pool:
         raise UserError(_nothing_holds(rows, asked))
-    best = (max if maximise else min)(pool, key=lambda row: float(value_of(row, name)))
+    best = _best(pool, name, maximise)
     return Picked(best["spec"], best, name, len(pool))
 
 
@@ -296,6 +302,52 @@ def value_of(row: Row, name: str) -> Any:
         return row[name]
     entry = row.get(quantity(name).column, NOTHING)
     return entry["predicted"] if entry["measured"] is None else entry["measured"]
+
+
+def _best(rows: Sequence[Row], name: str, maximise: bool) -> Row:
+    return (max if maximise else min)(rows, key=lambda row: float(value_of(row, name)))
+
+
+def _is_here(record: Record, known: Measurements) -> bool:
+    """Whether the search was for the machine that this runs on."""
+    from plait.device.profile import SAME, Profile
+
+    here = Profile.here(known.setting).device
+    there = (record.result["profile"] or {}).get("machine", here)  # records of before do not say
+    return all(there.get(name) == here.get(name) for name in SAME)
+
+
+def _measured_until_best(
+    record: Record, rows: list[Row], limits: Limits, known: Measurements, name: str, maximise: bool, told: OnProgress
+) -> list[Row]:
+    """The rows, the best of those that may hold the limits measured: so many that the best is one that does."""
+    from plait.searching.validation import measured_row
+
+    found = list(rows)
+    for done in range(MOST_MEASURED):
+        open_ = [row for row in found if _holds(row) or _may_hold(row, limits)]
+        if not open_ or (best := _best(open_, name, maximise))["measurement"] is not None:
+            break
+        told("measuring the pick", done, None)
+        at = found.index(best)
+        found[at] = measured_row(
+            record.result["front"][at], limits, lambda spec, again: known.measure(spec, again=again)
+        )[0]
+    return found
+
+
+def _holds(row: Row) -> bool:
+    """Measured within the limits."""
+    return bool(row["within"]) and row["measurement"] is not None
+
+
+def _may_hold(row: Row, limits: Limits) -> bool:
+    """Not measured yet, and not predicted above a limit."""
+    if row["measurement"] or row["exceeded"]:
+        return False
+    predicted = {name: row[each.column]["predicted"] for name, each in in_rows([row]).items()}
+    asked = {name: predicted[name] / quantity(name).scale for name in limits.on_device if predicted.get(name)}
+    return not limits.exceeded(asked)
 
 
 def _direction(record: Record, by: str, row: Row) -> tuple[str, bool]:

@@ -167,7 +167,7 @@ class CorpusResult(Result):
     vocab: int
     tokenizer: dict[str, Any]
     entropy: float | None  # of its source in nats per token, where it is known exactly
-    fingerprint: str  # of text, cut and tokenizer
+    fingerprint: str  # of the tokens and the tokenizer
     tokens: dict[str, int]  # by split
     characters: dict[str, int]
     sample: str  # the beginning of the validation split

@@ -181,14 +181,17 @@ def _given_profile(
 def _searched(request: Request, profile: Profile | None, store: Store, runs: Path, on_progress: OnProgress) -> Record:
     from plait.algorithms.predicted import DevicePredictor
     from plait.device.predictor import Predictor
+    from plait.searching.attainable import check_attainable
     from plait.searching.job import search_front
-    from plait.searching.local_profile import local_profile
+    from plait.searching.local_profile import is_covered, local_profile
 
     predictor = None
     if request.supernet is not None or (request.asks_device and profile is None):
         request.check_possible(profiled=profile is not None)  # before minutes are spent on it
     if request.asks_device:
         if profile is None:
+            if not is_covered(request.space, request.setting, runs):
+                check_attainable(request, store, on_progress)
             what = "profiling this machine, once"
             profile = local_profile(
                 request.space,

@@ -50,9 +50,10 @@ class TrainResult(Result):
     params: int
     trained_now: bool  # False: it had been trained before
     curve: tuple[tuple[int, float], ...]  # (step, training loss)
-    validation_curve: tuple[tuple[int, float], ...]
+    validation_curve: tuple[tuple[int, float], ...]  # (step, loss), all on the same sixteenth of the validation text
     entropy: float | None = None  # of the data, where it is known
     above_entropy: float | None = None
+    text_kept: bool = True  # False: the tokenizer drops characters, so bits per character are a lower bound
 
     @property
     def validation_loss(self) -> float:
@@ -65,8 +66,8 @@ class TrainResult(Result):
         return open_run(self.folder)
 
     def as_dict(self) -> dict[str, Any]:
-        optional = ("entropy", "above_entropy")
-        return {name: value for name, value in super().as_dict().items() if name not in optional or value is not None}
+        absent = {"entropy": None, "above_entropy": None, "text_kept": True}
+        return {name: value for name, value in super().as_dict().items() if name not in absent or value != absent[name]}
 
 
 def train(

@@ -56,16 +56,23 @@ def _print(found: EvaluateResult) -> None:
     out = console()
     for evaluation in found.chosen:
         by_run = found.of(evaluation.name)
-        first = next(iter(by_run.values()))
-        used = {name: first.settings[name] for name in evaluation.settings()}  # in the order of their definition
-        said = ", ".join(f"{name} {value}" for name, value in used.items() if value not in (0, -1))
-        out.print(f"[bold]{evaluation.name}[/]  {first.data['name']}, {first.data['split']}; {said}", markup=True)
+        conditions = found.conditions(evaluation.name)
+        first = next(iter(conditions.values()))
+        shared = {name for name in first if len({each[name] for each in conditions.values()}) == 1}
+        same = {name: text for name, text in first.items() if name in shared and text}
+        said = "; ".join(filter(None, (same.pop("data", ""), ", ".join(same.values()))))
+        out.print(f"[bold]{evaluation.name}[/]  {plain(said)}", markup=True)
         columns, rows = evaluation.table({name: one.result for name, one in by_run.items()})
-        made = table(**columns)
+        own = [name for name in first if name not in shared]  # each row says what it does not share with the others
+        made = table(**columns, **({"evaluated on": "left"} if own else {}))
         for row in rows:
-            made.add_row(*map(plain, row))
+            where = ", ".join(conditions[row[0]][name] for name in own)
+            made.add_row(*map(plain, [*row, where] if own else row))
         out.print(made)
-        for path in first.pictures:
+        if own:
+            said = "these runs were not evaluated under equal conditions; --data and --length make them so"
+            out.print(said, style="yellow", markup=False)
+        for path in next(iter(by_run.values())).pictures:
             out.print(f"picture {path}", markup=False, soft_wrap=True)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
-from plait.cli.output import console, count, plain, print_json, table
+from plait.cli.output import console, count, plain, print_json, progress_bar, table
 from plait.device.quantities import in_rows, on_device
 from plait.reporting.page import digits, said, short
 
@@ -53,15 +53,22 @@ def pick(
     *,
     limits: Limits,
     by: Annotated[str, typer.Option(help="The best in what. \\[default: the search's first objective]")] = "",
+    no_validate: Annotated[bool, typer.Option("--no-validate", help="Predict only; measure nothing.")] = False,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the spec of one model: the best that holds the limits. Made for plait train "$(plait front pick)"."""
+    """Print the spec of one model: the best that holds the limits. Made for plait train "$(plait front pick)".
+
+    It is measured first, and gives way to the next best where it does not hold them after all."""
     from plait.api.front import pick as best_of
     from plait.api.front import value_of
 
-    best = best_of(key, by=by, mixers=mixers or (), store=store, **limits.as_dict())
+    with progress_bar(quiet=as_json) as on_progress:
+        best = best_of(
+            key, by=by, measure=not no_validate, mixers=mixers or (), store=store, on_progress=on_progress,
+            **limits.as_dict(),
+        )  # fmt: skip
     if as_json:
         print_json(best.as_dict())
         return

@@ -142,6 +142,13 @@ def command(
         print_json(result.as_dict()) if as_json else _print(result)
 
 
+def _bits(result: TrainResult) -> str:
+    if not result.bits_per_character:
+        return ""
+    shown = f"{result.bits_per_character:.4f}"
+    return shown if result.text_kept else f"≥ {shown}: the tokenizer drops characters"
+
+
 def _print(result: TrainResult) -> None:
     out = console()
     made = table(what="left", value="right")
@@ -152,7 +159,7 @@ def _print(result: TrainResult) -> None:
         "validation loss": f"{result.loss:.4f} nats per token",
         "perplexity": f"{result.perplexity:.4g}",
         "true entropy": gap,
-        "bits per character": f"{result.bits_per_character:.4f}" if result.bits_per_character else "",
+        "bits per character": _bits(result),
         "parameters": count(result.params),
         "steps": count(result.steps) + (f" ({result.skipped} skipped)" if result.skipped else ""),
         "tokens": count(result.tokens),

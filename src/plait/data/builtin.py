@@ -159,12 +159,12 @@ def open_language() -> TokenSource:
     }
     return TokenSource(
         tokenizer=Characters(ALPHABET, unknown=False),
-        identity={"corpus": "builtin:language", "version": 1},
         tokens={
             split: language_chain().sample(size, streams[split]).astype(np.uint8)
             for split, size in LANGUAGE_SIZES.items()
         },
         characters=LANGUAGE_SIZES.__getitem__,
+        bytes=LANGUAGE_SIZES.__getitem__,
         entropy=language_chain().entropy,
     )
 
@@ -223,7 +223,7 @@ def open_dna() -> TokenSource:
     streams = {split: np.random.Generator(np.random.PCG64([DNA_SEED, place])) for place, split in enumerate(DNA_SIZES)}
     return TokenSource(
         tokenizer=Characters(BASES, unknown=False),
-        identity={"corpus": "builtin:dna", "version": 1},
         tokens={split: bases(size, streams[split]) for split, size in DNA_SIZES.items()},
         characters=DNA_SIZES.__getitem__,
+        bytes=DNA_SIZES.__getitem__,
     )

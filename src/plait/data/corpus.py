@@ -29,14 +29,16 @@ Progress = Callable[[str, int, int], None]
 class Corpus:
     name: str  # as it was asked for
     tokenizer: Tokenizer
-    fingerprint: str  # of text, cut and tokenizer: equal fingerprints, equal tokens
+    fingerprint: str  # of the tokens and the tokenizer, wherever they lie and in whatever format
     entropy: float | None  # the exact entropy rate in nats per token, where it is known
     _tokens: Mapping[str, np.ndarray] = field(repr=False)
     _characters: Callable[[str], int] = field(repr=False)
+    _bytes: Callable[[str], int] = field(repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Which corpus it is, in plain JSON. Keys of stored records are made of it: it must not change."""
-        return {"name": self.name, "fingerprint": self.fingerprint, "tokenizer": self.tokenizer.as_dict()}
+        """Which corpus it is, in plain JSON. Keys of stored records are made of it: it must not change, nor tell where
+        the files lie."""
+        return {"fingerprint": self.fingerprint, "tokenizer": self.tokenizer.as_dict()}
 
     @property
     def vocab(self) -> int:
@@ -53,6 +55,10 @@ class Corpus:
     def characters(self, split: str) -> int:
         """How many characters the tokens of a split stand for: what bits per character divide by."""
         return self._characters(_known(split))
+
+    def bytes(self, split: str) -> int:
+        """How many bytes of UTF-8 the tokens of a split stand for: what bits per byte divide by."""
+        return self._bytes(_known(split))
 
 
 def _known(split: str) -> str:
@@ -192,8 +198,9 @@ class TokenSource:
     """Tokens that are there already, or made on the spot."""
 
     tokenizer: Tokenizer
-    identity: dict[str, Any]  # decides the tokens; plain JSON
     tokens: Mapping[str, np.ndarray]
     characters: Callable[[str], int]  # of a split
+    bytes: Callable[[str], int]  # of a split, in UTF-8
     entropy: float | None = None
-    files: Mapping[str, Path] = field(default_factory=dict)  # hashed for the fingerprint
+    files: Mapping[str, Path] = field(default_factory=dict)  # that it was read from
+    digests: Mapping[str, str] = field(default_factory=dict)  # `token_digest` of each split, where it is known

@@ -21,12 +21,13 @@ from typing import Any
 
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 from plait.data.corpora import open_source
-from plait.data.corpus import Corpus, Document, Progress, TextSource, TokenSource, divided
-from plait.data.token_files import is_whole, read_meta, read_tokens, write_tokens
+from plait.data.corpus import SPLITS, Corpus, Document, Progress, TextSource, TokenSource, divided
+from plait.data.token_files import is_whole, read_meta, read_tokens, token_digest, write_tokens, written_digests
 from plait.data.tokenizers import TokenizerRecipe, load_tokenizer, tokenizer_recipe
 
-VERSION = 1  # raised by hand when the same source comes to give other tokens
+VERSION = 2  # raised by hand when the same source comes to give other tokens
 DIGESTS = "digests"  # the cache's folder for hashes of large files
 
 
@@ -42,9 +43,9 @@ def open_corpus(
     if isinstance(source, TokenSource):
         if tokenizer is not None:
             raise UserError(f"'{given}' comes as tokens; --tokenizer {tokenizer} does not apply to it.")
-        digests = file_digests(source.files, folder / DIGESTS, progress)
-        fingerprint = _hash(source.identity, digests, source.tokenizer.as_dict())
-        return Corpus(given, source.tokenizer, fingerprint, source.entropy, source.tokens, source.characters)
+        fingerprint = _hash(token_digests(source, folder / DIGESTS), source.tokenizer.as_dict())
+        counts = source.characters, source.bytes
+        return Corpus(given, source.tokenizer, fingerprint, source.entropy, source.tokens, *counts)
     return _open_text(given, source, tokenizer_recipe(tokenizer or source.tokenizer), folder, progress)
 
 
@@ -61,9 +62,10 @@ def _open_text(given: str, source: TextSource, how: TokenizerRecipe, folder: Pat
     entry = cached(folder, _hash(source.identity(), digests, how.identity), _is_good, build)
     meta, found = read_meta(entry), load_tokenizer(entry)
     assert meta is not None
-    characters = {split: int(about["characters"]) for split, about in meta["splits"].items()}
-    fingerprint = _hash(source.identity(), digests, found.as_dict())
-    return Corpus(given, found, fingerprint, None, read_tokens(entry, meta), characters.__getitem__)
+    characters, size = ({split: int(meta["splits"][split][of]) for split in SPLITS} for of in ("characters", "bytes"))
+    fingerprint = _hash(written_digests(meta), found.as_dict())
+    tokens = read_tokens(entry, meta)
+    return Corpus(given, found, fingerprint, None, tokens, characters.__getitem__, size.__getitem__)
 
 
 def _is_good(entry: Path) -> bool:
@@ -206,6 +208,22 @@ def file_digests(files: Mapping[str, Path], memory: Path, progress: Progress | N
     return found
 
 
+def token_digests(source: TokenSource, memory: Path) -> dict[str, str]:
+    """SHA-256 of each split's tokens; of large files it is remembered."""
+    if source.digests:
+        return dict(source.digests)
+    marks: list[Any] = [list(mark) for mark in sorted(_mark(path) for path in source.files.values())]
+    kept = memory / f"{_hash_of(['tokens', [mark[0] for mark in marks]])}.json"
+    large = sum(mark[1] for mark in marks) >= REMEMBERED
+    known = _read(kept) if large else {}
+    if known.get("files") == marks and len(known.get("digests", ())) == len(SPLITS):
+        return dict(zip(SPLITS, map(str, known["digests"]), strict=True))
+    found = {split: token_digest(source.tokens[split], source.tokenizer.vocab) for split in SPLITS}
+    if large:
+        _write(kept, {"files": marks, "digests": list(found.values())})
+    return found
+
+
 def _mark(path: Path) -> tuple[str, int, int]:
     """What changes when a file does: where it is, its size, when it was written."""
     stat = path.stat()
@@ -226,7 +244,7 @@ def _digest(path: Path) -> str:
 
 def _read(path: Path) -> dict[str, list[Any]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, list) for value in found.values()):

@@ -91,6 +91,9 @@ class Characters(OwnTokenizer):
         characters = self.alphabet + UNKNOWN_CHARACTER * self.unknown
         return "".join(characters[number] for number in self.checked(ids).tolist())
 
+    def keeps_text(self, ids: np.ndarray) -> bool:
+        return not (self.unknown and bool((ids == len(self.alphabet)).any()))
+
     def content(self) -> dict[str, Any]:
         return {"alphabet": self.alphabet, "unknown": self.unknown}
 
@@ -156,6 +159,10 @@ class Words(OwnTokenizer):
             else:
                 words.append(self._text_of_id[number])
         return "".join([*lines, " ".join(words)])
+
+    def keeps_text(self, ids: np.ndarray) -> bool:
+        """Which whitespace stood between two words is not known, nor what a rare word was."""
+        return False
 
     def content(self) -> dict[str, Any]:
         return {"words": self._text_of_id[len(SPECIAL) :]}

@@ -8,6 +8,7 @@ numbers. Entries of the cache are such folders.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zlib
@@ -20,9 +21,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 from plait.data.corpus import SPLITS, Document, TokenSource, bounds, split_named
 from plait.data.simple_tokenizers import Ids
-from plait.data.tokenizers import OWN_FILE, Tokenizer, load_tokenizer
+from plait.data.tokenizers import OWN_FILE, Tokenizer, load_tokenizer, utf8
 from plait.data.trained_tokenizers import FILE as HF_FILE
 
 META = "meta.json"
@@ -40,7 +42,7 @@ def write_tokens(
 ) -> dict[str, int]:
     """Tokenise the documents into a folder; how many tokens there are in each split. `length` counts a piece of text
     in what the corpus calls characters."""
-    dtype = smallest_dtype(tokenizer.vocab)
+    dtype = smallest_dtype(tokenizer.vocab).newbyteorder("<")
     tokenizer.save(folder)
     with ExitStack() as files:
         writers = {split: _Writer(files.enter_context(_file(folder, split).open("wb")), dtype) for split in SPLITS}
@@ -51,7 +53,7 @@ def write_tokens(
             writer = writers[document.split]
             writer.begin_document(boundary)
             for piece in document.pieces:
-                writer.write(tokenizer.encode(piece), length(piece))
+                writer.write(tokenizer.encode(piece), length(piece), len(utf8(piece)))
         for writer in writers.values():
             writer.close()
     meta = {
@@ -66,24 +68,35 @@ def write_tokens(
     return {split: writer.tokens for split, writer in writers.items()}
 
 
+def token_digest(tokens: np.ndarray, vocab: int) -> str:
+    """SHA-256 of the ids as the smallest integers that hold the vocabulary, whatever they are kept as."""
+    dtype, digest = smallest_dtype(vocab).newbyteorder("<"), hashlib.sha256()
+    for start in range(0, len(tokens), BLOCK):
+        digest.update(np.ascontiguousarray(tokens[start : start + BLOCK], dtype=dtype).data)
+    return digest.hexdigest()
+
+
 class _Writer:
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
         self._file = file
         self._dtype = dtype
-        self.tokens = self._characters = self._checksum = 0
+        self.tokens = self._characters = self._bytes = self._checksum = 0
         self._last: int | None = None
+        self._digest = hashlib.sha256()  # as `token_digest`
 
     def begin_document(self, boundary: np.ndarray) -> None:
         """A boundary stands between two documents, unless the text before already ended with it."""
         if self._last is not None and boundary.size and self._last != int(boundary[-1]):
-            self.write(boundary, 1)
+            self.write(boundary, 1, 1)
 
-    def write(self, ids: np.ndarray, characters: int) -> None:
+    def write(self, ids: np.ndarray, characters: int, size: int) -> None:
         content = ids.astype(self._dtype).tobytes()
         self._file.write(content)
         self._checksum = zlib.crc32(content, self._checksum)
+        self._digest.update(content)
         self.tokens += len(ids)
         self._characters += characters
+        self._bytes += size
         if len(ids):
             self._last = int(ids[-1])
 
@@ -91,14 +104,15 @@ class _Writer:
         self._file.flush()
         os.fsync(self._file.fileno())  # or a power failure could leave a good name on an empty file
 
-    def summary(self) -> dict[str, int]:
-        return {"tokens": self.tokens, "characters": self._characters, "crc32": self._checksum}
+    def summary(self) -> dict[str, int | str]:
+        counts = {"tokens": self.tokens, "characters": self._characters, "bytes": self._bytes}
+        return {**counts, "crc32": self._checksum, "sha256": self._digest.hexdigest()}
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
     """The meta.json of a folder that `write_tokens` finished; None where it is missing or not whole."""
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        meta = loads((folder / META).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     if not isinstance(meta, dict) or meta.get("dtype") not in DTYPES:
@@ -109,6 +123,12 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
         return None
     numbers = [splits[split].get(name) for split in SPLITS for name in fields] + [meta.get("vocab")]
     return meta if all(isinstance(number, int) for number in numbers) else None
+
+
+def written_digests(meta: Mapping[str, Any]) -> dict[str, str]:
+    """`token_digest` of each split, where meta.json states it."""
+    stated = {split: meta["splits"][split].get("sha256") for split in SPLITS}
+    return stated if all(isinstance(value, str) for value in stated.values()) else {}
 
 
 def is_whole(folder: Path, meta: Mapping[str, Any]) -> bool:
@@ -203,15 +223,28 @@ def _source(
     tokenizer = _tokenizer(folder, vocab)
 
     @cache
-    def characters(split: str) -> int:
-        if own is not None:
-            return int(own["splits"][split]["characters"])
+    def decoded(split: str) -> tuple[int, int]:
+        """Characters and bytes."""
         if isinstance(tokenizer, Ids):  # ids without text: each counts as one
-            return len(tokens[split])
+            return len(tokens[split]), len(tokens[split])
         blocks = range(0, len(tokens[split]), DECODED)
-        return sum(len(tokenizer.decode(tokens[split][start : start + DECODED])) for start in blocks)
+        texts = (tokenizer.decode(tokens[split][start : start + DECODED]) for start in blocks)
+        sizes = [(len(text), len(utf8(text))) for text in texts]
+        return sum(characters for characters, _ in sizes), sum(size for _, size in sizes)
 
-    return TokenSource(tokenizer, {"vocab": vocab, "parts": sorted(files)}, tokens, characters, files=files)
+    def counted(split: str, of: str, place: int) -> int:
+        stated = own["splits"][split].get(of) if own is not None else None
+        return int(stated) if stated is not None else decoded(split)[place]
+
+    digests = written_digests(own) if own is not None else {}
+    return TokenSource(
+        tokenizer,
+        tokens,
+        lambda split: counted(split, "characters", 0),
+        lambda split: counted(split, "bytes", 1),
+        files=files,
+        digests=digests,
+    )
 
 
 def _tokenizer(folder: Path, vocab: int) -> Tokenizer:
@@ -258,7 +291,7 @@ def _meta(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f'{path} is not there; it states dtype and vocabulary: {{"dtype": "uint16", "vocab": 50257}}.')
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as wrong:
         raise UserError(f"{path} is damaged: {wrong}.") from None
     if not isinstance(found, dict):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 from plait.data.tokenizers import Tokenizer, utf8
 
 if TYPE_CHECKING:
@@ -57,6 +58,12 @@ class HuggingFace(Tokenizer):
         text: str = self._inner.decode(self.checked(ids).tolist(), skip_special_tokens=False)
         return text
 
+    def keeps_text(self, ids: np.ndarray) -> bool:
+        """Not where the text was normalised first, or tokens stand for what is unknown."""
+        unknown = getattr(self._inner.model, "unk_token", None)
+        number = None if unknown is None else self._inner.token_to_id(unknown)
+        return self._inner.normalizer is None and (number is None or not bool((ids == number).any()))
+
     def as_dict(self) -> dict[str, Any]:
         digest = hashlib.sha256(self._inner.to_str().encode()).hexdigest()
         return {"tokenizer": "hf", "vocab": self.vocab, "end": self._end, "sha256": digest}
@@ -86,7 +93,7 @@ def _end_of(config: Path) -> str | None:
     if not config.is_file():
         return None
     try:
-        found = json.loads(config.read_text(encoding="utf-8"))
+        found = loads(config.read_text(encoding="utf-8"), constants=True)
     except ValueError as wrong:
         raise UserError(f"{config} is damaged: {wrong}.") from None
     end = found.get("eos_token") if isinstance(found, dict) else None

@@ -52,6 +52,7 @@ class Subject:
     trained_length: int  # tokens of a training sequence
     tokenizer: Tokenizer | None = None
     characters: int = 0  # of the split's text; 0 = not known
+    bytes: int = 0  # of the split's text in UTF-8; 0 = not known
     entropy: float | None = None  # of the text's source, in nats per token, where it is known: no loss can be lower
 
     @property

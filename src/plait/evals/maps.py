@@ -28,6 +28,7 @@ from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.heads import Encoder, LanguageModel
 from plait.ops.attention import attention_reference
 from plait.ops.relative import relative_attention_reference, sinusoid
+from plait.ops.sinks import sink_attention
 from plait.reporting.charts import Matrix, matrices
 
 SHARP = 0.5  # the paper's figure shows scores above this
@@ -100,10 +101,13 @@ def _plain_map(mixer: Attention, x_BTD: Tensor, layer: int, head: int) -> Attent
     one, shared = slice(head, head + 1), slice(group, group + 1)
     slopes = mixer.slopes_H[one] if mixer.pos == "alibi" else None
     log_f = None if log_f is None else log_f[..., one]
-    A_BT1T = attention_reference(
-        q[:, :, one], k[:, :, shared], _identity(k), log_f_BNH=log_f, slopes_H=slopes, causal=mixer.causal,
-        window=mixer.window,
-    )  # fmt: skip
+    if mixer.sinks_H is not None:
+        A_BT1T = sink_attention(q[:, :, one], k[:, :, shared], _identity(k), mixer.sinks_H[one], window=mixer.window)
+    else:
+        A_BT1T = attention_reference(
+            q[:, :, one], k[:, :, shared], _identity(k), log_f_BNH=log_f, slopes_H=slopes, causal=mixer.causal,
+            window=mixer.window,
+        )  # fmt: skip
     forget_TT = None
     if mixer.causal and not (log_f is None and slopes is None):
         step_T = torch.zeros(x_BTD.shape[1], dtype=torch.float64)

@@ -13,7 +13,7 @@ the text is cut:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -201,16 +201,13 @@ class PerplexityEvaluation(Evaluation):
         }
         if subject.entropy is not None:
             result["entropy"] = subject.entropy
-        if subject.characters:
-            # The scored tokens' share of the split's characters: exact where a token is a character.
-            characters = subject.characters * found.tokens / len(subject.tokens)
-            result |= {"characters": characters, "bits_per_character": found.bits_per(characters)}
-        if subject.tokenizer is not None:
-            written = subject.tokenizer.decode(text)
-            # Where the text cannot be written back, its bytes are not known.
-            if written and "\ufffd" not in written:
-                size = len(written.encode("utf-8", "surrogateescape")) * found.tokens / len(text)
-                result |= {"bytes": size, "bits_per_byte": found.bits_per(size)}
+        for unit, units in {"character": subject.characters, "byte": subject.bytes}.items():
+            if units:
+                # The scored tokens' share of the split's text: exact where a token is a character.
+                scored = units * found.tokens / len(subject.tokens)
+                result |= {f"{unit}s": scored, f"bits_per_{unit}": found.bits_per(scored)}
+        if subject.tokenizer is not None and not subject.tokenizer.keeps_text(text):
+            result["text_kept"] = False  # what the tokenizer drops costs no bits: these are lower bounds
         return result
 
     def table(self, results: Results) -> ResultTable:
@@ -222,13 +219,17 @@ class PerplexityEvaluation(Evaluation):
                 f"{found['loss']:.4f}",
                 f"{found['entropy']:.4f}" if "entropy" in found else "–",
                 _number(found["perplexity"]),
-                _number(found.get("bits_per_character")),
-                _number(found.get("bits_per_byte")),
+                *(_bits(found, unit) for unit in ("character", "byte")),
                 f"{found['tokens']:,}",
             ]
             for run, found in results.items()
         ]
         return columns, rows
+
+
+def _bits(found: Mapping[str, Any], unit: str) -> str:
+    shown = _number(found.get(f"bits_per_{unit}"))
+    return shown if found.get("text_kept", True) or shown == "–" else f"≥ {shown}"
 
 
 def _number(value: float | None) -> str:

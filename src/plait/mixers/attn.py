@@ -27,6 +27,7 @@ class AttnOptions(MixerOptions):
     head_dim: int = option(0, "width of a head (0: d / heads)", minimum=0)
     pos: str = option("rope", "positions inside attention", allowed=("rope", "alibi", "none"))
     theta: float = option(10000.0, "base of the rotary frequencies", minimum=1)
+    rotary: float = option(1.0, "share of a head's channels that pos=rope turns", minimum=0, choices=(0.25, 1.0))
     window: int = option(0, "sliding window in tokens, the query's own included (0: none)", minimum=0)
     causal: bool = option(True, "a position sees itself and earlier ones; false in encoders")
     bias: bool = option(False, "biases on the four projections")
@@ -40,8 +41,10 @@ class AttnOptions(MixerOptions):
     qk_norm: str = option("none", "RMS norm on queries and keys", allowed=("none", "per-head", "shared"))
     qk_eps: float = option(1e-5, "added to the mean square inside qk_norm (Qwen3: 1e-6)", minimum=0)
     out_gate: bool = option(False, "sigmoid gate on the output")
+    head_gate: bool = option(False, "sigmoid gate on the output, one per head")
     out_norm: bool = option(False, "RMS norm of each head's output")
     kv_shift: bool = option(False, "mix each key and value with the one before it, by a gate from the data")
+    sinks: bool = option(False, "a score per head that takes weight from all keys and brings nothing")
 
     @property
     def bidirectional(self) -> bool:
@@ -54,13 +57,24 @@ class AttnOptions(MixerOptions):
         """Key-value heads."""
         return self.heads if isinstance(self.kv_heads, int) and self.kv_heads == 0 else self.kv_heads
 
+    def rotary_width(self, d: Number) -> Number:
+        """Channels of a head that turn: the first ones."""
+        return int(self.rotary * self.head_width(d))
+
     def check(self, d: int) -> None:
         if not self.head_dim and d % self.heads:
             raise UserError(f"{self.name}: d={d} is not a multiple of heads={self.heads}; change one or set head_dim.")
         if self.heads % self.groups():
             raise UserError(f"{self.name}: heads={self.heads} is not a multiple of kv_heads={self.kv_heads}.")
-        if self.pos == "rope" and self.head_width(d) % 2:
-            raise UserError(f"{self.name}: pos=rope needs an even head width, not {self.head_width(d)}; set head_dim.")
+        if self.rotary > 1:
+            raise UserError(f"{self.name}: rotary={self.rotary} given, but it is a share of the head's channels.")
+        if self.pos == "rope" and (self.rotary_width(d) % 2 or not self.rotary_width(d)):
+            what = "head width" if self.rotary == 1 else "number of channels to turn"
+            raise UserError(f"{self.name}: pos=rope needs an even {what}, not {self.rotary_width(d)}; set head_dim.")
+        if self.out_gate and self.head_gate:
+            raise UserError(f"{self.name}: out_gate and head_gate are two gates on the same output; give one.")
+        if self.sinks and (not self.causal or self.forget != "none" or self.pos == "alibi"):
+            raise UserError(f"{self.name}: sinks go with neither causal=false, forget gates nor pos=alibi.")
         if not self.causal and (self.forget != "none" or self.pos == "alibi" or self.kv_shift):
             raise UserError(f"{self.name}: causal=false goes with neither forget gates, pos=alibi nor kv_shift.")
         if self.t_min > self.t_max:
@@ -84,6 +98,11 @@ class AttnOptions(MixerOptions):
         if self.out_gate:
             params["output gate"] = linear(d, queries)
             weights = weights + d * queries
+        if self.head_gate:
+            params["output gate"] = linear(d, self.heads)
+            weights = weights + d * self.heads
+        if self.sinks:
+            params["sinks"] = self.heads
         if self.kv_shift:
             params["kv shift"] = 2 * linear(d, self.groups())
             weights = weights + 2 * d * self.groups()

@@ -8,6 +8,10 @@ Without a forget gate c = 0 and this is softmax attention; a fixed f per head is
 k and v are mixed with their predecessors (k'_t = α_t k̃_{t−1} + (1−α_t) k̃_t, α_t = σ(w_α·x_t)), q and the shifted k
 are RMS-normed per head, and the output is RMS-normed per head and gated, W_o[norm(o) ∘ σ(W_g x)].
 
+Two more: `head_gate` multiplies each head's output by σ(w_g·x) (Qiu et al. 2025, arXiv:2505.06708; `out_gate` each of
+its channels), and `sinks` puts exp(z_h), learnt, into the softmax's denominator. `rotary` is the share of a head's
+channels that are turned, the first ones.
+
 Vaswani et al. 2017, arXiv:1706.03762; Lin et al. 2025, arXiv:2503.02130 (gate, KV-shift and block order as in the
 authors' public code, which the paper's page refers to).
 
@@ -28,24 +32,29 @@ from plait.mixers.attn import AttnOptions
 from plait.mixers.mixer import Mixer, State
 from plait.mixers.shared import HeadNorm, Rotary
 from plait.ops.attention import alibi_slopes, attention, attention_reference
+from plait.ops.sinks import sink_attention
 
 
 class Attention(Mixer):
     paddable = True
     slopes_H: Tensor
     forget_bias: Tensor
+    sinks_H: nn.Parameter | None
     dropout = 0.0  # of the attention probabilities; set by a training that wants it
 
     def __init__(self, d: int, options: AttnOptions) -> None:
         super().__init__(d, options)
         self.heads, self.groups, self.width = options.heads, int(options.groups()), int(options.head_width(d))
         self.causal, self.window, self.pos = options.causal, options.window, options.pos
-        self.rotary = Rotary(self.width, options.theta) if options.pos == "rope" else None
+        self.turned = int(options.rotary_width(d))
+        self.rotary = Rotary(self.turned, options.theta) if options.pos == "rope" else None
         self.forget = options.forget
         inner = self.heads * self.width
         self.qkv = nn.Linear(d, inner + 2 * self.groups * self.width, bias=options.bias)
         self.output = nn.Linear(inner, d, bias=options.bias)
         self.output_gate = nn.Linear(d, inner, bias=False) if options.out_gate else None
+        self.head_gate = nn.Linear(d, self.heads, bias=False) if options.head_gate else None
+        self.register_parameter("sinks_H", nn.Parameter(torch.zeros(self.heads)) if options.sinks else None)
         self.output_norm = HeadNorm(self.heads, self.width, eps=1e-6) if options.out_norm else None
         self.kv_shift = nn.Linear(d, 2 * self.groups, bias=False) if options.kv_shift else None
         self.query_norm: HeadNorm | None = None
@@ -179,8 +188,16 @@ class Attention(Mixer):
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
         if self.rotary is not None:
-            q, k = self.rotary(q, positions_BT), self.rotary(k, positions_BT)
+            q, k = self._turn(q, positions_BT), self._turn(k, positions_BT)
         return q, k
+
+    def _turn(self, x: Tensor, positions_BT: Tensor | None) -> Tensor:
+        assert self.rotary is not None
+        if self.turned == self.width:
+            whole: Tensor = self.rotary(x, positions_BT)
+            return whole
+        turning, still = x.split([self.turned, self.width - self.turned], dim=-1)
+        return torch.cat((self.rotary(turning.contiguous(), positions_BT), still), dim=-1)
 
     def _exact_dtype(self) -> torch.dtype:
         """Gates are never below fp32: the forget gate's sums run over the whole sequence."""
@@ -195,6 +212,10 @@ class Attention(Mixer):
         return log_f_H.expand(*x_BTD.shape[:-1], self.heads)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, log_f: Tensor | None, pad_B: Tensor | None) -> Tensor:
+        if self.sinks_H is not None:
+            if self.dropout and self.training:
+                raise UserError(f"{self.options.name}[sinks] has no dropout of attention weights; set it to 0.")
+            return sink_attention(q, k, v, self.sinks_H, window=self.window, pad_B=pad_B)
         slopes_H = self.slopes_H if self.pos == "alibi" else None
         if self.dropout and self.training:
             return attention_reference(
@@ -208,6 +229,8 @@ class Attention(Mixer):
     def _combine(self, x_BTD: Tensor, mixed_BTHP: Tensor) -> Tensor:
         if self.output_norm is not None:
             mixed_BTHP = self.output_norm(mixed_BTHP)
+        if self.head_gate is not None:
+            mixed_BTHP = mixed_BTHP * self.head_gate(x_BTD).sigmoid()[..., None]
         flat = mixed_BTHP.flatten(-2)
         if self.output_gate is not None:
             flat = flat * self.output_gate(x_BTD).sigmoid()

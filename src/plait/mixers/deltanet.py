@@ -25,6 +25,7 @@ class DeltaNetOptions(MixerOptions):
 
     head_dim: int = option(128, "width of a head", minimum=1, choices=(32, 64, 128))
     conv: int = option(4, "width of the short convolutions on queries, keys and values", minimum=1)
+    neg_eigval: bool = option(False, "write strengths up to 2: the state's eigenvalues reach -1", choices=(False, True))
 
     def check(self, d: int) -> None:
         if d % self.head_dim:
@@ -62,6 +63,8 @@ class GatedDeltaNetOptions(MixerOptions):
     head_dim: int = option(128, "key width of a head", minimum=1, choices=(32, 64, 128))
     expand_v: float = option(1.0, "width of all values, in d", minimum=1e-3, choices=(1.0, 2.0))
     conv: int = option(4, "width of the short convolutions on queries, keys and values", minimum=1)
+    neg_eigval: bool = option(False, "write strengths up to 2: the state's eigenvalues reach -1", choices=(False, True))
+    out_gate: str = option("silu", "gate on the output", allowed=("none", "silu", "sigmoid"))
 
     def value_width(self, d: Number) -> Number:
         return fraction(d, self.expand_v)
@@ -76,19 +79,20 @@ class GatedDeltaNetOptions(MixerOptions):
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         heads, values = d // self.head_dim, self.value_width(d)
         convolved, state = 2 * d + values, self.head_dim * values
+        gate = linear(d, values) if self.out_gate != "none" else 0
         return Cost(
             params={
                 "query, key": linear(d, 2 * d),
                 "value": linear(d, values),
                 "write strength": linear(d, heads),
                 "forget gate": linear(d, heads) + 2 * heads,
-                "output gate": linear(d, values),
+                "output gate": gate,
                 SHORT_CONV: convolved * self.conv,
                 "output norm": values // heads,
                 "output": linear(values, d),
             },
             flops={
-                "projections": 2 * seq * (2 * d * d + 3 * d * values + 2 * d * heads),
+                "projections": 2 * seq * (2 * d * d + 2 * d * values + gate + 2 * d * heads),
                 SHORT_CONV: 2 * seq * convolved * self.conv,
                 MIXING: 6 * seq * state,
             },

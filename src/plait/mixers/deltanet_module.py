@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from plait.mixers.deltanet import DeltaNetOptions, GatedDeltaNetOptions
 from plait.mixers.mamba_module import init_decay
 from plait.mixers.mixer import Draw, State
-from plait.mixers.shared import HeadNorm, RecurrentMixer
+from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
 from plait.ops.delta import delta, delta_step
 from plait.ops.shortconv import short_conv, short_conv_step
 
@@ -20,9 +20,10 @@ class DeltaNet(RecurrentMixer):
         S_t = S_{t−1} + β_t k_t (v_t − S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o RMSNorm_head(o)
 
     q, k and v come from a short convolution with silu; q and k then have length 1 in each head, so that β_t =
-    σ(w_β·x_t) is exactly the share of the old value that is replaced.
+    σ(w_β·x_t) is exactly the share of the old value that is replaced. With `neg_eigval` β_t = 2 σ(w_β·x_t): the state
+    is multiplied by I − β k kᵀ, whose eigenvalue 1 − β then reaches −1, so that it can be turned over (parity).
 
-    Yang et al. 2024, arXiv:2406.06484.
+    Yang et al. 2024, arXiv:2406.06484; negative eigenvalues: Grazzi et al. 2024, arXiv:2411.12537.
 
     Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, C convolved
     channels, W width of the convolution.
@@ -31,7 +32,7 @@ class DeltaNet(RecurrentMixer):
     def __init__(self, d: int, options: DeltaNetOptions) -> None:
         super().__init__(d, options)
         self.width, self.heads = options.head_dim, d // options.head_dim
-        self.scale = self.width**-0.5
+        self.scale, self.strongest = self.width**-0.5, 1 + options.neg_eigval
         self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
         # Query, key, value and write strength in one product.
         self.input = nn.Linear(d, 3 * d + self.heads, bias=False)
@@ -70,8 +71,8 @@ class DeltaNet(RecurrentMixer):
         return unit_length(q), unit_length(k), v
 
     def _share(self, strength: Tensor) -> Tensor:
-        """β, in (0, 1)."""
-        return strength.to(self.state_dtype).sigmoid()
+        """β, in (0, 1), or (0, 2) with `neg_eigval`."""
+        return self.strongest * strength.to(self.state_dtype).sigmoid()
 
     def _combine(self, x: Tensor, o: Tensor) -> Tensor:
         y: Tensor = self.output(self.norm(o).flatten(-2).to(x.dtype))
@@ -90,7 +91,7 @@ class GatedDeltaNet(RecurrentMixer):
         log a_t = −exp(A) softplus(w_a·x_t + b),   y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
 
     The decay is Mamba-2's, one a head. q, k, v and β are DeltaNet's: a short convolution with silu, q and k of length
-    1, β_t = σ(w_β·x_t).
+    1, β_t = σ(w_β·x_t), or 2 σ(w_β·x_t) with `neg_eigval`. `out_gate` chooses the gate's nonlinearity, or none.
 
     Yang et al. 2024, arXiv:2412.06464, eq. 10.
 
@@ -103,9 +104,10 @@ class GatedDeltaNet(RecurrentMixer):
         values = options.value_width(d)
         self.heads, self.key_width = d // options.head_dim, options.head_dim
         self.value_width, self.scale = values // self.heads, self.key_width**-0.5
+        self.strongest, self.out_gate = 1 + options.neg_eigval, options.out_gate
         self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
         # Query, key and value (convolved together), output gate, write strength and decay in one product.
-        self.splits = [2 * d + values, values, self.heads, self.heads]
+        self.splits = [2 * d + values, values if self.out_gate != "none" else 0, self.heads, self.heads]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
         self.taps_CW = nn.Parameter(self.taps_std * torch.randn(2 * d + values, options.conv))
         self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
@@ -141,7 +143,7 @@ class GatedDeltaNet(RecurrentMixer):
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries, keys and values before their convolution, the output gate, β and the log decay."""
         qkv, gate, strength, step = self.input(x).split(self.splits, dim=-1)
-        beta, step = strength.to(self.state_dtype).sigmoid(), step.to(self.state_dtype)
+        beta, step = self.strongest * strength.to(self.state_dtype).sigmoid(), step.to(self.state_dtype)
         return qkv, gate, beta, -self.log_rate_H.to(step.dtype).exp() * F.softplus(step + self.step_bias_H)
 
     def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -150,5 +152,5 @@ class GatedDeltaNet(RecurrentMixer):
         return unit_length(q), unit_length(k), v
 
     def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
-        y: Tensor = self.output(self.norm(o).flatten(-2).to(gate.dtype) * F.silu(gate))
+        y: Tensor = self.output(gated(self.norm(o).flatten(-2).to(gate.dtype), gate, self.out_gate))
         return y

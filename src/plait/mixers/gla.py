@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear
+from plait.mixers.cost import MIXING, SHORT_CONV, Cost, Number, linear
 from plait.mixers.options import MixerOptions, option
 
 
@@ -59,6 +59,8 @@ class GlaOptions(MixerOptions):
     expand_v: float = option(1.0, "width of all values, in d", minimum=1e-3, choices=(1.0, 2.0))
     gate_rank: int = option(16, "rank of the map to the decays", minimum=1)
     tau: float = option(16.0, "temperature of the decays: the larger, the longer the memory", minimum=1e-3)
+    conv: int = option(0, "width of short convolutions on q, k and v (0: none)", minimum=0, choices=(0, 4))
+    out_gate: str = option("silu", "gate on the output", allowed=("none", "silu", "sigmoid"))
 
     def key_width(self, d: Number) -> Number:
         return fraction(d, self.expand_k)
@@ -75,19 +77,27 @@ class GlaOptions(MixerOptions):
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         keys, values = self.key_width(d), self.value_width(d)
         gate = linear(d, self.gate_rank) + linear(self.gate_rank, keys)
-        weights = 2 * d * keys + 3 * d * values + gate
+        output_gate = linear(d, values) if self.out_gate != "none" else 0
+        weights = 2 * d * keys + 2 * d * values + gate + output_gate
+        convolved = (2 * keys + values) * (self.conv > 0)
         state = keys * (values // self.heads)
         return Cost(
             params={
                 "query, key": 2 * linear(d, keys),
                 "value": linear(d, values),
                 "forget gate": gate + keys,
-                "output gate": linear(d, values),
+                "output gate": output_gate,
+                SHORT_CONV: convolved * self.conv,
                 "output norm": values // self.heads,
                 "output": linear(values, d),
             },
-            flops={"projections": 2 * seq * weights, MIXING: 4 * seq * state},
+            flops={
+                "projections": 2 * seq * weights,
+                SHORT_CONV: 2 * seq * convolved * self.conv,
+                MIXING: 4 * seq * state,
+            },
             fixed_state=state,
+            conv_state=convolved * (self.conv - (self.conv > 0)),
         )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.mixers.gla import GlaOptions, Hgrn2Options, LinearOptions
-from plait.mixers.mixer import State
-from plait.mixers.shared import HeadNorm, RecurrentMixer
+from plait.mixers.mixer import Draw, State
+from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
 from plait.ops.gla import gla, gla_step
 from plait.ops.linear import feature_map, linear_attention, linear_attention_step
+from plait.ops.shortconv import short_conv, short_conv_step
 
 
 class LinearAttention(RecurrentMixer):
@@ -76,10 +78,15 @@ class GatedLinearAttention(RecurrentMixer):
         a_t = σ(W_2 W_1 x_t + b)^{1/τ},   S_t = diag(a_t) S_{t−1} + k_t v_tᵀ,   o_t = q_tᵀ S_t / √K
         y = W_o [ RMSNorm_head(o) ∘ silu(W_g x) ]
 
+    With `conv` q, k and v come from a short convolution with silu. `out_gate` chooses the gate's nonlinearity, or none.
+
     Yang et al. 2023, arXiv:2312.06635 (the paper's keys are half as wide as the model: `expand_k=0.5`).
 
-    Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, R rank of the gate.
+    Letters: B batch, T new tokens, D model width, H heads, K key width and V value width of a head, R rank of the gate,
+    C convolved channels, W width of the convolution.
     """
+
+    taps_CW: nn.Parameter | None
 
     def __init__(self, d: int, options: GlaOptions) -> None:
         super().__init__(d, options)
@@ -87,34 +94,51 @@ class GatedLinearAttention(RecurrentMixer):
         self.heads, self.key_width, self.value_width = options.heads, keys // options.heads, values // options.heads
         self.tau, self.scale = options.tau, self.key_width**-0.5
         # Query, key, value, output gate and the gate's low-rank bottleneck in one product.
-        self.splits = [keys, keys, values, values, options.gate_rank]
+        self.out_gate, self.qkv = options.out_gate, [keys, keys, values]
+        self.splits = [sum(self.qkv), values if self.out_gate != "none" else 0, options.gate_rank]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
+        self.taps_std = (3 * max(1, options.conv)) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+        taps_CW = nn.Parameter(self.taps_std * torch.randn(sum(self.qkv), options.conv)) if options.conv else None
+        self.register_parameter("taps_CW", taps_CW)
         self.decay = nn.Linear(options.gate_rank, keys)
         self.norm = HeadNorm(self.heads, self.value_width, eps=1e-6, shared=True)
         self.output = nn.Linear(values, d, bias=False)
 
+    def init_weights(self, draw: Draw) -> None:
+        if self.taps_CW is not None:
+            draw(self.taps_CW, self.taps_std)
+
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        return {"S": self.zeros(batch, self.heads, self.key_width, self.value_width, dtype=self.state_dtype)}
+        state = {"S": self.zeros(batch, self.heads, self.key_width, self.value_width, dtype=self.state_dtype)}
+        if self.taps_CW is not None:
+            state["conv"] = self.zeros(batch, self.taps_CW.shape[1] - 1, self.taps_CW.shape[0])
+        return state
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v, g, gate = self._project(x_BTD)
-        o_BTHV, S_BHKV = gla(q, k, v, g, scale=self.scale, state=state.get("S"))
-        return self._combine(o_BTHV, gate), {"S": S_BHKV}
+        qkv_BTC, gate, low = self.input(x_BTD).split(self.splits, dim=-1)
+        new = {}
+        if self.taps_CW is not None:
+            qkv_BTC, new["conv"] = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
+        o_BTHV, new["S"] = gla(*self._heads(qkv_BTC, low), scale=self.scale, state=state.get("S"))
+        return self._combine(o_BTHV, gate), new
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v, g, gate = self._project(x_BD)
-        o_BHV, S_BHKV = gla_step(q, k, v, g, state["S"], scale=self.scale)
-        return self._combine(o_BHV, gate), {"S": S_BHKV}
+        qkv_BC, gate, low = self.input(x_BD).split(self.splits, dim=-1)
+        new = {}
+        if self.taps_CW is not None:
+            qkv_BC, new["conv"] = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
+        o_BHV, new["S"] = gla_step(*self._heads(qkv_BC, low), state["S"], scale=self.scale)
+        return self._combine(o_BHV, gate), new
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys, values and log decays by head, and the output gate."""
-        q, k, v, gate, low = self.input(x).split(self.splits, dim=-1)
+    def _heads(self, qkv: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries, keys, values and log decays by head."""
+        q, k, v = qkv.split(self.qkv, dim=-1)
         g = F.logsigmoid(self.decay(low).to(self.state_dtype)) / self.tau
         q, k, v, g = (part.to(self.state_dtype).unflatten(-1, (self.heads, -1)) for part in (q, k, v, g))
-        return q, k, v, g, gate
+        return q, k, v, g
 
     def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
-        y: Tensor = self.output(self.norm(o).flatten(-2).to(gate.dtype) * F.silu(gate))
+        y: Tensor = self.output(gated(self.norm(o).flatten(-2).to(gate.dtype), gate, self.out_gate))
         return y
 
 

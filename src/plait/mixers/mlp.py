@@ -20,7 +20,7 @@ class MlpOptions(MixerOptions):
     reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
 
     inner: int = option(0, "inner width (0: 4 d)", minimum=0, choices=(512, 1024, 2048, 3072))
-    act: str = option("gelu", "nonlinearity", allowed=("gelu", "gelu-tanh", "relu", "silu"))
+    act: str = option("gelu", "nonlinearity", allowed=("gelu", "gelu-tanh", "relu", "silu", "relu2"))
     bias: bool = option(True, "biases on both maps")
 
     def inner_width(self, d: Number) -> Number:
@@ -78,12 +78,18 @@ class MoeOptions(MixerOptions):
     name: ClassVar[str] = "moe"
     kind: ClassVar[str] = "channel"
     module: ClassVar[str] = "plait.mixers.mlp_module:MixtureOfExperts"
-    reference: ClassVar[str] = "Shazeer et al. 2017, arXiv:1701.06538; Lepikhin et al. 2020, arXiv:2006.16668"
+    reference: ClassVar[str] = "Shazeer et al. 2017, arXiv:1701.06538; DeepSeek-AI 2024, arXiv:2412.19437"
 
     experts: int = option(8, "experts in all", minimum=1, choices=(4, 8, 16))
     active: int = option(2, "experts that compute per token", minimum=1, choices=(1, 2))
     inner: int = option(0, "width of one expert (0: a SwiGLU's, divided by the active experts)", minimum=0)
     balance: float = option(0.01, "weight of the load-balancing loss", minimum=0)
+    shared: int = option(0, "more experts of that width that compute for every token", minimum=0, choices=(0, 1))
+    router: str = option(
+        "softmax", "scores of the chosen experts: softmax, or sigmoid, normalised", allowed=("softmax", "sigmoid")
+    )
+    bias: bool = option(False, "a bias per expert that counts in choosing only and evens out the load")
+    scale: float = option(1.0, "factor of the routed experts' output (DeepSeek-V3: 2.5)", minimum=0)
 
     def inner_width(self, d: Number) -> Number:
         if isinstance(self.inner, int) and not self.inner:
@@ -98,8 +104,9 @@ class MoeOptions(MixerOptions):
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         w = self.inner_width(d)
         router, expert = linear(d, self.experts), 3 * linear(d, w)
+        bias, shared = self.experts * self.bias, self.shared * expert
         return Cost(
-            params={"router": router, "experts": self.experts * expert},
-            active=router + self.active * expert,
-            flops={"router": 2 * seq * router, "experts": 2 * seq * self.active * expert},
+            params={"router": router + bias, "experts": self.experts * expert, "shared experts": shared},
+            active=router + bias + self.active * expert + shared,
+            flops={"router": 2 * seq * router, "experts": 2 * seq * (self.active * expert + shared)},
         )

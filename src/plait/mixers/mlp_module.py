@@ -22,6 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
+    "relu2": lambda x: F.relu(x).square(),  # So et al. 2021, arXiv:2109.08668
 }
 
 
@@ -74,14 +75,27 @@ class MixtureOfExperts(ChannelMixer):
     writes it. The load-balancing loss is E · Σ_e f_e P_e (Fedus et al. 2021, arXiv:2101.03961, eq. 4): f_e the share of
     assignments that went to expert e, P_e its mean router probability; it is 1 when the load is even.
 
+    `router=sigmoid` has s_k = σ(x W_r)_k / Σ_{top K} σ(x W_r), times `scale`. `shared` experts serve every token. With
+    `bias` the top K are those of the scores plus b, which nothing else sees; its gradient is sign(f_e − 1/E), so
+    that an optimizer lowers it for experts with more than their share of the load (DeepSeek-AI 2024, arXiv:2412.19437;
+    there the step is a constant of its own, here it is the learning rate under Adam).
+
     Letters: B batch, T time, D width, N tokens in all, E experts, K active experts, W expert width.
     """
+
+    bias_E: nn.Parameter | None
 
     def __init__(self, d: int, options: MoeOptions) -> None:
         super().__init__(d, options)
         self.experts, self.active, self.balance = options.experts, options.active, options.balance
         width = options.inner_width(d)
         self.router = nn.Linear(d, options.experts, bias=False)
+        self.shared = options.shared * width
+        self.by_sigmoid, self.scale = options.router == "sigmoid", options.scale
+        self.register_parameter("bias_E", nn.Parameter(torch.zeros(options.experts)) if options.bias else None)
+        if self.shared:
+            self.shared_gate_up = nn.Linear(d, 2 * self.shared, bias=False)
+            self.shared_down = nn.Linear(self.shared, d, bias=False)
         self.gate_up_EDW = nn.Parameter(torch.empty(options.experts, d, 2 * width))
         self.down_EWD = nn.Parameter(torch.empty(options.experts, width, d))
 
@@ -96,16 +110,27 @@ class MixtureOfExperts(ChannelMixer):
         """The output, and the weighted load-balancing loss that training adds."""
         x_ND = x_BTD.reshape(-1, x_BTD.shape[-1])
         logits_NE = self.router(x_ND)
-        top_NK, chosen_NK = logits_NE.topk(self.active, dim=-1)
-        weight_NK = top_NK.softmax(dim=-1)
+        scores_NE = logits_NE.sigmoid() if self.by_sigmoid else logits_NE
+        biased_NE = scores_NE if self.bias_E is None else scores_NE + self.bias_E.detach()
+        chosen_NK = biased_NE.topk(self.active, dim=-1).indices
+        top_NK = scores_NE.gather(-1, chosen_NK)
+        weight_NK = top_NK / top_NK.sum(-1, keepdim=True) if self.by_sigmoid else top_NK.softmax(dim=-1)
+        weight_NK = self.scale * weight_NK
         # Gathering tokens expert by expert needs sizes known only from the data; where shapes must be static
         # (inside vmap or a compiled graph) every expert computes every token and the weights mask the result.
         static = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x_ND)
         mix = self._dense if static else self._sparse
         y_ND = mix(x_ND, weight_NK, chosen_NK)
+        if self.shared:
+            y_ND = y_ND + self.shared_down(swiglu(self.shared_gate_up(x_ND)))
         share_E = self._one_hot(chosen_NK).to(logits_NE.dtype).mean(dim=(0, 1))
-        balance = self.experts * (share_E * logits_NE.softmax(dim=-1).mean(dim=0)).sum()
-        return y_ND.view_as(x_BTD), self.balance * balance
+        mean_E = (scores_NE / scores_NE.sum(-1, keepdim=True) if self.by_sigmoid else logits_NE.softmax(-1)).mean(0)
+        loss = self.balance * self.experts * (share_E * mean_E).sum()
+        if self.bias_E is not None:
+            # Worth nothing, but for its gradient.
+            pull = (self.bias_E * (share_E - 1 / self.experts).sign()).sum()
+            loss = loss + pull - pull.detach()
+        return y_ND.view_as(x_BTD), loss
 
     def _sparse(self, x_ND: Tensor, weight_NK: Tensor, chosen_NK: Tensor) -> Tensor:
         y_ND = torch.zeros_like(x_ND)
@@ -127,4 +152,4 @@ class MixtureOfExperts(ChannelMixer):
         return chosen_NK[..., None] == torch.arange(self.experts, device=chosen_NK.device)
 
     def residual_weights(self) -> list[Tensor]:
-        return [self.down_EWD]
+        return [self.down_EWD, *([self.shared_down.weight] if self.shared else [])]

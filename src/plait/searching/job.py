@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.algorithms.evolution import RandomSearch
+from plait.algorithms.exhaustive import FEW
 from plait.algorithms.front import NO_LIMITS, as_asked, search_record
 from plait.algorithms.objectives import Exact, Objective, Predicted, exact
 from plait.algorithms.predicted import DevicePredictor
@@ -47,14 +48,19 @@ METHODS: Table[type[Search]] = Table(
             "plait.algorithms.nsga:Nsga3", "NSGA-III: fronts, then reference directions; for many objectives"
         ),
         "random": Entry("plait.algorithms.evolution:RandomSearch", "draw, refuse, keep the front: the yardstick"),
+        "exhaustive": Entry(
+            "plait.algorithms.exhaustive:Exhaustive",
+            "every candidate: of small spaces, where no method is told its size",
+        ),
         "gumbel": Entry("plait.supernet.search:GumbelSearch", "differentiable search: trains a supernet on --data"),
     },
     group="plait.methods",
 )
 
 
-CAPABILITY = "capability"
+CAPABILITY, EXHAUSTIVE = "capability", "exhaustive"
 GUMBEL, LOSS = "gumbel", "loss"
+FULL_NUMBER = 4  # bytes of a number in the column `weights`
 PROXY_TOKENS = 64  # of each sequence that a proxy looks at
 
 
@@ -124,10 +130,19 @@ class Request:
         nothing."""
         if not profiled:
             require_measurable(self.names(), self.setting)
-        everything = self.space.with_constraints([*self.constraints, *self.limits.constraints()])
-        constraints = [constraint for constraint in everything.constraints if not constraint.names & everything.needs()]
-        known = Space(replace(everything.declared, constraints=constraints))
+        known = self.without_predictions()
         RandomSearch(known, exact(["decoder_params"]), samples=1, seed=self.seed, seq=self.setting.seq).run()
+
+    def without_predictions(self) -> Space:
+        """The space under the constraints that need no profile; a limit on memory is one on the weights alone."""
+        weights = [
+            f"weights <= {limit * FULL_NUMBER / self.setting.number_bytes / 1e6:g}MB"
+            for name, limit in self.limits.values
+            if name == "memory"
+        ]
+        everything = self.space.with_constraints([*self.constraints, *self.limits.constraints(), *weights])
+        constraints = [constraint for constraint in everything.constraints if not constraint.names & everything.needs()]
+        return Space(replace(everything.declared, constraints=constraints))
 
     def _usual(self) -> list[str]:
         return usual_objectives(self.space) if self.method != GUMBEL else [LOSS, "flops"]
@@ -143,8 +158,14 @@ class Request:
         if self.supernet is not None:
             layers = predictor.predictor if predictor is not None else None
             return self.supernet.search(self.space, objectives, layers, **common)
-        kind = METHODS.load(self.method)
+        kind = METHODS.load(self._method(objectives))
         return kind(self.space, objectives, **{**common, **kind.sizes(self.iterations, self.population)})
+
+    def _method(self, objectives: Sequence[Objective]) -> str:
+        """A small space is compared whole, unless the user says how long to look for what is best in it."""
+        told = self.iterations is not None or self.population is not None
+        few = self.space.count <= FEW and all(objective.cheap for objective in objectives)
+        return EXHAUSTIVE if few and not told else self.method
 
     def _objective(self, name: str, predictor: DevicePredictor | None, store: Store | None) -> Objective:
         if name == CAPABILITY:

@@ -59,6 +59,12 @@ def local_profile(
     return profile
 
 
+def is_covered(space: Space, setting: Setting, folder: Path) -> bool:
+    """Whether there is a profile that suffices, so that nothing has to be measured."""
+    path = profile_path(folder, setting)
+    return path.exists() and covers(Profile.load(path), space, setting)
+
+
 def covers(profile: Profile, space: Space, setting: Setting) -> bool:
     """Whether a profile has the space's kinds of layers, and whole models like its own in this very setting.
 

@@ -91,10 +91,10 @@ class Allowed:
         return found_N
 
     def number(self, mixer: str, options_NBS: Genes, present_NB: Mask) -> NDArray[np.int64]:
-        """How many layers of each candidate are this mixer."""
+        """How many layers of each candidate are this mixer, or of this kind ("sequence", "channel")."""
         total_N = np.zeros(len(options_NBS), dtype=np.int64)
         for s, slot in enumerate(self.slots):
-            is_it_K = np.array([option is not None and option.name == mixer for option in slot.options])
+            is_it_K = np.array([option is not None and mixer in (option.name, option.kind) for option in slot.options])
             total_N += (is_it_K[options_NBS[:, :, s]] & present_NB).sum(axis=1)
         return total_N
 

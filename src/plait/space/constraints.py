@@ -33,6 +33,7 @@ Mask = NDArray[np.bool_]
 #: A constraint in Python: the candidates' columns (one entry per candidate) to whether each may stay.
 Check = Callable[[Mapping[str, Any]], Mask]
 
+KINDS = ("sequence", "channel")  # count(sequence): mixers of a kind
 ALIASES = {"d_model": "d", "d_inner": "inner", "d_ff": "inner", "n_layer": "layers", "n_head": "heads"}
 
 _ARITHMETIC: dict[type[ast.AST], Callable[..., Any]] = {
@@ -63,12 +64,19 @@ class Constraint:
     text: str
     names: frozenset[str]
     check: Check = field(compare=False, repr=False)
+    #: Of every comparison, the side that should be smaller over the other.
+    sides: Callable[[Mapping[str, Any]], list[Any]] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def parse(cls, text: str) -> Constraint:
         tree = _read(text)
         names = frozenset(_names(tree, text))
-        return cls(_tidy(text), names, lambda values: np.asarray(_evaluate(tree, values), dtype=np.bool_))
+        return cls(
+            _tidy(text),
+            names,
+            lambda values: np.asarray(_evaluate(tree, values), dtype=np.bool_),
+            lambda values: _ratios(tree, values),
+        )
 
     @classmethod
     def of(cls, text: str, names: Collection[str], check: Check) -> Constraint:
@@ -77,6 +85,15 @@ class Constraint:
 
     def __str__(self) -> str:
         return self.text
+
+    def excess(self, values: Mapping[str, Any]) -> NDArray[np.float64]:
+        """How many times too large the larger side is: 1 where it holds, infinite where that cannot be told."""
+        holds = self.check(values)
+        if self.sides is None:
+            return np.where(holds, 1.0, np.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.maximum.reduce([np.asarray(side, dtype=np.float64) for side in self.sides(values)])
+        return np.where(holds, 1.0, np.where(np.isfinite(ratio) & (ratio > 1), ratio, np.inf))
 
 
 def as_constraint(given: str | Constraint) -> Constraint:
@@ -87,7 +104,7 @@ def check_names(constraint: Constraint, known: Collection[str]) -> None:
     """Refuse a constraint about something that nothing here computes."""
     for name in sorted(constraint.names):
         if name.startswith("count("):
-            if (mixer := name[6:-1]) not in mixers():
+            if (mixer := name[6:-1]) not in (*mixers(), *KINDS):
                 raise UserError(
                     f"constraint '{constraint}': there is no mixer '{mixer}'.{did_you_mean(mixer, mixers())}"
                 )
@@ -180,6 +197,12 @@ def _evaluate(tree: ast.AST, values: Mapping[str, Any]) -> Any:
     for op, left, right in zip(tree.ops, sides, sides[1:], strict=False):
         holds = holds & _COMPARE[type(op)](left, right)
     return holds
+
+
+def _ratios(tree: ast.Compare, values: Mapping[str, Any]) -> list[Any]:
+    sides = [np.asarray(_evaluate(side, values), dtype=np.float64) for side in (tree.left, *tree.comparators)]
+    pairs = zip(tree.ops, sides, sides[1:], strict=False)
+    return [left / right if isinstance(op, ast.LtE | ast.Lt) else right / left for op, left, right in pairs]
 
 
 @dataclass(frozen=True, init=False)

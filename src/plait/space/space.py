@@ -44,8 +44,11 @@ COLUMNS = (
     *("decoder_params", "total_params", "active_params", "flops"),
     *("fixed_state", "conv_state", "kv_cache", "state", "weights"),
 )
+IN_BYTES = ("fixed_state", "conv_state", "kv_cache", "state", "weights")
 FITS = "every layer fits its width"
 SOMETHING = "at least one layer"
+SEES = "at least one sequence mixer"
+SEQUENCE = "sequence"  # count(sequence): sequence mixers of any kind
 
 
 @dataclass(frozen=True)
@@ -245,6 +248,8 @@ class Space:
         found = {FITS: legal_N & self.allowed.agree(width_N, options_NBS, present_NB)}
         if self._may_vanish:
             found[SOMETHING] = (present_NB & (options_NBS[:, :, 0] != self.slots[0].places[None])).any(axis=1)
+        if self._may_see_nothing:
+            found[SEES] = self.allowed.number(SEQUENCE, options_NBS, present_NB) > 0
         for constraint in self.layer_constraints:
             found[constraint.text] = self.allowed.holds(constraint, width_N, options_NBS, present_NB)
         for constraint in self.candidate_constraints:
@@ -252,6 +257,18 @@ class Space:
             if values is not None:
                 found[constraint.text] = np.broadcast_to(constraint.check(values), len(genes_NG))
         return found
+
+    def excess(self, genes_NG: Genes, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """How far each candidate is beyond the constraint that it misses most: 1 where it satisfies all, infinite where
+        it is no model at all."""
+        passed = self.passed(genes_NG, columns)
+        found_N = np.ones(len(genes_NG))
+        about = {constraint.text: constraint for constraint in self.candidate_constraints}
+        for text, holds_N in passed.items():
+            values = self._values(about[text], genes_NG, columns) if text in about else None
+            missed_N = np.where(holds_N, 1.0, np.inf) if values is None else about[text].excess(values)
+            found_N = np.maximum(found_N, missed_N)
+        return found_N
 
     def valid(self, genes_NG: Genes, columns: Mapping[str, NDArray[Any]] | None = None) -> Mask:
         """Which candidates satisfy every constraint that the columns suffice for."""
@@ -269,6 +286,14 @@ class Space:
     def _may_vanish(self) -> bool:
         """A layer of one slot that may hold nothing may itself be nothing."""
         return None in self.slots[0].places
+
+    @property
+    def _may_see_nothing(self) -> bool:
+        """Without a sequence mixer no token sees another: such candidates are refused where the space has some, unless
+        a constraint speaks of their number."""
+        kinds = [{option.kind if option else "" for option in slot.options} for slot in self.slots]
+        asked = any(f"count({SEQUENCE})" in constraint.names for constraint in self.candidate_constraints)
+        return SEQUENCE in set().union(*kinds) and {SEQUENCE} not in kinds and not asked
 
     @property
     def _numbers(self) -> set[str]:

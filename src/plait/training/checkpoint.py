@@ -42,7 +42,7 @@ def load(path: Path) -> dict[str, Any] | None:
     for candidate in (path, _previous(path)):
         try:
             tensors, beside = load_tensors(candidate)
-            return {**parse_json(beside[_PLAIN], candidate.name), "tensors": tensors}
+            return {**parse_json(beside[_PLAIN], candidate.name, constants=True), "tensors": tensors}
         except (UserError, KeyError, TypeError):  # noqa: PERF203
             continue
     return None

@@ -23,7 +23,7 @@ from plait.training.distributed import Processes
 from plait.training.job import KIND, Job
 from plait.training.run import RUNS, Run, folder_of, write_json
 from plait.training.speed import IN_BETWEEN, VALIDATION, peak_flops, steps_that_fit
-from plait.training.trainer import Taken, Trainer
+from plait.training.trainer import Diverged, Taken, Trainer
 from plait.training.validation import perplexity_of
 
 LOGGED = 200  # rows in a run's log, about
@@ -85,6 +85,8 @@ def fit(
     run = Run(folder_of(job.key, options.root))
     done = dist.broadcast(_known_result(run, job, store) if dist.first else None)
     if done is not None:
+        if dist.first:
+            run.begin()
         return dict(done)
     if dist.first:
         if store is not None:
@@ -96,8 +98,15 @@ def fit(
         done = dist.broadcast(_known_result(run, job, store) if dist.first else None)
         if done is not None:
             return dict(done)
-        with _claimed(job, store, run) if dist.first else nullcontext():
-            return _Fit(job, dist, run, options, report).run_to_end(store, started)
+        if dist.first:
+            run.begin()
+        try:
+            with _claimed(job, store, run) if dist.first else nullcontext():
+                return _Fit(job, dist, run, options, report).run_to_end(store, started)
+        except Diverged as wrong:
+            if dist.first:
+                run.mark_diverged(str(wrong))
+            raise
 
 
 def _claimed(job: Job, store: Store | None, run: Run) -> AbstractContextManager[None]:
@@ -142,7 +151,7 @@ def _prepare(run: Run, job: Job, tokenizer: str | None) -> None:
         mixers = run.keep_mixers(job.arch)
     except OSError as wrong:
         raise UserError(f"cannot write into {run.folder}: {wrong.strerror}.") from wrong
-    about_run = {"key": job.key, "config": job.config(), "tokenizer": tokenizer}
+    about_run = {"key": job.key, "config": job.config(), "data": job.corpus.name, "tokenizer": tokenizer}
     run.write_about({**about_run, "mixers": mixers} if mixers else about_run)
 
 
@@ -183,7 +192,9 @@ class _Fit:
             compiled=self.options.compiled,
         )
         self._resume(trainer)
-        self.progress = Progress(self.run, steps, step=trainer.step, resumed=trainer.step)
+        before = [*(loss for _, loss in self.curve[-1:]), *self.pending[-1:]]  # so far; the last is the newest
+        loss = before[-1] if before else math.nan
+        self.progress = Progress(self.run, steps, step=trainer.step, loss=loss, resumed=trainer.step)
         if self.dist.first and not trainer.step:
             self._say(_begun_before_an_edit(self.run, self.job))
         self.peak = peak_flops(self.dist.device, self.job.precision) * self.dist.world
@@ -234,7 +245,7 @@ class _Fit:
             if taken.step % log_every == 0:
                 self._log(taken)
             if taken.step % evaluate_every == 0 and taken.step + evaluate_every <= steps:
-                self._evaluate(trainer, IN_BETWEEN)
+                self._evaluate(trainer)
             by_steps = self.options.save_steps and taken.step % self.options.save_steps == 0
             by_time = time.perf_counter() - last_save > self.options.save_seconds
             # Clocks and signals differ between processes, what they do must not.
@@ -284,15 +295,15 @@ class _Fit:
         except UserError as wrong:  # as on a full disk: the curve is in the checkpoints and the record, too
             self.progress.note = str(wrong)
 
-    def _evaluate(self, trainer: Trainer, share: float = 1.0) -> float:
-        loss = self.progress.validation = trainer.validation_loss(share)
+    def _evaluate(self, trainer: Trainer) -> None:
+        """A point of the validation curve; all of them are of the same windows."""
+        loss = self.progress.validation = trainer.validation_loss(IN_BETWEEN)
         finite = math.isfinite(loss)  # JSON has no other numbers
         if finite:
             self.validation.append([trainer.step, loss])
         if self.dist.first:
             self._write_log({"step": trainer.step, "validation": loss if finite else None})
             self._board_scalar("loss/held_out", loss, trainer.step)
-        return loss
 
     def _save(self, trainer: Trainer, must: bool) -> None:
         plain = {"fit": {"curve": self.curve, "validation": self.validation, "seconds": self.seconds,
@@ -306,12 +317,12 @@ class _Fit:
             self.progress.note = str(wrong)
 
     def _finish(self, trainer: Trainer, store: Store | None, began: float) -> dict[str, Any]:
-        loss = self._evaluate(trainer)
+        self._evaluate(trainer)
+        loss = trainer.validation_loss()
         if not math.isfinite(loss):
-            raise UserError(
-                f"the held-out loss is {loss} after {trainer.step} steps ({trainer.step - trainer.updates} skipped): "
-                f"nothing is stored. Try a lower learning rate (--lr, now {self.job.recipe.lr:g}) or --set clip=1."
-            )
+            skipped = trainer.step - trainer.updates
+            what = f"the validation loss is {loss} after {trainer.step} steps ({skipped} skipped): nothing is stored."
+            raise Diverged(what, self.job.recipe)
         weights = trainer.weights()
         result = self._result(trainer, loss)
         if self.dist.first:
@@ -351,6 +362,8 @@ class _Fit:
             "mfu": speed * job.flops_per_token / self.peak,
             "params": sum(p.numel() for p in trainer.model.parameters()),
         }
+        if result["bits_per_character"] and not corpus.tokenizer.keeps_text(corpus.tokens("validation")):
+            result["text_kept"] = False
         if corpus.entropy is not None:
             result |= {"entropy": corpus.entropy, "above_entropy": loss / corpus.entropy - 1}
         return result

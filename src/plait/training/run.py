@@ -7,6 +7,7 @@
     step-…/              checkpoints, while it runs
     weights.safetensors  at the end
     result.json          at the end
+    diverged.json        where its loss was no number any more: why it ended
 
 `open_run` finds one again; it needs nothing but the folder.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import json
 import operator
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +45,7 @@ from plait.training.tensor_files import load_tensors, save_tensors
 
 RUNS = Path("runs")
 MIXERS = "mixers"
+ABOUT, DIVERGED = "run.json", "diverged.json"
 NEXT_SENTENCE = "next_sentence."  # the weights of its head
 _PREFIX = "train-"
 _SHORT_KEY = 10
@@ -58,9 +61,9 @@ class Run:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """run.json: `key`, `config`, `tokenizer` (as it was asked for), `mixers` (the copies) and, once known,
-        `steps`."""
-        return _checked(_read_json(self.folder / "run.json"), self.folder / "run.json")
+        """run.json: `key`, `config`, `data` and `tokenizer` (as they were asked for), `mixers` (the copies) and,
+        once known, `steps`."""
+        return _checked(_read_json(self.folder / ABOUT), self.folder / ABOUT)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -98,10 +101,12 @@ class Run:
         data = self.config.get("data")
         if data is None:
             raise UserError(f"{self.name} was not trained here: give the data by --data.")
-        with understood(str(self.folder / "run.json")):
-            name, fingerprint = data["name"], data["fingerprint"]
+        # Runs of before kept the name in the config, and a fingerprint of the files instead of their tokens.
+        with understood(str(self.folder / ABOUT)):
+            name = self.about.get("data") or data["name"]
             found = open_corpus(name, self.about["tokenizer"])
-        if found.fingerprint != fingerprint:
+            same = found.tokenizer.as_dict() == data["tokenizer"] if "name" in data else found.as_dict() == data
+        if not same:
             raise UserError(f"{name} has changed since {self.name} was trained on it; give the data by --data.")
         return found
 
@@ -112,7 +117,8 @@ class Run:
             return load_tensors(final)[0]
         newest = shards.newest(self.folder)
         if newest is None:
-            raise UserError(f"{self.name} has no weights yet: it has not reached its first checkpoint.")
+            why = f"it diverged: {self.diverged}" if self.diverged else "it has not reached its first checkpoint."
+            raise UserError(f"{self.name} has no weights yet: {why}")
         kept = (name for name in newest.names() if name.startswith("params/"))
         return {name.removeprefix("params/"): newest.rows(name) for name in kept}
 
@@ -125,12 +131,26 @@ class Run:
         return model.eval()
 
     def write_about(self, about: dict[str, Any]) -> None:
-        write_json(self.folder / "run.json", about)
+        write_json(self.folder / ABOUT, about)
         self.__dict__.pop("about", None)
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         with _atomic_write(self.folder / "weights.safetensors") as draft:
             save_tensors(draft, weights, {"spec": self.arch.text})
+
+    @property
+    def diverged(self) -> str:
+        """Why it ended, of a training whose loss was no number any more; else empty."""
+        path = self.folder / DIVERGED
+        return str(_read_json(path).get("reason", "its loss was not finite.")) if path.exists() else ""
+
+    def mark_diverged(self, reason: str) -> None:
+        write_json(self.folder / DIVERGED, {"reason": reason})
+
+    def begin(self) -> None:
+        """It is trained now, or asked for again: `latest` is the run that this was last called for."""
+        (self.folder / DIVERGED).unlink(missing_ok=True)
+        os.utime(self.folder / ABOUT)
 
     def truncate_log(self, step: int) -> list[dict[str, Any]]:
         """Drop what was logged after a checkpoint: it is about to be done again. Returns the rest."""
@@ -173,7 +193,8 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
 
 
 def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
-    """A run by its folder, its name, the beginning of its key, or "latest"; an opened one is taken as it is."""
+    """A run by its folder, its name, the beginning of its key, or "latest": the one last trained or asked for, diverged
+    ones aside. An opened one is taken as it is."""
     if isinstance(given, Run):
         return given
     given, as_path = str(given), Path(given)
@@ -182,7 +203,8 @@ def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
     runs = sorted(root.glob(f"{_PREFIX}*/run.json"), key=lambda path: path.stat().st_mtime)
     names = [path.parent.name for path in runs]
     if given == "latest" and runs:
-        return Run(runs[-1].parent)
+        usable = [path.parent for path in runs if not (path.parent / DIVERGED).exists()]
+        return Run(usable[-1] if usable else runs[-1].parent)
     wanted = given.removeprefix(_PREFIX)[:_SHORT_KEY]
     found = [name for name in names if wanted and name.removeprefix(_PREFIX).startswith(wanted)]
     if len(found) == 1:
@@ -224,7 +246,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _checked(about: dict[str, Any], path: Path) -> dict[str, Any]:
     """run.json, once all that others build on is there and of its kind."""
-    kinds = {"key": str, "config": dict, "tokenizer": str | None, "steps": int | None, "mixers": dict}
+    kinds = {
+        "key": str,
+        "config": dict,
+        "data": str | None,
+        "tokenizer": str | None,
+        "steps": int | None,
+        "mixers": dict,
+    }
     for name, kind in kinds.items():
         if (name in about or name in ("key", "config")) and not isinstance(about.get(name), kind):
             raise UserError(f"{path} is damaged: its {name} is {str(about.get(name))[:40]!r}.")

@@ -100,7 +100,7 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            index = unsealed(read_object(folder / _INDEX), f"{folder.name}/{_INDEX}")
+            index = unsealed(read_object(folder / _INDEX, constants=True), f"{folder.name}/{_INDEX}")
             self.step, self.plain = int(index["step"]), dict(index["plain"])
             if folder.name != _name(self.step):
                 raise UserError(f"{folder.name}/{_INDEX} is damaged: it says step {self.step}.")

@@ -16,7 +16,7 @@ WARM_UP = 2
 MEASURED = 50  # steps, or
 MEASURING = 0.05  # of the time, whichever is less
 SAFETY = 1.03  # checkpoints, logging, and a machine that is rarely as quick again as in its first seconds
-VALIDATION = 5  # evaluations in a run, all but the last on a share of the text
+VALIDATION = 5  # points of the validation curve, each on the same share of the text; the final loss is of all of it
 IN_BETWEEN = 1 / 16
 
 
@@ -39,7 +39,7 @@ def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpo
     begun = time.perf_counter()
     trial.validation_loss(IN_BETWEEN)
     whole = (time.perf_counter() - begun) / IN_BETWEEN
-    evaluating = whole * (1 + (VALIDATION - 1) * IN_BETWEEN)
+    evaluating = whole * (1 + VALIDATION * IN_BETWEEN)
     spent = time.perf_counter() - started
     seconds = statistics.median(took[WARM_UP:] or took)
     # All processes do what the first has measured.

@@ -7,7 +7,7 @@ kept is little: weights, the optimizer's state, and Transformer-XL's memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,14 @@ from plait.training.validation import Validation
 
 #: So many steps in a row may come out infinite or NaN and be skipped.
 MOST_SKIPPED = 20
+
+
+class Diverged(UserError):
+    """The loss is no number any more."""
+
+    def __init__(self, what: str, recipe: Recipe) -> None:
+        clipping = "" if 0 < recipe.clip <= 1 else " or clipping (--set clip=1)"
+        super().__init__(f"{what} Try a lower learning rate (--lr, now {recipe.lr:g}){clipping}.")
 
 
 @dataclass(frozen=True)
@@ -88,16 +96,16 @@ class Trainer:
         self.step += 1
         self.skipped_in_a_row = 0 if updated else self.skipped_in_a_row + 1
         if self.skipped_in_a_row >= MOST_SKIPPED:
-            raise UserError(
-                f"the loss has not been finite for {MOST_SKIPPED} steps up to step {self.step}; the last checkpoint is "
-                f"kept. Try a lower learning rate (--lr, now {self.recipe.lr:g}) or clipping (--set clip=1)."
+            raise Diverged(
+                f"the loss has not been finite for {MOST_SKIPPED} steps up to step {self.step}; a checkpoint from "
+                "before is kept, if there was one.",
+                self.recipe,
             )
         return Taken(self.step, loss, norm, lr, skipped=not updated)
 
     def validation_loss(self, share: float = 1.0) -> float:
-        """On the held-out text, or on its beginning."""
-        text = replace(self.validation, most=max(1, round(share * self.validation.most)))
-        return text.loss(self.objective, self.model, self.dist, self.autocast)
+        """On the validation text, or on a share of its windows: the same ones for the same share."""
+        return self.validation.loss(self.objective, self.model, self.dist, self.autocast, share)
 
     def _backward(self, batch: Batch) -> float:
         """Gradients of the mean loss over all scored tokens of the step, in every process and part; the loss."""

@@ -32,23 +32,25 @@ class Validation:
     kind: str
     most: int
 
-    def loss(self, objective: nn.Module, model: nn.Module, dist: Processes, autocast: torch.autocast) -> float:
-        """Mean nats a scored token, without dropout and the mixers' own losses."""
+    def loss(
+        self, objective: nn.Module, model: nn.Module, dist: Processes, autocast: torch.autocast, share: float = 1.0
+    ) -> float:
+        """Mean nats per scored token, without dropout and auxiliary losses; of all windows, or of a share of them."""
         training = objective.training
         objective.eval()
         try:
             with torch.no_grad(), autocast:
-                total = self._total(objective, model, dist)
+                total = self._total(objective, model, dist, share)
         finally:
             objective.train(training)
         nats, count = dist.sum(total).tolist()
         return float(nats / count)
 
-    def _total(self, objective: nn.Module, model: nn.Module, dist: Processes) -> Tensor:
+    def _total(self, objective: nn.Module, model: nn.Module, dist: Processes, share: float) -> Tensor:
         """Nats and scored tokens of this process's streams."""
         rows = max(1, self.recipe.batch // self.recipe.gradient_accumulation // dist.world)
         mine = slice(dist.rank * rows, (dist.rank + 1) * rows)
-        inputs_SNT, targets_SNT = (part[mine] for part in self._streams(rows * dist.world))
+        inputs_SNT, targets_SNT = (part[mine] for part in self._streams(rows * dist.world, share))
         memory: ModelState | None = None
         if self.recipe.memory:
             assert isinstance(model, LanguageModel)
@@ -63,17 +65,20 @@ class Validation:
                 total += torch.tensor([float(loss) * count, count], dtype=torch.float64, device=dist.device)
         return total
 
-    def _streams(self, streams: int) -> tuple[np.ndarray, np.ndarray]:
-        """Each stream a stretch of text in order, so that memory carries over. Where there are fewer windows than
-        streams, the last ones are unscored: all processes run forward equally often."""
+    def _streams(self, streams: int, share: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Each stream a stretch of text in order, so that memory carries over. A share of the windows is spread over
+        the whole text. Where there are fewer windows than streams, the last ones are unscored: all processes run
+        forward equally often."""
         length, tokens = self.recipe.seq_len, self.corpus.tokens("validation")
         windows = min((len(tokens) - 1) // length, max(1, self.most // length))
         if windows < 1:
             raise UserError(f"{len(tokens)} held-out tokens are fewer than one sequence of {length}.")
-        each = max(1, windows // streams)
-        used = min(windows, each * streams)
-        text = np.asarray(tokens[: used * length + 1]).astype(np.int64)
-        inputs, targets = text[:-1].reshape(used, length), text[1:].reshape(used, length)
+        wanted = max(1, round(share * windows))
+        each, used_streams = max(1, wanted // streams), min(wanted, streams)
+        used, apart = each * used_streams, windows // used_streams
+        text = np.asarray(tokens[: windows * length + 1]).astype(np.int64)
+        places = (np.arange(used_streams)[:, None] * apart + np.arange(each)).reshape(-1)
+        inputs, targets = text[:-1].reshape(-1, length)[places], text[1:].reshape(-1, length)[places]
         if self.kind == "encoder":
             inputs, targets = masked(inputs, self.corpus, self.recipe)
         missing = np.zeros((streams * each - used, length), dtype=np.int64)

@@ -1,0 +1,61 @@
+"""Constants fitted on complete curves: found again where they are known, and worth having."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from plait.analysis import curve_calibration
+from plait.analysis.curve_calibration import calibrate, cases
+from plait.analysis.curve_table import simulate_table
+from plait.analysis.learning_curve import CALIBRATION, extrapolate
+from plait.core.errors import UserError
+
+
+def test_noise_and_drift_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curve_calibration, "EVALUATIONS", 20)
+    table = simulate_table(np.random.default_rng(0), 10, 4, seeds=4, noise=0.02)
+    found = calibrate([table])
+    assert found.noise == pytest.approx(0.02, rel=0.2)
+    late = np.log(table.loss_ASB[:, :, -1] / table.loss_ASB[:, :, -3]) / np.log(4)
+    assert -found.last_drift == pytest.approx(float(late.mean()), rel=0.3)
+    assert found.process["level"] == pytest.approx(float(np.log(table.loss_ASB[:, :, 0]).mean(1).std(ddof=1)))
+
+
+def test_cases_observe_nothing_of_what_came_out() -> None:
+    table = simulate_table(np.random.default_rng(0), 5, 2)
+    played = list(cases([table]))
+    assert len(played) == (3 * 3 - 1) * 2  # ends, gaps, seeds; one would begin with two budgets
+    for case in played:
+        assert case.curves.last.max() < case.target
+        assert all(len(runs[0]) >= 3 for runs in case.curves.points)
+
+
+def test_fitted_constants_forecast_better_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judged on curves that were not fitted: intervals as narrow as they may be, that hold as much."""
+    monkeypatch.setattr(curve_calibration, "EVALUATIONS", 60)
+    fitted = calibrate([simulate_table(np.random.default_rng(10), 12, 4, late=0.0)])
+    wild = replace(CALIBRATION, process={"slope": 0.5, "slope_common": 0.5})
+    held, widths = {}, {}
+    for name, constants in (("fitted", fitted), ("wild", wild)):
+        ends = []
+        for draw in range(6):
+            table = simulate_table(np.random.default_rng(draw), 8, 4, late=0.0)
+            seen = extrapolate(
+                table.observations(dict.fromkeys(table.names, 5), [0]),
+                table.budgets[-1:],
+                calibration=constants,
+                draws=400,
+            ).at(table.budgets[-1])
+            ends += [(*seen.interval(n, runs=2), t) for n, t in zip(table.names, table.truth.tolist(), strict=True)]
+        held[name] = np.mean([low <= truth <= high for low, high, truth in ends])
+        widths[name] = np.median([high / low for low, high, _ in ends])
+    assert held["fitted"] >= 0.8
+    assert widths["fitted"] < 0.5 * widths["wild"]
+
+
+def test_short_curves_are_refused() -> None:
+    with pytest.raises(UserError, match="5 budgets or more"):
+        calibrate([simulate_table(np.random.default_rng(0), 4, 2, budgets=(1e6, 2e6, 4e6))])
