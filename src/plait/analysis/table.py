@@ -67,9 +67,8 @@ class Table:
         values = self.column(name)
         for row, value in enumerate(values):
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-                raise UserError(
-                    f"{self.name}: column '{name}' should hold numbers; row {row + 1} has {str(value)[:40]!r}."
-                )
+                shown = str(value)[:40] if isinstance(value, str) else value
+                raise UserError(f"{self.name}: column '{name}' should hold numbers; row {row + 1} has {shown!r}.")
         return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
 
     def rows(self, places: Iterable[int]) -> Table:

@@ -32,6 +32,7 @@ from plait.cli import (
     task,
     train,
 )
+from plait.cli.output import guard_streams
 from plait.core.errors import UserError
 from plait.core.registry import Table
 
@@ -121,6 +122,7 @@ def _ours(left: SystemExit) -> bool:
 
 
 def main() -> None:
+    guard_streams()
     try:
         app()
     except UserError as wrong:

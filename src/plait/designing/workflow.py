@@ -8,6 +8,7 @@ what is missing and no more.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -134,13 +135,13 @@ def _thin(found: Found) -> list[dict[str, Any]]:
 def commands(document: dict[str, Any]) -> list[str]:
     """What does the same again, whole and in parts."""
     config, limits, pick = document["config"], document["config"]["limits"], document["pick"]["spec"]
-    seq = config["setting"]["seq"]
+    seq, space, data = config["setting"]["seq"], shlex.quote(config["space"]), shlex.quote(config["data"])
+    pick = shlex.quote(pick)
     held = " ".join(f"--{name} {quantity(name).text(limit)}" for name, limit in limits.items())
     seed = f" --seed {config['seed']}" if config["seed"] else ""
     return [
-        f"plait design {held} --space {config['space']} --data {config['data']} --seq {seq} "
-        f"--time {config['seconds']:g}s{seed}",
-        f"plait search --space {config['space']} {held} --seq {seq} --method nsga2{seed}",
-        f"plait measure '{pick}' --seq {seq}",
-        f"plait train '{pick}' --data {config['data']} --seq-len {seq} --time 1h",
+        f"plait design {held} --space {space} --data {data} --seq {seq} --time {config['seconds']:g}s{seed}",
+        f"plait search --space {space} {held} --seq {seq} --method nsga2{seed}",
+        f"plait measure {pick} --seq {seq}",
+        f"plait train {pick} --data {data} --seq-len {seq} --time 1h",
     ]
