@@ -3,16 +3,17 @@
 python benchmarks/faults.py [-o FILE.md] [--files 3000] [--flips 400] [KIND …]
 
 Every kind of file that plait reads is made once, whole. Then it is changed, one fault at a time (a bit, a byte, a cut,
-a value of another type, a number of 400 digits, nesting 100,000 deep …), and handed to a command that reads it. A try is
-survived where the command ends with a result or with one message; it is lost where it ends with a traceback, a signal,
-after a minute, or with more than 2 GB. Flipped bits of stores and checkpoints are lost where what is read back is
-neither refused nor what was written. Every try runs in a forked process with a limit on its memory.
+a value of another type, a number of 400 digits, nesting 100,000 deep …), and handed to a command that reads it. A try
+is survived where the command ends with a result or with one message; it is lost where it ends with a traceback, a
+signal, after a minute, or with more than 2 GB. Flipped bits of stores and checkpoints are lost where what is read back
+is neither refused nor what was written. Tries run in forked processes with a limit on their memory, some in each.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -34,9 +35,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "searching"))
 
 import torch
+import typer
 
 import plait
-from plait.cli.main import main
+from plait.cli import main as program
 from plait.core.errors import UserError
 from plait.device.setting import Setting
 from plait.records import Record, open_store
@@ -48,6 +50,7 @@ from plait.training.distributed import Processes
 from plait.training.shards import Piece
 
 SECONDS = 60
+TOGETHER = 16  # tries in one process
 MEMORY = 2 * 10**9  # resident bytes that a try may add
 ADDRESS_SPACE = 24 * 2**30  # so that a bomb hurts itself alone
 
@@ -105,6 +108,14 @@ class Kind:
     survived: int = 0
     refused: int = 0
     lost: list[str] = field(default_factory=list)
+
+    def note(self, found: str, what: str) -> None:
+        self.tries += 1
+        if found in ("", "refused"):
+            self.survived += 1
+            self.refused += found == "refused"
+        else:
+            self.lost.append(f"{what}: {found}")
 
 
 def whole_files(home: Path) -> dict[str, Kind]:
@@ -187,12 +198,16 @@ def _gpt2(home: Path) -> Path:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     folder = home / "gpt2"
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=32, n_embd=32, n_layer=2, n_head=2))
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=300, bos_token_id=0, eos_token_id=0, n_positions=32, n_embd=32, n_layer=2, n_head=2)
+    )
     model.save_pretrained(folder)
     from safetensors.torch import load_file
 
     names = dict.fromkeys(load_file(folder / "model.safetensors"), "model.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    for file in (home / "hf").glob("token*.json"):
+        shutil.copy(file, folder / file.name)
     return folder
 
 
@@ -281,81 +296,109 @@ def _spots(document: Any) -> Iterator[tuple[Any, Any]]:
 # ---- a try
 
 
-def attempt(work: Callable[[], None]) -> str:
-    """Run in a forked process: "" where it came to an end, "refused" with a message, else what went wrong."""
+def attempt(works: list[Callable[[], None]]) -> list[str]:
+    """Run one after the other in forked processes, another wherever one is lost: "" where it came to an end, "refused"
+    with a message, else what went wrong."""
+    found: list[str] = []
+    while len(found) < len(works):
+        found += _in_a_process(works[len(found) :])
+    return found
+
+
+def _in_a_process(works: list[Callable[[], None]]) -> list[str]:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        answer = ""
-        try:
-            signal.alarm(SECONDS)
-            resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), \
-                    contextlib.redirect_stderr(nowhere):  # fmt: skip
-                work()
-            if (used := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) > MEMORY:
-                answer = f"{used / 1e9:.1f} GB"
-        except UserError:
-            answer = "refused"
-        except SystemExit as left:
-            answer = "" if left.code in (0, None) else "refused" if left.code in (1, 2) else f"exit {left.code}"
-        except BaseException:
-            answer = traceback.format_exc()[-3000:]
-        os.write(writing, answer.encode()[:60_000])
-        os._exit(0)
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+        with open(os.devnull, "w") as nowhere, os.fdopen(writing, "w") as answers:
+            sys.stdout = sys.stderr = nowhere
+            for work in works:
+                signal.alarm(SECONDS)
+                answer = _outcome(work)
+                print(json.dumps(answer), file=answers, flush=True)
+                if answer not in ("", "refused"):
+                    break
+            os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as opened:
-        answer = opened.read().decode()
+    with os.fdopen(reading) as opened:
+        found = [json.loads(line) for line in opened if line.endswith("\n")]
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        return f"ended by {signal.Signals(os.WTERMSIG(status)).name}"
-    return answer
+        found.append(f"ended by {signal.Signals(os.WTERMSIG(status)).name}")
+    return found
 
 
-def run_command(arguments: list[str]) -> None:
+def _outcome(work: Callable[[], None]) -> str:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    try:
+        work()
+    except UserError:
+        return "refused"
+    except SystemExit as left:
+        if left.code not in (0, 1, 2, None):
+            return f"exit {left.code}"
+        if left.code in (1, 2):
+            return "refused"
+    except BaseException:
+        return traceback.format_exc()[-3000:]
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    return f"{used / 1e9:.1f} GB" if used > MEMORY else ""
+
+
+def run_command(arguments: list[str], folder: Path) -> None:
+    os.chdir(folder)
     sys.argv = ["plait", *arguments]
-    main()
+    program.main()
 
 
 def try_files(name: str, kind: Kind, tries: int, home: Path, draw: random.Random) -> None:
-    scratch = home / "scratch"
-    for number in range(tries):
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        os.chdir(scratch)
-        if name == "settings":
-            what, arguments = _settings(draw)
-        else:
-            source = draw.choice(kind.files)
-            # Beside its neighbours, as it is found: a run's folder, a model's.
-            folder = scratch / source.parent.name
-            root = source.parent.parent if source.parent.name == "tokenizer" else source.parent
-            top = scratch / root.name
-            if root == home:
-                top.mkdir()
-                shutil.copy(source, top / source.name)
-            else:
-                shutil.copytree(root, top)
-            folder = top / source.relative_to(root).parent
-            target = folder / source.name
-            target.write_bytes(changed(source.read_bytes(), draw))
-            names = {"{}": str(target), "{folder}": str(folder), "{run}": str(top)}
-            chosen = draw.choice(kind.commands)
-            arguments = [_filled(part, names) for part in chosen]
-            what = f"{source.name}: {' '.join(chosen[:2])}"
-        found = attempt(lambda arguments=arguments: run_command(arguments))  # type: ignore[misc]
-        kind.tries += 1
-        if found in ("", "refused"):
-            kind.survived += 1
-            kind.refused += found == "refused"
-        else:
-            kind.lost.append(f"{what} (try {number}): {found}")
-            keep = home.parent / f"{home.name}-lost" / f"{name}-{number}"
-            shutil.rmtree(keep, ignore_errors=True)
-            shutil.copytree(scratch, keep, symlinks=True)
-    os.chdir(home)
+    for first in range(0, tries, TOGETHER):
+        numbers = range(first, min(tries, first + TOGETHER))
+        scratches = [home / f"scratch-{number}" for number in numbers]
+        made = [_prepared(name, kind, home, scratch, draw) for scratch in scratches]
+        works = [lambda a=arguments, s=s: run_command(a, s) for (_, arguments), s in zip(made, scratches, strict=True)]
+        for number, scratch, (what, _), found in zip(numbers, scratches, made, attempt(works), strict=True):
+            kind.note(found, f"{what} (try {number})")
+            if found not in ("", "refused"):
+                keep = home.parent / f"{home.name}-lost" / f"{name}-{number}"
+                shutil.copytree(scratch, keep, symlinks=True, dirs_exist_ok=True)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def require_whole_ones_accepted(kinds: dict[str, Kind], home: Path) -> None:
+    """Every command on a file that nothing is wrong with: or all would be refused for another reason."""
+    for name, kind in kinds.items():
+        for number, _ in enumerate(kind.commands):
+            scratch = home / f"whole-{name}-{number}"
+            _, arguments = _prepared(name, kind, home, scratch, None, number)
+            (found,) = attempt([lambda a=arguments, s=scratch: run_command(a, s)])
+            if found:
+                print(f"a whole {name} is {found}: plait {' '.join(arguments)}", flush=True)
+            shutil.rmtree(scratch)
+
+
+def _prepared(
+    name: str, kind: Kind, home: Path, scratch: Path, draw: random.Random | None, command: int = 0
+) -> tuple[str, list[str]]:
+    """A changed file beside its neighbours, as it is found (a run's folder, a model's), and a command that reads it."""
+    scratch.mkdir()
+    if name == "settings" and draw is not None:
+        return _settings(draw)
+    source = draw.choice(kind.files) if draw else kind.files[0]
+    root = source.parent.parent if source.parent.name == "tokenizer" else source.parent
+    top = scratch / root.name
+    if root == home:
+        top.mkdir()
+        shutil.copy(source, top / source.name)
+    else:
+        shutil.copytree(root, top)
+    target = top / source.relative_to(root)
+    if draw is not None:
+        target.write_bytes(changed(source.read_bytes(), draw))
+    names = {"{}": str(target), "{folder}": str(target.parent), "{run}": str(top)}
+    chosen = draw.choice(kind.commands) if draw else kind.commands[command]
+    return f"{source.name}: {' '.join(chosen[:2])}", [_filled(part, names) for part in chosen]
 
 
 def _filled(part: str, names: dict[str, str]) -> str:
@@ -366,27 +409,11 @@ def _filled(part: str, names: dict[str, str]) -> str:
 
 def _settings(draw: random.Random) -> tuple[str, list[str]]:
     """Of a task, given by --set; and of a training, a recipe's."""
-    from plait.tasks import names
+    from plait.tasks import load, names
 
-    values = (
-        "-1",
-        "0",
-        "1",
-        "x",
-        "",
-        "nan",
-        "inf",
-        "1e400",
-        "9" * 400,
-        "99999999999",
-        "true",
-        "a/b",
-        "1/0",
-        "0.5",
-        "[]",
-    )
-    keys = ("length", "seq_len", "vocab", "train_size", "test_size", "batch", "noise", "pairs", "selected", "keys", "k")
+    values = ("-1", "0", "1", "2", "7", "300", "x", "", "nan", "inf", "1e400", "9" * 400, "99999999999", "true", "0.5")
     task = draw.choice(list(names()))
+    keys = list(load(task)().settings())
     given = [f"{draw.choice(keys)}={draw.choice(values)}" for _ in range(draw.randrange(1, 3))]
     arguments = ["task", "show", task, *(part for one in given for part in ("--set", one))]
     return f"{task} {given}", arguments
@@ -413,19 +440,19 @@ def try_flips(name: str, flips: int, home: Path, draw: random.Random) -> Kind:
     make(original)
     files = sorted(path for path in original.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm")))
     sizes = [path.stat().st_size for path in files]
-    for number in range(flips):
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(original, copy)
-        (chosen,) = draw.choices(files, sizes)
-        bit = draw.randrange(8 * chosen.stat().st_size)
-        flip(copy / chosen.relative_to(original), bit)
-        found = attempt(lambda: read(copy))
-        kind.tries += 1
-        if found in ("", "refused"):
-            kind.survived += 1
-            kind.refused += found == "refused"
-        else:
-            kind.lost.append(f"{name} {chosen.name} bit {bit} (try {number}): {found}")
+    for first in range(0, flips, TOGETHER):
+        works, names = [], []
+        for number in range(first, min(flips, first + TOGETHER)):
+            changed_copy = copy / str(number)
+            shutil.copytree(original, changed_copy)
+            (chosen,) = draw.choices(files, sizes)
+            bit = draw.randrange(8 * chosen.stat().st_size)
+            flip(changed_copy / chosen.relative_to(original), bit)
+            works.append(lambda folder=changed_copy: read(folder))
+            names.append(f"{name} {chosen.name} bit {bit} (try {number})")
+        for what, found in zip(names, attempt(works), strict=True):
+            kind.note(found, what)
+        shutil.rmtree(copy)
     return kind
 
 
@@ -532,17 +559,15 @@ def main_program() -> None:
     draw = random.Random(given.seed)
     kinds = whole_files(home)
     import_everything()  # once, not in every try
+    program.app = typer.main.get_command(program.app)  # type: ignore[assignment]
+    gc.freeze()
+    require_whole_ones_accepted({name: kinds[name] for name in kinds if not given.kinds or name in given.kinds}, home)
     chosen = [name for name in kinds if not given.kinds or name in given.kinds]
     for name in chosen:
-        slow = name in ("glue", "squad", "harness")
-        try_files(
-            name, kinds[name], max(1, given.files // (3 if slow else 1) // len(kinds) * (1 if slow else 1)), home, draw
-        )
-        done[f"{name} files"] = kinds[name]
-        print(
-            f"{name}: {kinds[name].tries} tries, {len(kinds[name].lost)} lost, {time.time() - started:.0f} s",
-            flush=True,
-        )
+        kind = done[f"{name} files"] = kinds[name]
+        share = SHARES.get(name, 1) / sum(SHARES.get(each, 1) for each in kinds)
+        try_files(name, kind, round(given.files * share), home, draw)
+        print(f"{name}: {kind.tries} tries, {len(kind.lost)} lost, {time.time() - started:.0f} s", flush=True)
     for name in FLIPPED:
         if not given.kinds or name in given.kinds:
             done[f"{name} bits"] = try_flips(name, given.flips, home, draw)

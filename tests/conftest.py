@@ -62,6 +62,13 @@ def _poison_uninitialised_memory() -> Iterator[None]:
     torch.utils.deterministic.fill_uninitialized_memory = was
 
 
+@pytest.fixture(autouse=True)
+def _no_progress_in_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a command takes here is no part of what it prints."""
+    if "plait.cli.output" in sys.modules:
+        monkeypatch.setattr(sys.modules["plait.cli.output"], "FIRST_LINE", float("inf"))
+
+
 def _forget_mixers_registered_since() -> Iterator[None]:
     before = dict(table.MIXERS._registered)
     yield

@@ -37,6 +37,8 @@ LAYERS: dict[str, str] = {
     "algorithms": "yes",
     "supernet": "yes",
     "searching": "inside",
+    "racing": "yes",
+    "scaling": "inside",
     "studies": "yes",
     "designing": "inside",
     "papers": "yes",
@@ -52,7 +54,7 @@ WITHOUT_TORCH = (
     *(f"model.{name}" for name in ("architecture", "cost", "resize")),
     *(f"device.{name}" for name in ("setting", "features", "regression", "profile", "predictor", "quantities")),
     *(f"algorithms.{name}" for name in ("objectives", "search", "evolution", "nsga")),
-    *("papers.verify", "papers.conventions", "papers.gpt2", "training.recipe"),
+    *("papers.verify", "papers.conventions", "papers.families", "training.recipe"),
     *(f"papers.{paper}.presets" for paper in ("lts", "par", "mad", "fox")),
 )
 

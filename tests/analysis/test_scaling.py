@@ -199,13 +199,7 @@ def test_state_law_and_best_share_of_attention() -> None:
         optimum = np.array([float(CHINCHILLA.optimum(flops, SIX)[2]) for flops in design.budgets])
         state = factor * np.exp(-optimum / 0.28)[runs.group] * 1e9
         parts.append(replace(runs, state=state, attention=np.full(len(runs), share)))
-    both = joined(parts)
-    both = replace(
-        both,
-        state=np.concatenate([part.state for part in parts if part.state is not None]),
-        attention=np.concatenate([part.attention for part in parts if part.attention is not None]),
-    )
-    laws = fit_laws(both, 1e22, draws=100)
+    laws = fit_laws(joined(parts), 1e22, draws=100)
     assert laws.state is not None
     assert laws.state.shared == pytest.approx(-0.28, abs=0.01)
     found = document(laws)["attention"]

@@ -12,6 +12,7 @@ import plait
 from plait.device.measurements import Measurements
 from plait.device.setting import Setting
 from plait.records import Record, open_store, provenance_of
+from plait.searching.local_profile import profile_path
 from plait.space.table import load_space
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "searching"))
@@ -109,6 +110,16 @@ def test_a_prediction_is_what_the_command_prints(machine):
     assert found.as_dict() == machine("predict", spec, spec, "--profile", "box.json", "--seq", "32")
     low, high = found.models[0].quantities["latency_ms"].interval
     assert low < found.rows()[0]["latency_ms"] < high
+
+
+def test_the_profile_that_is_kept_predicts(machine, tmp_path):
+    spec = "d=64 vocab=64 tie=true | attn[heads=2] mlp[inner=64]"
+    with pytest.raises(plait.UserError, match="keeps no profile of this machine yet: name one with --profile"):
+        plait.predict(spec, seq_len=32)
+    kept = profile_path(tmp_path / "runs", Setting())
+    kept.parent.mkdir(parents=True)
+    (tmp_path / "box.json").rename(kept)
+    assert plait.predict(spec, seq_len=32).models == plait.predict(spec, kept, seq_len=32).models
 
 
 def test_a_measurement_is_stored_and_found(plait_json):

@@ -1,4 +1,4 @@
-"""The real program in a process of its own, as a shell would run it."""
+"""The program as a shell would run it: `plait` in this process, which is quicker, `program` in one of its own."""
 
 from __future__ import annotations
 
@@ -6,23 +6,50 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from plait.cli.main import main
+from plait.mixers import table
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+#: A terminal wide enough to keep a row on one line.
+TERMINAL = {"COLUMNS": "240", "NO_COLOR": "1"}
 
 
 @pytest.fixture
 def plait(tmp_path: Path) -> Run:
-    """`plait("show", "gpt2-124m")` in an empty folder, with a terminal wide enough to keep a row on one line."""
+    """`plait("show", "gpt2-124m")` in an empty folder; no mixer is known that the command was not told."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        table.MIXERS._registered.clear()
+        table._versions.clear()
+        out, err, code = StringIO(), StringIO(), 0
+        with pytest.MonkeyPatch.context() as shell, redirect_stdout(out), redirect_stderr(err):
+            shell.chdir(tmp_path)
+            shell.setattr(sys, "argv", ["plait", *arguments])
+            for name, value in TERMINAL.items():
+                shell.setenv(name, value)
+            try:
+                main()
+            except SystemExit as left:
+                code = int(left.code or 0)
+        return subprocess.CompletedProcess(["plait", *arguments], code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Run:
+    """The same in a process of its own."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         # What the installed `plait` script does, whatever folder scripts are installed in.
-        program = [sys.executable, "-c", "from plait.cli.main import main; main()"]
-        environment = {**os.environ, "COLUMNS": "240", "NO_COLOR": "1"}
-        return subprocess.run(
-            [*program, *arguments], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
-        )
+        command = [sys.executable, "-c", "from plait.cli.main import main; main()", *arguments]
+        environment = {**os.environ, **TERMINAL}
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
 
     return run

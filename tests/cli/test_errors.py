@@ -86,6 +86,13 @@ def test_a_wrong_command_line_is_explained(plait: Any, arguments: tuple[str, ...
     assert "Traceback" not in ran.stderr
 
 
+def test_the_program_itself_leaves_with_code_2(program: Any) -> None:
+    ran = program("show", "d=64 | atn")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "unknown mixer 'atn'" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_a_caret_points_at_the_culprit(plait: Any) -> None:
     message, line, caret = plait("show", "d=64 | attn mlp[iner=3]").stderr.splitlines()
     assert message.startswith("plait: spec:1:17:")

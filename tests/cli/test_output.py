@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import math
 
 import pytest
 
-from plait.cli.output import print_json
+from plait.cli import output
+from plait.cli.output import ProgressLines, print_json, progress_bar
 
 
 def test_numbers_that_json_has_not_are_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,3 +18,28 @@ def test_numbers_that_json_has_not_are_null(capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
         "a": None, "b": [1.5, None, {"c": [None, "NaN"]}], "d": True,
     }  # fmt: skip
+
+
+def test_progress_in_a_log_is_a_line_now_and_then() -> None:
+    """The first after a few seconds, then ever rarer: a night's training leaves no thousand lines."""
+    written, now = io.StringIO(), 0
+    lines = ProgressLines(written, clock=lambda: now, first=4.0)
+    at = []
+    for now in range(36_000):
+        before = len(written.getvalue())
+        lines.tell("searching", now / 36_000, "loss 3")
+        if len(written.getvalue()) > before:
+            at.append(now)
+    assert at[0] <= 5
+    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] <= 10
+    assert 100 <= gaps[-1] <= 120
+    assert written.getvalue().splitlines()[0] == f"plait: searching, 0 % after {at[0]} s; loss 3"
+
+
+def test_what_is_no_terminal_gets_lines_and_standard_output_stays_clean(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(output, "FIRST_LINE", 0.0)
+    with progress_bar(quiet=True) as on_progress:
+        on_progress("measuring", 1, 4)
+    assert capsys.readouterr() == ("", "plait: measuring, 25 % after 0 s\n")

@@ -38,12 +38,12 @@ files: [mine.py]
 """
 
 
-def test_measure_is_killed_and_goes_on(plait: Any, tmp_path: Path) -> None:
+def test_measure_is_killed_and_goes_on(plait: Any, program: Any, tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
     (tmp_path / "kill").touch()
     plain, mine = "d=32 vocab=50 | attn[heads=2]", "d=32 vocab=50 | my-mixer[memory=4.0] mlp"
     arguments = ("measure", "deadly.py", plain, mine, "--seq", "16", "--json")
-    assert plait(*arguments).returncode == -signal.SIGKILL
+    assert program(*arguments).returncode == -signal.SIGKILL
     with open_store(f"sqlite:///{tmp_path}/runs/plait.db") as store:
         (kept,) = store.find("measure")
     assert kept.config["spec"] == plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from plait.analysis.scaling_simulation import CHINCHILLA, Design, simulated
 from plait.cli.main import app
+from plait.cli.plot import character_plot
 from plait.core.errors import UserError
 
 
@@ -40,11 +42,40 @@ def test_the_document(runs_file: Path) -> None:
     assert len(found["isoflop"]["groups"]) == 4
 
 
-def test_the_table_says_what_counts(runs_file: Path) -> None:
-    ran = CliRunner().invoke(app, ["scale", "fit", str(runs_file), "--target", "1e22", "--draws", "50"])
+def test_the_table_says_what_counts_and_draws(runs_file: Path, tmp_path: Path) -> None:
+    figure = tmp_path / "f.svg"
+    more = ["--target", "1e22", "--draws", "50", "--plot", "--svg", str(figure)]
+    ran = CliRunner().invoke(app, ["scale", "fit", str(runs_file), *more])
     assert ran.exit_code == 0
-    for words in ("28 runs", "N* at the target", "a by parabolas", "10 times the largest budget"):
+    for words in ("28 runs", "N* at the target", "a by parabolas", "10 times the largest budget", "└──"):
         assert words in ran.stdout
+    drawn = figure.read_text()
+    for words in ("Best size", "Best number of tokens", "Compute-optimal frontier", "Off the frontier"):
+        assert words in drawn
+
+
+def test_a_character_plot_has_its_marks_in_place() -> None:
+    lines = character_plot([(1, 1.0, "a"), (100, 3.0, "b"), (10, 2.0, "c")], "x", "y").splitlines()
+    rows = [line.partition("│")[2] for line in lines if "│" in line]
+    assert rows[0].index("b") == 67
+    assert rows[-1] == "a"
+    assert any(33 <= row.find("c") <= 34 for row in rows[8:10])
+    assert character_plot([(0, 1.0, "a"), (1, math.nan, "b")], "x", "y") == "nothing to draw"
+
+
+def test_the_pitfall_is_shown() -> None:
+    ran = CliRunner().invoke(app, ["scale", "pitfall"])
+    assert ran.exit_code == 0
+    assert "growing batch" in ran.stdout
+
+
+def test_a_plan_is_shown_and_written(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    given = ["--arch", "mad-transformer", "--speed", "4e14", "--devices", "8", "--out", str(path)]
+    ran = CliRunner().invoke(app, ["scale", "plan", *given])
+    assert ran.exit_code == 0, ran.output
+    assert "the batch grows with the size inside the groups of 4e+18" in ran.stdout
+    assert json.loads(path.read_text())["runs"][0]["architecture"] == "mad-transformer"
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,12 @@ def test_a_mixer_cannot_end_the_program_with_success(plait: Any, tmp_path: Path,
 
 
 def test_a_file_from_elsewhere_is_announced(
-    plait: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    program: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("theirs") / "theirs.py"
     for path in (elsewhere, tmp_path / "mine.py"):
         path.write_text(TEMPLATE)
-    ran = plait("show", "d=32 | my-mixer mlp", "--mixers", str(elsewhere))
+    ran = program("show", "d=32 | my-mixer mlp", "--mixers", str(elsewhere))
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == f"plait: runs the code in {elsewhere}, a file outside the working folder.\n"
-    assert plait("show", "d=32 | my-mixer mlp", "--mixers", "mine.py").stderr == ""
+    assert program("show", "d=32 | my-mixer mlp", "--mixers", "mine.py").stderr == ""

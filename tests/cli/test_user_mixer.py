@@ -68,6 +68,15 @@ def test_shown_and_listed(run: Json) -> None:
     assert [row["name"] for row in run("list", "my-mixer", "--mixers", "my_mixer.py")] == ["memory"]
 
 
+def test_checked_and_probed_with_options(run: Json) -> None:
+    found = run("check", "my_mixer.py[memory=4]", "--no-speed")
+    assert (found["layer"], found["passed"]) == ("my-mixer[memory=4.0]", True)
+    plan = run("probe", "my_mixer.py[memory=4]", "gla", "--plan")
+    assert [one["name"] for one in plan["architectures"]] == ["my-mixer[memory=4.0]", "gla"]
+    with pytest.raises(UserError, match="has no option 'memry'"):
+        run("check", "my_mixer.py[memry=4]")
+
+
 def test_a_run_is_opened_with_the_mixer_it_was_trained_with(run: Json) -> None:
     trained = run(*TRAIN)
     before = run("eval", trained["run"], "--set", "tokens=512")["evaluations"][0]

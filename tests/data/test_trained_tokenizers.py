@@ -57,3 +57,10 @@ def test_bpe_merges_what_is_frequent() -> None:
     assert len(tokenizer.encode("banana")) < 4
     assert tokenizer.vocab == 262
     assert tokenizer.end == tokenizer.encode(END)[0] == 0
+
+
+def test_a_size_alone_is_enough() -> None:
+    """`bpe:300`, as the help of `--tokenizer` writes it."""
+    assert tokenizer_recipe("bpe:300").identity == tokenizer_recipe("bpe:size=300").identity
+    with pytest.raises(UserError, match="size should be a whole number; found 'many'"):
+        tokenizer_recipe("bpe:many")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import ClassVar
 
 import pytest
@@ -12,7 +13,9 @@ from torch import nn
 from plait.mixers.cost import MIXING, Cost
 from plait.mixers.mixer import Mixer
 from plait.mixers.options import MixerOptions
-from plait.model.contract import CHECKS, run_clauses, timings
+from plait.mixers.table import names
+from plait.model.contract import CHECKS, fitting_width, run_clauses, timings
+from plait.model.user_mixers import load_mixer
 
 
 class Sum(Mixer):
@@ -166,3 +169,25 @@ def test_speed_reports_ratios_against_attention():
     options = type("Options", (SumOptions,), {"module": f"{__name__}:Sum"})()
     (row,) = timings(options, d=16, lengths=(32,))
     assert row.ratio == pytest.approx(row.ms / row.attention_ms)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_mixer_is_checked_as_typed(name):
+    """At a width that its heads fit into, and timed."""
+    options = load_mixer(name)
+    options.check(fitting_width(options))
+    (row,) = timings(options, d=64, lengths=(16,))
+    assert row.ms > 0
+
+
+def test_a_typo_is_told_once_and_with_its_line(tmp_path):
+    template = files("plait").joinpath("model/mixer_template.txt").read_text()
+    broken = tmp_path / "slip.py"
+    broken.write_text(template.replace("my-mixer", "slip").replace("F.silu(gate)", "F.sillu(gate)"))
+    line = next(n for n, text in enumerate(broken.read_text().splitlines(), 1) if "F.sillu" in text)
+    checks = {name: check for name, check in CHECKS.items() if name != "torch.compile"}  # which has words of its own
+    found = run_clauses(load_mixer(broken), checks=checks)
+    failed = [verdict.detail for verdict in found if verdict.status == "fail"]
+    assert f"(slip.py, line {line}: return value, F.sillu(gate)" in failed[0]
+    assert sum("sillu" in detail for detail in failed) == 1
+    assert set(failed[1:]) == {"as above"}

@@ -22,6 +22,11 @@ def test_a_length_is_a_positive_number(length: dict[str, float]) -> None:
         Budget(**length)  # type: ignore[arg-type]
 
 
+def test_more_steps_than_anyone_has_are_refused() -> None:
+    with pytest.raises(UserError, match="--steps 99999999999999999999: at most"):
+        Budget(steps=99999999999999999999)
+
+
 def test_the_key_of_a_training_stays_what_it_is() -> None:
     """Else nothing stored is found again: a change of what a result means raises PROTOCOL, and changes this key."""
     job = small_job()

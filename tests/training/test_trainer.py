@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.training import shards
+from plait.training import shards, validation
 from plait.training.distributed import Processes
 from plait.training.optimizers import OPTIMIZERS
 from plait.training.trainer import MOST_SKIPPED, Trainer
@@ -156,6 +156,18 @@ def test_held_out_loss_is_the_mean_over_windows_in_order():
     with torch.no_grad():
         wanted = float(trainer.model.loss(x, y))
     assert trainer.validation_loss() == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_small_batch_is_validated_in_few_passes(monkeypatch):
+    """As many passes as a large batch needs, and the same loss."""
+    job = small_job(steps=1, validation=24 * 90, batch=2)
+    trainer, passes = Trainer(job, 1, ALONE), []
+    trainer.objective.register_forward_pre_hook(lambda _, inputs: passes.append(inputs[0].shape[0]))
+    together = trainer.validation_loss()
+    assert passes == [42, 42, 6]  # of 24 tokens each
+    monkeypatch.setattr(validation, "TOKENS_AT_ONCE", 1)
+    assert trainer.validation_loss() == pytest.approx(together, abs=1e-6)
+    assert passes[3:] == [2] * 45
 
 
 def test_held_out_loss_with_memory_reads_on():

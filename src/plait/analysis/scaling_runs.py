@@ -19,6 +19,7 @@ from plait.analysis.table import Table
 from plait.core.errors import UserError
 
 COLUMNS = ("flops", "params", "tokens", "loss")
+OPTIONAL = ("state", "attention", "batch")
 #: Losses per token are only comparable where tokens are the same.
 VOCABULARIES = ("vocab", "vocabulary", "tokenizer")
 #: From so many runs on, budgets that are mostly different are a scatter and not groups of one.
@@ -62,6 +63,11 @@ def runs_of(table: Table) -> Runs:
         )
     flops, params, tokens, loss = (_positive(table, name) for name in COLUMNS)
     _one_vocabulary(table)
+    if len(texts := list(dict.fromkeys(map(str, table.columns.get("data", []))))) > 1:
+        raise UserError(
+            f"{table.name} mixes texts: data is {', '.join(texts[:4])}. Each has its own entropy; fit one at a time: "
+            f"--where data={texts[0]}."
+        )
     if "active_params" in table.columns:
         active = table.numbers("active_params")
         params = np.where(np.isnan(active), params, active)

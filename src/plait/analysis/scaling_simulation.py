@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plait.analysis.scaling_frontier import Surface, TokenCost
-from plait.analysis.scaling_runs import ALL, COLUMNS, Runs
+from plait.analysis.scaling_runs import ALL, COLUMNS, OPTIONAL, Runs
 from plait.analysis.scaling_surface import Floats
 
 #: Transformers after Chinchilla: κ = 6 FLOPs per parameter and token.
@@ -32,7 +32,7 @@ CHINCHILLA = surface(1.817, 482.0, 2085.0, 0.348, 0.366)
 class Design:
     """Groups and sizes: from the best size times `lowest` to times `highest`, evenly in log N."""
 
-    budgets: Sequence[float]
+    budgets: Sequence[float] | Floats
     sizes: int = 7
     lowest: float = 1 / 6
     highest: float = 6.0
@@ -69,7 +69,8 @@ def joined(parts: Sequence[Runs]) -> Runs:
     first = np.cumsum([0, *(int(part.group.max()) + 1 for part in parts)])
     group = np.concatenate([part.group + at for part, at in zip(parts, first, strict=False)])
     names = tuple(name for part in parts for name in part.architecture)
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+    there = [name for name in OPTIONAL if all(getattr(part, name) is not None for part in parts)]
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in (*COLUMNS, *there)}
     return Runs(**columns, architecture=names, group=group)
 
 
@@ -87,7 +88,7 @@ def batch_loss(truth: Surface, params: Floats, tokens: Floats, batch: Floats) ->
 
 
 def pitfall(
-    truth: Surface, flops: float, batch: float, growth: float = 1.0, *, sizes: int = 9, span: float = 8.0
+    truth: Surface, flops: float, batch: float, growth: float = 1.0, *, sizes: int = 9, span: float = 4.0
 ) -> dict[str, Floats | float]:
     """One IsoFLOP group trained with a fixed batch, and with one that grows as N^growth above the best size
     (Poli et al. 2024, Figure C.1): both curves and both parabolas' N*."""

@@ -41,18 +41,20 @@ class CheckResult(Result):
 def check(
     mixer: str | Path,
     *,
-    d: int = 64,
+    d: int | None = None,
     speed: bool = True,
     mixers: Sequence[str | Path] = (),
     on_progress: OnProgress = ignore,
 ) -> CheckResult:
     """Check a mixer of the table (`gla`, `gla[heads=8]`) or of your file (`my_mixer.py`, `my_mixer.py:Class`) against
-    the contract at width `d`; `speed` also times it against attention."""
-    from plait.model.contract import CHECKS, run_clauses, timings
+    the contract at width `d`; `speed` also times it against attention. Without `d` the width is 64, or the next that
+    the mixer's heads fit into."""
+    from plait.model.contract import CHECKS, fitting_width, run_clauses, timings
     from plait.model.user_mixers import load_mixer
 
     load_mixers(mixers)
     options = load_mixer(mixer)
+    d = fitting_width(options) if d is None else d
     verdicts, total = [], len(CHECKS) + speed
     on_progress(f"checking {options.name}", 0, total)
     for verdict in run_clauses(options, d=d):

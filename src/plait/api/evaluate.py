@@ -71,6 +71,7 @@ def evaluate(
     out: str | Path | None = None,
     device: str = "cpu",
     mixers: Sequence[str | Path] = (),
+    root: str | Path = "runs",
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> EvaluateResult:
@@ -80,13 +81,14 @@ def evaluate(
     on        evaluations (`plait.listing("evaluations")`), as a list or separated by commas
     settings  theirs, such as {"length": 4096}
     data      a corpus; the run's own unless given
+    root      where trained models are kept
     out       the folder of the pictures; RUN/evals unless given
     """
     from plait.evals.evaluation import evaluated
     from plait.records import open_store
 
     load_mixers(mixers)
-    opened = [run_of(run) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
+    opened = [run_of(run, root) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
     # Every name and setting is checked before anything is measured.
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
     records: dict[tuple[str, str], tuple[Any, bool, dict[str, Any]]] = {}

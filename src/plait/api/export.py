@@ -48,6 +48,7 @@ def export(
     length: int | None = None,
     force: bool = False,
     mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
 ) -> ExportResult:
     """Write a trained model in another program's format, read it again and compare.
 
@@ -55,13 +56,14 @@ def export(
     output  RUN-hf or RUN.onnx unless given
     length  onnx: the longest input; what it was trained on unless given
     force   overwrite what is there
+    runs    where trained models are kept
     """
     from plait.core.atomic_write import check_free
 
     if to not in FORMATS:
         raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
     load_mixers(mixers)
-    opened = run_of(run)
+    opened = run_of(run, runs)
     target = Path(output or (f"{opened.name}-hf" if to == "hf" else f"{opened.name}.onnx"))
     check_free(target, force=force)  # before anything long
     return _hf(opened, target, force) if to == "hf" else _onnx(opened, target, length, force)
@@ -93,7 +95,7 @@ def _onnx(run: Run, target: Path, length: int | None, force: bool) -> ExportResu
     return ExportResult(run.name, "onnx", str(target), check_onnx(model, target, longest), length=longest)
 
 
-def import_weights(folder: str | Path, output: str | Path) -> ImportResult:
+def import_weights(folder: str | Path, output: str | Path, *, force: bool = False) -> ImportResult:
     """Make a run, `output`, of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
     from plait.core.atomic_write import check_free, filled_folder
     from plait.interop.hf import weights_of
@@ -102,7 +104,7 @@ def import_weights(folder: str | Path, output: str | Path) -> ImportResult:
     from plait.training.run import Run
 
     source, target = Path(folder), Path(output)
-    check_free(target, force=False)  # before anything long
+    check_free(target, force=force)  # before anything long
     model, tokenizer = import_hf(source)
     if tokenizer is None:
         raise UserError(f"{source} has no tokenizer.json: a run needs its tokenizer.")
@@ -112,7 +114,7 @@ def import_weights(folder: str | Path, output: str | Path) -> ImportResult:
         "recipe": {"seq_len": trained_length(read_config(source))},
         "imported": {"folder": source.resolve().name, "tokenizer": tokenizer.as_dict()},
     }
-    with filled_folder(target, force=False) as scratch:
+    with filled_folder(target, force=force) as scratch:
         run = Run(scratch)
         run.write_about({"key": record_key("import", config), "config": config, "tokenizer": str(target / "tokenizer")})
         run.save_weights(weights_of(model))

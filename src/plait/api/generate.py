@@ -59,6 +59,7 @@ def generate(
     forget: float | None = None,
     device: str = "cpu",
     mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
     on_text: Callable[[str], None] | None = None,
     on_progress: OnProgress = ignore,
 ) -> GenerateResult:
@@ -68,6 +69,7 @@ def generate(
     tokens    the most a text may get; 200 unless given
     seed      of the draws; text n takes seed + n
     stop      whether the end-of-text token ends a text
+    runs      where trained models are kept
     forget    drop cache entries that can never hold more than this probability
     on_text   called with the prompt and then each piece of text as it comes, where there is one prompt
     """
@@ -77,7 +79,7 @@ def generate(
     from plait.training.distributed import usable
 
     load_mixers(mixers)
-    opened = run_of(run)
+    opened = run_of(run, runs)
     tokenizer = opened.tokenizer()
     texts = [prompts] if isinstance(prompts, str) else list(prompts)
     model = opened.model(device=usable(device))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store, read_specs
 from plait.api.show import load_mixers
+from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import on_device, require_measurable
@@ -196,22 +197,24 @@ class PredictResult(Result):
 
 def predict(
     specs: str | Architecture | Sequence[str | Architecture],
-    profile: str | Path,
+    profile: str | Path | None = None,
     *,
     seq_len: int = 192,
     batch: int = 1,
     mode: str = "prefill",
     anywhere: bool = False,
     mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
 ) -> PredictResult:
-    """Predict from a profile (a file of `plait.profile`), with 95 % intervals; `anywhere`: it may be another
-    machine's."""
+    """Predict from a profile (a file of `plait.profile`; else this machine's, which searches keep in `runs`), with 95 %
+    intervals; `anywhere`: it may be another machine's."""
     from plait.device.predictor import Predictor
     from plait.device.profile import Profile
     from plait.device.quantities import quantity
 
     load_mixers(mixers)
-    archs, read = read_specs(specs), Profile.load(Path(profile), anywhere=anywhere)
+    path = Path(profile) if profile is not None else _kept_profile(Path(runs))
+    archs, read = read_specs(specs), Profile.load(path, anywhere=anywhere)
     predictor = Predictor(read, Setting(mode=mode, seq=seq_len, batch=batch))
     found = {quantity(name): each for name, each in predictor.predict(archs).items()}
     models = []
@@ -222,3 +225,16 @@ def predict(
             estimates[of.column] = Estimate(mean, (low, high))
         models.append(PredictedModel(arch.text, estimates))
     return PredictResult(predictor.setting, read.describe(), tuple(models))
+
+
+def _kept_profile(runs: Path) -> Path:
+    """That of this machine, on one thread, which a search or a design has made."""
+    from plait.searching.local_profile import profile_path
+
+    path = profile_path(runs, Setting(seq=1))
+    if not path.exists():
+        raise UserError(
+            f"{runs} keeps no profile of this machine yet: name one with --profile, which `plait profile` makes; a "
+            "search under a limit makes one, too."
+        )
+    return path

@@ -97,8 +97,9 @@ def open_run(run: str | Path = "latest", *, runs: str | Path = "runs") -> OpenRu
     )
 
 
-def run_of(given: str | Path | OpenRun | Run) -> Run:
-    """The run that a verb's argument means: its folder, name, the beginning of its key, "latest", or one opened."""
+def run_of(given: str | Path | OpenRun | Run, root: str | Path = "runs") -> Run:
+    """The run that a verb's argument means: its folder, name, the beginning of its key, "latest", or one opened. `root`
+    is where runs are kept."""
     from plait.training.run import open_run as find
 
-    return find(given.folder if isinstance(given, OpenRun) else given)
+    return find(given.folder if isinstance(given, OpenRun) else given, Path(root))

@@ -12,6 +12,7 @@ from plait.core.result import Result
 
 if TYPE_CHECKING:
     from plait.analysis.scaling_laws import Laws
+    from plait.analysis.table import Table
 
 DRAWS = 1000
 
@@ -39,29 +40,48 @@ class ScalingFit(Result):
 
 
 def fit(
-    file: str | Path,
+    file: str | Path | None = None,
     *,
     target: str | float,
     where: Sequence[str] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
+    svg: str | Path | None = None,
 ) -> ScalingFit:
     """Fit scaling laws to the runs in a table (`flops, params, tokens, loss`; further columns where they are there):
     the surface, the compute-optimal frontier at `target` FLOPs, IsoFLOP parabolas, state, and which of several
-    architectures is better there, all with 90 % intervals from `draws` draws of a bootstrap."""
+    architectures is better there, all with 90 % intervals from `draws` draws of a bootstrap.
+
+    `svg`: where to draw all of it. Without a file, or with a store's URL, the runs are those that `plait.scale.run` has
+    left there."""
     from plait.analysis.scaling_document import document
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import runs_of
-    from plait.analysis.table import read_table
 
     flops = flops_of(target, "--target")
     if draws < 20:
         raise UserError(f"--draws {draws}: a bootstrap needs 20 draws or more; 1000 give steady intervals.")
-    table = read_table(str(file)).where(where or [])
+    table = _read(file).where(where or [])
     if not len(table):
         raise UserError(f"no row of {file} meets {' and '.join(where or [])}.")
     laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed)
-    return ScalingFit(laws, {"file": str(file), **document(laws)})
+    if svg is not None:
+        from plait.reporting.scaling import scaling_figure
+        from plait.reporting.svg import save
+
+        save(scaling_figure(laws), Path(svg))
+    return ScalingFit(laws, {"file": table.name, **document(laws)})
+
+
+def _read(file: str | Path | None) -> Table:
+    from plait.analysis.table import read_table
+    from plait.records import open_store
+    from plait.scaling.stored import stored_runs
+
+    if file is None or "://" in str(file):
+        with open_store(None if file is None else str(file)) as store:
+            return stored_runs(store)
+    return read_table(str(file))
 
 
 def flops_of(given: str | float, option: str) -> float:

@@ -5,7 +5,7 @@ Interrupted, the same call resumes: what is trained and measured is in the store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -73,7 +73,7 @@ def proxies(
     whole, corpus, precision = study_space(space), open_corpus(data), precision_on(usable(device))
     study = Study(whole, corpus, models, steps, chosen, recipe, seed, device, precision)
     with opened_store(store) as opened:
-        found = study.run(opened, Path(runs), _watch(on_progress))
+        found = study.run(opened, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "rankings")
 
 
@@ -111,7 +111,7 @@ def placement(
     recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     study = PlacementStudy(patterns, corpus, steps, seeds, recipe, device, precision_on(device))
     with opened_store(store) as opened:
-        found = study.run(opened, Path(runs), _watch(on_progress))
+        found = study.run(opened, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "patterns")
 
 
@@ -151,7 +151,7 @@ def lr(
         archs += [architecture(fitting.spec(row_G)) for row_G in drawn(fitting, models, seed)]
     sweep = RateSweep(archs, corpus, list(rates), seeds, steps, batch, seq_len, device=device)
     with opened_store(store) as opened:
-        found = sweep.run(opened, _watch(on_progress))
+        found = sweep.run(opened, on_progress)
     return StudyResult(found, found.as_dict(), "best")
 
 
@@ -191,7 +191,7 @@ def shapes(
     size = _count(params) if isinstance(params, str) else params
     study = ShapeStudy(chosen, setting, models, size, tolerance, seed, training)
     with opened_store(store) as opened:
-        found = study.run(opened, Path(runs), _watch(on_progress))
+        found = study.run(opened, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "models")
 
 
@@ -200,8 +200,3 @@ def _count(text: str) -> float:
         return parse(text.upper().replace("B", "G"), "count", "--params")
     except UserError:
         raise UserError(f"--params {text}: a number of parameters, such as 200K or 20M.") from None
-
-
-def _watch(on_progress: OnProgress) -> Callable[[float, int, str], None]:
-    """As studies tell it: the models behind them, how many there are, and what is being done."""
-    return lambda done, total, what: on_progress(what, done, total)

@@ -50,9 +50,14 @@ def new_command(
 
 def command(
     mixer: Annotated[
-        str, typer.Argument(help="A mixer (gla, or gla\\[heads=8]) or a file (my_mixer.py, my_mixer.py:Class).")
+        str,
+        typer.Argument(
+            help="A mixer (gla, or gla\\[heads=8]) or a file (my_mixer.py, my_mixer.py:Class, my_mixer.py\\[heads=8])."
+        ),
     ],
-    d: Annotated[int, typer.Option("--d", help="Model width to check at.", min=1)] = 64,
+    d: Annotated[
+        int | None, typer.Option("--d", help="Model width to check at. \\[default: 64, or the next that fits]", min=1)
+    ] = None,
     timing: Annotated[bool, typer.Option("--speed/--no-speed", help="Time it against attention.")] = True,
     mixers: Mixers = None,
     as_json: AsJson = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Mixers, Runs, StoreUrl
 from plait.cli.output import console, plain, print_json, progress_bar, table
 from plait.core.settings import pairs
 from plait.evals import evaluation as evaluations
@@ -33,6 +33,7 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Folder of the pictures; RUN/evals unless given.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
+    root: Runs = Path("runs"),
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +45,7 @@ def command(
     with progress_bar(quiet=as_json) as on_progress:
         found = evaluate(
             runs, on=on, settings={**own, **pairs(settings or [], "--set")}, data=data, split=split, out=out,
-            device=device, store=store, on_progress=on_progress,
+            device=device, root=root, store=store, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
         print_json(found.as_dict())

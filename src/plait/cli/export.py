@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, Mixers
+from plait.cli.options import AsJson, Mixers, Runs
 from plait.cli.output import console, count, print_json
 
 
@@ -16,20 +16,21 @@ def command(
     run: Annotated[str, typer.Argument(help="A run: its folder, its name, the beginning of its key, or latest.")],
     to: Annotated[str, typer.Option(help="hf: a folder for Hugging Face's transformers; onnx: a file.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder or file. \\[default: RUN-hf or RUN.onnx]")
+        Path | None, typer.Option("-o", "--out", "--output", help="Folder or file. \\[default: RUN-hf or RUN.onnx]")
     ] = None,
     length: Annotated[
         int | None, typer.Option(help="onnx: the longest input. \\[default: what it was trained on]")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     mixers: Mixers = None,
+    runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Write a trained model in another program's format, read it again and compare."""
     from plait.api.export import export
 
     with _busy("exporting", as_json):
-        found = export(run, to, output, length=length, force=force)
+        found = export(run, to, output, length=length, force=force, runs=runs)
     if as_json:
         print_json(found.as_dict())
         return
@@ -45,13 +46,14 @@ def command(
 
 def import_command(
     folder: Annotated[Path, typer.Argument(help="A folder with config.json and safetensors (gpt2, llama).")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The run's folder, which must not exist.")],
+    output: Annotated[Path, typer.Option("-o", "--out", "--output", help="The run's folder.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a run of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
     from plait.api.export import import_weights
 
-    found = import_weights(folder, output)
+    found = import_weights(folder, output, force=force)
     if as_json:
         print_json(found.as_dict())
     else:

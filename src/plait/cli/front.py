@@ -107,7 +107,9 @@ def as_table(
 @group.command()
 def candidates(
     key: Key = LATEST,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="A .csv or .jsonl file; else CSV is printed.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", "--output", help="A .csv or .jsonl file; else CSV is printed.")
+    ] = None,
     mixers: Mixers = None,
     store: StoreUrl = None,
 ) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers
+from plait.cli.options import AsJson, Mixers, Runs
 from plait.cli.output import count, print_json, progress_bar
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def command(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     mixers: Mixers = None,
+    runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Continue texts with a trained model."""
@@ -41,7 +43,8 @@ def command(
     with progress_bar(quiet=as_json or streamed) as on_progress:
         found = generate(
             run, texts, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy, seed=seed,
-            stop=stop, forget=forget, device=device, on_text=_write if streamed else None, on_progress=on_progress,
+            stop=stop, forget=forget, device=device, runs=runs, on_text=_write if streamed else None,
+            on_progress=on_progress,
         )  # fmt: skip
     if as_json:
         print_json(found.as_dict())

@@ -149,7 +149,9 @@ def predict_command(
     specs: Annotated[
         list[str], typer.Argument(help="Spec texts, presets' names, or files; my_mixer.py beside them.", metavar="SPEC")
     ],
-    profile: Annotated[Path, typer.Option(help="A file that `plait profile` wrote.")],
+    profile: Annotated[
+        Path | None, typer.Option(help="From `plait profile`. \\[default: this machine's, kept with the runs]")
+    ] = None,
     seq: Annotated[
         int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, held ones in decode.")
     ] = 192,
@@ -157,13 +159,16 @@ def predict_command(
     mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Take a profile of another machine.")] = False,
     mixers: Mixers = None,
+    runs: Annotated[Path, typer.Option(help="Where profiles are kept.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Predict latency and peak memory from a profile, with 95 % intervals."""
     from plait.api.measure import predict
     from plait.device.quantities import in_rows
 
-    found = predict(specs, profile, seq_len=seq, batch=batch, mode=mode, anywhere=anywhere, mixers=mixers or ())
+    found = predict(
+        specs, profile, seq_len=seq, batch=batch, mode=mode, anywhere=anywhere, mixers=mixers or (), runs=runs
+    )
     if as_json:
         print_json(found.as_dict())
         return

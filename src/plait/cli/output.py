@@ -6,7 +6,8 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, TextIO
 
@@ -15,6 +16,8 @@ from rich.segment import Segment
 from rich.table import Table
 
 from plait.core.progress import OnProgress, ignore
+
+FIRST_LINE, LAST_LINE = 4.0, 120.0  # seconds to the first line of progress in a log, and at most between two
 
 
 def print_json(document: Any) -> None:
@@ -118,13 +121,37 @@ def plain(text: str) -> str:
     return text.replace("[", r"\[")
 
 
+class ProgressLines:
+    """Progress in a pipe or a batch log: a line after a few seconds, and each one later than the one before."""
+
+    def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic, first: float | None = None) -> None:
+        self._out, self._clock, self._began = out, clock, clock()
+        self._wait = FIRST_LINE if first is None else first
+        self._next = self._began + self._wait
+
+    def tell(self, what: str, share: float | None = None, more: str = "") -> None:
+        """What is being done, how much of it is (0 to 1), and what else there is to say."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._wait = min(LAST_LINE, 1.5 * self._wait)
+        self._next = now + self._wait
+        passed = now - self._began
+        left = f", {100 * share:.0f} %" if share is not None else ""
+        print(f"plait: {what}{left} after {passed:.0f} s{f'; {more}' if more else ''}", file=self._out, flush=True)
+
+
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[OnProgress]:
-    """A bar on standard error that disappears when all is done; nothing where nobody watches."""
+    """A bar on standard error that disappears when all is done; a line now and then where that is no terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     errors = SafeConsole(file=unguarded(sys.stderr))  # as it is now: the harness's prints are caught while it runs
-    if quiet or not errors.is_terminal:
+    if not errors.is_terminal:
+        lines = ProgressLines(sys.stderr)
+        yield lambda what, done, total: lines.tell(what, done / total if total else None)
+        return
+    if quiet:
         yield ignore
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

@@ -5,6 +5,7 @@ A probe on the terminal: tasks across, architectures down; live while it trains,
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ import typer
 
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import console, count, plain, print_json, table
+from plait.cli.output import ProgressLines, console, count, plain, print_json, table
 from plait.core.units import duration
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ SHORT = {
 
 
 class Display:
-    """A terminal gets one table that changes; a pipe or `--json` gets nothing until the end."""
+    """A terminal gets one table that changes; a log gets a line now and then."""
 
     def __init__(self, *, quiet: bool) -> None:
         from rich.live import Live
@@ -112,9 +113,14 @@ class Display:
         out = console()
         self._live = None if quiet or not out.is_terminal else Live(console=out, transient=True, auto_refresh=False)
         self._shown = 0.0
+        self._lines = None if console(stderr=True).is_terminal else ProgressLines(sys.stderr)
 
     def update(self, progress: Progress) -> None:
         now = time.perf_counter()
+        if self._lines is not None:
+            trials = progress.work.trials if progress.work is not None else []
+            of = f"{len(progress.done)} of {len({trial.key for trial in trials})} trials" if trials else ""
+            self._lines.tell(progress.phase, progress.share(trials) if trials else None, of)
         if self._live is not None and now - self._shown >= REFRESH_SECONDS:
             self._shown = now
             self._live.update(self._drawn(progress), refresh=True)

@@ -20,7 +20,9 @@ group = typer.Typer(help="Characterise this machine; compare machines.")
 @group.callback(invoke_without_command=True)
 def command(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Written; added to where it exists.")] = Path("box.json"),
+    out: Annotated[Path, typer.Option("-o", "--out", "--output", help="Written; added to where it exists.")] = Path(
+        "box.json"
+    ),
     time: Annotated[str, typer.Option(help="For how long, such as 90s or 3m.")] = "3m",
     space: Annotated[list[str] | None, typer.Option(help="Layers of which spaces: names or files.")] = None,
     seq: Annotated[

@@ -1,13 +1,14 @@
-"""`plait scale fit`: scaling laws with error bars."""
+"""`plait scale plan | run | fit | probe | pitfall`: scaling laws with error bars."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from plait.cli.options import AsJson
-from plait.cli.output import print_json
+from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
+from plait.cli.output import console, print_json
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
 
@@ -18,14 +19,110 @@ def scaling() -> None:
 
 
 @group.command()
+def plan(
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(help="A family of presets (mad-transformer) or NAME=SPEC to grow; any number."),
+    ] = None,
+    budgets: Annotated[str | None, typer.Option(help="FLOPs of the groups, with commas between them.")] = None,
+    total: Annotated[str | None, typer.Option(help="FLOPs of all runs together, instead of --budgets.")] = None,
+    time: Annotated[str | None, typer.Option(help="Time of all runs here, such as 30m, instead of --budgets.")] = None,
+    groups: Annotated[int, typer.Option(min=1, help="With --total or --time: so many budgets,")] = 5,
+    spacing: Annotated[float, typer.Option(help="each so many times the one before.")] = 2.5,
+    sizes: Annotated[int, typer.Option(help="Sizes in each group,")] = 7,
+    span: Annotated[float, typer.Option(help="from the middle one divided by this to that times this.")] = 6.0,
+    tokens_per_param: Annotated[float, typer.Option(help="Tokens per parameter of the middle size.")] = 20.0,
+    params: Annotated[str, typer.Option(help="Sizes in every group instead, such as 1M,3M,10M.")] = "",
+    data: Text = "builtin:language",
+    tokenizer: Annotated[str | None, typer.Option(help="Of the data; see `plait data list`.")] = None,
+    seq_len: Annotated[
+        int | None, typer.Option(help="Tokens of a sequence. \\[default: 256; MAD's groups: 8192]")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Sequences per step. \\[default: by the budget]")] = None,
+    lr: Annotated[
+        str | None, typer.Option(help="Rate and the width it was found at: 8e-3@64. \\[default: rules]")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each size.")] = 1,
+    device: Annotated[str, typer.Option(help="Where models will be trained: cpu or cuda.")] = "cpu",
+    priced: Annotated[
+        bool, typer.Option("--price/--no-price", help="Time some steps to tell how long it takes.")
+    ] = True,
+    speed: Annotated[
+        str | None, typer.Option(help="FLOPs per second of a device elsewhere, instead of timing.")
+    ] = None,
+    devices: Annotated[int, typer.Option(min=1, help="With --speed: how many there are.")] = 1,
+    mixers: Mixers = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plan for `plait scale run`.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan IsoFLOP groups × sizes × architectures under a budget, and tell what they cost before anything runs.
+
+    Without --budgets, --total and --time: MAD's eight groups over Table C.2.
+    """
+    from plait.api.analyse_table import names
+    from plait.api.scale import plan as verb
+    from plait.cli.scale_display import print_plan
+
+    found = verb(
+        arch or ("mad-transformer",),
+        budgets=budgets,
+        total=total,
+        time=time,
+        groups=groups,
+        spacing=spacing,
+        sizes=sizes,
+        span=span,
+        tokens_per_param=tokens_per_param,
+        params=names(params),
+        data=data,
+        tokenizer=tokenizer,
+        seq_len=seq_len,
+        batch=batch,
+        lr=lr,
+        seeds=seeds,
+        device=device,
+        priced=priced,
+        speed=speed,
+        devices=devices,
+        out=out,
+    )
+    print_json(found.as_dict()) if as_json else print_plan(found, out)
+
+
+@group.command()
+def run(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A file of `plait scale plan --out`.")],
+    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    runs: Runs = Path("runs"),
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train what of a plan is not in the store yet. Interrupted, the same command resumes; several share the work."""
+    from plait.api.scale import run as verb
+    from plait.cli.scale_display import print_runs
+    from plait.cli.study_display import study_progress
+
+    with study_progress(quiet=as_json) as on_progress:
+        found = verb(plan, device=device, runs=runs, store=store, on_progress=on_progress)
+    print_json(found.as_dict()) if as_json else print_runs(found)
+
+
+@group.command()
 def fit(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .json, .jsonl or .parquet file of runs.")],
+    file: Annotated[
+        str | None,
+        typer.Argument(help="A .csv, .json, .jsonl or .parquet file, or a store's URL. \\[default: the store's runs]"),
+    ] = None,
+    *,
     target: Annotated[str, typer.Option(help="FLOPs at which the best size is asked for, such as 1e20.")],
     where: Annotated[
         list[str] | None, typer.Option(help="Only these rows: column=value, or with != < <= > >=.")
     ] = None,
     draws: Annotated[int, typer.Option(help="Draws of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    svg: Annotated[Path | None, typer.Option(help="Draw IsoFLOP curves, frontiers and gaps.")] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the IsoFLOP curves in the terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a loss surface, the compute-optimal frontier and IsoFLOP parabolas to runs, with 90 % intervals.
@@ -36,5 +133,47 @@ def fit(
     from plait.api.scale import fit as verb
     from plait.cli.scale_display import print_fit
 
-    found = verb(file, target=target, where=where, draws=draws, seed=seed)
-    print_json(found.as_dict()) if as_json else print_fit(found.laws)
+    found = verb(file, target=target, where=where, draws=draws, seed=seed, svg=svg)
+    print_json(found.as_dict()) if as_json else print_fit(found.laws, plot=plot)
+    if svg is not None and not as_json:
+        console().print(f"drawn: {svg}", markup=False, soft_wrap=True)
+
+
+@group.command()
+def probe(
+    file: Annotated[
+        str | None,
+        typer.Argument(help="Scaling runs: a file, or a store's URL. \\[default: the store's runs]"),
+    ] = None,
+    *,
+    target: Annotated[str, typer.Option(help="FLOPs at which the losses are compared, besides the groups' own.")],
+    scores: Annotated[
+        str | None,
+        typer.Option(help="A table: architecture, and a column of accuracy per task. \\[default: the store's probes]"),
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw scores against losses at the target.")] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set probe scores against compute-optimal losses: do small probes foretell scale, and which task does?"""
+    from plait.api.scale import probe as verb
+    from plait.cli.scale_display import print_probe
+
+    found = verb(file, target=target, scores=scores, svg=svg, store=store)
+    print_json(found.as_dict()) if as_json else print_probe(found)
+
+
+@group.command()
+def pitfall(
+    flops: Annotated[str, typer.Option(help="The group's budget.")] = "2e20",
+    batch: Annotated[int, typer.Option(help="Tokens per step of the fixed batch.")] = 2**19,
+    growth: Annotated[float, typer.Option(help="Above N* the batch grows as N to this power.")] = 1.0,
+    svg: Annotated[Path | None, typer.Option(help="Draw both curves.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show in simulation what a batch that grows with the size does to an IsoFLOP group (MAD, Figure C.1)."""
+    from plait.api.scale import pitfall as verb
+    from plait.cli.scale_display import print_pitfall
+
+    found = verb(flops=flops, batch=batch, growth=growth, svg=svg)
+    print_json(found.as_dict()) if as_json else print_pitfall(found)

@@ -6,14 +6,20 @@ import math
 from typing import TYPE_CHECKING
 
 from plait.cli.output import console, plain, table
+from plait.core.units import duration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from plait.analysis.scaling_laws import Estimate, Law, Laws
+    from plait.api.scale_checks import Pitfall, ProbeScale
+    from plait.api.scale_plan import ScalingPlan
+    from plait.api.scale_run import ScalingRuns
 
 LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
 
 
-def print_fit(laws: Laws) -> None:
+def print_fit(laws: Laws, *, plot: bool = False) -> None:
     """A column per architecture; what is too wide to go by is in brackets."""
     from plait.analysis.scaling_document import attention_document, notes, state_document
     from plait.analysis.scaling_runs import ALL
@@ -34,6 +40,9 @@ def print_fit(laws: Laws) -> None:
     if any(law.powers for law in laws.laws.values()):
         made.add_row("a by parabolas", *(_parabolas(law) for law in laws.laws.values()))
     out.print(made)
+    if plot:
+        for law in laws.laws.values():
+            out.print(isoflop_plot(laws, law), markup=False)
     for one in laws.comparisons:
         sure = f"P(better) {one.probability:.2f}, loss lower by {shown(one.difference)}"
         out.print(f"{plain(one.better)} against {plain(one.worse)}: {sure}: [bold]{plain(one.verdict)}[/]")
@@ -51,6 +60,88 @@ def print_fit(laws: Laws) -> None:
         out.print(f"{words} share of attention: {found['attention']:.0%}, P {found['probability']:.2f}")
     for note in notes(laws):
         out.print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+def isoflop_plot(laws: Laws, law: Law) -> str:
+    """Loss over size in characters: a digit is a run of that group, smallest budget first, * a group's best."""
+    from plait.cli.plot import character_plot
+
+    groups = [(laws.runs.params[one.runs], laws.runs.loss[one.runs]) for one in law.groups]
+    marks = [
+        (float(n), float(loss), str((g + 1) % 10))
+        for g, (params, losses) in enumerate(groups)
+        for n, loss in zip(params, losses, strict=True)
+    ]
+    marks += [(math.exp(one.best_n), one.best_loss, "*") for one in law.groups if one.bracketed]
+    named = ", ".join(f"{g + 1}: {one.flops:.3g}" for g, one in enumerate(law.groups))
+    return f"{law.name}, FLOPs {named}\n" + character_plot(marks, "parameters", "loss")
+
+
+def print_probe(found: ProbeScale) -> None:
+    out = console()
+    made = table(task="left", FLOPs="right", r="right", interval="right", verdict="left")
+    for row in found.rows():
+        low, high = row["interval"]
+        interval = f"{low:.2f} … {high:.2f}" if math.isfinite(low) else "–"
+        value = f"{row['r']:.2f}" if math.isfinite(row["r"]) else "–"
+        made.add_row(row["task"], f"{row['budget']:.3g}", value, interval, row["verdict"])
+    out.print(made)
+    for note in found.notes:
+        out.print(note, markup=False, soft_wrap=True)
+
+
+def print_pitfall(found: Pitfall) -> None:
+    out = console()
+    out.print(f"true N* {number(found.best)}; fixed batch {number(found.fixed)}; growing batch {number(found.growing)}")
+    marks = [(row["params"], row["fixed_loss"], "o") for row in found.rows()]
+    marks += [(row["params"], row["growing_loss"], "x") for row in found.rows()]
+    from plait.cli.plot import character_plot
+
+    out.print(character_plot(marks, "parameters", "loss; o fixed batch, x growing"), markup=False)
+
+
+def print_plan(found: ScalingPlan, out_file: Path | None) -> None:
+    """A row per architecture and group."""
+    out, plan = console(), found.plan
+    seconds = {id(price.run): price.seconds for price in found.prices}
+    made = table(
+        architecture="left", FLOPs="right", runs="right", params="right", tokens="right", steps="right", batch="right",
+        lr="right", time="right",
+    )  # fmt: skip
+    for name, flops in dict.fromkeys((run.architecture, run.budget) for run in plan.runs):
+        own = [run for run in plan.runs if (run.architecture, run.budget) == (name, flops)]
+        took = duration(sum(seconds[id(run)] for run in own)) if seconds else ""
+        lowest, highest = own[0], own[-1]
+        made.add_row(
+            plain(name), f"{flops:.3g}", str(len(own)), *_from_to(lowest.params, highest.params),
+            *_from_to(lowest.tokens, highest.tokens), *_from_to(lowest.steps, highest.steps),
+            *_from_to(lowest.recipe.batch, highest.recipe.batch), *_from_to(lowest.recipe.lr, highest.recipe.lr), took,
+        )  # fmt: skip
+    out.print(made)
+    whole = "" if found.seconds is None else f", about {duration(found.seconds)} one after the other"
+    out.print(f"[bold]{len(plan.runs)} runs[/] on {plain(plan.data)}, {plan.flops:.3g} FLOPs{whole}")
+    for warning in found.warnings:
+        out.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    if out_file is not None:
+        out.print(f"written: {out_file}; train it with `plait scale run {out_file}`", markup=False, soft_wrap=True)
+
+
+def _from_to(low: float, high: float) -> tuple[str]:
+    return (number(low) if low == high else f"{number(low)} … {number(high)}",)
+
+
+def print_runs(found: ScalingRuns) -> None:
+    out = console()
+    made = table(architecture="left", FLOPs="right", params="right", tokens="right", loss="right", time="right")
+    for row in found.rows():
+        loss = "–" if row["loss"] is None else f"{row['loss']:.4f}"
+        took = "" if row["seconds"] is None else duration(row["seconds"])
+        sizes = (number(row["params"]), number(row["tokens"]))
+        made.add_row(plain(row["architecture"]), f"{row['budget']:.3g}", *sizes, loss, took)
+    out.print(made)
+    for missing in found.missing:
+        out.print(f"missing: {missing}", markup=False, soft_wrap=True)
+    out.print("`plait scale fit --target FLOPS` reads them from the store.", markup=False)
 
 
 def _parabolas(law: Law) -> str:

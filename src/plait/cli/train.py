@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl
-from plait.cli.output import console, count, plain, print_json, table
+from plait.cli.output import ProgressLines, console, count, plain, print_json, table
 from plait.core.errors import UserError
 from plait.reporting.page import short
 
@@ -35,6 +36,7 @@ class Display:
         )
         self._task = self._bar.add_task(plain(f"opening {data}"), total=None, now="")
         self._said = ""
+        self._lines = None if self._bar.console.is_terminal else ProgressLines(sys.stderr)
 
     def __enter__(self) -> Display:
         if self._bar.console.is_terminal:  # elsewhere nothing is printed before there is something to tell
@@ -48,12 +50,16 @@ class Display:
             self._bar.stop()
 
     def update(self, now: Now) -> None:
-        self._bar.start()
+        if self._lines is None:
+            self._bar.start()
         if now.note and now.note != self._said:
             self._bar.console.print(now.note, style="yellow")
             self._said = now.note
         validation = "" if math.isnan(now.validation) else f"  validation {now.validation:.3f}"
-        words = f"loss {now.loss:.3f}{validation}  {short(now.tokens_per_second)} tokens/s  {100 * now.mfu:.0f} % MFU"
+        loss = "" if math.isnan(now.loss) else f"loss {now.loss:.3f}"
+        words = f"{loss}{validation}  {short(now.tokens_per_second)} tokens/s  {100 * now.mfu:.0f} % MFU"
+        if self._lines is not None:
+            self._lines.tell(f"{now.run.name} step {now.step} of {now.steps}", now.step / now.steps, words)
         self._bar.update(self._task, description=now.run.name, total=now.steps, completed=now.step, now=words)
 
 

@@ -10,10 +10,16 @@ from contextlib import contextmanager
 
 #: What is being done, how much of it is done, and of how much (None: not known).
 OnProgress = Callable[[str, float, "float | None"], None]
+#: How much is done, and of how much: of work that whoever asked for it has a name for.
+OnCount = Callable[[int, int], None]
 
 
 def ignore(what: str, done: float, total: float | None) -> None:
     """Progress that nobody watches."""
+
+
+def silent(done: int, total: int) -> None:
+    """A count that nobody watches."""
 
 
 @contextmanager

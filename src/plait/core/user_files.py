@@ -22,6 +22,12 @@ def split_path(given: str) -> tuple[Path, str] | None:
     return (Path(path), attribute) if path.endswith(".py") else None
 
 
+def split_options(given: str) -> tuple[str, str]:
+    """`my_file.py[heads=4]` as the file and `[heads=4]`; what has no options, or is no file, stays whole."""
+    file, bracket, rest = given.partition("[")
+    return (file, f"{bracket}{rest}") if bracket and split_path(file) and rest.endswith("]") else (given, "")
+
+
 def class_from_file(path: Path, base: type[Found], attribute: str = "", text: str | None = None) -> type[Found]:
     """Run the file (or the `text` it had) and return the subclass of `base` that it defines: the only one, or the one
     called `attribute`."""

@@ -20,9 +20,6 @@ from plait.data.tokenizers import Tokenizer, utf8
 
 SPLITS = ("train", "validation", "test")
 
-#: Called with what is being done, how much of it is done and how much there is, in bytes of the source.
-Progress = Callable[[str, int, int], None]
-
 
 @final
 @dataclass(frozen=True)

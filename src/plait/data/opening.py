@@ -22,8 +22,9 @@ from typing import Any
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
 from plait.core.json_files import loads
+from plait.core.progress import OnProgress
 from plait.data.corpora import open_source
-from plait.data.corpus import SPLITS, Corpus, Document, Progress, TextSource, TokenSource, divided
+from plait.data.corpus import SPLITS, Corpus, Document, TextSource, TokenSource, divided
 from plait.data.token_files import is_whole, read_meta, read_tokens, token_digest, write_tokens, written_digests
 from plait.data.tokenizers import TokenizerRecipe, load_tokenizer, tokenizer_recipe
 
@@ -32,7 +33,7 @@ DIGESTS = "digests"  # the cache's folder for hashes of large files
 
 
 def open_corpus(
-    given: str, tokenizer: str | None = None, *, cache: Path | None = None, progress: Progress | None = None
+    given: str, tokenizer: str | None = None, *, cache: Path | None = None, progress: OnProgress | None = None
 ) -> Corpus:
     """A corpus by name or path (`plait data list`), tokenised by its own tokenizer or the one given.
 
@@ -49,7 +50,9 @@ def open_corpus(
     return _open_text(given, source, tokenizer_recipe(tokenizer or source.tokenizer), folder, progress)
 
 
-def _open_text(given: str, source: TextSource, how: TokenizerRecipe, folder: Path, progress: Progress | None) -> Corpus:
+def _open_text(
+    given: str, source: TextSource, how: TokenizerRecipe, folder: Path, progress: OnProgress | None
+) -> Corpus:
     digests = file_digests(source.files(), folder / DIGESTS, progress)
     read = _Reader(source, digests, progress)
 
@@ -84,7 +87,7 @@ def _hash(*parts: Any) -> str:
 class _Reader:
     """Goes through a source's documents and tells how far it is."""
 
-    def __init__(self, source: TextSource, digests: dict[str, str], progress: Progress | None) -> None:
+    def __init__(self, source: TextSource, digests: dict[str, str], progress: OnProgress | None) -> None:
         self._source = source
         self._digests = digests
         self._progress = progress
@@ -186,7 +189,7 @@ BLOCK = 1 << 22
 REMEMBERED = 1 << 24  # files of fewer bytes in all are hashed again each time
 
 
-def file_digests(files: Mapping[str, Path], memory: Path, progress: Progress | None = None) -> dict[str, str]:
+def file_digests(files: Mapping[str, Path], memory: Path, progress: OnProgress | None = None) -> dict[str, str]:
     """SHA-256 of each file, under its name; `memory` is a folder for what has been hashed before."""
     try:
         marks = {name: _mark(path) for name, path in files.items()}

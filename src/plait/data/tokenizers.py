@@ -267,7 +267,7 @@ def _fixed(tokenizer: Tokenizer) -> TokenizerRecipe:
 def _options(name: str, text: str) -> dict[str, int]:
     owner, known, found = f"tokenizer '{name}'", options_of(name), {}
     for part in filter(None, text.split(",")):
-        option, _, value = part.partition("=")
+        option, _, value = part.partition("=") if "=" in part or "size" not in known else ("size", "", part)
         require_known(option, known, owner, "option")
         if not (value.isascii() and value.isdigit() and len(value) < 19):
             raise UserError(f"{owner}: {option} should be a whole number; found '{value}'.")

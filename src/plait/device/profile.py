@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,9 @@ class Point:
         if point.what not in ("layer", "outside", "model") or not point.seconds or point.d < 1:
             raise ValueError(f"a point is no measurement: {point.what} of {point.seconds} seconds at width {point.d}")
         return point
+
+
+OnPoint = Callable[[Point, float], object]  # a new point, and the share of the time that is over
 
 
 @dataclass

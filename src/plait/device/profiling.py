@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -20,7 +20,7 @@ from plait.device.features import EMBEDDING_AND_HEAD, Components, Features, of_e
 from plait.device.memory import MemoryMeter
 from plait.device.parts import PartMeter
 from plait.device.predictor import Predictor
-from plait.device.profile import Point, Profile
+from plait.device.profile import OnPoint, Point, Profile
 from plait.device.regression import Floats, Surface
 from plait.device.setting import Setting
 from plait.device.workload import threads
@@ -37,7 +37,6 @@ SAMPLED_MODELS = 100
 POOL = 400  # candidates of a kind that are considered
 
 Key = tuple[str | int, ...]
-OnProgress = Callable[[Point, float], object]  # a new point, and the share of the time that is over
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def extend_profile(
     *,
     seconds: float,
     seed: int = 0,
-    on_progress: OnProgress | None = None,
+    on_progress: OnPoint | None = None,
 ) -> None:
     """Add points to a profile within so many seconds: nothing is begun that would not end in time, judged by how long
     the last ones took. Only what a prediction needs at the very least is measured in any case."""

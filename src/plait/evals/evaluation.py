@@ -14,11 +14,12 @@ import dataclasses
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from plait.core.errors import UserError
+from plait.core.progress import OnCount, silent
 from plait.core.registry import Table
 from plait.core.settings import read_values
 from plait.records import Record, Store, provenance_of, record_key
@@ -29,18 +30,12 @@ if TYPE_CHECKING:
     from plait.data import Tokenizer
     from plait.model.heads import Encoder, LanguageModel
 
-#: Called with how much is done and how much there is.
-Progress = Callable[[int, int], None]
 #: The result of each run, by the run's name.
 Results = Mapping[str, Mapping[str, Any]]
 #: Columns (name → "left" or "right") and rows of text.
 ResultTable = tuple[dict[str, str], list[list[str]]]
 
 Self = TypeVar("Self", bound="Evaluation")
-
-
-def silent(done: int, total: int) -> None:
-    """Progress that nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class Evaluation(ABC):
     protocol: ClassVar[int] = 1  # raised by hand when results change meaning
 
     @abstractmethod
-    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+    def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         """The result as plain JSON. The settings are `resolved`."""
 
     @abstractmethod
@@ -142,7 +137,7 @@ def evaluated(
     *,
     data: dict[str, Any],
     store: Store,
-    progress: Progress = silent,
+    progress: OnCount = silent,
 ) -> tuple[Record, bool]:
     """The record of an evaluation, measured only if the store does not hold it; and whether it did. `data` says in
     plain JSON which text the subject's tokens are."""

@@ -20,7 +20,8 @@ import numpy as np
 
 from plait.analysis.intervals import mean_interval
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
+from plait.core.progress import OnCount, silent
+from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.per_token import (
     context_perplexity,
     curves,
@@ -101,7 +102,7 @@ class ExtrapolationEvaluation(Evaluation):
                 length //= 2
         return replace(self, length=length, trained=trained)
 
-    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+    def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         rows = sequences(subject, self.length, self.documents, self.cut)
         loss_NT = losses_by_position(subject.language_model, rows, progress=progress)
         found, mean_T = trend(loss_NT, self.trained), loss_NT.mean(axis=0)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.progress import OnCount, OnProgress
 from plait.data.tokenizers import boundary_token
 from plait.evals.finetune_loop import Plan, Row, TunedModel, in_order, tune
 from plait.evals.glue import TASKS, Examples, GlueData, Task, read_glue
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from plait.data import Tokenizer
 
 KINDS = (*TASKS, "squad")
-#: Told what is going on, the steps done and how many there will be.
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def tune_glue(
     task: Task,
     data: GlueData,
     plan: Plan,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Tuned:
     """One seed of a GLUE task. Regression learns standardised scores, so that a rate fits whatever their scale."""
 
@@ -117,7 +116,7 @@ def tune_squad(
     train: Sequence[Question],
     dev: Sequence[Question],
     plan: Plan,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Tuned:
     """One seed of SQuAD v1.1: two logits per token, for being an answer's first and its last."""
 
@@ -162,7 +161,7 @@ def finetune(
     plan: Plan | None = None,
     *,
     seeds: int = 1,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """A task of GLUE or `squad`, once a seed; predictions are those of the seed that is best on the dev files."""
     require_same_vocabulary(model.arch, tokenizer)
@@ -190,7 +189,7 @@ def finetune(
     }
 
 
-Once = Callable[["LanguageModel | Encoder", "Tokenizer", Plan, "Progress | None"], Tuned]
+Once = Callable[["LanguageModel | Encoder", "Tokenizer", Plan, "OnProgress | None"], Tuned]
 
 
 def _glue(task: Task, folder: Path) -> Once:
@@ -203,5 +202,5 @@ def _squad(folder: Path) -> Once:
     return lambda model, tokenizer, plan, progress: tune_squad(model, tokenizer, train, dev, plan, progress)
 
 
-def _labelled(progress: Progress | None, label: str) -> Callable[[int, int], None] | None:
+def _labelled(progress: OnProgress | None, label: str) -> OnCount | None:
     return (lambda done, total: progress(label, done, total)) if progress else None

@@ -19,13 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
+from plait.core.progress import OnCount
 from plait.model.heads import Encoder, LanguageModel
 
 #: Batches that are sorted by length together: little padding, and still a fresh mixture every epoch.
 SORTED_TOGETHER = 16
-
-#: Told the steps done and how many there will be.
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def tune(
     length: Callable[[Item], int],
     loss: Callable[[Sequence[Item]], Tensor],
     plan: Plan,
-    progress: Progress | None = None,
+    progress: OnCount | None = None,
 ) -> None:
     """Train a model in place; the caller's random numbers stay as they were."""
     matrices = [p for p in model.parameters() if p.dim() > 1]

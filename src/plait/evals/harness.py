@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
+from plait.core.progress import OnProgress
 
 try:
     import datasets
@@ -23,7 +24,7 @@ try:
 except ImportError as missing:
     raise UserError(f"this needs lm-evaluation-harness ({missing}): install plait[eval].") from None
 
-from plait.evals.harness_lm import PlaitLM, Progress
+from plait.evals.harness_lm import PlaitLM
 from plait.evals.local_tasks import task_configs
 from plait.evals.templates import templates
 from plait.model.heads import Encoder, LanguageModel
@@ -46,7 +47,7 @@ def evaluate(
     limit: int | None = None,
     device: str | None = None,
     max_length: int | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
     """The harness's results on local tasks: YAML files, folders of them, or LongBench's JSONL files.

@@ -19,6 +19,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
 from plait.data.tokenizers import boundary_token
 from plait.evals.losses import require_same_vocabulary
 from plait.model.generation import Generation
@@ -32,9 +33,6 @@ DEFAULT_CONTEXT = 2048
 DEFAULT_NEW_TOKENS = 256
 #: Rows of the output layer at once: bounds the (N, V) logits.
 SCORED_AT_ONCE = 1024
-
-#: Told what is done, how many requests of it, and of how many.
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
         *,
         max_length: int | None = None,
         batch_tokens: int = 8192,
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(model, LanguageModel):
@@ -102,7 +100,7 @@ class PlaitLM(TemplateLM):  # type: ignore[misc]  # the harness is untyped
         self.words = tokenizer
         self.max_length = max_length or bound or DEFAULT_CONTEXT
         self.batch_tokens = batch_tokens
-        self.progress: Progress = progress or (lambda kind, done, total: None)
+        self.progress = progress or ignore
         self._device = next(model.parameters()).device
 
     @property

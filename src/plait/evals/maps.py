@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
+from plait.core.progress import OnCount, silent
+from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import check_length
 from plait.mixers.attn_module import Attention
 from plait.mixers.mixer import Mixer
@@ -173,7 +174,7 @@ class MapsEvaluation(Evaluation):
         self.require(self.start >= 0 and self.start + length <= len(subject.tokens), "start", "within the text")
         return replace(self, length=length)
 
-    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+    def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         check_length(subject.model, self.length)
         tokens_T = torch.from_numpy(subject.tokens[self.start : self.start + self.length].astype(np.int64))
         chosen, found = self._chosen(subject.model), []

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
+from plait.core.progress import OnCount, silent
+from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
 from plait.evals.losses import check_length, rows_at_once
 from plait.reporting.charts import heat_map
@@ -83,7 +84,7 @@ def needle_grid(
     needles: Sequence[Needle] = NEEDLES[:1],
     mode: str = "standard",
     device: torch.device | str = "cpu",
-    progress: Progress = silent,
+    progress: OnCount = silent,
 ) -> Grid:
     """The needles in prompts of every length, at every depth."""
     stacks = [Haystack(tokenizer, filler, needle, mode) for needle in needles]
@@ -131,7 +132,7 @@ class NeedleEvaluation(Evaluation):
         self.require(self.depths >= 1, "depths", "at least 1")
         return replace(self, length=self.length or subject.trained_length)
 
-    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+    def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         if subject.tokenizer is None:
             raise UserError("a needle is text: this evaluation needs the run's tokenizer.")
         model = subject.language_model
@@ -197,7 +198,7 @@ class NeedleEvaluation(Evaluation):
         return drawn
 
 
-def _report(progress: Progress, before: int, all_modes: int, done: int, _one_mode: int) -> None:
+def _report(progress: OnCount, before: int, all_modes: int, done: int, _one_mode: int) -> None:
     """One mode's progress as part of all modes'."""
     progress(before + done, all_modes)
 

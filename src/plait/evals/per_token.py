@@ -20,7 +20,8 @@ import numpy as np
 import torch
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
+from plait.core.progress import OnCount, silent
+from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import rows_at_once, token_losses
 from plait.model.heads import LanguageModel
 from plait.reporting.axes import Axis
@@ -59,7 +60,7 @@ def losses_by_position(
     *,
     batch: int = 0,
     chunk: int = CHUNK,
-    progress: Progress = silent,
+    progress: OnCount = silent,
 ) -> np.ndarray:
     """loss_NT in fp64 of (N, T + 1) tokens; each sequence is read `chunk` tokens at a time through the model's state,
     which gives what one forward pass gives."""
@@ -119,7 +120,7 @@ class PerTokenEvaluation(Evaluation):
         self.require(self.cut in ("windows", "documents"), "cut", "windows or documents")
         return replace(self, length=self.length or subject.trained_length)
 
-    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+    def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         rows = sequences(subject, self.length, self.documents, self.cut)
         mean_T = losses_by_position(subject.language_model, rows, progress=progress).mean(axis=0)
         lengths = doubling(self.length)

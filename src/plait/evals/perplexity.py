@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 from plait.core.errors import UserError
-from plait.evals.evaluation import Evaluation, Progress, Results, ResultTable, Subject, silent
+from plait.core.progress import OnCount, silent
+from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.losses import check_length, losses_after, rows_at_once, token_losses
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.heads import IGNORE, LanguageModel
@@ -76,7 +77,7 @@ def perplexity(
     length: int,
     stride: int = 0,
     batch: int = 0,
-    progress: Progress = silent,
+    progress: OnCount = silent,
 ) -> Perplexity:
     """Over windows of `length` that move by `stride` (0: by their length). `batch` decides speed, not the result."""
     if length < 1 or not 0 <= stride <= length:
@@ -105,7 +106,7 @@ def perplexity_with_memory(
     memory: int,
     streams: int = 1,
     clamp: int = 0,
-    progress: Progress = silent,
+    progress: OnCount = silent,
 ) -> Perplexity:
     """Segments of `length` after a memory of `memory` tokens. The text is read as one stream; with more `streams` it is
     cut into as many and read faster, but each begins without a memory."""
@@ -179,7 +180,7 @@ class PerplexityEvaluation(Evaluation):
         tokens = min(self.tokens or len(subject.tokens), len(subject.tokens))
         return replace(self, length=length, stride=0 if self.memory else self.stride or length, tokens=tokens)
 
-    def measure(self, subject: Subject, progress: Progress = silent) -> dict[str, Any]:
+    def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
         text = subject.tokens[: self.tokens]
         if self.memory:
             found = perplexity_with_memory(

@@ -5,9 +5,13 @@ Letters: B batch, T time, D width.
 
 from __future__ import annotations
 
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -55,6 +59,7 @@ class Subject:
         return not self.options.bidirectional
 
 
+WIDTHS = (64, 128, 192, 256, 512, 1024)
 Outcome = tuple[bool | None, str]  # None: the clause does not apply
 Check = Callable[[Subject], Outcome]
 
@@ -292,14 +297,34 @@ def run_clauses(options: MixerOptions, *, d: int = 64, checks: dict[str, Check] 
     """Each clause's verdict as it is reached; an exception inside a mixer is a failed clause, not a crash."""
     options.check(d)
     subject = Subject(options, d)
+    before = ""
     for name, check in checks.items():
         try:
             holds, detail = check(subject)
         except UserError as wrong:
             holds, detail = False, str(wrong)
         except (Exception, SystemExit) as wrong:  # a mixer may try to leave
-            holds, detail = False, f"{type(wrong).__name__}: {str(wrong).strip().splitlines()[0] if str(wrong) else ''}"
+            said = _said(wrong, options)
+            holds, detail, before = False, "as above" if said == before else said, said
         yield Verdict(name, "skip" if holds is None else "pass" if holds else "fail", detail)
+
+
+def _said(wrong: BaseException, options: MixerOptions) -> str:
+    """The exception in a line, and the line of the mixer's own file where it came up."""
+    words = f"{type(wrong).__name__}: {str(wrong).strip().splitlines()[0] if str(wrong) else ''}"
+    module = sys.modules.get(type(options).__module__)
+    frames = traceback.extract_tb(wrong.__traceback__)
+    own = [frame for frame in frames if module is not None and frame.filename == getattr(module, "__file__", "")]
+    return f"{words} ({Path(own[-1].filename).name}, line {own[-1].lineno}: {own[-1].line})" if own else words
+
+
+def fitting_width(options: MixerOptions) -> int:
+    """The smallest of a few widths that the mixer takes; where it takes none, the first, which then says why."""
+    for d in WIDTHS:
+        with suppress(UserError):
+            options.check(d)
+            return d
+    return WIDTHS[0]
 
 
 @dataclass(frozen=True)
@@ -317,7 +342,7 @@ def timings(options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (
     """Forward and backward time against softmax attention, interleaved in one run; reported, never judged."""
     from plait.mixers.attn import AttnOptions
 
-    rows = []
+    d, rows = max(d, fitting_width(options)), []
     for tokens in lengths:
         batch = max(1, 4096 // tokens)
         x = torch.randn(batch, tokens, d, generator=torch.Generator().manual_seed(0))
@@ -333,7 +358,8 @@ def timings(options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (
 
 def _forward_backward(mixer: nn.Module, x: Tensor) -> float:
     start = time.perf_counter()
-    mixer(x).sum().backward()
+    if (y := mixer(x)).requires_grad:
+        y.sum().backward()
     return time.perf_counter() - start
 
 

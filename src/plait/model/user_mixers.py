@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.user_files import class_from_file, split_path
+from plait.core.user_files import class_from_file, split_options, split_path
 from plait.mixers import table
 from plait.mixers import table as arch
 from plait.mixers.options import MixerOptions, MixerSource
@@ -25,10 +25,12 @@ _loaded_from: dict[str, str] = {}  # name → the file that it means the mixer o
 
 
 def load_mixer(given: str | Path) -> MixerOptions:
-    """Options of `name`, `name[options]`, `my_mixer.py` or `my_mixer.py:Class`. A file that has changed is run again,
-    and its name means the new mixer from then on; models built before stay what they are."""
-    if file := split_path(str(given)):
-        return _registered(MixerSource.read(*file))()
+    """Options of `name`, `my_mixer.py` or `my_mixer.py:Class`, each with `[options]` behind it or not. A file that has
+    changed is run again, and its name means the new mixer from then on; models built before stay what they are."""
+    path, options = split_options(str(given))
+    if file := split_path(path):
+        mine = _registered(MixerSource.read(*file))
+        return table.options_of(parse(f"{mine.name}{options}").layers[0]) if options else mine()
     layers = parse(str(given)).layers
     if len(layers) != 1:
         raise UserError(f"'{given}' has {len(layers)} layers; give one mixer, such as attn or gla[heads=8].")
@@ -37,13 +39,14 @@ def load_mixer(given: str | Path) -> MixerOptions:
 
 def read_architectures(given: Sequence[str]) -> list[Architecture]:
     """The specs given, after all mixers given. Where there are mixers alone, each means two blocks of it."""
-    mixers = [load_mixer(text) for text in given if split_path(text)]
-    specs = [text for text in given if not split_path(text)]
+    mixers = [load_mixer(text) for text in given if split_path(split_options(text)[0])]
+    specs = [text for text in given if not split_path(split_options(text)[0])]
     return [architecture(spec) for spec in specs or map(_blocks, mixers)]
 
 
 def _blocks(options: MixerOptions) -> str:
-    return f"({options.name} swiglu)x2" if options.kind == "sequence" else f"(attn {options.name})x2"
+    layer = options.to_layer()
+    return f"({layer} swiglu)x2" if options.kind == "sequence" else f"(attn {layer})x2"
 
 
 # ---- elsewhere: in worker processes, from records

@@ -86,6 +86,7 @@ PARTS = (
     "par.facts",
     "mad.probe_facts",
     "mad.facts",
+    "mad.scaling_facts",
     "fox.facts",
     "training_facts",
     "across_facts",

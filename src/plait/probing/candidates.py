@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from plait.core.errors import UserError
-from plait.core.user_files import split_path
+from plait.core.user_files import split_options, split_path
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import options_of
 from plait.model.architecture import Architecture, architecture
@@ -75,9 +75,9 @@ def candidates(
 
 
 def candidate(given: str, protocol: Protocol) -> Candidate:
-    if split_path(given):
+    if split_path(split_options(given)[0]):
         options = load_mixer(given)
-        return Candidate(options.name, _around(options.to_layer(), protocol))
+        return Candidate(str(options.to_layer()), _around(options.to_layer(), protocol))
     if presets.lookup(given) is not None:
         arch = architecture(given)
         narrowed = given.lower() in presets.suite("mad21") and arch.header.d != protocol.d

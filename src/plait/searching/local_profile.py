@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 from plait.device.features import Components
 from plait.device.predictor import Predictor
-from plait.device.profile import SAME, Point, Profile
+from plait.device.profile import SAME, OnPoint, Point, Profile
 from plait.device.setting import Setting
 from plait.space.space import Space
 from plait.spec import parse
@@ -18,8 +17,6 @@ from plait.spec import parse
 NEW, MORE = 150.0, 75.0  # seconds that a first profile takes, and one that is added to
 CHECKS = 4  # whole models of the space that a profile must have been checked on
 SAVE_EVERY = 20  # points
-
-OnProgress = Callable[[Point, float], object]  # a new point, and the share of the time that is over
 
 
 def profile_path(folder: Path, setting: Setting) -> Path:
@@ -32,7 +29,7 @@ def profile_path(folder: Path, setting: Setting) -> Path:
 
 
 def local_profile(
-    space: Space, setting: Setting, folder: Path, *, seconds: float | None = None, on_progress: OnProgress | None = None
+    space: Space, setting: Setting, folder: Path, *, seconds: float | None = None, on_progress: OnPoint | None = None
 ) -> Profile:
     """Of this machine, with every kind of layer of the space, checked on some of its models.
 

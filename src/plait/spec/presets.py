@@ -1,10 +1,8 @@
-"""What a preset is: a published architecture under a name, as spec text, with where it comes from.
-
-Published architectures by name: every one in the tables of the papers that plait builds on.
+"""Presets: published architectures by name, as spec texts with where they come from.
 
 `lookup` gives a preset's text, `describe` the preset with its source, `names` and `families` list them, and `suite`
-names those that belong together in one experiment. Each family is one small module of tables; it is imported when a
-name is looked for, and a text is written only when asked for.
+names those that belong together in one experiment. A family's tables are imported when a name is looked for, and a text
+is written only when asked for.
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Entry, Table
 
 
 @dataclass(frozen=True)
@@ -43,36 +41,43 @@ class Preset:
 Catalog = Mapping[str, Callable[[], Preset]]
 
 
-__all__ = ["Preset", "describe", "families", "lookup", "names", "suite"]
+@dataclass(frozen=True)
+class Family(Entry):
+    source: str = ""  # the paper
 
-# family -> (its modules, the paper, what it holds); the largest last, since a look-up goes through them in order
-_FAMILIES: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "gpt2": (("plait.papers.gpt2",), "Radford et al. 2019", "GPT-2 in its four sizes"),
-    "opt": (("plait.papers.opt",), "Zhang et al. 2022, arXiv:2205.01068", "OPT from 125M to 175B, without 350M"),
-    "par": (
-        ("plait.papers.par.presets",),
-        "Mandava et al. 2020, arXiv:2009.04534",
-        "Transformer-XL, Sandwich and PAR Transformer, BERT and PAR BERT",
-    ),
-    "fox": (
-        ("plait.papers.fox.presets",),
-        "Lin et al. 2025, arXiv:2503.02130",
-        "Forgetting Transformer (LLaMA, Pro), its ablations and its baselines",
-    ),
-    "mad": (
-        ("plait.papers.mad.presets", "plait.papers.mad.scaling_presets"),
-        "Poli et al. 2024, arXiv:2403.17844",
-        "the 21 probe architectures, the scaling families, the topologies",
-    ),
-    "lts": (
-        ("plait.papers.lts.presets",),
-        "Javaheripi et al. 2022, arXiv:2203.02094",
-        "LiteTransformerSearch: Pareto fronts for three devices, OPT, scaled baselines",
-    ),
-}
 
-# suite -> module with a function `suite()` that names its presets
-_SUITES = {"mad21": "plait.papers.mad.presets"}
+#: Family → the function that gives its catalog; the largest last, since a look-up goes through them in order.
+FAMILIES: Table[Callable[[], Catalog]] = Table(
+    "family of presets",
+    {
+        "gpt2": Family("plait.papers.families:gpt2", "GPT-2 in its four sizes", "Radford et al. 2019"),
+        "opt": Family(
+            "plait.papers.families:opt", "OPT from 125M to 175B, without 350M", "Zhang et al. 2022, arXiv:2205.01068"
+        ),
+        "par": Family(
+            "plait.papers.par.presets:catalog",
+            "Transformer-XL, Sandwich and PAR Transformer, BERT and PAR BERT",
+            "Mandava et al. 2020, arXiv:2009.04534",
+        ),
+        "fox": Family(
+            "plait.papers.fox.presets:catalog",
+            "Forgetting Transformer (LLaMA, Pro), its ablations and its baselines",
+            "Lin et al. 2025, arXiv:2503.02130",
+        ),
+        "mad": Family(
+            "plait.papers.mad.presets:catalog",
+            "the 21 probe architectures, the scaling families, the topologies",
+            "Poli et al. 2024, arXiv:2403.17844",
+        ),
+        "lts": Family(
+            "plait.papers.lts.presets:catalog",
+            "LiteTransformerSearch: Pareto fronts for three devices, OPT, scaled baselines",
+            "Javaheripi et al. 2022, arXiv:2203.02094",
+        ),
+    },
+)
+#: Suite → the function that names its presets.
+SUITES: Table[Callable[[], list[str]]] = Table("suite", {"mad21": "plait.papers.mad.presets:suite"})
 
 
 def lookup(name: str) -> str | None:
@@ -91,42 +96,35 @@ def describe(name: str) -> Preset:
 
 def names() -> list[str]:
     """The names of all presets, family by family."""
-    return [name for family in _FAMILIES for name in _names(family)]
+    return [name for family in FAMILIES for name in _catalog(family)[0]]
 
 
 def families() -> list[dict[str, object]]:
     """One row per family: its name, paper, what it holds, and the names of its presets."""
+    lines = {name: FAMILIES.entry(name) for name in FAMILIES}
     return [
-        {"family": family, "source": source, "what": what, "presets": _names(family)}
-        for family, (_, source, what) in _FAMILIES.items()
+        {"family": name, "source": line.source, "what": line.what, "presets": list(_catalog(name)[0])}
+        for name, line in lines.items()
+        if isinstance(line, Family)
     ]
 
 
 def suite(name: str) -> list[str]:
     """The presets that make up one experiment."""
-    if name.lower() not in _SUITES:
-        known = ", ".join(_SUITES)
-        raise UserError(f"there is no suite '{name}'.{did_you_mean(name, _SUITES)} Known: {known}.")
-    module = import_module(_SUITES[name.lower()])
-    found: list[str] = module.suite()
-    return found
+    return SUITES.load(name.lower())()
 
 
 def _find(name: str) -> Preset | None:
-    for family in _FAMILIES:
+    # Most names begin with their family's.
+    for family in sorted(FAMILIES, key=lambda family: not name.lower().startswith(family)):
         catalog, spelling = _catalog(family)
         if (known := spelling.get(name.lower())) is not None:
             return catalog[known]()
     return None
 
 
-def _names(family: str) -> list[str]:
-    return list(_catalog(family)[0])
-
-
 @cache
 def _catalog(family: str) -> tuple[Catalog, dict[str, str]]:
     """The family's presets, and the spelling of each name by its lower case."""
-    modules = [import_module(module) for module in _FAMILIES[family][0]]
-    catalog = {name: make for module in modules for name, make in module.catalog().items()}
+    catalog = FAMILIES.load(family)()
     return catalog, {name.lower(): name for name in catalog}

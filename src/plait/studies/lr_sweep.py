@@ -22,6 +22,7 @@ import torch
 from plait.algorithms.proxies import Windows
 from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
 from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
 from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
@@ -34,9 +35,6 @@ RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 PROXY = "decoder_params"
 EVALUATED = 64  # windows of validation text
 NEVER = 2.0  # an accuracy that nothing reaches: text is not solved
-
-#: Called with architectures that are behind us, how many there are, and what is being done.
-OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class RateSweep:
         if any(arch.header.kind != "lm" for arch in self.archs):
             raise UserError("a sweep trains language models (kind=lm).")
 
-    def run(self, store: Store, on_progress: OnProgress = lambda *_: None) -> SweepFindings:
+    def run(self, store: Store, on_progress: OnProgress = ignore) -> SweepFindings:
         """Train the replicas that are not in the store yet, architecture by architecture."""
         rows: list[dict[str, Any]] = []
         for place, arch in enumerate(self.archs):
@@ -74,11 +72,11 @@ class RateSweep:
                 found = store.get(record_key(KIND, config))
                 assert found is not None
                 rows.append({"spec": arch.text, "lr": rate, "seed": seed, **found.result})
-        on_progress(len(self.archs), len(self.archs), "done")
+        on_progress("done", len(self.archs), len(self.archs))
         return SweepFindings(self, rows)
 
     def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
-        on_progress(place + share, len(self.archs), "training")
+        on_progress("training", place + share, len(self.archs))
 
     @property
     def _replicas(self) -> list[tuple[float, int]]:

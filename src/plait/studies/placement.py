@@ -23,6 +23,7 @@ import numpy as np
 from plait.analysis.intervals import mean_interval
 from plait.analysis.placement import letters_of
 from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
 from plait.data import Corpus
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
@@ -40,9 +41,6 @@ RECIPE = Recipe(batch=8, seq_len=64, lr=3e-3)
 VALIDATION_TOKENS = 2**15
 #: k of the published sandwiches is 0.38 to 0.42 of their pairs, but for one of 0.25.
 SANDWICHED = 3 / 8
-
-#: Called with models that are behind us, how many there are, and what is being done.
-OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -126,18 +124,18 @@ class PlacementStudy:
     def models(self) -> int:
         return self.seeds * len(self.patterns)
 
-    def run(self, store: Store, runs: Path, on_progress: OnProgress = lambda *_: None) -> PlacementFindings:
+    def run(self, store: Store, runs: Path, on_progress: OnProgress = ignore) -> PlacementFindings:
         """Train what is not in the store yet."""
         results: list[list[dict[str, Any]]] = [[] for _ in self.patterns]
         for place, (at, job) in enumerate((at, job) for seed in self.jobs for at, job in enumerate(seed)):
             what = self.patterns[at].name
 
             def tell(share: float, behind: int = place, what: str = what) -> None:
-                on_progress(behind + share, self.models, what)
+                on_progress(what, behind + share, self.models)
 
             tell(0.0)
             results[at].append(fit_alone(job, store, runs, device=self.device, on_progress=tell))
-        on_progress(self.models, self.models, "done")
+        on_progress("done", self.models, self.models)
         rows = [self._row(pattern, found) for pattern, found in zip(self.patterns, results, strict=True)]
         return PlacementFindings(self, rows)
 

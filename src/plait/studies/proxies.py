@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
@@ -23,6 +23,7 @@ import numpy as np
 from plait.algorithms.proxies import PROXIES, Windows, load_proxy
 from plait.analysis.rank import common_ratio, spearman, spearman_interval
 from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
 from plait.data import Corpus
 from plait.model.architecture import architecture
 from plait.model.construct import build
@@ -46,9 +47,6 @@ RECIPE = Recipe(batch=8, seq_len=64, lr=6e-3)
 VALIDATION_TOKENS = 2**15
 SAMPLES = 1 << 14  # candidates drawn at once
 ROUNDS = 32
-
-#: Called with models that are behind us, how many there are, and what is being done.
-OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -81,22 +79,22 @@ class Study:
             Job(arch, self.corpus, self.recipe, budget, self.seed, self.precision, VALIDATION_TOKENS) for arch in archs
         ]
 
-    def run(self, store: Store, runs: Path, on_progress: OnProgress = lambda *_: None) -> Findings:
+    def run(self, store: Store, runs: Path, on_progress: OnProgress = ignore) -> Findings:
         """Train and score what is not in the store yet."""
         rows = []
         for place, job in enumerate(self.jobs):
             row: dict[str, Any] = {"spec": job.arch.text, **counts(job)}
             for name in self.proxies:
-                on_progress(place, self.models, name)
+                on_progress(name, place, self.models)
                 row[name], row[f"{name}_flops"] = self._score(job, name, store)
             told = partial(self._tell, on_progress, place)
             found = fit_alone(job, store, runs, device=self.device, on_progress=told)
             rows.append({**row, "loss": found["loss"], "train_flops": found["flops"], "seconds": found["seconds"]})
-        on_progress(self.models, self.models, "done")
+        on_progress("done", self.models, self.models)
         return Findings(self, rows)
 
     def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
-        on_progress(place + share, self.models, "training")
+        on_progress("training", place + share, self.models)
 
     def _score(self, job: Job, name: str, store: Store) -> tuple[float, int]:
         """A proxy's score of the untrained model, and its FLOPs."""

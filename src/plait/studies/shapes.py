@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from plait.analysis.comparisons import AspectStudy, aspect_study
 from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
 from plait.data import Corpus
 from plait.device.measurements import Measurements, noisy, values
 from plait.device.quantities import on_device, quantity
@@ -36,9 +37,6 @@ KIND = "shape"
 PROTOCOL = 1
 METRICS = {**{each.column: each.name for each in on_device().values()}, "perplexity": "perplexity"}  # column: word
 VALIDATION_TOKENS = 2**15
-
-#: Called with models that are behind us, how many there are, and what is being done.
-OnProgress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -89,18 +87,18 @@ class ShapeStudy:
         rows = sorted(chosen, key=lambda place: float(ratio[place]))
         return [architecture(self.space.spec(genes_NG[equal[place]])) for place in rows]
 
-    def run(self, store: Store, runs: Path, on_progress: OnProgress = lambda *_: None) -> ShapeFindings:
+    def run(self, store: Store, runs: Path, on_progress: OnProgress = ignore) -> ShapeFindings:
         """Measure, and train, what is not in the store yet."""
         rows = []
         with Measurements(store, self.setting) as known:
             for place, arch in enumerate(self.archs):
-                on_progress(place, self.models, "measuring")
+                on_progress("measuring", place, self.models)
                 rows.append(self._row(arch, known, store, runs, partial(self._tell, on_progress, place)))
-        on_progress(self.models, self.models, "done")
+        on_progress("done", self.models, self.models)
         return ShapeFindings(self, rows)
 
     def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
-        on_progress(place + share, self.models, "training")
+        on_progress("training", place + share, self.models)
 
     def _valid(self) -> tuple[Genes, NDArray[np.float64], NDArray[np.float64]]:
         """Candidates that satisfy every constraint, their decoder parameters and aspect ratios."""

@@ -162,14 +162,16 @@ class Stacked(Protocol):
 class Stepper:
     """One optimizer step of all members. On a GPU it compiles the step at its first call and captures it as a graph."""
 
-    def __init__(self, stacked: Stacked) -> None:
+    def __init__(self, stacked: Stacked, *, vectorised: bool = True) -> None:
+        """Not `vectorised`: replicas one after the other, each as if it were alone."""
         self.captured = stacked.device.type == "cuda"
         self._stacked = stacked
         members, device = stacked.members, stacked.device
         self._lr_M = torch.tensor([m.lr for m in members], device=device)
         self._decay_M = torch.tensor([m.weight_decay for m in members], device=device)
         self._step = torch.tensor(float(stacked.step), device=device)
-        self._gradients: Gradients = torch.func.vmap(torch.func.grad_and_value(self._loss))
+        together: Gradients = torch.func.vmap(torch.func.grad_and_value(self._loss))
+        self._gradients = together if vectorised or self.captured else self._one_by_one
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def set_step(self, step: int) -> None:
@@ -209,6 +211,17 @@ class Stepper:
     def _loss(self, params: Tensors, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         out: Tensor = torch.func.functional_call(self._stacked.template, params, (tokens_BT, targets_BT))
         return out
+
+    def _one_by_one(self, params: Tensors, tokens_MBT: Tensor, targets_MBT: Tensor) -> tuple[Tensors, Tensor]:
+        losses, grads = [], []
+        for m in range(len(tokens_MBT)):
+            leaves = {name: p[m].detach().requires_grad_() for name, p in params.items()}
+            loss = self._loss(leaves, tokens_MBT[m], targets_MBT[m])
+            grads.append(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
+            losses.append(loss.detach())
+        return {name: torch.stack(g) for name, g in zip(params, zip(*grads, strict=True), strict=True)}, torch.stack(
+            losses
+        )
 
     def _capture(self, rows_MB: Tensor) -> None:
         """Compile, warm up on copies so that no step is taken twice, then record the graph."""

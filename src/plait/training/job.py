@@ -19,6 +19,7 @@ from plait.training.recipe import PRECISIONS, Recipe
 KIND = "train"
 #: Raised by hand when results change meaning; part of every run's key.
 PROTOCOL = 2
+MOST_STEPS = 10**9
 #: Of the validation text.
 VALIDATION_TOKENS = 2**17
 
@@ -39,6 +40,8 @@ class Budget:
             raise UserError(f"give one of --steps, --tokens, --time and --flops; given: {named}.")
         if not all(0 < value < math.inf for value in given.values()):
             raise UserError(f"the length of a training must be positive and finite; given: {given}.")
+        if (self.steps or 0) > MOST_STEPS:
+            raise UserError(f"--steps {self.steps}: at most {MOST_STEPS:,}, which would take a lifetime as it is.")
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,8 @@ class Track:
         self._decay_from = torch.tensor(torch.inf, device=self.device)
         self._decay_steps = torch.tensor(1.0, device=self.device)
         self._ahead: tuple[int, Tensor] | None = None
-        self._stepper = Stepper(self)
+        # A CPU gains nothing from stacked products of small matrices; one by one is as fast as `plait train`.
+        self._stepper = Stepper(self, vectorised=self.device.type != "cpu")
 
     @property
     def members(self) -> Sequence[Replica]:
@@ -145,7 +146,7 @@ class Track:
             tokens = torch.from_numpy(np.stack([text.inputs_NT[rows] for text in texts])).to(self.device)
             targets = torch.from_numpy(np.stack([text.targets_NT[rows] for text in texts])).to(self.device)
             with precision(self.device):
-                logits_MBTV = torch.func.vmap(self._forward)(self.params, tokens).float()
+                logits_MBTV = self._forward_all(tokens).float()
             nll_MBT = -logits_MBTV.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
             losses.append(nll_MBT.mean(-1))
         found = torch.cat(losses, dim=1).double().cpu().numpy()
@@ -167,26 +168,28 @@ class Track:
 
     # ---- on disk
 
-    def state(self) -> dict[str, Any]:
-        """Everything `restore` needs: tensors and plain data."""
+    def state(self, m: int) -> dict[str, Any]:
+        """Everything `restore` needs of a replica: tensors and plain data."""
         names = ("params", "first", "second")
-        tensors = {f"{kind}/{name}": p for kind, s in zip(names, self._stacks, strict=True) for name, p in s.items()}
-        return {"tensors": tensors, "step": self.step, "seconds": self.seconds}
+        tensors = {f"{kind}/{name}": p[m] for kind, s in zip(names, self._stacks, strict=True) for name, p in s.items()}
+        return {"tensors": tensors, "step": self.step}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state of the same track."""
+    def restore(self, states: Sequence[dict[str, Any]]) -> None:
+        """Go on from saved states of the same replicas, all at one step."""
+        steps = {int(state["step"]) for state in states}
+        if len(steps) != 1:
+            raise ValueError(f"replicas of a track advance together; the states are of steps {sorted(steps)}")
         for kind, stack in zip(("params", "first", "second"), self._stacks, strict=True):
             for name, p in stack.items():
-                p.copy_(state["tensors"][f"{kind}/{name}"])
-        self.seconds = float(state["seconds"])
-        self._set_step(int(state["step"]))
+                p.copy_(torch.stack([state["tensors"][f"{kind}/{name}"].to(p) for state in states]))
+        self._set_step(steps.pop())
 
     def restart(self, replicas: Sequence[Replica]) -> None:
         """Begin again with as many other replicas, keeping what was compiled."""
         fresh = Track(self.arch, replicas, self._texts, self.recipe, device=self.device)
         self.replicas = fresh.replicas
         self._ahead = None
-        self.restore(fresh.state())
+        self.restore([fresh.state(m) for m in range(len(replicas))])
         self._stepper.set_members(replicas)
 
     def _set_step(self, step: int) -> None:
@@ -210,6 +213,13 @@ class Track:
             windows = Windows(self._texts[replica.text].train, recipe.seq_len, recipe.batch, replica.seed)
             rows.append(windows.starts(step) + self._begins[replica.text])
         return np.stack(rows)
+
+    def _forward_all(self, tokens_MBT: Tensor) -> Tensor:
+        if self.device.type != "cpu":
+            stacked: Tensor = torch.func.vmap(self._forward)(self.params, tokens_MBT)
+            return stacked
+        each = ({name: p[m] for name, p in self.params.items()} for m in range(len(tokens_MBT)))
+        return torch.stack([self._forward(p, tokens) for p, tokens in zip(each, tokens_MBT, strict=True)])
 
     def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
         inner = {name.removeprefix("model."): p for name, p in params.items()}

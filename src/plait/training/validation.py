@@ -22,6 +22,9 @@ from plait.training.batches import masked, scored
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe
 
+#: A batch of fewer tokens costs as much time; of a large vocabulary, this many logits still fit beside a training.
+TOKENS_AT_ONCE = 1024
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -52,13 +55,18 @@ class Validation:
         mine = slice(dist.rank * rows, (dist.rank + 1) * rows)
         inputs_SNT, targets_SNT = (part[mine] for part in self._streams(rows * dist.world, share))
         memory: ModelState | None = None
+        together = 1
         if self.recipe.memory:
             assert isinstance(model, LanguageModel)
             memory = model.init_memory(rows, self.recipe.memory)
+        else:
+            # Windows do not depend on each other: a small batch takes several of each stream at once.
+            together = max(1, TOKENS_AT_ONCE // (rows * self.recipe.seq_len))
         total = torch.zeros(2, dtype=torch.float64, device=dist.device)
-        for n in range(inputs_SNT.shape[1]):
+        for n in range(0, inputs_SNT.shape[1], together):
             tokens, targets = (
-                torch.from_numpy(np.ascontiguousarray(part[:, n])).to(dist.device) for part in (inputs_SNT, targets_SNT)
+                torch.from_numpy(part[:, n : n + together].reshape(-1, part.shape[-1])).to(dist.device)
+                for part in (inputs_SNT, targets_SNT)
             )
             loss, memory = objective(tokens, targets, memory)
             if count := scored(targets):

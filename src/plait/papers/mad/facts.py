@@ -17,14 +17,6 @@ from plait.spec import parse, presets
 facts = FactTable()
 
 
-facts.not_yet(
-    M19="IsoFLOP planner",
-    M20="IsoFLOP fit recovers a known surface",
-    M24="state-optimal fit",
-    M25="probe-to-scale correlation report",
-)
-
-
 @facts.fact("M27", "Table C.2: n(4d² + 3df) + Vd within 2 % in 30 of 35 rows; worst the 8M row, −9.9 %")
 def size_formula() -> tuple[str, str, bool]:
     gaps, same = {}, 0
@@ -290,9 +282,6 @@ def _first(arch: Architecture, name: str) -> Any:
     return next(layer for layer in arch.layers if layer.name == name)
 
 
-facts.not_yet(M38="growing the batch inside an IsoFLOP group biases N*")
-
-
 @facts.fact("M39", "reference blocks: Transformer++, Hyena, Mamba as the paper describes them")
 def reference_blocks() -> tuple[str, str, bool]:
     transformer, hyena, mamba = (architecture(f"mad-{family}-350m") for family in ("transformer", "hyena", "mamba"))
@@ -306,9 +295,6 @@ def reference_blocks() -> tuple[str, str, bool]:
     _, ours, agrees = stepwise("hyena", "mamba", "attn")
     said = "tied, RMSNorm, RoPE, SwiGLU; Mamba doubled, no GLU; parallel = recurrent"
     return said, f"{sum(described)} of 5 descriptions; {ours}", all(described) and agrees
-
-
-facts.not_yet(M41="compute- and state-optimal figures")
 
 
 def _letters(text: str) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 
+from plait.papers.mad import scaling_presets
 from plait.probing.sizes import CHANNEL_MIXERS, SEQUENCE_MIXERS
 from plait.spec.presets import Catalog, Preset
 
@@ -23,7 +24,7 @@ _MAMBA = "mamba[state=4,expand=2,conv=4,conv_bias=false]"
 
 
 def catalog() -> Catalog:
-    return {name: partial(_preset, name) for name in _bodies()}
+    return {**{name: partial(_preset, name) for name in _bodies()}, **scaling_presets.catalog()}
 
 
 def suite() -> list[str]:

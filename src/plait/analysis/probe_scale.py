@@ -1,0 +1,135 @@
+"""Do probes foretell scale? Scores of small models against the compute-optimal loss of large ones (Poli et al. 2024,
+section 5, Figures 5.1, B.8 and B.9), aggregate and by task, at every budget that all architectures share.
+
+Correlations are Pearson's, of score and loss: better probes, lower loss is −1. Their 90 % intervals are Fisher's, of so
+many architectures, widened by how unsure each loss is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from plait.analysis.rank import spearman, spearman_interval
+from plait.analysis.scaling_frontier import Surface
+from plait.analysis.scaling_laws import CANNOT_SAY, Laws
+from plait.analysis.scaling_surface import Floats
+from plait.core.errors import UserError
+
+AGGREGATE = "all tasks"
+LEAST = 4  # architectures: Fisher's interval needs more than three
+_QUANTILE = 1.6448536  # of 90 %
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Of one task's scores, or of the mean over tasks, with the loss at one budget."""
+
+    task: str
+    budget: float
+    value: float
+    low: float
+    high: float
+    architectures: int
+
+    @property
+    def verdict(self) -> str:
+        if self.low <= 0 <= self.high or not np.isfinite(self.value):
+            return CANNOT_SAY
+        return "better probes, lower loss" if self.high < 0 else "better probes, higher loss"
+
+
+def correlation(scores_K: Floats, loss_K: Floats, loss_BK: Floats) -> tuple[float, float, float]:
+    """Pearson's r and its interval; nan where all scores are one."""
+    if np.ptp(scores_K) < 1e-12 or np.ptp(loss_K) < 1e-12:
+        return float("nan"), float("nan"), float("nan")
+    value = float(np.corrcoef(scores_K, loss_K)[0, 1])
+    centred_K = scores_K - scores_K.mean()
+    spread_BK = loss_BK - loss_BK.mean(1, keepdims=True)
+    norm_B = np.linalg.norm(spread_BK, axis=1) * np.linalg.norm(centred_K)
+    z_B = np.arctanh(np.clip(spread_BK @ centred_K / np.maximum(norm_B, 1e-300), -0.999999, 0.999999))
+    z = np.arctanh(np.clip(value, -0.999999, 0.999999))
+    error = np.sqrt(1 / (len(scores_K) - 3) + float(z_B.var()))
+    return value, float(np.tanh(z - _QUANTILE * error)), float(np.tanh(z + _QUANTILE * error))
+
+
+def probe_to_scale(laws: Laws, scores: Mapping[str, Mapping[str, float]]) -> list[Correlation]:
+    """`scores`: architecture → task → accuracy. Budgets are the groups' and the target; losses the frontier's."""
+    shared = [name for name in laws.laws if name in scores]
+    if len(shared) < LEAST:
+        raise UserError(
+            f"{len(shared)} architectures have both probe scores and scaling runs ({', '.join(shared) or 'none'}); a "
+            f"correlation needs {LEAST} or more. Probed: {', '.join(scores)}; scaled: {', '.join(laws.laws)}."
+        )
+    tasks = [task for task in scores[shared[0]] if all(task in scores[name] for name in shared)]
+    columns = {AGGREGATE: np.array([np.mean([scores[name][task] for task in tasks]) for name in shared])}
+    columns |= {task: np.array([scores[name][task] for name in shared]) for task in tasks}
+    found = []
+    for budget in _budgets(laws, shared):
+        one_K, many_BK = losses_at(laws, shared, budget)
+        for task, scores_K in columns.items():
+            found.append(Correlation(task, budget, *correlation(scores_K, one_K, many_BK), len(shared)))
+    return found
+
+
+def losses_at(laws: Laws, names: Sequence[str], budget: float) -> tuple[Floats, Floats]:
+    """Compute-optimal losses of these architectures, and over the draws."""
+
+    def least(surface: Surface, name: str) -> Floats:
+        return surface.optimum(budget, laws.laws[name].cost)[2]
+
+    one_K = np.array([float(least(laws.laws[name].surface, name)) for name in names])
+    return one_K, np.column_stack([least(laws.laws[name].draws, name) for name in names])
+
+
+def _budgets(laws: Laws, names: Sequence[str]) -> list[float]:
+    """The groups' that all of them have, to a tenth, and the target."""
+    first = [group.flops for group in laws.laws[names[0]].groups]
+
+    def near(name: str, flops: float) -> bool:
+        return any(abs(np.log(group.flops / flops)) < np.log(1.1) for group in laws.laws[name].groups)
+
+    return [*(flops for flops in first if all(near(name, flops) for name in names)), laws.target]
+
+
+def document(found: Sequence[Correlation]) -> list[dict[str, Any]]:
+    return [
+        {
+            "task": one.task,
+            "budget": one.budget,
+            "r": one.value,
+            "interval": [one.low, one.high],
+            "architectures": one.architectures,
+            "verdict": one.verdict,
+        }
+        for one in found
+    ]
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Does the score rise with the state? Spearman's ρ over architectures and its 95 % interval, None below four."""
+
+    value: float
+    interval: tuple[float, float] | None
+    architectures: int
+
+
+def state_trend(states: Sequence[float], scores: Sequence[float]) -> Trend:
+    """Poli et al. 2024, section 3.3: performance increases with the total fixed state."""
+    if len(states) < 3 or len(set(states)) < 2:
+        raise UserError("give three probed architectures or more, of two states or more.")
+    interval = spearman_interval(states, scores) if len(states) >= LEAST else None
+    return Trend(spearman(states, scores), interval, len(states))
+
+
+def sign_test(differences: Sequence[float]) -> tuple[int, int, float]:
+    """Of pairs: how many are above 0, how many are not 0, and how often chance gives as many or more."""
+    from scipy.special import bdtrc
+
+    signs = [difference > 0 for difference in differences if difference]
+    above = sum(signs)
+    return above, len(signs), float(bdtrc(above - 1, len(signs), 0.5)) if above else 1.0

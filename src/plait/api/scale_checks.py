@@ -1,0 +1,145 @@
+"""What to check beside a fit: whether probes foretell it, and what a growing batch would have done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.arguments import opened_store
+from plait.api.scale_fit import DRAWS, fit, flops_of
+from plait.core.errors import UserError
+from plait.core.result import Result
+from plait.records import Store
+
+if TYPE_CHECKING:
+    from plait.scaling.probes import Probed
+
+NAME = "architecture"
+
+
+@dataclass(frozen=True)
+class ProbeScale(Result):
+    """Correlations of probe scores with compute-optimal losses, by task and budget; `notes` has state and order."""
+
+    correlations: list[dict[str, Any]]
+    notes: tuple[str, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.correlations
+
+
+@dataclass(frozen=True)
+class Pitfall(Result):
+    """One IsoFLOP group, simulated: the true best size, that of a fixed batch, that of a growing one."""
+
+    best: float
+    fixed: float
+    growing: float
+    curves: list[dict[str, float]]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.curves)
+
+
+def probe(
+    file: str | Path | None = None,
+    *,
+    target: str | float,
+    scores: str | Path | Mapping[str, Mapping[str, float]] | None = None,
+    draws: int = DRAWS,
+    svg: str | Path | None = None,
+    store: str | Store | None = None,
+) -> ProbeScale:
+    """Set probe scores against the compute-optimal losses of the same architectures, aggregate and by task.
+
+    `file`: scaling runs, as `plait.scale.fit` takes them. `scores`: a table with a column `architecture` and one of
+    accuracy per task, or such numbers themselves; without it the store's probes, whose architectures are found by their
+    patterns of mixers.
+    """
+    from plait.analysis.probe_scale import document, losses_at, probe_to_scale
+    from plait.scaling.probes import probed, scores_by_pattern
+
+    laws = fit(file, target=target, draws=draws, where=None, seed=0).laws
+    notes: list[str] = []
+    if scores is None:
+        with opened_store(store) as opened:
+            models = probed(opened)
+        notes += _notes(models)
+        known = scores_by_pattern(models)
+        found = {name: known[name] for name in laws.laws if name in known} or known
+    else:
+        found = _scores(scores) if isinstance(scores, (str, Path)) else {k: dict(v) for k, v in scores.items()}
+    correlations = probe_to_scale(laws, found)
+    if svg is not None:
+        from plait.reporting.scaling import probe_figure
+        from plait.reporting.svg import save
+
+        names = [name for name in laws.laws if name in found]
+        one, many = losses_at(laws, names, laws.target)
+        rows = [
+            {
+                "architecture": name,
+                "score": sum(found[name].values()) / len(found[name]),
+                "loss": float(one[k]),
+                "low": sorted(many[:, k])[len(many) // 20],
+                "high": sorted(many[:, k])[-1 - len(many) // 20],
+            }
+            for k, name in enumerate(names)
+        ]
+        save(probe_figure(rows, laws.target), Path(svg))
+    return ProbeScale(document(correlations), tuple(notes))
+
+
+def _scores(file: str | Path) -> dict[str, dict[str, float]]:
+    from plait.analysis.table import read_table
+
+    table = read_table(str(file))
+    tasks = [name for name in table.columns if name != NAME]
+    if not tasks:
+        raise UserError(f"{file}: give a column of accuracy per task beside '{NAME}'.")
+    values = {task: table.numbers(task) for task in tasks}
+    return {
+        str(name): {task: float(values[task][row]) for task in tasks} for row, name in enumerate(table.column(NAME))
+    }
+
+
+def _notes(models: list[Probed]) -> list[str]:
+    """The paper's findings about state and order, as far as these probes tell (section 3.3)."""
+    from plait.analysis.probe_scale import sign_test, state_trend
+    from plait.scaling.probes import order_pairs
+
+    told = []
+    fixed = [one for one in models if one.state and not one.attention]
+    if len({one.state for one in fixed}) > 1 and len(fixed) >= 3:
+        trend = state_trend([one.state for one in fixed], [one.mean for one in fixed])
+        ends = "" if trend.interval is None else " ({:.2f} … {:.2f})".format(*trend.interval)
+        told.append(f"score against fixed state: Spearman {trend.value:.2f}{ends}, {trend.architectures} architectures")
+    pairs = order_pairs(models)
+    if pairs:
+        above, of, p = sign_test([one.mean - twin.mean for one, twin in pairs])
+        told.append(f"attention last beats attention first in {above} of {of} pairs, p = {p:.2f}")
+    return told
+
+
+def pitfall(
+    *, flops: str | float = 2e20, batch: int = 2**19, growth: float = 1.0, svg: str | Path | None = None
+) -> Pitfall:
+    """Simulate one IsoFLOP group with a fixed batch and with one that grows with the size: where N* seems to be."""
+    from plait.analysis.scaling_simulation import CHINCHILLA, SIX
+    from plait.analysis.scaling_simulation import pitfall as simulate
+
+    budget = flops_of(flops, "--flops")
+    if batch < 1:
+        raise UserError(f"--batch {batch}: a step has at least one token.")
+    found: dict[str, Any] = simulate(CHINCHILLA, budget, batch, growth)
+    if svg is not None:
+        from plait.reporting.scaling import pitfall_figure
+        from plait.reporting.svg import save
+
+        save(pitfall_figure(found, budget), Path(svg))
+    names = ("params", "batch", "fixed_loss", "growing_loss")
+    curves = [dict(zip(names, map(float, row), strict=True)) for row in zip(*(found[n] for n in names), strict=True)]
+    best = float(CHINCHILLA.optimum(budget, SIX)[0])
+    return Pitfall(best, float(found["fixed_best"]), float(found["growing_best"]), curves)

@@ -1,0 +1,179 @@
+"""Which runs a scaling law needs, and what they cost here: `plait.scale.plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.arguments import seconds_of
+from plait.api.scale_fit import flops_of
+from plait.core.errors import UserError
+from plait.core.result import Result
+
+if TYPE_CHECKING:
+    from plait.scaling.plan import Plan
+    from plait.scaling.price import Price
+    from plait.scaling.sizes import Family
+    from plait.training.recipe import Recipe
+
+#: Poli et al. 2024, appendix C.
+PAPER_BUDGETS = (4e18, 8e18, 2e19, 4e19, 8e19, 2e20, 5e20, 2e21)
+
+
+@dataclass(frozen=True)
+class ScalingPlan(Result):
+    """`plan` can be saved and run; `seconds` is what it takes here one run after the other, None where not asked."""
+
+    plan: Plan = field(repr=False)
+    prices: tuple[Price, ...] = field(repr=False)
+    seconds: float | None
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.plan.as_dict(), "seconds": self.seconds, "warnings": list(self.warnings)}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per run."""
+        seconds: list[Any] = [price.seconds for price in self.prices] or [None] * len(self.plan.runs)
+        return [
+            {
+                "architecture": run.architecture,
+                "budget": run.budget,
+                "params": run.params,
+                "tokens": run.tokens,
+                "steps": run.steps,
+                "batch": run.recipe.batch,
+                "lr": run.recipe.lr,
+                "seconds": took,
+                "spec": run.spec,
+            }
+            for run, took in zip(self.plan.runs, seconds, strict=True)
+        ]
+
+
+def plan(
+    archs: Sequence[str] = ("mad-transformer",),
+    *,
+    budgets: str | Sequence[float] | None = None,
+    total: str | float | None = None,
+    time: str | float | None = None,
+    groups: int = 5,
+    spacing: float = 2.5,
+    sizes: int = 7,
+    span: float = 6.0,
+    tokens_per_param: float = 20.0,
+    params: Sequence[str | float] = (),
+    data: str = "builtin:language",
+    tokenizer: str | None = None,
+    seq_len: int | None = None,
+    batch: int | None = None,
+    lr: str | None = None,
+    recipe_values: dict[str, Any] | None = None,
+    seeds: int = 1,
+    device: str = "cpu",
+    precision: str = "",
+    priced: bool = True,
+    speed: str | float | None = None,
+    devices: int = 1,
+    validation_tokens: int = 2**17,
+    out: str | Path | None = None,
+) -> ScalingPlan:
+    """Plan IsoFLOP groups × sizes × architectures, each run with its batch, rate and steps, and price them.
+
+    `archs`: families of presets ("mad-transformer", Table C.2's sizes) or specs to grow ("striped=d=64 | …").
+    `budgets`: FLOPs of the groups; else `groups` of them a factor `spacing` apart such that all runs together cost
+    `total` FLOPs, or fit `time` here; without any of these the paper's eight. `speed`: sustained FLOPs per second of
+    each of `devices` elsewhere, instead of timing this machine. `out`: a file for `plait.scale.run`.
+    """
+    from plait.data import open_corpus
+    from plait.papers.mad.recipes import mad_recipe
+    from plait.scaling.plan import budgets_of, make_plan, warnings
+    from plait.scaling.price import given_speed, price
+    from plait.scaling.rules import Rate
+    from plait.scaling.sizes import family
+    from plait.training.distributed import precision_on
+
+    if sum(given is not None for given in (budgets, total, time)) > 1:
+        raise UserError("give one of --budgets, --total and --time.")
+    if not archs:
+        raise UserError("give an architecture: --arch mad-transformer, or --arch NAME=SPEC.")
+    corpus = open_corpus(data, tokenizer=tokenizer)
+    families = [family(text, corpus.vocab) for text in archs]
+    _distinct(families)
+    length = seq_len if seq_len is not None else 8192 if budgets is total is time is None else 256
+    explicit = [_params_of(each) for each in params]
+    rate = None if lr is None else Rate.read(lr)
+    kept = precision or precision_on(device)
+
+    def paper(active: float, flops: float, seq: int) -> Recipe:
+        return mad_recipe(active, flops, seq)
+
+    def made(at: Sequence[float]) -> Plan:
+        return make_plan(
+            families, at, paper, data=data, seq_len=length, sizes=sizes, span=span, per_parameter=tokens_per_param,
+            explicit=explicit, batch=batch, rate=rate, values=recipe_values, seeds=seeds, tokenizer=tokenizer,
+            precision=kept, validation_tokens=validation_tokens,
+        )  # fmt: skip
+
+    def prices_of(at: Plan) -> list[Price]:
+        return price(at, corpus, device) if speed is None else given_speed(at, flops_of(speed, "--speed"), devices)
+
+    per_group = (len(explicit) or sizes) * len(families) * seeds
+    if budgets is not None or total is not None:
+        whole = 0.0 if total is None else flops_of(total, "--total")
+        found = made(_budgets(budgets) if budgets is not None else budgets_of(whole, groups, spacing, per_group))
+    elif time is not None:
+        found = _within(time, made, prices_of, groups, spacing, per_group)
+    else:
+        found = made(PAPER_BUDGETS)
+    prices = tuple(prices_of(found)) if priced or speed is not None else ()
+    if out is not None:
+        found.save(Path(out))
+    told = warnings(found, len(corpus.tokens("train")))
+    return ScalingPlan(found, prices, sum(each.seconds for each in prices) if prices else None, tuple(told))
+
+
+def _within(
+    time: str | float,
+    made: Callable[[Sequence[float]], Plan],
+    prices_of: Callable[[Plan], list[Price]],
+    groups: int,
+    spacing: float,
+    per_group: int,
+) -> Plan:
+    """The largest budgets whose runs take so long here, found by pricing and correcting."""
+    from plait.scaling.plan import budgets_of
+
+    seconds, total = seconds_of(time), 1e12
+    for _ in range(4):
+        found = made(budgets_of(total, groups, spacing, per_group))
+        took = sum(each.seconds for each in prices_of(found))
+        if 0.9 * seconds <= took <= seconds:
+            break
+        total *= 0.95 * seconds / took
+    return made(budgets_of(total, groups, spacing, per_group))
+
+
+def _budgets(given: str | Sequence[float]) -> list[float]:
+    parts = [part for part in given.split(",") if part.strip()] if isinstance(given, str) else list(given)
+    found = [flops_of(part, "--budgets") for part in parts]
+    if not found:
+        raise UserError("--budgets: give FLOPs with commas between them, such as 1e18,4e18,1e19.")
+    return found
+
+
+def _params_of(given: str | float) -> float:
+    from plait.core.units import parse
+
+    return parse(given, "count", "--params") if isinstance(given, str) else float(given)
+
+
+def _distinct(families: Sequence[Family]) -> None:
+    names = [each.name for each in families]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"two architectures are called '{twice[0]}'; name them: --arch NAME=SPEC.")
+
+
+__all__ = ["ScalingPlan", "plan"]

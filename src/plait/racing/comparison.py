@@ -1,0 +1,235 @@
+"""Architectures compared by training them: same text, same batches, same held-out windows, several seeds, each at a
+learning rate that suits it.
+
+1. The rate: one seed, three rates a factor of two apart, to an eighth of the budget; where the best is at the edge, one
+   further. The best is used for the whole budget (the rule by which rates transfer here: an optimum found at an eighth
+   of the tokens is, within a factor of two, the optimum at all of them; `benchmarks/results` has the table).
+2. The training: every seed to the budget, with the learning curve taken on its way from annealed branches.
+3. The verdict: paired differences over seeds and windows (`analysis.paired`), and who would be best at other budgets
+   (`analysis.foresight`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from plait.analysis.foresight import Foresight, foresee
+from plait.analysis.learning_curve import CALIBRATION, extrapolate
+from plait.analysis.paired import Compared, compare_losses
+from plait.racing.budget import RATE_SHARE, Workload, budgets_in, rate_steps, rungs, weights
+from plait.racing.contenders import Contender
+from plait.racing.leg import Course, Leg, loss_of, windows_of
+from plait.racing.workers import Workers
+from plait.records import Record, Store, provenance_of, record_key
+from plait.training.track import Replica
+
+PLAN = "compare-plan"
+PROTOCOL = 1
+FACTORS = (0.5, 1.0, 2.0)  # of the recipe's rate
+FURTHER = 2  # times that the search may go on beyond its edge
+REACH = 8.0  # of the longest training: how far foresight goes here
+
+#: What is being done, how much of the whole is done, from 0 to 1.
+OnStage = Callable[[str, float], object]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On which terms contenders are compared. One of `tokens` (of the largest budget), `flops` and `seconds` (of the
+    whole comparison) says how long; `equal`: what of it is the same for all."""
+
+    seeds: int = 3
+    search_rates: bool = True
+    equal: str = "tokens"
+    tokens: float | None = None
+    flops: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    contender: Contender
+    lr: float
+    tokens: int
+    records: list[list[Record]]  # by budget and seed
+    rates: dict[float, float]  # the search: rate → loss
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(tokens, mean loss over the seeds that did not diverge)."""
+        found = []
+        for at_budget in self.records:
+            losses = [loss for loss in map(loss_of, at_budget) if math.isfinite(loss)]
+            found.append((int(at_budget[0].result["tokens"]), sum(losses) / len(losses) if losses else math.inf))
+        return found
+
+
+@dataclass(frozen=True)
+class Comparison:
+    course: Course
+    terms: Terms
+    rows: list[Row]
+    seconds: float  # of this call
+    trained_seconds: float  # of all trainings, when they were done
+
+    @cached_property
+    def compared(self) -> Compared:
+        return compare_losses({row.contender.name: dict(enumerate(_windows(row.records[-1]))) for row in self.rows})
+
+    @cached_property
+    def foresight(self) -> Foresight | None:
+        """From the shortest observed budget to `REACH` times the longest; None where tokens are not what is equal, or
+        nobody is left to compare with."""
+        observations = {
+            row.contender.name: {
+                seed: [(at[seed].result["tokens"], loss_of(at[seed])) for at in row.records]
+                for seed in range(self.terms.seeds)
+            }
+            for row in self.rows
+            if all(math.isfinite(loss) for _, loss in row.curve)
+        }
+        if len(observations) < 2 or self.terms.equal != "tokens":
+            return None
+        longest = self.rows[0].curve[-1][0]
+        first = self.rows[0].curve[0][0]
+        doublings = math.log2(longest / first)
+        budgets = [first * 2**k for k in range(int(doublings))] + [longest]
+        budgets += [longest * 2**k for k in range(1, int(math.log2(min(REACH, CALIBRATION.reach))) + 1)]
+        return foresee(extrapolate(observations, budgets))
+
+
+def compare(
+    contenders: Sequence[Contender],
+    course: Course,
+    terms: Terms,
+    store: Store,
+    runs: Path,
+    *,
+    workers: int = 1,
+    on_stage: OnStage = lambda stage, share: None,
+    started: float | None = None,
+) -> Comparison:
+    """Train what is missing, and compare. `started` (as `time.perf_counter` counts): when the time began to run."""
+    began = time.perf_counter() if started is None else started
+    sources = {s.hash: s for c in contenders for s in c.arch.mixer_sources.values()}
+    with Workers(course, store, workers, tuple(sources.values())) as pool:
+        on_stage("timing", 0.0)
+        budgets = _budgets(contenders, course, terms, store, pool, began)
+        rates: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
+        share = 0.0
+        if terms.search_rates:
+            share = RATE_SHARE * len(FACTORS) / (RATE_SHARE * len(FACTORS) + terms.seeds)
+            rates = search_rates(contenders, budgets, pool, runs, lambda done: on_stage("learning rates", share * done))
+        chosen = {name: best_rate(found, course.recipe.lr) for name, found in rates.items()}
+        legs = [
+            Leg(course, c.arch, stack, tuple(rungs(budgets[c.name], course)), runs)
+            for c in contenders
+            for stack in stacks([Replica(chosen[c.name], seed) for seed in range(terms.seeds)], course)
+        ]
+        found = pool.run(legs, lambda done, total: on_stage("training", share + (1 - share) * done / total))
+    by_name: dict[str, list[list[Record]]] = {}
+    names = [c.name for c in contenders for _ in stacks([Replica(1.0, s) for s in range(terms.seeds)], course)]
+    for name, at_budgets in zip(names, found, strict=True):
+        before = by_name.setdefault(name, [[] for _ in at_budgets])
+        by_name[name] = [[*old, *new] for old, new in zip(before, at_budgets, strict=True)]
+    rows = [
+        Row(c, chosen[c.name], int(by_name[c.name][-1][0].result["tokens"]), by_name[c.name], rates[c.name])
+        for c in contenders
+    ]
+    trained = sum(float(r.result["seconds"]) for row in rows for at in row.records for r in at)
+    return Comparison(course, terms, rows, time.perf_counter() - began, trained)
+
+
+def stacks(replicas: Sequence[Replica], course: Course) -> list[tuple[Replica, ...]]:
+    """Which replicas are trained as one: all on a GPU, where that is faster; each alone on a CPU, where workers are."""
+    return [(replica,) for replica in replicas] if course.device == "cpu" else [tuple(replicas)]
+
+
+def search_rates(
+    contenders: Sequence[Contender],
+    budgets: Mapping[str, float],
+    pool: Workers,
+    runs: Path,
+    on_share: Callable[[float], object] = lambda share: None,
+) -> dict[str, dict[float, float]]:
+    """For each contender: rate → loss after an eighth of its budget, one seed."""
+    course = pool.course
+    losses: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
+    wanted = {c.name: [factor * course.recipe.lr for factor in FACTORS] for c in contenders}
+    steps = {c.name: rate_steps(budgets[c.name], course) for c in contenders}
+    for round_ in range(1 + FURTHER):
+        asked = [(c, stack) for c in contenders for stack in stacks([Replica(lr, 0) for lr in wanted[c.name]], course)]
+        legs = [Leg(course, c.arch, stack, (steps[c.name],), runs) for c, stack in asked if stack]
+        if not legs:
+            break
+        begun = 0.0 if round_ == 0 else 1.0
+        found = pool.run(legs, partial(_tell, on_share, begun))
+        for (c, stack), (records,) in zip(asked, found, strict=True):
+            for replica, record in zip(stack, records, strict=True):
+                losses[c.name][replica.lr] = loss_of(record)
+        wanted = {c.name: _beyond(losses[c.name]) for c in contenders}
+    return losses
+
+
+def _tell(on_share: Callable[[float], object], begun: float, done: float, total: float) -> None:
+    on_share(begun or done / total)
+
+
+def _beyond(losses: Mapping[float, float]) -> list[float]:
+    """The next rate, where the best is at the edge."""
+    best, rates = best_rate(losses, math.nan), sorted(losses)
+    if not math.isfinite(losses.get(best, math.inf)):
+        return [rates[0] / 2]  # all diverged
+    return [rates[0] / 2] if best == rates[0] else [rates[-1] * 2] if best == rates[-1] else []
+
+
+def best_rate(losses: Mapping[float, float], usual: float) -> float:
+    """Of equally good ones the smaller; the recipe's where none was searched."""
+    return min(sorted(losses), key=lambda lr: losses[lr]) if losses else usual
+
+
+def _budgets(
+    contenders: Sequence[Contender], course: Course, terms: Terms, store: Store, pool: Workers, began: float
+) -> dict[str, float]:
+    """Tokens for each contender."""
+    workload = Workload(terms.seeds, len(FACTORS) if terms.search_rates else 1, course.recipe.decay, course.held_out)
+    if terms.seconds is None and terms.equal != "time":
+        weight = weights(contenders, course, terms.equal, {})
+        if terms.tokens is not None:
+            return {name: terms.tokens * share for name, share in weight.items()}
+        assert terms.flops is not None
+        cheapest = min(contenders, key=lambda c: c.flops_per_token(course.recipe.seq_len))
+        most = terms.flops / cheapest.flops_per_token(course.recipe.seq_len)
+        return {name: most * share for name, share in weight.items()}
+    config = {
+        "protocol": PROTOCOL,
+        "architectures": [{"name": c.name, **c.arch.identity()} for c in contenders],
+        "course": {**course.config(contenders[0].arch, Replica(course.recipe.lr, 0), None), "spec": ""},
+        "terms": {name: value for name, value in vars(terms).items() if value is not None},
+        "workers": pool.workers,
+    }
+    known = store.get(record_key(PLAN, config))
+    if known is not None:
+        return dict(known.result["tokens"])
+    begun = time.time()
+    timed = pool.step_seconds([c.arch for c in contenders])
+    speed = {c.name: took / course.tokens_per_step for c, took in zip(contenders, timed, strict=True)}
+    if terms.seconds is None:
+        weight = weights(contenders, course, terms.equal, speed)
+        budgets = {name: (terms.tokens or 0.0) * share for name, share in weight.items()}
+    else:
+        left = terms.seconds - (time.perf_counter() - began)
+        budgets = budgets_in(left, contenders, speed, workload, course, equal=terms.equal, workers=pool.workers)
+    result = {"tokens": budgets, "seconds_per_token": speed}
+    store.put(Record.of(PLAN, config, result, provenance_of(begun, time.time() - begun)))
+    return budgets
+
+
+def _windows(records: Sequence[Record]) -> list[Sequence[float]]:
+    count = max((len(record.result["windows"]) for record in records), default=0)
+    return [windows_of(record, count) for record in records]

@@ -1,0 +1,117 @@
+"""Who is compared: architectures of one vocabulary under names that tell them apart, made equal where that is wanted.
+
+A mixer's name alone (or the file of a user's own) means a small model of it: blocks of the mixer and a SwiGLU, or as
+many layers of it as have the same parameters where it holds its own channel mixing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from plait.core.errors import UserError
+from plait.core.user_files import split_path
+from plait.mixers.table import names
+from plait.model.architecture import Architecture, architecture
+from plait.model.cost import model_cost
+from plait.model.resize import decoder_params, match, total_state
+from plait.model.user_mixers import load_mixer
+from plait.training.run import RUNS, open_run
+
+WIDTH, BLOCKS = 128, 2
+TOLERANCE = 0.02
+MATCHES = ("", "params", "state")
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    arch: Architecture
+    note: str = ""
+
+    @property
+    def params(self) -> int:
+        return decoder_params(self.arch)
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Of a training step: forward, and twice that backward."""
+        return 3 * model_cost(self.arch, seq=seq_len).flops / seq_len
+
+
+def read_contenders(
+    given: Sequence[str | Architecture], vocab: int, matched: str | None = None, runs: Path = RUNS
+) -> list[Contender]:
+    """Specs, presets, spec files, runs, mixers by name or file. `matched`: what all are made equal in to the first
+    ("params", "state", "" for nothing); None: parameters, where all are given as mixers."""
+    if not given:
+        raise UserError(
+            "nothing to compare: give architectures, such as attn gla 'd=128 | (gla swiglu attn swiglu)x2'."
+        )
+    if matched is not None and matched not in MATCHES:
+        raise UserError(f"--match {matched}: must be params or state.")
+    mixers = [each for each in given if isinstance(each, str) and _is_mixer(each)]
+    found = [Contender(*_read(each, vocab, runs)) for each in given]
+    if matched is None:
+        matched = "params" if len(mixers) == len(given) else ""
+    if matched:
+        found = [found[0], *(_equal(found[0], other, matched) for other in found[1:])]
+    named = unique([each.name for each in found])
+    return [replace(each, name=name) for each, name in zip(found, named, strict=True)]
+
+
+def _is_mixer(text: str) -> bool:
+    return split_path(text) is not None or ("|" not in text and " " not in text and text.split("[")[0] in names())
+
+
+def _read(given: str | Architecture, vocab: int, runs: Path) -> tuple[str, Architecture]:
+    if isinstance(given, Architecture):
+        return _short(given), with_vocab(given, vocab)
+    if _is_mixer(given):
+        options = load_mixer(given)
+        layer = options.name if split_path(given) else given
+        body = f"({layer} swiglu)x{BLOCKS}" if options.kind == "sequence" else f"(attn {layer})x{BLOCKS}"
+        return layer, architecture(f"d={WIDTH} vocab={vocab} | {body}")
+    if (runs / given / "run.json").exists() or Path(given, "run.json").exists():
+        run = open_run(given, runs)
+        return run.name, with_vocab(run.arch, vocab)
+    arch = architecture(given)
+    return (given if len(given) <= 24 and " " not in given else _short(arch)), with_vocab(arch, vocab)
+
+
+def with_vocab(arch: Architecture, vocab: int) -> Architecture:
+    """The same layers for the text's vocabulary: losses on different tokens could not be compared."""
+    if arch.header.kind != "lm":
+        raise UserError(f"{arch.text}: comparisons train language models (kind=lm), not kind={arch.header.kind}.")
+    return arch if arch.header.vocab == vocab else Architecture(arch.header.with_vocabulary(vocab), arch.layers)
+
+
+def _equal(first: Contender, other: Contender, matched: str) -> Contender:
+    target = first.params if matched == "params" else total_state(first.arch)
+    arch = other.arch
+    with suppress(UserError):
+        arch = match(arch, params=target, tolerance=TOLERANCE) if matched == "params" else match(arch, state=target)
+    reached = decoder_params(arch) if matched == "params" else total_state(arch)
+    off = abs(reached / target - 1) if target else 0.0
+    note = f"{matched} not matched ({reached:,} against {target:,})" if off > TOLERANCE else ""
+    return Contender(other.name, arch, note)
+
+
+def _short(arch: Architecture) -> str:
+    """The mixers of an architecture in order, without its options."""
+    body = arch.text.split("|", 1)[1].strip()
+    while "[" in body:
+        before, after = body.split("[", 1)
+        body = before + after.split("]", 1)[1]
+    return body
+
+
+def unique(names: Iterable[str]) -> list[str]:
+    """Two of one name become name and name-2: copies are compared, too."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return found

@@ -1,0 +1,169 @@
+"""A leg: some replicas of one architecture trained on to a budget and scored there, as if the training ended.
+
+Every (architecture, text, recipe, rate, seed, budget) is a record, so nothing is trained twice, whoever asks: a
+comparison, a race, a longer one later. Between budgets the trunk of a training is kept in one file per replica, written
+whole or not at all, and a leg goes on from it; what it gives does not depend on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plait.model.architecture import Architecture
+from plait.records import Record, provenance_of, record_key
+from plait.training import checkpoint
+from plait.training.recipe import Recipe
+from plait.training.schedule import decay_steps
+from plait.training.track import Replica, Text, Track
+
+KIND = "track"
+PROTOCOL = 1  # raised when the same settings come to give another loss
+FOLDER = "tracks"  # below the folder of runs
+SAVE_SECONDS = 30.0
+SLICE = 8  # steps between looks at the clock and at a request to stop
+
+
+@dataclass(frozen=True)
+class Course:
+    """What all candidates have in common: the text, how long a sequence, batch and held-out text are, the optimizer.
+
+    `data` and `tokenizer` open the text in another process; `fingerprint` is what it must then be.
+    """
+
+    data: str
+    tokenizer: str | None
+    fingerprint: str
+    recipe: Recipe  # of `track_recipe`; its rate is each candidate's own
+    held_out: int  # tokens
+    device: str = "cpu"
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.recipe.batch * self.recipe.seq_len
+
+    def steps(self, tokens: float) -> int:
+        """Of a budget, at least 4: warm-up, stable and decay need one each."""
+        return max(4, round(tokens / self.tokens_per_step))
+
+    def config(self, arch: Architecture, replica: Replica, steps: int | None) -> dict[str, Any]:
+        """All that decides a loss; without `steps`, what decides a trunk."""
+        config = {
+            "protocol": PROTOCOL,
+            **arch.identity(),
+            "data": self.fingerprint,
+            "recipe": replace(self.recipe, lr=replica.lr).as_dict(),
+            "seed": replica.seed,
+            "held_out": self.held_out,
+            "device": self.device.split(":")[0],
+        }
+        return config if steps is None else {**config, "steps": steps}
+
+    def key(self, arch: Architecture, replica: Replica, steps: int) -> str:
+        return record_key(KIND, self.config(arch, replica, steps))
+
+    def trunk(self, arch: Architecture, replica: Replica, runs: Path) -> Path:
+        """Where the weights of a training under way are."""
+        return runs / FOLDER / f"{record_key(KIND, self.config(arch, replica, None))}.safetensors"
+
+
+class Stopped(Exception):
+    """Asked to stop; the trunk is saved."""
+
+
+@dataclass(frozen=True)
+class Leg:
+    course: Course
+    arch: Architecture
+    replicas: tuple[Replica, ...]
+    budgets: tuple[int, ...]  # steps, rising
+    runs: Path
+
+    @cached_property
+    def keys(self) -> list[list[str]]:
+        """Of the records, by budget and replica."""
+        return [[self.course.key(self.arch, replica, steps) for replica in self.replicas] for steps in self.budgets]
+
+    @property
+    def tokens(self) -> int:
+        """Of the longest budget."""
+        return self.budgets[-1] * self.course.tokens_per_step
+
+    def run(
+        self,
+        text: Text,
+        keep: Callable[[Record], object],
+        on_step: Callable[[int], None] = lambda step: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Train on and score at every budget; `keep` gets the records as they come, `on_step` is told where the
+        training is. `Stopped` is raised between steps."""
+        track = Track(self.arch, self.replicas, [text], self.course.recipe, device=self.course.device)
+        first = self.budgets[0] - decay_steps(self.course.recipe, self.budgets[0])
+        longest = self._resume(track, first)
+        for steps in self.budgets:
+            began, clock, from_step = time.time(), time.perf_counter(), track.step
+            decay = decay_steps(self.course.recipe, steps)
+            self._advance(track, steps - decay, longest, on_step, stopping)
+            losses_MN = track.annealed(steps, decay)
+            on_step(steps)
+            took = (time.perf_counter() - clock) / len(self.replicas)
+            trained = (steps - from_step) * self.course.tokens_per_step
+            cost = {"tokens": steps * self.course.tokens_per_step, "tokens_trained": trained, "seconds": round(took, 4)}
+            for replica, losses_N in zip(self.replicas, losses_MN, strict=True):
+                config = self.course.config(self.arch, replica, steps)
+                keep(Record.of(KIND, config, {**_result(losses_N), **cost}, provenance_of(began, took)))
+
+    def _advance(
+        self, track: Track, step: int, longest: int, on_step: Callable[[int], None], stopping: Callable[[], bool]
+    ) -> None:
+        """To where a decay begins, saving now and then and there."""
+        saved = time.perf_counter()
+        while track.step < step:
+            track.advance_to(min(step, track.step + SLICE))
+            on_step(track.step)
+            if (stop := stopping()) or time.perf_counter() - saved > SAVE_SECONDS:
+                self._save(track, longest)
+                saved = time.perf_counter()
+                if stop:
+                    raise Stopped
+        self._save(track, longest)
+
+    def _resume(self, track: Track, before: int) -> int:
+        """From what is kept, where all replicas are at one step and none beyond where the decay begins. Returns the
+        step of the longest training that is kept."""
+        states = [checkpoint.load(self.course.trunk(self.arch, replica, self.runs)) for replica in self.replicas]
+        steps = [-1 if state is None else int(state["step"]) for state in states]
+        if len(set(steps)) == 1 and 0 <= steps[0] <= before:
+            track.restore([state for state in states if state is not None])
+        return max(steps)
+
+    def _save(self, track: Track, longest: int) -> None:
+        """Unless a longer training is kept there already."""
+        if track.step > longest:
+            for m, replica in enumerate(self.replicas):
+                checkpoint.save(self.course.trunk(self.arch, replica, self.runs), track.state(m))
+
+
+def _result(losses_N: np.ndarray) -> dict[str, Any]:
+    """JSON has no infinities: a diverged training has no loss."""
+    if not np.isfinite(losses_N).all():
+        return {"loss": None, "windows": []}
+    return {"loss": float(losses_N.mean()), "windows": [round(float(loss), 6) for loss in losses_N]}
+
+
+def loss_of(record: Record) -> float:
+    """Nats per token; infinite where it diverged."""
+    loss = record.result["loss"]
+    return float("inf") if loss is None else float(loss)
+
+
+def windows_of(record: Record, count: int) -> Sequence[float]:
+    """By held-out window."""
+    return record.result["windows"] or [float("inf")] * count

@@ -1,0 +1,163 @@
+"""Figures of scaling laws, from fitted ones: each returns an SVG document.
+
+IsoFLOP curves with their parabolas, N* and D* against the budget, the compute-optimal and the state-optimal frontier,
+and what sizes off the best cost are MAD's Figures 4.1 to 4.3 and D.2; the batch that grows inside a group is its Figure
+C.1, and probe scores against the loss at scale its Figure 5.1 (Poli et al. 2024, arXiv:2403.17844).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from plait.analysis.scaling_isoflop import Parabola
+from plait.analysis.scaling_laws import Estimate, Law, Laws
+from plait.analysis.scaling_runs import ALL
+from plait.analysis.scaling_state import line_of
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Panel, Series, figure, xy_chart
+
+FLOPS, PARAMS, LOSS = "FLOPs", "parameters", "loss, nats per token"
+POINTS = 60  # of a smooth curve
+
+
+def scaling_figure(laws: Laws) -> str:
+    """All of it: a panel of IsoFLOP curves per architecture, then the frontiers and what is lost beside them."""
+    panels = [isoflop_panel(laws, law) for law in laws.laws.values() if law.groups]
+    panels += [*frontier_panels(laws), loss_panel(laws), gap_panel(laws)]
+    state = state_panel(laws)
+    if state is not None:
+        panels.append(state)
+    lowest, highest = laws.runs.flops.min(), laws.runs.flops.max()
+    below = f"{len(laws.runs)} runs from {lowest:.3g} to {highest:.3g} FLOPs; bars and bands are 90 % intervals"
+    return figure(panels, title="Scaling laws", below=below)
+
+
+def isoflop_panel(laws: Laws, law: Law) -> Panel:
+    """Runs of each budget over their size, the parabola through them, and its lowest point."""
+    series = []
+    for one in law.groups:
+        name = f"{one.flops:.3g} FLOPs"
+        params, loss = laws.runs.params[one.runs], laws.runs.loss[one.runs]
+        order = np.argsort(params)
+        series.append(Series(name, params[order].tolist(), loss[order].tolist(), joined="none"))
+        x, y = parabola_curve(one, params, loss)
+        series.append(Series(f"{name}, fitted", x, y, like=name))
+    return Panel(series, Axis(PARAMS, log=True), Axis(LOSS), title="" if law.name == ALL else law.name)
+
+
+def parabola_curve(one: Parabola, params: np.ndarray, loss: np.ndarray) -> tuple[list[float], list[float]]:
+    n = np.log(params)
+    fitted = np.polynomial.Polynomial.fit(n, loss, 2)
+    x = np.linspace(n.min(), n.max(), POINTS)
+    return np.exp(x).tolist(), fitted(x).tolist()
+
+
+def frontier_panels(laws: Laws) -> list[Panel]:
+    """N* and D* against the budget: the parabolas' with their intervals, the surface's as lines up to the target."""
+    sizes: list[Series] = []
+    tokens: list[Series] = []
+    for law in laws.laws.values():
+        budgets = _budgets(laws, law)
+        found = [law.surface.optimum(flops, law.cost) for flops in budgets]
+        sizes.append(Series(law.name, budgets, [float(one[0]) for one in found]))
+        tokens.append(Series(law.name, budgets, [float(one[1]) for one in found]))
+        good = [one for one in law.groups if one.bracketed]
+        n = [Estimate.of(np.exp(one.best_n), np.exp(one.best_n_B)) for one in good]
+        at = [one.flops for one in good]
+        marks = f"{law.name}, by parabolas"
+        sizes.append(_marks(marks, at, n, law.name))
+        d = [
+            Estimate.of(
+                law.cost.tokens(np.asarray(one.flops), np.exp(one.best_n)),
+                law.cost.tokens(np.asarray(one.flops), np.exp(one.best_n_B)),
+            )
+            for one in good
+        ]
+        tokens.append(_marks(marks, at, d, law.name))
+    x = Axis(FLOPS, log=True)
+    marker = {"marker": laws.target, "marker_label": "target"}
+    return [
+        Panel(sizes, x, Axis("N*, parameters", log=True), title="Best size", **marker),  # type: ignore[arg-type]
+        Panel(tokens, x, Axis("D*, tokens", log=True), title="Best number of tokens", **marker),  # type: ignore[arg-type]
+    ]
+
+
+def _marks(name: str, x: Sequence[float], y: Sequence[Estimate], like: str) -> Series:
+    return Series(
+        name, list(x), [one.value for one in y], "none", [one.low for one in y], [one.high for one in y], like=like
+    )
+
+
+def _budgets(laws: Laws, law: Law) -> list[float]:
+    least = float(laws.runs.flops[laws.runs.of(law.name)].min())
+    return [float(flops) for flops in np.geomspace(min(least, laws.target), max(law.largest, laws.target), 12)]
+
+
+def loss_panel(laws: Laws) -> Panel:
+    """The compute-optimal frontier."""
+    series = []
+    for law in laws.laws.values():
+        budgets = _budgets(laws, law)
+        found = [law.frontier_estimates(flops)["loss"] for flops in budgets]
+        values, low, high = ([getattr(one, end) for one in found] for end in ("value", "low", "high"))
+        series.append(Series(law.name, budgets, values, low=low, high=high))
+    return Panel(
+        series, Axis(FLOPS, log=True), Axis(LOSS), "Compute-optimal frontier", marker=laws.target, marker_label="target"
+    )
+
+
+def gap_panel(laws: Laws) -> Panel:
+    """How much loss a size off the best costs at the target."""
+    offsets = [float(offset) for offset in np.geomspace(1 / 8, 8, 13)]
+    series = []
+    for law in laws.laws.values():
+        found = [law.gap(offset) for offset in offsets]
+        values, low, high = ([getattr(one, end) for one in found] for end in ("value", "low", "high"))
+        series.append(Series(law.name, offsets, values, low=low, high=high))
+    return Panel(series, Axis("size, of N*", log=True), Axis("loss above the best"), "Off the frontier, same FLOPs")
+
+
+def state_panel(laws: Laws) -> Panel | None:
+    """Perplexity over the state at each group's best (MAD, Figure 4.3, right)."""
+    if laws.runs.state is None:
+        return None
+    series = []
+    for law in laws.laws.values():
+        line = line_of(law.groups, laws.runs.params, laws.runs.state)
+        if line is not None:
+            m, loss = line
+            found = [Estimate.of(np.exp(loss[0, g]), np.exp(loss[1:, g])) for g in range(len(m))]
+            series.append(_marks(law.name, np.exp(m).tolist(), found, law.name))
+    axes = Axis("state, numbers", log=True), Axis("perplexity", log=True)
+    return Panel(series, *axes, title="State-optimal frontier") if series else None
+
+
+def pitfall_figure(found: Mapping[str, Any], flops: float) -> str:
+    """MAD, Figure C.1: one group with a fixed batch, and with one that grows with the size."""
+    params = [float(n) for n in found["params"]]
+    series = [
+        Series(
+            f"{words} batch", params, [float(loss) for loss in found[f"{kind}_loss"]],
+            note=f"N* {found[f'{kind}_best']:.3g}",
+        )
+        for kind, words in (("fixed", "fixed"), ("growing", "growing"))
+    ]  # fmt: skip
+    return xy_chart(
+        series, title="A batch that grows inside an IsoFLOP group hides the best size", x=Axis(PARAMS, log=True),
+        y=Axis(LOSS), below=f"{flops:.3g} FLOPs, simulated from a known surface and the critical batch",
+    )  # fmt: skip
+
+
+def probe_figure(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
+    """MAD, Figure 5.1: compute-optimal loss over the probes' score, one mark per architecture."""
+    scores, losses = [float(row["score"]) for row in rows], [float(row["loss"]) for row in rows]
+    series = Series(
+        "architectures", scores, losses, "none", [float(row["low"]) for row in rows],
+        [float(row["high"]) for row in rows], hints=[str(row["architecture"]) for row in rows],
+    )  # fmt: skip
+    return xy_chart(
+        [series], title=f"Probe scores against loss at {budget:.3g} FLOPs", x=Axis("mean probe accuracy"), y=Axis(LOSS)
+    )

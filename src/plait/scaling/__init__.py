@@ -1,0 +1,1 @@
+"""Scaling laws measured: which runs to train, what they cost, training them, and the records they leave."""

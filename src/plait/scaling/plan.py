@@ -1,0 +1,216 @@
+"""Which runs a scaling law needs: IsoFLOP groups × sizes × architectures under a budget, each run fully said.
+
+Groups lie a factor apart; with a total the largest is what it allows. A group's sizes lie around the size that has so
+many tokens for each parameter (20, Hoffmann et al. 2022), from that divided by `span` to that times `span`. A plan is
+plain JSON: it can be read, cut and sent to other machines, and `plait scale run` trains what of it is not yet trained.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plait.core.atomic_write import atomic_write
+from plait.core.errors import UserError
+from plait.model.architecture import Architecture
+from plait.model.cost import model_cost
+from plait.scaling.rules import LEAST_STEPS, PaperRule, Rate, recipe_for
+from plait.scaling.sizes import Family, token_flops
+from plait.training.recipe import Recipe
+
+VERSION = 1
+PER_PARAMETER = 20.0
+VALIDATION_TOKENS = 2**17
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """`params` are the active ones; `tokens` and `flops` those of whole steps."""
+
+    architecture: str
+    budget: float
+    spec: str
+    params: int
+    tokens: int
+    steps: int
+    flops: float
+    recipe: Recipe
+    seed: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "recipe": self.recipe.as_dict()}
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> PlannedRun:
+        recipe = {**document["recipe"]}
+        recipe["no_weight_decay"] = tuple(recipe.get("no_weight_decay", ()))
+        return cls(**{**document, "recipe": Recipe().with_values(recipe)})
+
+
+@dataclass(frozen=True)
+class Plan:
+    data: str
+    runs: tuple[PlannedRun, ...]
+    tokenizer: str | None = None
+    precision: str = "fp32"
+    validation_tokens: int = VALIDATION_TOKENS
+
+    @property
+    def flops(self) -> float:
+        return sum(run.flops for run in self.runs)
+
+    @property
+    def budgets(self) -> list[float]:
+        return sorted({run.budget for run in self.runs})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "plan": VERSION,
+            "data": self.data,
+            "tokenizer": self.tokenizer,
+            "precision": self.precision,
+            "validation_tokens": self.validation_tokens,
+            "flops": self.flops,
+            "runs": [run.as_dict() for run in self.runs],
+        }
+
+    def save(self, path: Path) -> None:
+        try:
+            with atomic_write(path) as draft:
+                draft.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
+        except OSError as wrong:
+            raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
+
+
+def read_plan(path: Path) -> Plan:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["plan"] != VERSION:
+            raise UserError(f"{path} is a plan of version {document['plan']}; this plait reads version {VERSION}.")
+        runs = tuple(PlannedRun.of(run) for run in document["runs"])
+        settings = {name: document[name] for name in ("tokenizer", "precision", "validation_tokens")}
+        return Plan(document["data"], runs, **settings)
+    except OSError as wrong:
+        raise UserError(f"cannot read {path}: {wrong.strerror or wrong}.") from None
+    except (ValueError, KeyError, TypeError) as wrong:
+        if isinstance(wrong, UserError):
+            raise
+        raise UserError(f"{path} is no plan: write one with `plait scale plan … --out {path}`.") from None
+
+
+def budgets_of(total: float, groups: int, spacing: float, runs_per_group: int) -> list[float]:
+    """Groups a factor apart whose runs together cost `total` FLOPs."""
+    shape = [spacing**-g for g in range(groups)]
+    largest = total / (runs_per_group * sum(shape))
+    return sorted(largest * share for share in shape)
+
+
+def make_plan(
+    families: Sequence[Family],
+    budgets: Sequence[float],
+    paper: PaperRule,
+    *,
+    data: str,
+    seq_len: int,
+    sizes: int = 7,
+    span: float = 6.0,
+    per_parameter: float = PER_PARAMETER,
+    explicit: Sequence[float] = (),
+    batch: int | None = None,
+    rate: Rate | None = None,
+    values: dict[str, Any] | None = None,
+    seeds: int = 1,
+    tokenizer: str | None = None,
+    precision: str = "fp32",
+    validation_tokens: int = VALIDATION_TOKENS,
+) -> Plan:
+    """`explicit` sizes, in parameters, go before the rule; all of them in every group."""
+    if sizes < 3 and not explicit:
+        raise UserError(f"--sizes {sizes}: a parabola needs 3 sizes or more; 7 give it some room.")
+    if span <= 1 or per_parameter <= 0:
+        raise UserError(f"--span {span:g} should be above 1 and --tokens-per-param {per_parameter:g} above 0.")
+    runs = []
+    for family in families:
+        for flops in sorted(budgets):
+            for arch in family.nearest(explicit or wanted_sizes(family, flops, sizes, span, per_parameter, seq_len)):
+                params = model_cost(arch, seq=1).active_params
+                recipe = recipe_for(
+                    paper, params=params, width=arch.header.d, flops=flops, seq_len=seq_len, batch=batch, rate=rate,
+                    values=values,
+                )  # fmt: skip
+                runs += [_run(family.name, arch, params, flops, recipe, seed) for seed in range(seeds)]
+    return Plan(data, tuple(runs), tokenizer, precision, validation_tokens)
+
+
+def wanted_sizes(
+    family: Family, flops: float, sizes: int, span: float, per_parameter: float, seq_len: int
+) -> list[float]:
+    """Around the size whose tokens at this budget are `per_parameter` times its parameters."""
+    costs = family.token_flops(seq_len)
+    ratio = [math.log(flops / each / n) for each, n in zip(costs, family.params, strict=True)]
+    # The ratio falls as the size grows.
+    middle = float(np.interp(-math.log(per_parameter), [-r for r in ratio], np.log(family.params)))
+    return [float(n) for n in np.exp(middle + np.linspace(-math.log(span), math.log(span), sizes))]
+
+
+def _run(name: str, arch: Architecture, params: int, flops: float, recipe: Recipe, seed: int) -> PlannedRun:
+    each = token_flops(arch, recipe.seq_len)
+    per_step = recipe.batch * recipe.seq_len
+    steps = max(1, round(flops / each / per_step))
+    tokens = steps * per_step
+    return PlannedRun(name, flops, arch.text, params, tokens, steps, tokens * each, recipe, seed)
+
+
+def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
+    """What would bias the laws, before anything is trained."""
+    told = [*_growing_batches(plan)]
+    short = [run for run in plan.runs if run.steps < LEAST_STEPS]
+    if short:
+        least = min(run.steps for run in short)
+        told.append(
+            f"{len(short)} runs have fewer than {LEAST_STEPS} steps, the shortest {least}: a smaller batch or larger "
+            "budgets would train them longer"
+        )
+    off = [run for run in plan.runs if abs(run.flops / run.budget - 1) > 0.05]
+    if off:
+        told.append(f"{len(off)} runs miss their budget by more than 5 %, as steps are whole: make the batch smaller")
+    groups: dict[tuple[str, float], int] = {}
+    for run in plan.runs:
+        groups[run.architecture, run.budget] = groups.get((run.architecture, run.budget), 0) + (run.seed == 0)
+    few = [f"{name} at {flops:.3g}" for (name, flops), count in groups.items() if count < 3]
+    if few:
+        told.append(f"fewer than three sizes for {', '.join(few[:4])}: these sizes are not in the family")
+    if len(plan.budgets) < 3:
+        told.append("fewer than three groups: the exponents will be unsure")
+    repeated = [run for run in plan.runs if corpus_tokens and run.tokens > corpus_tokens]
+    if repeated and corpus_tokens:
+        most = max(run.tokens for run in repeated) / corpus_tokens
+        told.append(f"{len(repeated)} runs read the text more than once, up to {most:.1f} times: D is not new tokens")
+    return told
+
+
+def _growing_batches(plan: Plan) -> list[str]:
+    """Poli et al. 2024, Figure C.1."""
+    growing = []
+    for name, flops in dict.fromkeys((run.architecture, run.budget) for run in plan.runs):
+        own = sorted(
+            (run.params, run.recipe.batch) for run in plan.runs if (run.architecture, run.budget) == (name, flops)
+        )
+        if own[-1][1] > own[0][1]:
+            growing.append(flops)
+    if not growing:
+        return []
+    budgets = ", ".join(f"{flops:.3g}" for flops in sorted(set(growing)))
+    return [
+        f"the batch grows with the size inside the groups of {budgets} FLOPs: larger models then look worse than they "
+        "are and N* is biased downward (MAD, Figure C.1). --batch fixes it"
+    ]
+
+
+__all__ = ["Plan", "PlannedRun", "budgets_of", "make_plan", "read_plan", "warnings"]

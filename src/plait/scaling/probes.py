@@ -1,0 +1,82 @@
+"""Stored probes as scores by architecture: what `probe_scale` sets against scaling runs.
+
+A probed model and a scaled one are the same architecture where their mixers follow the same pattern, whatever their
+sizes: two blocks of width 128 and twenty-four of 1024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from plait.core.errors import UserError
+from plait.model.architecture import architecture
+from plait.model.cost import model_cost
+from plait.records import Store
+from plait.scaling.sizes import attention_share, pattern_of
+
+KIND = "probe"
+
+
+@dataclass(frozen=True)
+class Probed:
+    """One probed architecture: accuracy by task, the mean over its settings and seeds."""
+
+    pattern: str
+    spec: str
+    state: int
+    attention: float
+    order: tuple[str, ...]  # its sequence mixers
+    scores: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(list(self.scores.values())))
+
+
+def probed(store: Store) -> list[Probed]:
+    """All architectures that were probed; a UserError where there are none."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for record in store.find(KIND):
+        spec, task = str(record.config["spec"]), str(record.config["task"]["task"])
+        key = _core(spec)
+        found.setdefault(key, {}).setdefault(task, []).append(float(record.result["accuracy"]))
+    if not found:
+        raise UserError(f"{store.name} has no probes: `plait probe --suite mad21` makes them.")
+    return [_probed(spec, scores) for spec, scores in found.items()]
+
+
+def _core(spec: str) -> str:
+    """A probe's spec without what the task decides: its vocabulary and kind."""
+    arch = architecture(spec)
+    return " ".join(layer.to_layer().text for layer in arch.layers) + f" @{arch.header.d}"
+
+
+def _probed(core: str, scores: Mapping[str, list[float]]) -> Probed:
+    layers, _, width = core.rpartition(" @")
+    arch = architecture(f"d={width} vocab=16 | {layers}")
+    order = tuple(options.name for options in arch.layers if options.kind == "sequence")
+    means = {task: float(np.mean(values)) for task, values in scores.items()}
+    state = model_cost(arch, seq=1).fixed_state
+    return Probed(pattern_of(arch), arch.text, state, attention_share(arch), order, means)
+
+
+def scores_by_pattern(models: list[Probed]) -> dict[str, dict[str, float]]:
+    """The best of each pattern where several settings of it were probed."""
+    best: dict[str, Probed] = {}
+    for one in sorted(models, key=lambda each: each.mean):
+        best[one.pattern] = one
+    return {pattern: one.scores for pattern, one in best.items()}
+
+
+def order_pairs(models: list[Probed]) -> list[tuple[Probed, Probed]]:
+    """Hybrids of the same mixers in both orders: the first of each pair ends with attention, its twin begins so."""
+    by_order = {one.order: one for one in models}
+    pairs = []
+    for order, one in by_order.items():
+        turned = tuple(reversed(order))
+        if turned != order and turned in by_order and "attn" in order[-1] and "attn" not in order[0]:
+            pairs.append((one, by_order[turned]))
+    return pairs

@@ -1,0 +1,150 @@
+"""One architecture in many sizes: those of a paper's table, or grown from a spec.
+
+A family of presets is named without its size: `mad-striped-hyena-1-3` has the 35 sizes of Table C.2. From a spec,
+widths are multiples of what keeps heads whole and as wide as they were; explicit inner and expert widths grow with d,
+and the depth as its square root, in whole periods of the pattern, so that a stripe stays what it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from plait.core.errors import UserError, did_you_mean
+from plait.mixers.options import MixerOptions
+from plait.model.architecture import Architecture, architecture
+from plait.model.cost import model_cost
+from plait.spec import Header, presets
+
+#: Options that count heads, and widths that are no multiple of d by themselves.
+HEADS = ("heads", "kv_heads")
+WIDTHS = ("inner", "width", "dt_rank")
+DEPTH_POWER = 0.5
+MOST_WIDTHS = 64  # of a grown family
+_SIZED = re.compile(r"(?P<family>.+)-(?P<millions>\d+)m")
+
+
+@dataclass(frozen=True)
+class Family:
+    """An architecture's sizes, smallest first. `vocab` is the corpus's."""
+
+    name: str
+    members: tuple[Architecture, ...]
+    _token_flops: dict[int, list[float]] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def params(self) -> list[int]:
+        """Active ones: of mixtures of experts what a token meets."""
+        return [model_cost(arch, seq=1).active_params for arch in self.members]
+
+    def token_flops(self, seq_len: int) -> list[float]:
+        """Of training each member on one token."""
+        if seq_len not in self._token_flops:
+            self._token_flops[seq_len] = [token_flops(arch, seq_len) for arch in self.members]
+        return self._token_flops[seq_len]
+
+    def nearest(self, wanted: Sequence[float]) -> list[Architecture]:
+        """A member for each size wanted, none twice, smallest first."""
+        chosen = {min(range(len(self.members)), key=lambda i: abs(math.log(self.params[i] / n))) for n in wanted}
+        return [self.members[i] for i in sorted(chosen)]
+
+
+def token_flops(arch: Architecture, seq_len: int) -> float:
+    """Of training on one token: forward and backward, as three times the forward pass."""
+    return 3 * model_cost(arch, seq=seq_len).flops / seq_len
+
+
+def family(given: str, vocab: int) -> Family:
+    """Of NAME, NAME=SPEC or SPEC: a family of presets, or sizes grown from a spec, all with this vocabulary."""
+    name, text = _named(given)
+    of_presets = [(int(found["millions"]), preset) for found, preset in _sized() if found["family"] == text]
+    if of_presets:
+        members = tuple(architecture(preset) for _, preset in sorted(of_presets))
+    else:
+        try:
+            base = architecture(text)
+        except UserError as wrong:
+            families = dict.fromkeys(found["family"] for found, _ in _sized())
+            near = did_you_mean(text, families)
+            raise UserError(f"--arch {given}: neither a family of presets nor a spec.{near} {wrong}") from None
+        members = grown(base)
+    fitted = tuple(Architecture(arch.header.with_vocabulary(vocab), arch.layers) for arch in members)
+    return Family(name or (text if of_presets else pattern_of(fitted[0])), fitted)
+
+
+def _named(given: str) -> tuple[str, str]:
+    """`striped=d=64 | …` has a name; a spec's own header begins with one of its keys."""
+    name, _, text = given.partition("=")
+    known = {each.name for each in dataclasses.fields(Header)}
+    if text and re.fullmatch(r"[A-Za-z][\w.+-]*", name.strip()) and name.strip() not in known:
+        return name.strip(), text.strip()
+    return "", given.strip()
+
+
+def _sized() -> list[tuple[re.Match[str], str]]:
+    return [(found, name) for name in presets.names() if (found := _SIZED.fullmatch(name)) is not None]
+
+
+def grown(base: Architecture) -> tuple[Architecture, ...]:
+    """Widths from one head's to `MOST_WIDTHS` times that, each with its depth."""
+    d = base.header.d
+    heads = math.gcd(*(getattr(o, name) for o in base.layers for name in HEADS if getattr(o, name, 0))) or _even(d)
+    period = _period(base.layers)
+    periods = len(base.layers) // len(period)
+    made = []
+    for k in range(1, MOST_WIDTHS + 1):
+        width = d * k // heads
+        depth = max(1, round(periods * (width / d) ** DEPTH_POWER))
+        try:
+            layers = tuple(_widened(o, width, d) for o in period) * depth
+            for options in set(layers):
+                options.check(width)
+        except UserError:
+            continue  # this width does not go with some option
+        made.append(Architecture(dataclasses.replace(base.header, d=width), layers))
+    if not made:
+        raise UserError(f"{base.text}: no other width goes with its options.")
+    return tuple(sorted(made, key=lambda arch: model_cost(arch, seq=1).active_params))
+
+
+def _even(d: int) -> int:
+    """Where nothing counts heads: steps of 8 channels."""
+    return max(1, d // 8) if d % 8 == 0 else 1
+
+
+def _widened(options: MixerOptions, width: int, d: int) -> MixerOptions:
+    names = {each.name for each in dataclasses.fields(options)}
+    change = {name: getattr(options, name) * width // d for name in HEADS if getattr(options, name, 0)}
+    for name in WIDTHS:
+        if name in names and getattr(options, name):
+            change[name] = max(1, round(getattr(options, name) * width / d))
+    return dataclasses.replace(options, **change) if change else options
+
+
+def _period(layers: tuple[MixerOptions, ...]) -> tuple[MixerOptions, ...]:
+    """The shortest pattern whose repetition the layers are."""
+    for length in range(1, len(layers) + 1):
+        if len(layers) % length == 0 and layers[:length] * (len(layers) // length) == layers:
+            return layers[:length]
+    return layers
+
+
+def attention_share(arch: Architecture) -> float:
+    """Of the sequence mixers, those whose cache grows with the text."""
+    mixers = [options for options in arch.layers if options.kind == "sequence"]
+    growing = [options for options in mixers if options.cost(arch.header.d, 2).kv_cache]
+    return len(growing) / len(mixers) if mixers else 0.0
+
+
+def pattern_of(arch: Architecture) -> str:
+    """What sizes of one architecture have in common, in words: `attn swiglu`, `25 % attn 75 % hyena swiglu`."""
+    words = []
+    for kind in ("sequence", "channel"):
+        names = [options.name for options in arch.layers if options.kind == kind]
+        shares = {name: names.count(name) / len(names) for name in dict.fromkeys(names)}
+        words += [name if share == 1 else f"{round(100 * share)} % {name}" for name, share in shares.items()]
+    return " ".join(words)

@@ -1,0 +1,63 @@
+"""Runs in a store as the table that scaling laws are fitted to.
+
+Runs of `plait scale run` are those that its latest records name, of the text of the newest; a store without any gives
+all its trainings, called by their patterns of mixers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from plait.analysis.table import Table
+from plait.core.errors import UserError
+from plait.model.architecture import architecture
+from plait.model.cost import model_cost
+from plait.records import Record, Store
+from plait.scaling.sizes import attention_share, pattern_of
+
+TRAINED = "train"
+
+
+def stored_runs(store: Store) -> Table:
+    names = _studied(store)
+    records: Iterable[Record | None] = map(store.get, names) if names else reversed(store.find(TRAINED))
+    rows = [run_row(record, names.get(record.key)) for record in records if record is not None]
+    if not rows:
+        raise UserError(f"{store.name} has no trainings; see `plait scale plan` and `plait scale run`.")
+    return Table.of(store.name, rows)
+
+
+def _studied(store: Store) -> dict[str, str]:
+    """Key → architecture's name, over all records of plans on the newest one's text."""
+    found = store.find("scale")
+    return {
+        row["key"]: row["architecture"]
+        for record in reversed(found)
+        if record.config["data"] == found[0].config["data"]
+        for row in record.config["runs"]
+    }
+
+
+def run_row(record: Record, name: str | None = None) -> dict[str, Any]:
+    """One training as a scaling fit reads it."""
+    config, result = record.config, record.result
+    arch = architecture(str(config["spec"]))
+    recipe: Mapping[str, Any] = config["recipe"]
+    cost = model_cost(arch, seq=int(recipe["seq_len"]))
+    return {
+        "architecture": name or pattern_of(arch),
+        "flops": result["flops"],
+        "params": result["params"],
+        "active_params": cost.active_params,
+        "tokens": result["tokens"],
+        "loss": result["loss"],
+        "state": (cost.fixed_state + cost.kv_cache) or None,
+        "attention": attention_share(arch),
+        "batch": recipe["batch"] * recipe["seq_len"],
+        "vocab": arch.header.vocab,
+        "lr": recipe["lr"],
+        "spec": arch.text,
+        "data": result["data"],
+        "key": record.key,
+    }

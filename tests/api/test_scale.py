@@ -1,0 +1,261 @@
+"""`plait.scale`: plans that are whole and warn, runs that are trained once, laws from the store."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import plait
+from plait.core.errors import UserError
+from plait.model.architecture import architecture
+from plait.model.cost import model_cost
+from plait.scaling.plan import budgets_of, read_plan
+from plait.scaling.price import Speed
+from plait.scaling.rules import Rate, batch_tokens
+from plait.scaling.sizes import attention_share, family, grown, pattern_of
+
+TINY = "T=d=8 tie=true | (attn[heads=2] swiglu[inner=16])x1"
+
+
+def tiny_plan(**more: Any) -> Any:
+    given = {"budgets": [2e7, 6e7], "seq_len": 16, "batch": 4, "sizes": 3, "span": 4.0, "priced": False,
+             "validation_tokens": 2**10}  # fmt: skip
+    return plait.scale.plan([TINY], **{**given, **more})
+
+
+def test_the_papers_groups_over_its_sizes() -> None:
+    found = plait.scale.plan(["mad-transformer", "mad-striped-hyena-1-3"], priced=False)
+    budgets = {4e18, 8e18, 2e19, 4e19, 8e19, 2e20, 5e20, 2e21}
+    assert set(found.plan.budgets) == budgets
+    for run in found.plan.runs:
+        arch = architecture(run.spec)
+        assert run.flops == pytest.approx(run.budget, rel=0.05)
+        forward = model_cost(arch, seq=8192).flops / 8192
+        assert run.flops == pytest.approx(3 * forward * run.tokens)
+        # Table C.1, in tokens; below 54M parameters 262k.
+        expected = 2**18 if run.params < 54e6 else 2**19 if run.budget < 2e20 else 2**20 if run.budget < 2e21 else 2**21
+        assert run.recipe.batch * 8192 == expected
+        assert (run.recipe.warmup, run.recipe.min_lr_ratio, run.recipe.schedule) == (0.01, 0.1, "cosine")
+    # That rule lets the batch grow inside the groups that have models on both sides of 54M.
+    assert any("batch grows" in warning and "4e+18" in warning for warning in found.warnings)
+    fixed = plait.scale.plan(["mad-transformer"], batch=64, priced=False)
+    assert not any("batch grows" in warning for warning in fixed.warnings)
+
+
+def test_experts_are_planned_by_active_parameters() -> None:
+    found = plait.scale.plan(["mad-striped-hyena-moe"], budgets=[1e20, 4e20], priced=False)
+    for run in found.plan.runs:
+        cost = model_cost(architecture(run.spec), seq=1)
+        assert run.params == cost.active_params < cost.total_params
+
+
+def test_a_total_is_shared_by_the_groups() -> None:
+    budgets = budgets_of(1e15, 4, 3.0, 10)
+    assert sum(10 * flops for flops in budgets) == pytest.approx(1e15)
+    assert [b / a for a, b in pairwise(budgets)] == pytest.approx([3, 3, 3])
+
+
+def test_sizes_grow_in_width_and_depth_and_keep_their_pattern() -> None:
+    base = architecture(
+        "d=64 vocab=32 | rule[a=(attn[heads=4] swiglu[inner=96]),h=(hyena swiglu[inner=96])]:stripe(1A:3H,n=4)"
+    )
+    for arch in grown(base):
+        width = arch.header.d
+        assert width % 16 == 0
+        assert attention_share(arch) == 0.25
+        assert pattern_of(arch) == "25 % attn 75 % hyena swiglu"
+        for layer in arch.layers:
+            if layer.name == "attn":
+                assert getattr(layer, "heads") * 16 == width  # noqa: B009 (an attention layer's own)
+            if layer.name == "swiglu":
+                assert getattr(layer, "inner") == round(96 * width / 64)  # noqa: B009
+    widths = [arch.header.d for arch in grown(base)]
+    assert len(widths) == len(set(widths)) > 20
+    assert max(len(arch.layers) for arch in grown(base)) > len(base.layers)
+
+
+def test_names_and_specs_are_told_apart() -> None:
+    assert family("striped=d=64 | (gla[heads=4] swiglu)x2", 32).name == "striped"
+    assert family("d=64 | (gla[heads=4] swiglu)x2", 32).name == "gla swiglu"
+    assert len(family("mad-hyena", 32).members) == 35
+    with pytest.raises(UserError, match="Did you mean 'mad-transformer'"):
+        family("mad-transfomer", 32)
+
+
+def test_rules_for_small_budgets() -> None:
+    assert batch_tokens(4e18) == 2**19
+    assert batch_tokens(4e18 / 64) == 2**17
+    assert Rate.read("8e-3@128") == Rate(8e-3, 128)
+    assert Rate(8e-3, 128).at(128) == 8e-3
+    assert Rate(8e-3, 128).at(32) > 8e-3 > Rate(8e-3, 128).at(512)
+    with pytest.raises(UserError, match="8e-3@64"):
+        Rate.read("fast")
+
+
+def test_seconds_lie_between_what_was_timed() -> None:
+    speed = Speed([1e3, 1e5], [1e-6, 1e-5])
+    assert speed.token_seconds(1e4) == pytest.approx(10**-5.5)
+    assert speed.token_seconds(1e6) == pytest.approx(1e-4)  # as busy as with the nearest
+
+
+def test_a_plan_is_priced_here_or_elsewhere() -> None:
+    here = tiny_plan(priced=True)
+    assert here.seconds is not None
+    assert here.seconds > 0
+    there = tiny_plan(speed=1e7, devices=2)
+    assert there.seconds == pytest.approx(there.plan.flops / 2e7)
+
+
+def test_a_plan_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    found = tiny_plan(out=path)
+    assert read_plan(path) == found.plan
+    path.write_text(json.dumps({"runs": []}))
+    with pytest.raises(UserError, match="is no plan"):
+        read_plan(path)
+    with pytest.raises(UserError, match="cannot read"):
+        read_plan(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"total": 1e9}, "one of --budgets, --total and --time"),
+        ({"sizes": 2}, "3 sizes or more"),
+        ({"span": 1.0}, "--span 1 should be above 1"),
+        ({"budgets": "1e7,many"}, "--budgets many"),
+    ],
+)
+def test_bad_plans(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        tiny_plan(**more)
+
+
+def test_two_of_one_name() -> None:
+    with pytest.raises(UserError, match="two architectures are called 'T'"):
+        plait.scale.plan([TINY, TINY], budgets=[1e7], priced=False)
+
+
+def test_runs_are_trained_once_and_fitted_from_the_store(tmp_path: Path) -> None:
+    """Groups of a few steps each: what comes out is no law, but every run is there."""
+    url, path = f"sqlite:///{tmp_path}/plait.db", tmp_path / "plan.json"
+    plan = tiny_plan(out=path, budgets=[1e6, 2e6], sizes=3, span=6.0)
+    seen: list[str] = []
+    first = plait.scale.run(path, runs=tmp_path, store=url, on_progress=lambda what, done, total: seen.append(what))
+    assert not first.missing
+    assert len(first.rows()) == len(plan.plan.runs)
+    assert all(math.isfinite(row["loss"]) for row in first.rows())
+    seconds = [row["seconds"] for row in first.rows()]
+    again = plait.scale.run(path, runs=tmp_path, store=url)
+    assert [row["seconds"] for row in again.rows()] == seconds  # found again, not trained
+    with plait.open_store(url) as store:
+        assert store.kinds() == {"scale": 1, "train": len(plan.plan.runs)}
+        from plait.scaling.stored import stored_runs
+
+        table = stored_runs(store)
+    assert set(table.column("architecture")) == {"T"}
+    assert sorted(table.column("tokens")) == sorted(run.tokens for run in plan.plan.runs)
+    assert sorted(table.column("active_params")) == sorted(run.params for run in plan.plan.runs)
+    assert set(table.column("vocab")) == {32}
+
+
+def test_what_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
+    from plait.data import open_corpus
+    from plait.scaling.run import job_of
+
+    url = f"sqlite:///{tmp_path}/plait.db"
+    plan = tiny_plan(budgets=[1e6], params=["600", "2K", "5K"]).plan
+    with plait.open_store(url) as store:
+        held = job_of(plan.runs[0], plan, open_corpus(plan.data)).key
+        assert store.claim(held, "someone else", 60)
+        found = plait.scale.run(plan, runs=tmp_path, store=store)
+        assert [one.key for one in found.outcomes if one.result is None] == [held]
+        assert "another process trains it" in found.missing[0]
+        assert "scale" not in store.kinds()  # a plan that is not whole is no study yet
+        store.release(held, "someone else")
+        assert not plait.scale.run(plan, runs=tmp_path, store=store).missing
+        assert store.kinds()["scale"] == 1
+
+
+def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="plait scale plan"):
+        plait.scale.fit(f"sqlite:///{tmp_path}/plait.db", target=1e10)
+
+
+def test_a_rate_is_transferred_as_it_was_found_at_three_widths() -> None:
+    """The best rates of a sweep on builtin:language, by width."""
+    found = {16: 32e-3, 64: 8e-3, 128: 4e-3}
+    rate = Rate(found[16], 16)
+    assert {width: rate.at(width) for width in found} == pytest.approx(found)
+
+
+def probes_and_runs(tmp_path: Path) -> tuple[str, str]:
+    """Scaling runs of five architectures, and their scores: `recall` as good as their surface, `luck` of no use."""
+    from plait.analysis.scaling_simulation import Design, joined, simulated, surface
+
+    draw = np.random.default_rng(0)
+    parts = [
+        simulated(
+            surface(1.8, 480 - 40 * k, 2085, 0.35, 0.37), Design([1e18, 1e19, 1e20], 5), 0.001, draw, name=f"a{k}"
+        )
+        for k in range(5)
+    ]
+    runs = joined(parts)
+    lines = ["architecture,flops,params,tokens,loss"]
+    columns = (runs.architecture, runs.flops, runs.params, runs.tokens, runs.loss)
+    lines += [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
+    scores = [f"a{k},{0.5 + 0.1 * k},{[0.5, 0.7, 0.4, 0.7, 0.5][k]}" for k in range(5)]
+    (tmp_path / "scores.csv").write_text("architecture,recall,luck\n" + "\n".join(scores) + "\n")
+    return str(tmp_path / "runs.csv"), str(tmp_path / "scores.csv")
+
+
+def test_probes_against_scale(tmp_path: Path) -> None:
+    runs, scores = probes_and_runs(tmp_path)
+    found = plait.scale.probe(runs, target=1e21, scores=scores, draws=50, svg=tmp_path / "f.svg")
+    by_task = {(row["task"], row["budget"]): row for row in found.rows()}
+    assert {task for task, _ in by_task} == {"all tasks", "recall", "luck"}
+    assert len(by_task) == 3 * 4  # three groups and the target
+    assert by_task["recall", 1e21]["r"] < -0.95
+    assert by_task["recall", 1e21]["verdict"] == "better probes, lower loss"
+    assert by_task["luck", 1e21]["verdict"] == "the data cannot say"
+    assert "a3" in (tmp_path / "f.svg").read_text()
+    with pytest.raises(UserError, match="2 architectures have both"):
+        plait.scale.probe(runs, target=1e21, scores={"a0": {"x": 1}, "a1": {"x": 0.5}}, draws=50)
+
+
+def test_stored_probes_find_their_patterns(tmp_path: Path) -> None:
+    from plait.records import Record
+    from plait.scaling.probes import order_pairs, probed, scores_by_pattern
+
+    specs = {
+        "d=128 vocab=16 | (hyena swiglu)x2": 0.5,
+        "d=128 vocab=32 | (hyena swiglu)x2": 0.7,  # another task's vocabulary
+        "d=128 vocab=16 | hyena swiglu attn swiglu": 0.9,
+        "d=128 vocab=16 | attn swiglu hyena swiglu": 0.8,
+    }
+    with plait.open_store(f"sqlite:///{tmp_path}/plait.db") as store:
+        for spec, accuracy in specs.items():
+            task = "recall" if "vocab=16" in spec else "copying"
+            config = {"protocol": 1, "spec": architecture(spec).text, "task": {"task": task}}
+            store.put(Record.of("probe", config, {"accuracy": accuracy}, {}))
+        models = probed(store)
+    scores = scores_by_pattern(models)
+    assert scores["hyena swiglu"] == {"recall": 0.5, "copying": 0.7}
+    assert scores["50 % hyena 50 % attn swiglu"] == {"recall": 0.9}
+    (pair,) = order_pairs(models)
+    assert [one.mean for one in pair] == [0.9, 0.8]
+
+
+def test_the_pitfall() -> None:
+    found = plait.scale.pitfall(flops="2e20")
+    assert found.growing < 0.9 * found.fixed
+    assert found.best == pytest.approx(found.fixed, rel=0.15)
+    with pytest.raises(UserError, match="--flops"):
+        plait.scale.pitfall(flops="big")
