@@ -200,6 +200,11 @@ def _gpt2(home: Path) -> Path:
     folder = home / "gpt2"
     sizes = {"n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2}
     model = GPT2LMHeadModel(GPT2Config(vocab_size=300, bos_token_id=0, eos_token_id=0, **sizes))
+    model.save_pretrained(folder)
+    from safetensors.torch import load_file
+
+    names = {name: "model.safetensors" for name in load_file(folder / "model.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
     for file in (home / "hf").glob("token*.json"):
         shutil.copy(file, folder / file.name)
     return folder
