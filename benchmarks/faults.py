@@ -203,7 +203,7 @@ def _gpt2(home: Path) -> Path:
     model.save_pretrained(folder)
     from safetensors.torch import load_file
 
-    names = {name: "model.safetensors" for name in load_file(folder / "model.safetensors")}
+    names = dict.fromkeys(load_file(folder / "model.safetensors"), "model.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
     for file in (home / "hf").glob("token*.json"):
         shutil.copy(file, folder / file.name)

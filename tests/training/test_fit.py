@@ -151,7 +151,7 @@ def test_a_full_disk_while_saving_does_not_stop_the_training(tmp_path, monkeypat
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shards, "save_tensors", full)
+    monkeypatch.setattr(shards, "save_file", full)
     notes = set()
     result = run(small_job(steps=4), tmp_path, save_steps=2, report=lambda now: notes.add(now.note))
     assert result["steps"] == 4
