@@ -8,8 +8,10 @@ by the mean over seeds at the last budget: Spearman's correlation of its forecas
 often the regret is at most 0.3 of the noise between seeds, the share of the cost of training all to the end, how often
 90 % intervals hold the truth, and whether P(best) is what it says.
 
-Constants are never fitted on what they are judged by. First: on half of the architectures (both texts), judged by sets
-of the other half. Second: on the other text (all architectures). FILE.json, beside the table, holds all numbers.
+Nothing is ever judged by what it was fitted on, nor does a library of curves hold it. First: constants of two thirds of
+the architectures (both texts), judged by sets of the rest, with a library of all that are not in the set. Second:
+constants and library of the other text (all architectures). Third: of the other text, without those in the set.
+FILE.json, beside the table, holds all numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -30,16 +32,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from plait.analysis.curve_calibration import calibrate
+from plait.analysis.curve_library import Known, library
 from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
 from plait.analysis.foresight import count
 from plait.analysis.learning_curve import WAYS, Calibration, extrapolate
 from plait.analysis.race_policy import POLICIES
 from plait.analysis.race_replay import Replayed, replay
 from plait.analysis.rank import spearman
+from plait.model.architecture import architecture
+from plait.model.traits import traits as traits_of
 
+Traits = dict[str, list[float]] | None
+Progress = Callable[[str], None]
 RESULTS = Path(__file__).parent / "results"
 NEAR = 0.3  # of the noise: a regret that does not matter
-HALVINGS = 3  # of the architectures
+THIRDS = 2  # ways in which the architectures are parted into three
 LIMITS = (0.03, 0.05, 0.1, 0.2, 0.4)
 BINS = (0.0, 0.01, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
 
@@ -52,57 +59,72 @@ class Asked:
     calibration: Calibration
     noise: float  # of the whole table, in nats
     seed: int
+    known: Known | None
 
 
-def by_architecture(tables: Sequence[CurveTable], sets: int, size: int, progress: Callable[[str], None]) -> list[Asked]:
-    """`sets` for every text."""
-    rng = np.random.default_rng(0)
-    names = sorted(set.intersection(*(set(table.names) for table in tables)))
-    asked = []
-    for halving in range(HALVINGS):
-        order = rng.permutation(len(names))
-        halves = [{names[i] for i in part.tolist()} for part in np.array_split(order, 2)]
-        for side, (out, kept) in enumerate((halves, halves[::-1])):
-            part = 2 * halving + side
-            calibration = calibrate([_only(table, kept) for table in tables])
-            progress(f"constants without half {part + 1} of {2 * HALVINGS}")
-            for table in tables:
-                asked += list(
-                    _sets(_only(table, out), table.noise, calibration, _share(sets, 2 * HALVINGS, part), size, rng)
-                )
-    return asked
+class Backtest:
+    """The folds: who is asked about, and what may be known then."""
+
+    def __init__(self, tables: Sequence[CurveTable], traits: Traits, sets: int, size: int, progress: Progress) -> None:
+        self.tables, self.traits, self.sets, self.size, self.progress = tables, traits, sets, size, progress
+        self.of_others: dict[str, Calibration] = {}  # text → constants of the other texts
+
+    def by_architecture(self) -> list[Asked]:
+        rng = np.random.default_rng(0)
+        names = sorted(set.intersection(*(set(table.names) for table in self.tables)))
+        asked: list[Asked] = []
+        for turn in range(THIRDS):
+            for side, part in enumerate(np.array_split(rng.permutation(len(names)), 3)):
+                out = {names[i] for i in part.tolist()}
+                kept = [_without(table, out) for table in self.tables]
+                calibration = calibrate(kept, traits=self.traits)
+                self.progress(f"constants without part {3 * turn + side + 1} of {3 * THIRDS} of the architectures")
+                share = _share(self.sets, 3 * THIRDS, 3 * turn + side)
+                for table in self.tables:
+                    drawn = self._drawn(_without(table, set(names) - out), share, rng)
+                    asked += [
+                        Asked(each, calibration, table.noise, seed, self._known(self.tables, each, each.names))
+                        for each, seed in drawn
+                    ]
+        return asked
+
+    def by_text(self, new: bool) -> list[Asked]:
+        """`new`: the candidates are not in the library either."""
+        rng = np.random.default_rng(1)
+        asked: list[Asked] = []
+        for table in self.tables:
+            others = [other for other in self.tables if other is not table]
+            if table.text not in self.of_others:
+                self.of_others[table.text] = calibrate(others, traits=self.traits)
+                self.progress(f"constants without the text {table.text}")
+            for each, seed in self._drawn(table, self.sets, rng):
+                known = self._known(others, each, each.names if new else [])
+                asked.append(Asked(each, self.of_others[table.text], table.noise, seed, known))
+        return asked
+
+    def _drawn(self, table: CurveTable, sets: int, rng: np.random.Generator) -> list[tuple[CurveTable, int]]:
+        size = min(self.size, len(table.names))
+        places = [sorted(rng.choice(len(table.names), size, replace=False).tolist()) for _ in range(sets)]
+        return [(table.subset(each), int(rng.integers(2**31))) for each in places]
+
+    def _known(self, tables: Sequence[CurveTable], asked: CurveTable, without: Sequence[str]) -> Known | None:
+        if self.traits is None:
+            return None
+        curves = library(tables, self.traits).without(without)
+        return Known(curves, self.traits, {name: name for name in asked.names})
 
 
-def by_text(tables: Sequence[CurveTable], sets: int, size: int, progress: Callable[[str], None]) -> list[Asked]:
-    rng = np.random.default_rng(1)
-    asked = []
-    for table in tables:
-        calibration = calibrate([other for other in tables if other is not table])
-        progress(f"constants without the text {table.text}")
-        asked += list(_sets(table, table.noise, calibration, sets, size, rng))
-    return asked
-
-
-def _only(table: CurveTable, names: set[str]) -> CurveTable:
-    return table.subset([i for i, name in enumerate(table.names) if name in names])
+def _without(table: CurveTable, names: set[str]) -> CurveTable:
+    return table.subset([i for i, name in enumerate(table.names) if name not in names])
 
 
 def _share(total: int, parts: int, part: int) -> int:
     return total * (part + 1) // parts - total * part // parts
 
 
-def _sets(
-    table: CurveTable, noise: float, calibration: Calibration, sets: int, size: int, rng: np.random.Generator
-) -> Iterator[Asked]:
-    for _ in range(sets):
-        places = sorted(rng.choice(len(table.names), min(size, len(table.names)), replace=False).tolist())
-        yield Asked(table.subset(places), calibration, noise, int(rng.integers(2**31)))
-
-
 def played(asked: Sequence[Asked], policy: str, way: str, limit: float, decay: float, batch: int = 1) -> list[Replayed]:
     return [
-        replay(a.table, policy, way, limit, a.calibration, a.seed, decay, batch, draws=800, noise=a.noise)
-        for a in asked
+        replay(a.table, policy, way, limit, a.calibration, a.seed, decay, batch, 800, a.noise, a.known) for a in asked
     ]
 
 
@@ -162,25 +184,25 @@ def reliability(results: Sequence[Replayed]) -> list[dict[str, float]]:
     return rows
 
 
-def reach(tables: Sequence[CurveTable], calibrations: Mapping[str, Calibration], way: str) -> list[dict[str, float]]:
+def reach(asked: Sequence[Asked], way: str) -> list[dict[str, float]]:
     """All trained to 1/2, 1/4, … of the end: how good the forecast of the end is."""
     rows = []
-    last = len(tables[0].budgets) - 1
-    for back in range(1, last):
+    budgets = asked[0].table.budgets
+    for count_ in range(len(budgets) - 1, 1, -1):
         correlations, held, widths, errors = [], [], [], []
-        for table in tables:
-            for seed in range(table.loss_ASB.shape[1]):
-                seen = table.observations(dict.fromkeys(table.names, last - back + 1), [seed])
-                forecast = extrapolate(seen, table.budgets[-1:], way, calibrations[table.text], reach=1e9)
-                at = forecast.at(table.budgets[-1])
-                correlations.append(spearman([at.loss[name] for name in table.names], table.truth))
-                for name, truth in zip(table.names, table.truth.tolist(), strict=True):
-                    low, high = at.interval(name, runs=table.loss_ASB.shape[1])
-                    held.append(low <= truth <= high)
-                    widths.append(high / low - 1)
-                    errors.append(abs(at.loss[name] / truth - 1))
+        for a in asked:
+            names, truths = a.table.names, a.table.truth.tolist()
+            runs = a.table.loss_ASB.shape[1]
+            seen = a.table.observations(dict.fromkeys(names, count_), [a.seed % runs])
+            at = extrapolate(seen, budgets[-1:], way, a.calibration, 800, a.seed, 1e9, a.known).at(budgets[-1])
+            correlations.append(spearman([at.loss[name] for name in names], truths))
+            for name, truth in zip(names, truths, strict=True):
+                low, high = at.interval(name, runs=runs)
+                held.append(low <= truth <= high)
+                widths.append(high / low - 1)
+                errors.append(abs(at.loss[name] / truth - 1))
         rows.append(
-            {"ratio": round(tables[0].budgets[-1] / tables[0].budgets[last - back], 2), "budgets": last - back + 1,
+            {"ratio": round(budgets[-1] / budgets[count_ - 1], 2), "budgets": count_,
              "spearman": float(np.mean(correlations)), "held": float(np.mean(held)),
              "width": float(np.median(widths)), "error": float(np.median(errors))}
         )  # fmt: skip
@@ -216,7 +238,11 @@ def page(found: Mapping[str, Any]) -> str:
         "",
         f"Regret: the pick's loss above the best one's. Near: regret at most {NEAR} of the noise between seeds.",
     ]
-    titles = {"by_architecture": "constants from other architectures", "by_text": "constants from the other text"}
+    titles = {
+        "by_architecture": "nothing known of the architectures asked about",
+        "by_text": "nothing known of the text",
+        "by_both": "nothing known of the text, nor of the architectures",
+    }
     head = ["extrapolation", "policy", "Spearman", "median regret, %", "mean regret, %", "near, %", "best picked, %"]
     for key, title in titles.items():
         if not found.get(key):
@@ -258,9 +284,7 @@ def page(found: Mapping[str, Any]) -> str:
         for r in found["reach"]
     ]  # fmt: skip
     head = ["end / last observed", "budgets seen", "Spearman", "median error, %", "90 % intervals: width, %", "hold, %"]
-    lines += section(
-        f"How far {way} reaches: all trained to a part of the end, constants of the other text", head, rows
-    )
+    lines += section(f"How far {way} reaches: all trained to a part of the end", head, rows)
     rows = [
         [text, count(r["tokens"]), percent(r["noise"], 2), percent(r["common"], 0), percent(r["spread"], 2)]
         for text, each in found["seeds"].items()
@@ -293,7 +317,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=8, help="candidates of a set")
     parser.add_argument("--limit", type=float, default=0.1)
     parser.add_argument("--decay", type=float, help="share of a budget; default: the table's, or 0.2")
-    parser.add_argument("--default", nargs=2, default=["hierarchical", "knowledge-gradient"], metavar=("WAY", "POLICY"))
+    parser.add_argument("--default", nargs=2, default=["library", "knowledge-gradient"], metavar=("WAY", "POLICY"))
     parser.add_argument("--ways", nargs="*", default=list(WAYS))
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     parser.add_argument("--out", type=Path, help="a Markdown file; the JSON goes beside it")
@@ -304,13 +328,15 @@ def main() -> None:
         print(f"{time.perf_counter() - begun:6.0f} s  {text}", flush=True)
 
     counts: dict[str, dict[str, float]] = {}
+    traits: Traits = None
     if given.simulate:
         name, tables = "simulated", simulated()
     else:
         path = given.truth or max(RESULTS.glob("*truth*.json"))
         name, tables = path.name, read_tables(path)
         rows = json.loads(path.read_text(encoding="utf-8"))["architectures"]
-        for key in ("params", "flops_per_token", "state"):
+        traits = {row["name"]: traits_of(architecture(row["spec"])) for row in rows}
+        for key in ("params", "flops_per_token", "state", "kv_cache"):
             if all(isinstance(row.get(key), int | float) for row in rows):
                 counts[key] = {row["name"]: float(row[key]) for row in rows}
     decay = given.decay if given.decay is not None else float(tables[0].provenance.get("decay", 0.2))
@@ -319,15 +345,16 @@ def main() -> None:
         "sets": given.sets, "size": given.size, "limit": given.limit, "decay": decay, "default": given.default,
     }  # fmt: skip
     way, policy = given.default
-    asked = by_architecture(tables, given.sets, given.size, progress)
+    test = Backtest(tables, traits, given.sets, given.size, progress)
+    asked = test.by_architecture()
     folds = {"by_architecture": asked}
     if len(tables) > 1:
-        folds["by_text"] = by_text(tables, given.sets, given.size, progress)
+        folds |= {"by_text": test.by_text(False), "by_both": test.by_text(True)}
     kept: list[Replayed] = []
     for key, sets in folds.items():
         found[key] = []
-        for each_way in given.ways:
-            for each_policy in given.policies:
+        for each_way in given.ways if key != "by_both" else [way]:
+            for each_policy in given.policies if key != "by_both" else [policy]:
                 results = played(sets, each_policy, each_way, given.limit, decay)
                 numbers = summary(results)
                 found[key].append({"way": each_way, "policy": each_policy, "summary": numbers})
@@ -340,10 +367,9 @@ def main() -> None:
     found["limits"] = [
         {"limit": limit, "summary": summary(played(asked, policy, way, limit, decay))} for limit in LIMITS
     ]
-    others = {t.text: calibrate([o for o in tables if o is not t] or tables) for t in tables}
-    found["reach"] = reach(tables, others, way)
+    found["reach"] = reach(asked, way)
     found["seeds"] = {table.text: seeds(table) for table in tables}
-    found["calibration"] = asdict(calibrate(tables))
+    found["calibration"] = asdict(calibrate(tables, traits=traits))
     found["seconds"] = time.perf_counter() - begun
     text = page(found)
     print(text)

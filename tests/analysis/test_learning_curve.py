@@ -13,6 +13,16 @@ from plait.analysis.learning_curve import WAYS, Calibration, Forecast, extrapola
 from plait.core.errors import UserError
 
 BUDGETS = [2.0**k * 1e6 for k in range(6)]
+#: Slopes that last.
+STEADY = {
+    "slope_mean": -0.25,
+    "slope_common": 0.15,
+    "length_common": 4.0,
+    "slope": 0.06,
+    "length": 1.5,
+    "tie": -0.3,
+    "shrink": 0.1,
+}
 Runs = dict[str, dict[int, list[tuple[float, float]]]]
 
 
@@ -98,7 +108,7 @@ def test_the_hierarchical_way_sees_who_catches_up() -> None:
         "chasing": {0: list(zip(BUDGETS[:3], chasing[:3].tolist(), strict=True))},
         "third": {0: [(t, 1.2 * loss) for t, loss in zip(BUDGETS[:3], steady[:3].tolist(), strict=True)]},
     }
-    calm = Calibration(noise=0.002, noise_freedom=50)
+    calm = Calibration(noise=0.002, noise_freedom=50, process=STEADY)
     by_slope, by_last = (extrapolate(runs, BUDGETS[-1:], way, calm).at(BUDGETS[-1]) for way in ("hierarchical", "last"))
     assert by_last.pick == "steady"
     assert by_slope.pick == "chasing"
@@ -111,7 +121,9 @@ def test_simulated_intervals_hold_the_truth() -> None:
     for draw in range(12):
         table = simulate_table(np.random.default_rng(draw), 8, 4, late=0.2)
         known = table.observations(dict.fromkeys(table.names, 5), [0])
-        seen = extrapolate(known, table.budgets[-1:], draws=600).at(table.budgets[-1])
+        seen = extrapolate(known, table.budgets[-1:], calibration=Calibration(process=STEADY), draws=600).at(
+            table.budgets[-1]
+        )
         for name, truth in zip(table.names, table.truth.tolist(), strict=True):
             low, high = seen.interval(name, runs=2)
             held.append(low <= truth <= high)
@@ -139,7 +151,11 @@ class TestForesight:
 
     def test_a_crossing_is_found_between_the_budgets_that_hold_it(self) -> None:
         budgets = np.geomspace(1e6, 1e8, 25).tolist()
-        seen = foresee(extrapolate(self.crossing(), budgets, calibration=Calibration(noise=0.003, noise_freedom=50)))
+        seen = foresee(
+            extrapolate(
+                self.crossing(), budgets, calibration=Calibration(noise=0.003, noise_freedom=50, process=STEADY)
+            )
+        )
         (found,) = seen.crossings
         assert (found.before, found.after) == ("early", "late")
         assert found.low is not None

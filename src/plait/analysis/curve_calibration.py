@@ -1,19 +1,20 @@
 """The constants of `learning_curve`, fitted on complete learning curves: how far forecasts stray, measured.
 
-Every table is played from several of its budgets to several later ones, each time with one seed observed and the mean
-of all seeds as what came out. The constants are those under which what came out is most probable (the process), or
-those that give the errors their width (the others). Fitted on some architectures or texts, they are judged on others:
-`benchmarks/verdict.py`.
+Every table is played from several of its budgets to several later ones, each time with one seed (in turn) observed and
+the mean of all seeds as what came out. The constants are those under which what came out is most probable (the
+process), or those that give the errors their width (the others). Fitted on some architectures or texts, they are judged
+on others: `benchmarks/verdict.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from plait.analysis.curve_library import Known, library
 from plait.analysis.curve_process import Process, log_score
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import CALIBRATION, Calibration, Curves, read_curves
@@ -24,8 +25,10 @@ from plait.core.errors import UserError
 ENDS = 3  # of the budgets, the last so many are forecast
 GAPS = (2, 3, 4)  # from so many budgets before
 FEWEST = 3  # budgets observed
-EVALUATIONS = 400
-PULL = 1.5  # the width, in logarithms, of the pull of constants to where they start
+EVALUATIONS = 250
+PARTS = 4  # of the architectures, each forecast from the rest
+PULL = 1.5  # the width, in logarithms, of the pull of constants to where they start,
+HELD = 0.4  # and of those of the common curve: one or two texts say little about how texts differ
 
 
 @dataclass(frozen=True)
@@ -36,22 +39,48 @@ class Case:
     target: float
     truth_C: Floats
     runs: int
+    known: Known | None = None
 
 
-def cases(tables: Sequence[CurveTable]) -> Iterator[Case]:
+def cases(tables: Sequence[CurveTable], ends: int = ENDS, gaps: Sequence[int] = GAPS) -> Iterator[Case]:
     for table in tables:
         seeds, count = table.loss_ASB.shape[1:]
-        for end in range(count - ENDS, count):
-            for gap in GAPS:
+        for end in range(count - ends, count):
+            for gap in gaps:
                 if end - gap + 1 < FEWEST:
                     continue
                 truth_C = np.log(table.loss_ASB[:, :, end].mean(axis=1))
-                for seed in range(seeds):
-                    seen = table.observations(dict.fromkeys(table.names, end - gap + 1), [seed])
-                    yield Case(read_curves(seen), math.log(table.budgets[end]), truth_C, seeds)
+                seen = table.observations(dict.fromkeys(table.names, end - gap + 1), [(end + gap) % seeds])
+                yield Case(read_curves(seen), math.log(table.budgets[end]), truth_C, seeds)
 
 
-def calibrate(tables: Sequence[CurveTable], start: Calibration = CALIBRATION) -> Calibration:
+def library_cases(tables: Sequence[CurveTable], traits: Mapping[str, Sequence[float]]) -> Iterator[Case]:
+    """The same, far ahead, with a library of complete curves: of the other architectures (parts of them, each
+    forecast from the rest) on all texts, and, from another text, of all architectures."""
+    names = tables[0].names
+    parts = [set(names[first::PARTS]) for first in range(PARTS)]
+    for table in tables:
+        others = [other for other in tables if other is not table]
+        libraries = [(part, library([_without(each, part) for each in tables], traits)) for part in parts]
+        if others:
+            libraries.append((set(names), library(others, traits)))
+        for part, lib in libraries:
+            asked = _without(table, set(names) - part)
+            known = Known(lib, traits, {name: name for name in asked.names})
+            for case in cases([asked], ends=1):
+                yield replace(case, known=known)
+
+
+def _without(table: CurveTable, names: set[str]) -> CurveTable:
+    return table.subset([i for i, name in enumerate(table.names) if name not in names])
+
+
+def calibrate(
+    tables: Sequence[CurveTable],
+    start: Calibration = CALIBRATION,
+    traits: Mapping[str, Sequence[float]] | None = None,
+) -> Calibration:
+    """`traits` of every architecture, for the constants of the way `library`."""
     played = list(cases(tables))
     if not played:
         raise UserError(f"calibration needs curves of {FEWEST + min(GAPS)} budgets or more.")
@@ -63,8 +92,13 @@ def calibrate(tables: Sequence[CurveTable], start: Calibration = CALIBRATION) ->
     alpha, offset = _power_law(tables, noise)
     found = replace(start, noise=noise, last_drift=drift, last_common=common, last_own=own, alpha=alpha, offset=offset)
     level = float(np.sqrt(np.mean([np.log(table.loss_ASB[:, :, 0]).mean(axis=1).var(ddof=1) for table in tables])))
-    found = replace(found, stray=_stray(played, found), process={**start.process, "level": level})
-    return replace(found, process=_process(played, found))
+    found = replace(found, stray=_stray(played, found))
+    found = replace(found, process=_process(played, {**start.process, "level": level}, noise))
+    if traits is None:
+        return found
+    return replace(
+        found, library=_process(list(library_cases(tables, traits)), {**start.library, "level": level}, noise)
+    )
 
 
 def _last(played: Sequence[Case], noise: float) -> tuple[float, float, float]:
@@ -123,13 +157,13 @@ def _stray(played: Sequence[Case], calibration: Calibration) -> float:
 
 
 #: How each constant of the process is moved: by a factor, or (tie) on a scale where it stays between −1 and 1.
-_FACTORS = ("slope_common", "length_common", "slope", "length", "luck")
+_FACTORS = ("slope_common", "length_common", "slope", "length", "luck", "trait", "kin")
 
 
-def _process(played: Sequence[Case], calibration: Calibration) -> dict[str, float]:
+def _process(played: Sequence[Case], constants: Mapping[str, float], noise: float) -> dict[str, float]:
     from scipy.optimize import minimize
 
-    start = replace(Process(), **calibration.process)
+    start = replace(Process(), **constants)
 
     def at(x: Floats) -> Process:
         moved = {name: getattr(start, name) * math.exp(step) for name, step in zip(_FACTORS, x, strict=False)}
@@ -145,14 +179,15 @@ def _process(played: Sequence[Case], calibration: Calibration) -> dict[str, floa
         process = at(x)
         try:
             score = sum(
-                log_score(case.curves, case.target, case.truth_C, process, calibration.noise, case.runs)
+                log_score(case.curves, case.target, case.truth_C, process, noise, case.runs, case.known)
                 for case in played
             )
         except np.linalg.LinAlgError:  # constants that are no covariance
             return 1e12
-        return -score + 0.5 * float((x**2).sum()) / PULL**2
+        return -score + 0.5 * float(((x / width) ** 2).sum())
 
     origin = np.zeros(len(_FACTORS) + 3)
+    width = np.array([HELD if "common" in name else PULL for name in _FACTORS] + 3 * [PULL])
     simplex = np.concatenate([origin[None], 0.7 * np.eye(len(origin))])
     options = {"maxfev": EVALUATIONS, "initial_simplex": simplex, "xatol": 1e-2, "fatol": 1e-1}
     found = minimize(loss, origin, method="Nelder-Mead", options=options)

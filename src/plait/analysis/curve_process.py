@@ -16,12 +16,15 @@ their luck lasts `luck` (a lucky run at one budget is lucky at twice that, too).
 Everything is normal, hence exact. How much the candidates at hand differ is not the table's business alone: the scale
 of all g_a is weighed over `SCALES` by how well each explains the observations, which also gives draws heavier tails.
 
+A library of complete curves (`curve_library`) tells, where one is given, what to expect of each g_a beforehand.
+
 Letters: N observations, C candidates, B budgets, D draws, M = B·C.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +33,7 @@ import numpy as np
 from plait.analysis.pareto import Floats, Ints
 
 if TYPE_CHECKING:
+    from plait.analysis.curve_library import Known
     from plait.analysis.learning_curve import Curves
 
 SCALES = (0.35, 0.6, 1.0, 1.7, 2.8)
@@ -41,17 +45,19 @@ NEGLIGIBLE = 1e-6  # weight of a scale
 class Process:
     """Constants, fitted on complete trainings. Slopes are per e-fold of tokens."""
 
-    slope_mean: float = -0.25  # of the common curve
-    slope_common: float = 0.15
-    length_common: float = 4.0
+    slope_mean: float = -0.2  # of the common curve
+    slope_common: float = 0.05
+    length_common: float = 1.0
     level: float = 0.15  # of candidates, at the first observed budget
-    slope: float = 0.06
-    length: float = 1.5
-    tie: float = -0.3
-    shrink: float = 0.1
+    slope: float = 0.1
+    length: float = 1.0
+    tie: float = -0.5
+    shrink: float = 0.3
     luck: float = 1.0
     white: float = 0.3  # the share of the seeds' variance that does not last
     scale_width: float = 0.5  # of the prior of ln scale
+    trait: float = 1.0  # with a library: the width of what traits tell, and of what an architecture has on all texts,
+    kin: float = 1.0  # in units of what it has on one text alone
 
 
 def _integrated(x: Floats, y: Floats, length: float) -> Floats:
@@ -83,10 +89,16 @@ class _Points:
 
 
 def draw_curves(
-    curves: Curves, budgets_B: Floats, process: Process, noise: float, draws: int, rng: np.random.Generator
+    curves: Curves,
+    budgets_B: Floats,
+    process: Process,
+    noise: float,
+    draws: int,
+    rng: np.random.Generator,
+    known: Known | None = None,
 ) -> Floats:
     """ln losses (D, B, C) of expected losses at `budgets_B` (ln tokens)."""
-    posteriors = _posteriors(curves, budgets_B, process, noise)
+    posteriors = _posteriors(curves, budgets_B, process, noise, known)
     parts = rng.multinomial(draws, [posterior.weight for posterior in posteriors])
     drawn = []
     for posterior, count in zip(posteriors, parts.tolist(), strict=True):
@@ -99,13 +111,21 @@ def draw_curves(
     return drawn_DM.reshape(draws, len(budgets_B), len(curves.names))
 
 
-def log_score(curves: Curves, target: float, truth_C: Floats, process: Process, noise: float, runs: int) -> float:
+def log_score(
+    curves: Curves,
+    target: float,
+    truth_C: Floats,
+    process: Process,
+    noise: float,
+    runs: int,
+    known: Known | None = None,
+) -> float:
     """ln probability of what came out at `target` (ln tokens), the means of so many runs, all candidates at once: what
     constants are fitted by."""
     from scipy.linalg import cho_factor, cho_solve
 
     scores = []
-    for posterior in _posteriors(curves, np.array([target]), process, noise):
+    for posterior in _posteriors(curves, np.array([target]), process, noise, known):
         if posterior.weight > NEGLIGIBLE:
             root = cho_factor(posterior.cov_MM + noise**2 / runs * np.eye(len(truth_C)), lower=True)
             off_C = truth_C - posterior.mean_M
@@ -114,10 +134,27 @@ def log_score(curves: Curves, target: float, truth_C: Floats, process: Process, 
     return float(np.logaddexp.reduce(scores))
 
 
-def _observed(curves: Curves) -> tuple[_Points, Floats, float]:
+def _told(
+    x: Floats, candidate: Ints, names: Sequence[str], process: Process, noise: float, known: Known
+) -> tuple[Floats, Floats]:
+    """What the library tells of these points: mean and covariance."""
+    values_U, place = np.unique(x, return_inverse=True)
+
+    def kernel(one: Floats, other: Floats) -> Floats:
+        return _own(one[:, None], other[None], process)
+
+    mean_CU, cov_CUCU = known.prior(names, values_U, kernel, noise, process.trait, process.kin)
+    flat = candidate * len(values_U) + place
+    size = mean_CU.size
+    return mean_CU.reshape(size)[flat], cov_CUCU.reshape(size, size)[np.ix_(flat, flat)]
+
+
+def _observed(curves: Curves, known: Known | None) -> tuple[_Points, Floats, float]:
     runs = [(c, run_N2) for c, by_seed in enumerate(curves.points) for run_N2 in by_seed]
     stacked_N2 = np.concatenate([run_N2 for _, run_N2 in runs])
     origin = float(stacked_N2[:, 0].min())
+    if known is not None:
+        origin = min(origin, known.origin)
     sizes = [len(run_N2) for _, run_N2 in runs]
     points = _Points(
         stacked_N2[:, 0] - origin, np.repeat([c for c, _ in runs], sizes), np.repeat(np.arange(len(runs)), sizes)
@@ -134,24 +171,29 @@ class _Posterior:
     weight: float
 
 
-def _posteriors(curves: Curves, budgets_B: Floats, process: Process, noise: float) -> list[_Posterior]:
+def _posteriors(
+    curves: Curves, budgets_B: Floats, process: Process, noise: float, known: Known | None
+) -> list[_Posterior]:
     from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-    seen, loss_N, origin = _observed(curves)
+    seen, loss_N, origin = _observed(curves, known)
     count, n = len(curves.names), len(loss_N)
     x = np.concatenate([seen.x, np.repeat(np.maximum(0.0, budgets_B - origin), count)])
     candidate = np.concatenate([seen.candidate, np.tile(np.arange(count), len(budgets_B))])
     common, own = _covariances(x, candidate, process)
+    mean = 1.0 + process.slope_mean * x
+    if known is not None:
+        told, told_cov = _told(x, candidate, curves.names, process, noise, known)
+        mean, common = mean + told, common + told_cov
     seeds_NN = _seed_covariance(seen, process, noise) + JITTER * np.eye(n)
-    off_N = loss_N - 1.0 - process.slope_mean * seen.x
+    off_N = loss_N - mean[:n]
     found, log_weights = [], []
     for scale in SCALES:
         cov = common + scale**2 * own
         root_NN = cholesky(cov[:n, :n] + seeds_NN, lower=True)
         weights_N = cho_solve((root_NN, True), off_N)
         half_NM = solve_triangular(root_NN, cov[:n, n:], lower=True)
-        mean_M = 1.0 + process.slope_mean * x[n:] + cov[n:, :n] @ weights_N
-        found.append((mean_M, cov[n:, n:] - half_NM.T @ half_NM))
+        found.append((mean[n:] + cov[n:, :n] @ weights_N, cov[n:, n:] - half_NM.T @ half_NM))
         evidence = -0.5 * float(off_N @ weights_N) - float(np.log(np.diag(root_NN)).sum())
         log_weights.append(evidence - 0.5 * (math.log(scale) / process.scale_width) ** 2)
     weight_S = np.exp(np.array(log_weights) - max(log_weights))

@@ -10,6 +10,7 @@ Ways (`WAYS`), all behind the same call:
     parametric      L(t) = E + A t^−α for each candidate alone
     hierarchical    one common curve, and for each candidate a deviation whose slope persists and fades
     ensemble        half of the draws parametric, half hierarchical
+    library         hierarchical, with what complete curves of other architectures and texts tell (`curve_library`)
 
 What no fit knows is how far curves stray from their form: learning curves cross. That is a constant of each way, fitted
 on complete trainings (`Calibration`; `benchmarks/verdict.py` does it, and measures what it is worth on architectures
@@ -25,11 +26,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
+
+if TYPE_CHECKING:
+    from plait.analysis.curve_library import Known
 
 Observations = Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]
 DRAWS = 2000
@@ -58,6 +63,8 @@ class Calibration:
     stray: float = 0.03
     #: hierarchical: see `curve_process`.
     process: Mapping[str, float] = field(default_factory=dict)
+    #: library: the same, where complete curves tell what to expect.
+    library: Mapping[str, float] = field(default_factory=dict)
 
 
 CALIBRATION = Calibration()
@@ -197,8 +204,17 @@ class Forecast:
         return Prediction(self.names, self.budgets[place], self.loss_DBC[:, place], self.noise)
 
 
-#: (curves, ln budgets, calibration, noise, draws, stream) → ln losses (D, B, C) of expected losses.
-Way = Callable[[Curves, Floats, Calibration, float, int, np.random.Generator], Floats]
+@dataclass(frozen=True)
+class Constants:
+    """What a way knows beside the curves."""
+
+    calibration: Calibration
+    noise: float
+    known: Known | None
+
+
+#: (curves, ln budgets, constants, draws, stream) → ln losses (D, B, C) of expected losses.
+Way = Callable[[Curves, Floats, Constants, int, np.random.Generator], Floats]
 
 
 def extrapolate(
@@ -209,8 +225,10 @@ def extrapolate(
     draws: int = DRAWS,
     seed: int = 0,
     reach: float | None = None,
+    known: Known | None = None,
 ) -> Forecast:
-    """Every candidate's loss at every one of `budgets` (tokens). `reach` overrides the calibrated one."""
+    """Every candidate's loss at every one of `budgets` (tokens). `reach` overrides the calibrated one; `known` is what
+    the way `library` knows; without, it is `hierarchical`."""
     if way not in WAYS:
         raise UserError(f"there is no way {way!r} to carry curves on; there are {', '.join(WAYS)}.")
     if not observations:
@@ -227,50 +245,56 @@ def extrapolate(
     loss_DBC = np.full((draws, len(budgets), len(observations)), np.inf)
     if curves.names:
         rng = np.random.default_rng(seed)
-        drawn_DBC = WAYS[way](curves, np.log(np.asarray(budgets, np.float64)), calibration, noise, draws, rng)
+        constants = Constants(calibration, noise, known)
+        drawn_DBC = WAYS[way](curves, np.log(np.asarray(budgets, np.float64)), constants, draws, rng)
         loss_DBC[:, :, [list(observations).index(name) for name in curves.names]] = np.exp(drawn_DBC)
     return Forecast(list(observations), [float(b) for b in budgets], loss_DBC, noise, curves.longest, reach, way)
 
 
-def _last(
-    curves: Curves, budgets_B: Floats, calibration: Calibration, noise: float, draws: int, rng: np.random.Generator
-) -> Floats:
+def _last(curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator) -> Floats:
     means = [curves.means(c) for c in range(len(curves.names))]
     loss_BC = np.stack([np.interp(budgets_B, tokens_N, loss_N) for tokens_N, loss_N, _ in means], axis=1)
-    luck_C = noise / np.sqrt([seeds_N[-1] for _, _, seeds_N in means])
+    luck_C = constants.noise / np.sqrt([seeds_N[-1] for _, _, seeds_N in means])
     ahead_BC = np.maximum(0.0, budgets_B[:, None] - curves.last)
     common_D, own_DC, seed_DC = (rng.normal(size=(draws, 1, n)) for n in (1, len(means), len(means)))
-    slope_DBC = -calibration.last_drift + calibration.last_common * common_D + calibration.last_own * own_DC
+    told = constants.calibration
+    slope_DBC = -told.last_drift + told.last_common * common_D + told.last_own * own_DC
     return np.asarray(loss_BC + seed_DC * luck_C + slope_DBC * ahead_BC)
 
 
 def _parametric(
-    curves: Curves, budgets_B: Floats, calibration: Calibration, noise: float, draws: int, rng: np.random.Generator
+    curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator
 ) -> Floats:
     from plait.analysis.power_law import fit_power_laws
 
     means = [curves.means(c) for c in range(len(curves.names))]
-    points = [(tokens_N, loss_N, noise / np.sqrt(seeds_N)) for tokens_N, loss_N, seeds_N in means]
-    fitted = fit_power_laws(points, calibration.alpha, calibration.offset)
+    points = [(tokens_N, loss_N, constants.noise / np.sqrt(seeds_N)) for tokens_N, loss_N, seeds_N in means]
+    fitted = fit_power_laws(points, constants.calibration.alpha, constants.calibration.offset)
     ahead_BC = np.maximum(0.0, budgets_B[:, None] - curves.last)
-    stray_DC = rng.normal(size=(draws, 1, len(means))) * calibration.stray
+    stray_DC = rng.normal(size=(draws, 1, len(means))) * constants.calibration.stray
     return np.asarray(fitted.draw(budgets_B, draws, rng) + stray_DC * ahead_BC)
 
 
 def _hierarchical(
-    curves: Curves, budgets_B: Floats, calibration: Calibration, noise: float, draws: int, rng: np.random.Generator
+    curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator
+) -> Floats:
+    return _by_process(curves, budgets_B, replace(constants, known=None), draws, rng)
+
+
+def _by_process(
+    curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator
 ) -> Floats:
     from plait.analysis.curve_process import Process, draw_curves
 
-    return draw_curves(curves, budgets_B, replace(Process(), **calibration.process), noise, draws, rng)
+    told = constants.calibration.process if constants.known is None else constants.calibration.library
+    process = replace(Process(), **told)
+    return draw_curves(curves, budgets_B, process, constants.noise, draws, rng, constants.known)
 
 
-def _ensemble(
-    curves: Curves, budgets_B: Floats, calibration: Calibration, noise: float, draws: int, rng: np.random.Generator
-) -> Floats:
+def _ensemble(curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator) -> Floats:
     half = draws // 2
     parts = [(_parametric, half), (_hierarchical, draws - half)]
-    return np.concatenate([way(curves, budgets_B, calibration, noise, n, rng) for way, n in parts if n])
+    return np.concatenate([way(curves, budgets_B, constants, count, rng) for way, count in parts if count])
 
 
 WAYS: dict[str, Way] = {
@@ -278,4 +302,5 @@ WAYS: dict[str, Way] = {
     "parametric": _parametric,
     "hierarchical": _hierarchical,
     "ensemble": _ensemble,
+    "library": _by_process,
 }

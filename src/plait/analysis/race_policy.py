@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from plait.analysis.curve_library import Known
 from plait.analysis.learning_curve import CALIBRATION, Calibration, Forecast, Observations, Prediction, extrapolate
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
@@ -115,6 +116,7 @@ def decide(
     calibration: Calibration = CALIBRATION,
     draws: int = 1000,
     seed: int = 0,
+    known: Known | None = None,
 ) -> Decision:
     """The next round. The answer depends on `observations` (losses at the rungs reached) and on nothing else, so a race
     that was killed goes on as it would have, and who stopped may be called back when the others disappoint."""
@@ -125,7 +127,7 @@ def decide(
     if least < min(LEAST, first := _halving_start(state) if policy == "halving" else state.common(FIRST)):
         train = [name for name in state.names if state.reached[name] == least and name not in stopped]
         return Decision(train, stopped, None, "all start")
-    forecast = extrapolate(observations, list(state.rungs), way, calibration, draws, seed, reach=math.inf)
+    forecast = extrapolate(observations, list(state.rungs), way, calibration, draws, seed, math.inf, known)
     p_best = forecast.at(state.rungs[-1]).p_best
     stopped |= {name: p for name, p in p_best.items() if p < NEGLIGIBLE}
     able = [n for n in state.names if n not in stopped and state.reached[n] < len(state.rungs)]

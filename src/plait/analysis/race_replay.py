@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from plait.analysis.curve_library import Known
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import CALIBRATION, Calibration
 from plait.analysis.race_policy import Decision, RaceState, decide
@@ -47,6 +48,7 @@ def replay(
     batch: int = 1,
     draws: int = 1000,
     noise: float | None = None,
+    known: Known | None = None,
 ) -> Replayed:
     """`noise`: between seeds, in nats, if it is known better than from this table alone."""
     run = int(np.random.default_rng(seed).integers(table.loss_ASB.shape[1]))
@@ -55,7 +57,7 @@ def replay(
     rounds = 0
     while True:
         seen = {name: count for name, count in state.reached.items() if count}
-        decision = decide(state, table.observations(seen, [run]), policy, way, calibration, draws, seed)
+        decision = decide(state, table.observations(seen, [run]), policy, way, calibration, draws, seed, known)
         if not decision.train:
             return _judged(table, state, decision, rounds, noise or table.noise)
         rounds += 1

@@ -16,9 +16,9 @@ from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
+from plait.core.units import said
 from plait.device.quantities import in_rows, on_device, quantity
 from plait.records import Record, Store
-from plait.reporting.page import said
 
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements

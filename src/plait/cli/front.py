@@ -12,8 +12,8 @@ import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, count, plain, print_json, progress_bar, table
+from plait.core.units import digits, said, short
 from plait.device.quantities import in_rows, on_device
-from plait.reporting.page import digits, said, short
 
 if TYPE_CHECKING:
     from plait.space.constraints import Limits

@@ -11,6 +11,7 @@ import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, needed_options
 from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.core.units import SIZES
 from plait.device.quantities import on_device
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _print(found: MeasureResult, archai: bool) -> None:
         made.add_row(
             plain(one.spec),
             *row.values(),
-            *((f"{1e3 * counted['seconds']:.2f}", f"{counted['memory'] / 1e6:.1f}") if counted else ()),
+            *((f"{counted['seconds'] / SIZES['ms']:.2f}", f"{counted['memory'] / SIZES['MB']:.1f}") if counted else ()),
             noise(one.result["latency"]),
         )
     out.print(made)
@@ -128,7 +129,7 @@ def print_lengths(found: LengthsResult) -> None:
         noisy = [f"{n:,}" for n, timing in zip(lengths, one.timings, strict=True) if timing.noisy]
         made.add_row(
             plain(found.name_of(one)),
-            *(f"{1e3 * timing.seconds:.3f}" for timing in one.timings),
+            *(f"{timing.seconds / SIZES['ms']:.3f}" for timing in one.timings),
             f"{one.exponent.value:.2f}",
             f"{one.exponent.low:.2f} to {one.exponent.high:.2f}",
             _power(one.flops.whole),

@@ -9,7 +9,7 @@ import typer
 
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, count, plain, print_json, table
-from plait.reporting.page import short
+from plait.core.units import short
 
 
 def command(

@@ -12,8 +12,8 @@ import typer
 
 from plait.cli.output import console, plain, progress_bar, table
 from plait.core.progress import OnProgress
+from plait.core.units import short
 from plait.device.quantities import in_rows
-from plait.reporting.page import short
 
 if TYPE_CHECKING:
     from plait.studies.lr_sweep import SweepFindings

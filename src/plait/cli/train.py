@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl
 from plait.cli.output import ProgressLines, console, count, plain, print_json, table
 from plait.core.errors import UserError
-from plait.reporting.page import short
+from plait.core.units import short
 
 if TYPE_CHECKING:
     from plait.api.train import TrainResult

@@ -105,7 +105,8 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
     cost = options.cost(d, new, held)
     mixing = float(cost.flops.get(MIXING, 0))
     weights = float(cost.generation_flops) - mixing
-    heads = float(getattr(options, "heads") or 0) if options.has("heads") else 0.0  # noqa: B009
+    values: dict[str, Any] = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    heads = float(values.get("heads") or 0)
     state = float(cost.fixed_state + cost.conv_state + cost.kv_cache)
     tokens = batch * new
     terms = (
@@ -120,12 +121,12 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
     )
     place = {"d": math.log2(d), **_setting_place(setting)}
     names = {"norm": norm if options.prenorm else "", "mode": setting.mode}
-    for field in dataclasses.fields(options):
-        value = _effective(options, field.name, d, new + held)
+    for name in values:
+        value = _effective(options, name, values, d, new + held)
         if isinstance(value, bool | str):
-            names[field.name] = str(value)
-        elif field.name not in WITHOUT_COST:
-            place[field.name] = math.copysign(math.log2(1 + abs(value)), value)
+            names[name] = str(value)
+        elif name not in WITHOUT_COST:
+            place[name] = math.copysign(math.log2(1 + abs(value)), value)
     return Features(options.name, terms, place, names)
 
 
@@ -151,15 +152,15 @@ def _setting_place(setting: Setting) -> dict[str, float]:
     return {"seq": math.log2(setting.seq), "batch": math.log2(setting.batch)}
 
 
-def _effective(options: MixerOptions, name: str, d: int, length: int) -> bool | str | float:
+def _effective(options: MixerOptions, name: str, values: dict[str, Any], d: int, length: int) -> bool | str | float:
     """An option's value, with what a zero stands for where zero means a default."""
-    value: bool | str | float = getattr(options, name)
+    value: bool | str | float = values[name]
     if name == "inner" and (width := options.inner_width(d)) is not None:
         return float(width)
     if name == "head_dim" and not value and (width := options.head_width(d)) is not None:
         return float(width)
-    if name == "kv_heads" and not value and options.has("heads"):
-        return float(getattr(options, "heads"))  # noqa: B009
+    if name == "kv_heads" and not value and "heads" in values:
+        return float(values["heads"])
     if name == "window":
         return float(min(value or length, length))
     return value if isinstance(value, bool | int | float) else str(value)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from plait.core.units import short
 from plait.model.cost import ModelCost
-from plait.reporting.page import short
 from plait.reporting.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, cut
 from plait.spec.canonical import Repeat, compress
 

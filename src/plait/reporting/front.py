@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.core.units import PREFIXES
 from plait.device.quantities import in_rows, on_device, quantity
 from plait.reporting.axes import PAGE
-from plait.reporting.page import PREFIXES, STYLE
+from plait.reporting.page import STYLE
 from plait.reporting.page_charts import Mark, colour, scatter, swatch
 from plait.reporting.svg import Drawing, label
 

@@ -42,29 +42,6 @@ def text_of(element: Element) -> str:
     return ElementTree.tostring(element, encoding="unicode", method="html")
 
 
-#: A thousand and its powers, the largest first.
-PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def short(number: float, unit: str = "") -> str:
-    """Three digits: '12.3 M', '950'; with a unit '12.3 MFLOP', '950 FLOP'."""
-    rounded = float(f"{number:.3g}")  # 999,999 is 1 M, not 1000 k
-    size, prefix = next(((size, prefix) for size, prefix in PREFIXES if abs(rounded) >= size), (1.0, ""))
-    return f"{rounded / size:.3g} {prefix}{unit}".rstrip()
-
-
-def digits(value: float) -> str:
-    """Three of them, or all before the point: 0.312, 12.3, 1234."""
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-
-
-def said(value: float | None) -> str:
-    """A count with its prefix, a measure with three digits, `?` where there is none."""
-    if value is None:
-        return "?"
-    return short(value) if isinstance(value, int) else digits(value)
-
-
 #: Series are told apart with any colour vision (after Okabe and Ito 2008), lighter on dark ground.
 STYLE = """
 :root {

@@ -19,7 +19,7 @@ import numpy as np
 
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.reporting.page import PREFIXES
+from plait.core.units import PREFIXES
 
 INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"
 #: Told apart with any colour vision (Okabe and Ito 2008), strongest first.

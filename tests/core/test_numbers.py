@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.reporting.page import short
+from plait.core.units import short
 
 
 @pytest.mark.parametrize(
