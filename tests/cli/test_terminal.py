@@ -81,7 +81,12 @@ def test_no_command_passes_escape_sequences_on(plait: Any, hostile: Path, argume
 def test_commands_on_the_page_are_quoted() -> None:
     evil = "my space.txt; rm -rf ~"
     config = {"limits": {}, "setting": {"seq": 16}, "seed": 0, "space": evil, "data": "it's.txt", "seconds": 60.0}
-    for line in commands({"config": config, "pick": {"spec": "d=64 | attn[heads=2]"}}):
+    row = {"spec": "d=64 | attn[heads=2]"}
+    document = {
+        "config": {**config, "train_for": "10 minutes; rm"}, "pick": row, "race": {"architectures": [row]},
+        "train": {"recipe": {"lr": 1e-3}}, "budget": {"tokens": 1e6},
+    }  # fmt: skip
+    for line in commands(document):
         words = shlex.split(line)
         assert "rm" not in words
         assert "--space" not in words or words[words.index("--space") + 1] == evil

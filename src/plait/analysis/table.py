@@ -199,7 +199,7 @@ def _read_store(url: str) -> Table:
     from plait.records.record import flat
 
     with open_store(url) as store:
-        table = Table.of(store.name, (flat(record.document()) for record in store.find()))
+        table = Table.of(store.name, (flat(record.document()) for record in store.each()))
         if not len(table):
             raise UserError(f"{store.name} has no records.")
     return table

@@ -22,15 +22,15 @@ FIRST_LINE, LAST_LINE = 4.0, 120.0  # seconds to the first line of progress in a
 
 def print_json(document: Any) -> None:
     """Plain JSON on standard output, whatever the terminal."""
-    print(_escaped(json.dumps(_finite(document), indent=2, ensure_ascii=False)))
+    print(_escaped(json.dumps(finite(document), indent=2, ensure_ascii=False)))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no nan and no infinity: null stands for them."""
     if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
+        return {name: finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

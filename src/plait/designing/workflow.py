@@ -152,19 +152,12 @@ def commands(document: dict[str, Any]) -> list[str]:
     held = " ".join(f"--{name} {quantity(name).text(limit)}" for name, limit in limits.items())
     seed = f" --seed {config['seed']}" if config["seed"] else ""
     lr = document["train"]["recipe"]["lr"]
-    specs = " ".join(f"'{row['spec']}'" for row in document["race"]["architectures"][:3])
+    specs = " ".join(shlex.quote(row["spec"]) for row in document["race"]["architectures"][:3])
     return [
-<<<<<<< HEAD
-        f"plait design {held} --space {space} --data {data} --seq {seq} --time {config['seconds']:g}s{seed}",
+        f"plait design {held} --space {space} --data {data} --seq {seq} "
+        f"--time {config['seconds']:g}s --train-for {shlex.quote(str(config['train_for']))}{seed}",
         f"plait search --space {space} {held} --seq {seq} --method nsga2{seed}",
         f"plait measure {pick} --seq {seq}",
-        f"plait train {pick} --data {data} --seq-len {seq} --time 1h",
-=======
-        f"plait design {held} --space {config['space']} --data {config['data']} --seq {seq} "
-        f"--time {config['seconds']:g}s --train-for '{config['train_for']}'{seed}",
-        f"plait search --space {config['space']} {held} --seq {seq} --method nsga2{seed}",
-        f"plait measure '{pick}' --seq {seq}",
-        f"plait compare {specs} --data {config['data']} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}",
-        f"plait train '{pick}' --data {config['data']} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h",
->>>>>>> main
+        f"plait compare {specs} --data {data} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}",
+        f"plait train {pick} --data {data} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h",
     ]

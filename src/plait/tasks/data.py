@@ -54,7 +54,7 @@ def make_data(task: Task, seed: int, *, evaluation: int = EVALUATION) -> TaskDat
 def draw(task: Task, seed: int, split: str, count: int) -> Examples:
     """The first `count` sequences of a split."""
     # Blocks, the whole of them, and what they are compared by, of eight-byte numbers.
-    needed = 8.0 * 4 * count * (task.input_length + 1)
+    needed = 8.0 * 4 * max(count, BLOCK) * (task.input_length + 1)
     require_memory(needed, f"{count:,} sequences of {task.name}", "Lower train_size or length.")
     training = split == "train"
     blocks = [
