@@ -183,6 +183,15 @@ def test_what_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
         assert store.kinds()["scale"] == 1
 
 
+def test_workers_share_a_plan(tmp_path: Path) -> None:
+    plan = tiny_plan(budgets=[1e6], params=["600", "2K", "5K"]).plan
+    found = plait.scale.run(plan, workers=2, runs=tmp_path, store=f"sqlite:///{tmp_path}/plait.db")
+    assert not found.missing
+    assert len(found.rows()) == 3
+    with pytest.raises(UserError, match="--workers 0"):
+        plait.scale.run(plan, workers=0, runs=tmp_path)
+
+
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="plait scale plan"):
         plait.scale.fit(f"sqlite:///{tmp_path}/plait.db", target=1e10)

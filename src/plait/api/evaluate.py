@@ -93,6 +93,7 @@ def evaluate(
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
     records: dict[tuple[str, str], tuple[Any, bool, dict[str, Any]]] = {}
     with open_store(store) as records_store:
+        records_store.require_writable()
         for run in opened:
             subject, text = _subject(run, data, split, device)
             for evaluation in chosen:

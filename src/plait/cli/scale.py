@@ -93,6 +93,7 @@ def plan(
 def run(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A file of `plait scale plan --out`.")],
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    workers: Annotated[int, typer.Option(help="Processes that train side by side; on GPUs one on each.")] = 1,
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
@@ -104,7 +105,15 @@ def run(
     from plait.cli.study_display import study_progress
 
     with study_progress(quiet=as_json) as on_progress:
-        found = verb(plan, device=device, runs=runs, store=store, on_progress=on_progress)
+        found = verb(
+            plan,
+            device=device,
+            workers=workers,
+            mixers=mixers or (),
+            runs=runs,
+            store=store,
+            on_progress=on_progress,
+        )
     print_json(found.as_dict()) if as_json else print_runs(found)
 
 

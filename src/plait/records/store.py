@@ -222,7 +222,14 @@ class Store:
         return str(found[0].owner) if found else None
 
     def require_writable(self) -> None:
-        """Before work whose result is to be stored: a store that takes none is told of now, not after hours."""
+        """Before work whose result is to be stored: a store that takes none is told of now, not after hours. One that
+        is not there yet is not made."""
+        path = file_of(self._url)
+        if path is not None and is_missing(path):
+            there = next(folder for folder in path.parents if folder.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                raise UserError(f"cannot make the folder of the store {self.name}: {there} cannot be written to.")
+            return
         self._write(lambda connection: connection.execute(delete(claims).where(claims.c.key == "")))
 
     def _now(self) -> ColumnElement[Any]:
