@@ -78,6 +78,7 @@ def test_sizes_grow_in_width_and_depth_and_keep_their_pattern() -> None:
     widths = [arch.header.d for arch in grown(base)]
     assert len(widths) == len(set(widths)) > 20
     assert max(len(arch.layers) for arch in grown(base)) > len(base.layers)
+    assert {len(arch.layers) for arch in grown(base, depth_power=0)} == {len(base.layers)}
 
 
 def test_names_and_specs_are_told_apart() -> None:

@@ -63,3 +63,19 @@ def test_mistakes_are_told_in_one_message(tmp_path, monkeypatch):
         plait.train(SPEC, data="builtin:language", steps=1, recipe_values={"cliip": 1})
     with pytest.raises(plait.UserError, match="is not a run"):
         plait.open_run("nothing")
+
+
+def test_a_training_begins_with_a_hugging_face_folder(plait_json, tmp_path):
+    """Exported, and gone on with from there: the loss of the first step is that of the weights."""
+    pytest.importorskip("transformers")
+    common = {"data": "builtin:stdlib", "tokenizer": "bytes", "batch": 2, "seq_len": 16}
+    first = plait.train("d=16 vocab=256 | attn[heads=2] swiglu", steps=3, **common)
+    plait.export(first.folder, "native", tmp_path / "theirs")
+    plait.export(first.folder, "hf", tmp_path / "ours")
+    losses = {
+        source: plait.train(data="builtin:stdlib", from_run=source, steps=1, lr=1e-20, batch=2, seq_len=16).loss
+        for source in (first.folder, tmp_path / "theirs", tmp_path / "ours")
+    }
+    assert list(losses.values()) == pytest.approx([first.loss] * 3, abs=1e-5)
+    with pytest.raises(plait.UserError, match="not a run"):
+        plait.train(data="builtin:stdlib", from_run=tmp_path, steps=1)

@@ -14,9 +14,11 @@ from plait import __version__
 from plait.cli import (
     analyse,
     check,
+    compare,
     data,
     design,
     eval,
+    experiment,
     export,
     front,
     generate,
@@ -52,6 +54,10 @@ class Verbs(TyperGroup):
         own = super().list_commands(ctx)
         return [*own, *(name for name in VERBS if name not in own)]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """An experiment file among the arguments stands for what it says."""
+        return super().parse_args(ctx, experiment.expanded(self, ctx, args))
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
         if own is None:
@@ -78,6 +84,7 @@ app.command("check")(check.command)
 app.command("new")(check.new_command)
 app.command("verify")(check.verify_command)
 app.command("probe")(probe.command)
+app.command("compare")(compare.command)
 app.command("measure")(measure.command)
 app.command("predict")(measure.predict_command)
 app.command("design")(design.command)
@@ -90,6 +97,7 @@ app.command("import")(export.import_command)
 app.command("finetune")(eval.finetune_command)
 app.command("harness")(eval.harness_command)
 app.add_typer(runs.group, name="runs")
+app.add_typer(experiment.group, name=experiment.GROUP)
 app.add_typer(task.group, name="task")
 app.add_typer(data.group, name="data")
 app.add_typer(analyse.group, name="analyse")

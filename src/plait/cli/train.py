@@ -71,7 +71,10 @@ def command(
         str | None, typer.Option("--data", help="Corpus, folder or file; `plait data list` shows them.")
     ] = None,
     from_: Annotated[
-        str, typer.Option("--from", help="Begin with a finished run's weights; its spec and data unless given.")
+        str,
+        typer.Option(
+            "--from", help="Begin with the weights of a run or a Hugging Face folder; its spec and data unless given."
+        ),
     ] = "",
     tokenizer: Annotated[
         str | None, typer.Option(help="bytes, chars, words, bpe:SIZE … \\[default: the corpus's]")

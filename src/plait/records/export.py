@@ -1,4 +1,4 @@
-"""Records as one file for other programs: CSV and Parquet with a column a field, JSON as they are.
+"""Records, and rows of any result, as one file for other programs: CSV and Parquet with a column per field, or JSON.
 
 However many there are, a few hundred are held at a time: they go to a scratch file first, while the columns are found
 out, and from there into the file.
@@ -24,14 +24,25 @@ EXACT = 2**53  # whole numbers up to here are exact as floats, too
 
 def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> int:
     """Write the records; how many there were. The file appears when it is complete, or not at all."""
+    require_format(path)
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already; overwrite it with --force, or choose another name.")
+    return write_rows((record.document() for record in records), path)
+
+
+def require_format(path: Path) -> None:
     if path.suffix not in FORMATS:
         known = ", ".join(FORMATS)
         raise UserError(f"cannot export to '{path.name}'.{did_you_mean(path.suffix, FORMATS)} Known endings: {known}.")
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already; overwrite it with --force, or choose another name.")
+
+
+def write_rows(rows: Iterable[dict[str, Any]], path: Path) -> int:
+    """By the file's ending; over what was there. How many there were."""
+    require_format(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as draft:
-            return FORMATS[path.suffix]((record.document() for record in records), draft)
+            return FORMATS[path.suffix](rows, draft)
     except OSError as wrong:
         raise UserError(f"cannot write {path}: {wrong.strerror or wrong}.") from None
 
@@ -154,9 +165,9 @@ def _merged(one: str, other: str) -> str:
 
 
 def _ordered(names: Iterable[str]) -> list[str]:
-    """In the order config, result, about and then of first sight."""
-    parts = ("key", "kind", "config", "result", "about")
-    return sorted(names, key=lambda name: parts.index(name.partition(".")[0]))
+    """Of a record in the order config, result, about, and then of first sight."""
+    parts = {part: place for place, part in enumerate(("key", "kind", "config", "result", "about"))}
+    return sorted(names, key=lambda name: parts.get(name.partition(".")[0], len(parts)))
 
 
 def _plain(value: Any) -> Any:

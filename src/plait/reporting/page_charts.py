@@ -82,9 +82,10 @@ def _draw_mark(drawing: Drawing, mark: Mark, x: float, y: float, span: Sequence[
 
 def curves(
     lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = "",
-    log: bool = False, unit: str = "step",
+    log: bool = False, unit: str = "step", until: float | None = None, until_label: str = "",
 ) -> Element:  # fmt: skip
-    """Curves over steps, or over logarithms of what they are over; `floor` is a value that none can stay below."""
+    """Curves over steps, or over logarithms of what they are over; `floor` is a value that none can stay below, `until`
+    an x at which something ends."""
     drawing = Drawing(720, 320, title, background="")
     left, right, top, bottom = 52.0, 706.0, 16.0, 272.0
     found = [[(x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y)] for line in lines]
@@ -95,6 +96,9 @@ def curves(
     y_of = Scale(max(0.0, min(ys) - room), max(ys) + room, bottom, top)
     ticks = Axis(log=True).marked(x_of, xs) if log else None
     draw_axes(drawing, x_of, y_of, x_label, y_label, PAGE, x_ticks=ticks)
+    if until is not None:
+        drawing.line(x_of(until), top, x_of(until), bottom, PAGE.pale, dashed=True)
+        drawing.text(x_of(until) - 6, top + 10, until_label, size=11, anchor="end", colour=PAGE.pale)
     if floor is not None:
         drawing.line(left, y_of(floor), right, y_of(floor), PAGE.limit, dashed=True, width=1.5)
         drawing.text(right, y_of(floor) - 6, floor_label, size=11, anchor="end", colour=PAGE.limit)
