@@ -251,7 +251,10 @@ def read_config(folder: Path) -> Config:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{folder} is no Hugging Face folder: it has no config.json.") from None
+        hub = " Names on the hub are not looked up: download the model first and give its folder."
+        raise UserError(
+            f"{folder} is no Hugging Face folder: it has no config.json.{hub if not folder.exists() else ''}"
+        ) from None
     except (OSError, ValueError) as wrong:
         raise UserError(f"{path} cannot be read: {wrong}") from None
     if not isinstance(config, dict):
