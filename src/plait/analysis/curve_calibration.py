@@ -27,7 +27,7 @@ GAPS = (2, 3, 4)  # from so many budgets before
 FEWEST = 3  # budgets observed
 EVALUATIONS = 250
 PARTS = 4  # of the architectures, each forecast from the rest
-PULL = 1.5  # the width, in logarithms, of the pull of constants to where they start,
+PULL = 0.7  # the width, in logarithms, of the pull of constants to where they start,
 HELD = 0.4  # and of those of the common curve: one or two texts say little about how texts differ
 
 
