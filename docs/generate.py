@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib.util
+import json
+import math
 import re
 import sys
 from dataclasses import fields
@@ -112,6 +114,33 @@ def limits() -> str:
     text = Path(module.__file__).read_text(encoding="utf-8")
     found = re.findall(r"^(MAX_\w+) = [^#\n]+?(?:  # (.+))?$", text, re.MULTILINE)
     return rows("limit | value | of", *((f"`{name}`", getattr(module, name), what) for name, what in found))
+
+
+# ---- docs/compare.md
+
+
+def rate_transfer() -> str:
+    """How well the best rate after a short training serves a four times longer one, of every architecture of the
+    newest truth table."""
+    path = sorted((ROOT / "benchmarks" / "results").glob("*-truth.json"))[-1]
+    rates: dict[str, dict[float, list[float]]] = {}
+    budgets: list[float] = []
+    for row in json.loads(path.read_text(encoding="utf-8"))["rates"]:
+        budgets = [tokens for tokens, _ in row["annealed"]]
+        losses = [math.inf if loss is None else loss for _, loss in row["annealed"]]
+        rates.setdefault(row["architecture"], {})[row["lr"]] = losses
+    early, late = ({name: min(by, key=lambda lr: by[lr][i]) for name, by in rates.items()} for i in (0, -1))
+    same = sum(early[name] == late[name] for name in rates)
+    near = sum(0.5 <= early[name] / late[name] <= 2 for name in rates)
+    chosen = [by[early[name]][-1] - by[late[name]][-1] for name, by in rates.items()]
+    fixed = [by[0.002][-1] - by[late[name]][-1] for name, by in rates.items()]
+    return rows(
+        f"of {len(rates)} architectures | best after {budgets[0] / 1e6:.1f} M tokens | 0.002 for all",
+        (f"is the best after {budgets[-1] / 1e6:.1f} M", same, sum(rate == 0.002 for rate in late.values())),
+        ("within a factor of two of it", near, sum(0.001 <= rate <= 0.004 for rate in late.values())),
+        ("nats lost, mean", f"{sum(chosen) / len(chosen):.4f}", f"{sum(fixed) / len(fixed):.4f}"),
+        ("nats lost, most", f"{max(chosen):.4f}", f"{max(fixed):.4f}"),
+    )
 
 
 # ---- docs/train.md
@@ -318,6 +347,7 @@ def help_pages() -> str:
 
 
 PARTS = {
+    "rate-transfer": rate_transfer,
     "tree": source_tree,
     "header-keys": header_keys,
     "recipe": recipe_keys,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from plait.api import analyse, front, runs, scale, study
     from plait.api.check import check, verify
+    from plait.api.compare import compare
     from plait.api.design import design
     from plait.api.downstream import finetune, harness, prepare_tasks
     from plait.api.evaluate import evaluate
@@ -39,6 +40,7 @@ DOOR: dict[str, str] = {
     "architecture": "plait.api.show",
     "build": "plait.api.show",
     "check": "plait.api.check",
+    "compare": "plait.api.compare",
     "compare_profiles": "plait.api.profile",
     "corpus": "plait.api.listing",
     "cost": "plait.api.show",
@@ -84,6 +86,7 @@ __all__ = [
     "architecture",
     "build",
     "check",
+    "compare",
     "compare_profiles",
     "corpus",
     "cost",

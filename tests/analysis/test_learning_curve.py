@@ -166,6 +166,17 @@ class TestForesight:
         assert [row.best for row in seen.rows][:: len(seen.rows) - 1] == ["early", "late"]
         assert seen.rows[0].p_best["early"] > 0.95
 
+    def test_crossings_follow_each_other(self) -> None:
+        budgets = [1e6, 2e6, 4e6, 8e6]
+        lead_B = np.array([0.01, -0.02, -0.02, 0.02])  # of "b" above "a": a is best, then b, then a again
+        rng = np.random.default_rng(0)
+        gap_DB = lead_B + 0.015 * rng.normal(size=(500, 4))
+        loss_DBC = np.exp(np.stack([np.zeros_like(gap_DB), gap_DB], axis=2))
+        one, other = foresee(Forecast(["a", "b"], budgets, loss_DBC, 0.01, 8e6, 8.0, "drawn")).crossings
+        assert (one.before, one.after, other.before, other.after) == ("a", "b", "b", "a")
+        assert 1e6 <= one.tokens <= 2e6
+        assert 4e6 <= other.tokens <= 8e6
+
     def test_a_crossing_is_read_off_every_draw(self) -> None:
         """Straight lines in ln tokens that cross at known places: 2, 3, … 12 M."""
         budgets = [1e6, 4e6, 16e6]

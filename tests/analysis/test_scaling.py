@@ -216,7 +216,7 @@ def test_groups() -> None:
 def test_a_batch_that_grows_inside_a_group_biases_the_size_downward() -> None:
     best = float(CHINCHILLA.optimum(1e21, SIX)[0])
     found = pitfall(CHINCHILLA, 1e21, 2**19)
-    assert float(found["growing_best"]) < 0.85 * float(found["fixed_best"])
+    assert float(found["growing_best"]) < 0.9 * float(found["fixed_best"])
     assert float(found["fixed_best"]) == pytest.approx(best, rel=0.15)
     steady = pitfall(CHINCHILLA, 1e21, 2**19, growth=0.0)
     assert float(steady["growing_best"]) == pytest.approx(float(steady["fixed_best"]))

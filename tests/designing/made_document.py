@@ -45,8 +45,13 @@ def document(
     entropy: float | None = None,
     scale: float = 1.0,
     ms: float = 19.0,
+    loss: Mapping[str, float] | None = None,
+    foresight: list[dict[str, Any]] | None = None,
+    beyond: float = 1.0,
 ) -> dict[str, Any]:
-    """`accuracy` by mix and task; whiskers are `half` wide to either side, differences twice as uncertain."""
+    """`accuracy` by mix and task; whiskers are `half` wide to either side, differences twice as uncertain. `loss`: the
+    race's forecast, by default the less the more accurate; who is not in `equals` is beaten. `beyond`: how many times
+    the budget is what the race can speak about."""
     means = {pattern: sum(by_task.values()) / len(by_task) for pattern, by_task in accuracy.items()}
     ranked = sorted(means, key=lambda pattern: -means[pattern])
     probed = []
@@ -59,6 +64,20 @@ def document(
         better = [task for task in TASKS if accuracy[pattern][task] - accuracy[pick][task] > 2 * half]
         described = {"spec": SPECS[pattern], "note": "", "pick_ahead_by": ahead, "better_than_pick_on": better}
         probed.append({"name": pattern, "tasks": tasks, "mean": mean, **described})
+    losses = loss or {pattern: 3.0 - means[pattern] - (0.5 if pattern == pick else 0.0) for pattern in means}
+    raced = [
+        {"name": name, "spec": SPECS[name], "loss": losses[name], "interval": [losses[name] - 0.1, losses[name] + 0.1],
+         "seeds": 1, "tokens": 4e6, "trained_tokens": 1e6, "lr": 2e-3, "curve": [[250_000, 3.5], [1_000_000, 3.1]],
+         "p_best": 0.8 if name == pick else 0.2 / max(1, len(losses) - 1), "regret": 0.0, "stopped": name not in equals}
+        for name in sorted(losses, key=lambda name: losses[name])
+    ]  # fmt: skip
+    paired = [
+        {"a": pick, "b": name, "difference": losses[pick] - losses[name], "p": 0.99,
+         "interval": [losses[pick] - losses[name] - 0.05, losses[pick] - losses[name] + 0.05],
+         "verdict": "not distinguishable" if name in equals else pick}
+        for name in losses if name != pick
+    ]  # fmt: skip
+    seen = [{"tokens": 4e6, "best": pick, "p_best": {name: 1.0 / len(losses) for name in losses}}]
     rows = {pattern: row(pattern, number, ms, 30.0) for pattern, number in params.items()}
     known = {} if entropy is None else {"entropy": entropy, "above_entropy": 2.0 / entropy - 1}
     return {
@@ -69,6 +88,7 @@ def document(
             "data": "builtin:stdlib",
             "seconds": 300.0,
             "seed": 0,
+            "train_for": "4e+06 tokens",
         },
         "machine": {
             "started": "2026-01-02T03:04:05+00:00", "seconds": 250.0, "plait": "0.1.0", "code": "abc", "python": "3.11",
@@ -90,6 +110,12 @@ def document(
         "candidates": list(rows.values()),
         "probe": {"tasks": list(TASKS), "seeds": dict.fromkeys(TASKS, 1), "scale": scale, "runs": 12, "steps": 1200,
                   "architectures": probed},
+        "race": {"architectures": raced, "paired": paired, "noise": 0.02, "verdict": f"{pick} is best",
+                 "rungs": [250_000, 1_000_000, 4_000_000], "cost": {"share": 0.25, "seconds": 90.0}},
+        "budget": {"stated": "4e+06 tokens", "tokens": 4e6 * beyond, "spoken_for": 4e6},
+        "foresight": foresight or seen,
+        "foresight_text": "up to about 1 M tokens attn×2, beyond that gla+attn" if foresight else "",
+        "recommended": SPECS[pick],
         "rule": "the rule",
         "pick": rows[pick],
         "best_probed": ranked[0],
@@ -101,7 +127,7 @@ def document(
             "mfu": 0.4, "recipe": {"batch": 8, "seq_len": 256}, "seed": 0,
             "curve": [[10 * i, 5.0 - 0.1 * i] for i in range(25)], "held_out_curve": [[125, 2.6], [250, 2.0]], **known,
         },
-        "stages": {"profile": 72.0, "search": 2.0, "measure": 30.0, "probe": 100.0, "train": 60.0},
+        "stages": {"profile": 72.0, "search": 2.0, "measure": 30.0, "probe": 30.0, "race": 100.0, "train": 60.0},
         "commands": ["plait design --latency 20ms"],
         "advice": "Take it.",
     }  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plait.core.errors import UserError
-from plait.designing.config import SHARES, DesignConfig, with_vocab
+from plait.designing.config import SHARES, DesignConfig, TrainFor, with_vocab
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
 from plait.probing.protocol import QUICK
@@ -32,8 +32,8 @@ def test_shares_leave_time_for_the_rest() -> None:
     assert 150 < sum(given.share(stage) for stage in SHARES) < 255
     assert given.few == 4
     assert len(given.tasks) == 2
-    assert config(60).few == 3
-    assert config(3600).few == 7
+    assert config(60).few == 4
+    assert config(3600).few == 8
     assert set(config(3600).tasks) == set(QUICK)
 
 
@@ -66,3 +66,33 @@ def test_every_space_takes_a_small_vocabulary(name: str) -> None:
 def test_a_vocabulary_that_varied_is_settled() -> None:
     space = Space(replace(load_space("small-hybrid").declared, vary={"vocab": "256|512"}))
     assert {header.vocab for header in with_vocab(space, 256).headers.all if header} == {256}
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("2h", "seconds", 7200),
+        ("90s", "seconds", 90),
+        ("1e9 tokens", "tokens", 1e9),
+        ("20M tokens", "tokens", 2e7),
+        ("1e18 FLOPs", "flops", 1e18),
+    ],
+)
+def test_what_a_training_budget_may_be(text: str, unit: str, value: float) -> None:
+    found = TrainFor.read(text)
+    assert (found.unit, found.value) == (unit, value)
+    assert TrainFor.read(found.text) == found
+    assert found.tokens(seconds_per_token=1e-4, flops_per_token=1e6) == pytest.approx(
+        {"seconds": value / 1e-4, "tokens": value, "flops": value / 1e6}[unit]
+    )
+
+
+@pytest.mark.parametrize("text", ["lots", "-3 tokens", "0 tokens", "5 apples", "nan tokens"])
+def test_budgets_that_are_none(text: str) -> None:
+    with pytest.raises(UserError, match="train-for"):
+        TrainFor.read(text)
+
+
+def test_what_is_left_of_the_time_is_the_budget_unless_stated() -> None:
+    assert config(300).budget == TrainFor("seconds", 42.0)
+    assert replace(config(300), train_for=TrainFor("tokens", 5.0)).budget.tokens(1, 1) == 5.0

@@ -1,4 +1,4 @@
-"""The pick's training is found again, on a machine too slow for its time as well."""
+"""The pick's training is as long as was asked, and found again."""
 
 from __future__ import annotations
 
@@ -15,40 +15,33 @@ from plait.device.setting import Setting
 from plait.records import open_store
 from plait.space.constraints import Limits
 from plait.space.table import load_space
-from plait.training import fit
-from plait.training.speed import TooShort
+from plait.training.recipe import Recipe
 
 SPEC = "d=16 | attn[heads=2] swiglu[inner=16]"
 
 
-def test_what_a_slow_machine_trained_stands_when_it_is_quicker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def config(runs: Path) -> DesignConfig:
     limits = Limits.read(latency="20ms", memory="100MB")
-    config = DesignConfig(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path)
-    corpus = open_corpus(config.data)
+    return DesignConfig(load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=runs)
 
-    def trained(fitting: int) -> dict[str, Any]:
-        """Where so many steps fit."""
 
-        def steps(*_: object, **__: object) -> int:
-            if fitting < 1:
-                raise TooShort("too few")
-            return fitting
+def test_trained_for_the_budget_and_found_again(tmp_path: Path) -> None:
+    recipe = Recipe(batch=2, seq_len=16, lr=5e-3, schedule="wsd", warmup=4.0)
+    corpus = open_corpus("builtin:language")
 
-        monkeypatch.setattr(fit, "steps_that_fit", steps)
+    def trained(tokens: float) -> dict[str, Any]:
         with open_store(f"sqlite:///{tmp_path}/plait.db") as store:
-            return train(config, SPEC, corpus, store, lambda *_: None)
+            return train(config(tmp_path), SPEC, corpus, recipe, tokens, store, lambda *_: None)
 
-    first, again = trained(0), trained(3)
+    first, again = trained(32 * 30), trained(32 * 30)
     assert (first["trained_now"], again["trained_now"]) == (True, False)
-    assert first["steps"] == again["steps"] == LEAST_STEPS
+    assert (first["steps"], first["recipe"]["lr"], first["recipe"]["schedule"]) == (30, 5e-3, "wsd")
     assert first["curve"] == again["curve"]
+    assert trained(1)["steps"] == LEAST_STEPS
 
 
 def test_what_else_is_wrong_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
-    limits = Limits.read(latency="20ms", memory="100MB")
-    config = DesignConfig(
-        load_space("small-hybrid"), Setting(seq=16), limits, "builtin:language", 20, runs=tmp_path / "runs"
-    )
+    given = config(tmp_path / "runs")
     with open_store(f"sqlite:///{tmp_path}/plait.db") as store, pytest.raises(UserError, match="cannot make the run's"):
-        train(config, SPEC, open_corpus(config.data), store, lambda *_: None)
+        train(given, SPEC, open_corpus(given.data), Recipe(seq_len=16), 1e3, store, lambda *_: None)

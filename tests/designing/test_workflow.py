@@ -112,6 +112,13 @@ def test_stopped_gone_on_with_and_found_again(bench: Bench, monkeypatch: pytest.
     names = [row["pattern"] for row in found["candidates"]]
     assert len(set(names)) == len(names) >= 2
     assert found["pick"]["pattern"] in found["not_distinguishable"]
+    assert found["recommended"] == found["pick"]["spec"]
+    raced = {row["name"]: row for row in found["race"]["architectures"]}
+    assert set(raced) == set(names)
+    assert sum(row["p_best"] for row in raced.values()) == pytest.approx(1.0)
+    assert found["pick"]["pattern"] == min(raced, key=lambda name: raced[name]["regret"])
+    assert found["foresight"][-1]["best"] in names
+    assert found["train"]["tokens"] == pytest.approx(max(found["budget"]["tokens"], 20 * 8 * 32), rel=0.1)
     assert set(found["not_distinguishable"]) <= set(names)
     assert set(found["plain"].split("×")) <= {"attn", "2"}
     assert all(row["within"] for row in found["candidates"])

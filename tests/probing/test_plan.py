@@ -13,7 +13,7 @@ from plait.probing.plan import makespan
 from plait.probing.protocol import QUICK, full, quick
 from plait.probing.trial import MOST_TOKENS, Speed, Trial, to_time, tokens
 from plait.records import open_store
-from plait.tasks import names
+from plait.tasks import SUITES
 
 from .conftest import tiny_candidates
 
@@ -30,7 +30,7 @@ def test_tasks_and_variants_can_be_chosen():
     some = full(["compression", "memorization"], "mad-lab")
     assert some.task_names == ["compression", "memorization"]
     assert {setting.task.variant for setting in some.settings} == {"mad-lab"}
-    assert sorted(QUICK) == sorted(names())
+    assert sorted(QUICK) == sorted(SUITES["mad"])
     assert quick(["memorization"]).task_names == ["memorization"]
 
 

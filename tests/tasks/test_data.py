@@ -12,7 +12,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.core.random_streams import stream
-from plait.tasks import baseline, make_data, mean_ceiling, names
+from plait.tasks import SUITES, baseline, make_data, mean_ceiling
 from plait.tasks import data as data_module
 from plait.tasks.data import BLOCK, draw
 
@@ -118,9 +118,11 @@ def test_the_grid_changes_one_variable_at_a_time(name, variant):
 
 
 def test_the_grid_has_66_settings_and_every_table_name():
-    assert names() == ["in-context-recall", "fuzzy-in-context-recall", "noisy-in-context-recall", "selective-copying",
-                       "compression", "memorization"]  # fmt: skip
-    assert sum(len(baseline(name).grid()) for name in names()) == 66
+    assert list(SUITES["mad"]) == [
+        "in-context-recall", "fuzzy-in-context-recall", "noisy-in-context-recall", "selective-copying", "compression",
+        "memorization",
+    ]  # fmt: skip
+    assert sum(len(baseline(name).grid()) for name in SUITES["mad"]) == 66
 
 
 def test_settings_are_plain_data_and_their_hash_notices_everything():

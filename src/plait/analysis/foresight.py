@@ -3,13 +3,15 @@
     seen = foresee(extrapolate(observations, budgets))
     seen.text        "up to about 20 M tokens gdn, beyond that attn (crossing at 14–31 M)"
 
-A crossing is read off every joint draw of the two curves: the last budget at which the one that leads early is still
-ahead. Its range holds 80 % of these; it is open to a side where a draw has them cross outside of what was forecast.
+A crossing is read off every joint draw of the two curves, as far as one of the two leads: the last budget at which the
+one that leads early is still ahead. It lies at their median, between the budgets at which each leads clearly; its
+range holds 80 % of them and is open to a side where a draw has them cross outside of what was looked at.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +21,13 @@ from plait.core.errors import UserError
 from plait.core.units import COUNTS
 
 HELD = 0.8  # of the draws, in a crossing's range
-AHEAD = 0.1  # of P(best), by which another must lead before it is called the best
+AHEAD = 0.2  # of P(best), by which one must lead (of two: 60 % to 40 %) before it is called the best
 
 
 @dataclass(frozen=True)
 class Row:
-    """At so many tokens. `p_best` of every candidate, `best`: who leads."""
+    """At so many tokens. `p_best` of every candidate, `best`: who leads clearly, or led or will lead so at the nearest
+    budget at which one does."""
 
     tokens: float
     best: str
@@ -52,6 +55,9 @@ class Foresight:
     @property
     def text(self) -> str:
         end = f"; nothing is said beyond {count(self.reach)}"
+        if all(_leader(row.p_best) is None for row in self.rows):
+            least, most = count(self.rows[0].tokens), count(self.rows[-1].tokens)
+            return f"none is clearly the best at any budget from {least} to {most} tokens{end}"
         if not self.crossings:
             row = self.rows[-1]
             share = f"P(best) {100 * row.p_best[row.best]:.0f} % at {count(row.tokens)} tokens"
@@ -67,23 +73,30 @@ class Foresight:
 def foresee(forecast: Forecast) -> Foresight:
     if list(forecast.budgets) != sorted(forecast.budgets):
         raise UserError("foresight needs budgets that rise.")
+    chances = [forecast.at(budget).p_best for budget in forecast.budgets]
+    clear = [_leader(p_best) for p_best in chances]
+    leader = next((name for name in clear if name), None) or max(chances[-1], key=lambda name: chances[-1][name])
     rows: list[Row] = []
-    for budget in forecast.budgets:
-        p_best = forecast.at(budget).p_best
-        best = max(p_best, key=lambda name: p_best[name])
-        if rows and p_best[best] < p_best[rows[-1].best] + AHEAD:
-            best = rows[-1].best
-        rows.append(Row(budget, best, p_best))
-    changes = [(one.best, other.best) for one, other in itertools.pairwise(rows) if one.best != other.best]
-    crossings = [_crossing(forecast, before, after) for before, after in changes]
+    for budget, p_best, now in zip(forecast.budgets, chances, clear, strict=True):
+        leader = now or leader
+        rows.append(Row(budget, leader, p_best))
+    begins = [0, *(i for i in range(1, len(rows)) if rows[i].best != rows[i - 1].best), len(rows)]
+    reigns = itertools.pairwise(itertools.pairwise(begins))
+    crossings = [_crossing(forecast, rows, begin, middle, end) for (begin, middle), (_, end) in reigns]
     return Foresight(rows, crossings, forecast.longest, forecast.reach * forecast.longest)
 
 
-def _crossing(forecast: Forecast, before: str, after: str) -> Crossing:
-    """Between budgets, linear in their logarithms."""
-    gap_DB = np.log(forecast.loss_DBC[:, :, forecast.names.index(after)])
-    gap_DB = gap_DB - np.log(forecast.loss_DBC[:, :, forecast.names.index(before)])
-    x_B = np.log(forecast.budgets)
+def _leader(p_best: dict[str, float]) -> str | None:
+    first, *others = sorted(p_best, key=lambda name: -p_best[name])
+    return first if not others or p_best[first] >= p_best[others[0]] + AHEAD else None
+
+
+def _crossing(forecast: Forecast, rows: list[Row], begin: int, middle: int, end: int) -> Crossing:
+    """Of who leads from row `begin` and who from row `middle` until `end`; linear in the logarithms of budgets."""
+    before, after = rows[begin].best, rows[middle].best
+    loss_DBC = forecast.loss_DBC[:, begin:end]
+    gap_DB = np.log(loss_DBC[:, :, forecast.names.index(after)]) - np.log(loss_DBC[:, :, forecast.names.index(before)])
+    x_B = np.log(forecast.budgets[begin:end])
     where = np.empty(len(gap_DB))
     for draw, gap_B in enumerate(gap_DB):
         led = np.flatnonzero(gap_B > 0)
@@ -94,10 +107,11 @@ def _crossing(forecast: Forecast, before: str, after: str) -> Crossing:
         else:
             i = led[-1]
             where[draw] = x_B[i] + (x_B[i + 1] - x_B[i]) * gap_B[i] / (gap_B[i] - gap_B[i + 1])
-    low, middle, high = np.quantile(where, [(1 - HELD) / 2, 0.5, (1 + HELD) / 2], method="nearest")
-    tokens = float(np.exp(np.clip(middle, x_B[0], x_B[-1])))
-    ends = [float(np.exp(end)) if np.isfinite(end) else None for end in (low, high)]
-    return Crossing(before, after, tokens, ends[0], ends[1])
+    low, median, high = np.quantile(where, [(1 - HELD) / 2, 0.5, (1 + HELD) / 2], method="nearest")
+    last = max((i for i in range(begin, middle) if _leader(rows[i].p_best) == before), default=begin)
+    at = float(np.clip(median, x_B[last - begin], x_B[middle - begin]))
+    ends = [float(np.exp(x)) if np.isfinite(x) else None for x in (min(low, at), max(high, at))]
+    return Crossing(before, after, math.exp(at), ends[0], ends[1])
 
 
 def span(low: float | None, high: float | None) -> str:
@@ -113,4 +127,4 @@ def count(tokens: float) -> str:
         if tokens >= 0.95 * size:
             value = tokens / size
             return f"{value:.2g} {letter}" if value < 99.5 else f"{value:.0f} {letter}"
-    return f"{tokens:.2g}"
+    return f"{tokens:.0f}"

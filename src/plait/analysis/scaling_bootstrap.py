@@ -58,7 +58,8 @@ def bootstrap(fit: SurfaceFit, group_R: Places, draws: int = DRAWS, seed: int = 
         spread = own_R[runs] - own_R[runs].mean()
         spread *= np.sqrt(len(runs) / max(1, len(runs) - 1))
         freedom = max(1.0, len(runs) - fit.layout.size / len(fit.layout.runs))
-        factor_B = np.sqrt(freedom / rng.chisquare(freedom, draws))
+        # Residuals of a robust fit are a little smaller than least squares would have them; by simulation.
+        factor_B = np.sqrt((1 + 2 / freedom) * freedom / rng.chisquare(freedom, draws))
         noise_BR[:, runs] = factor_B[:, None] * spread[rng.integers(0, len(runs), (draws, len(runs)))]
     if group_noise:
         together_BG = group_noise * rng.standard_normal((draws, int(group_R.max()) + 1))

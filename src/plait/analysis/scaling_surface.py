@@ -30,7 +30,7 @@ FIRST_DELTA = 1e-3  # before the noise is known, as Hoffmann et al. have it
 STARTS = 16
 _GRID = np.exp(np.linspace(np.log(0.05), np.log(1.5), 16))
 _LOWEST_E, _EXPONENTS = -14.0, (np.log(0.01), np.log(5.0))
-_ROUNDS, _GAIN = 100, 1e-10
+_ROUNDS, _GAIN = 100, 1e-8
 
 
 @dataclass(frozen=True)
@@ -80,21 +80,33 @@ class Points:
 
 def log_loss(theta_B5: Floats, n_R: Floats, d_R: Floats) -> tuple[Floats, Floats]:
     """log L of every fit at every run, and its derivatives (B, R, 5)."""
-    e, a, b, log_alpha, log_beta = (theta_B5[:, i, None] for i in range(NUMBERS))
-    alpha, beta = np.exp(log_alpha), np.exp(log_beta)
-    terms = np.stack([np.broadcast_to(e, (len(theta_B5), len(n_R))), a - alpha * n_R, b - beta * d_R])
+    alpha, beta = np.exp(theta_B5[:, 3, None]), np.exp(theta_B5[:, 4, None])
+    value_BR, shares = _terms(theta_B5, n_R, d_R)
+    slopes = np.empty((*value_BR.shape, NUMBERS))
+    slopes[..., :3] = np.moveaxis(shares, 0, -1)
+    slopes[..., 3] = -shares[1] * alpha * n_R
+    slopes[..., 4] = -shares[2] * beta * d_R
+    return value_BR, slopes
+
+
+def _terms(theta_B5: Floats, n_R: Floats, d_R: Floats) -> tuple[Floats, Floats]:
+    """log L, and which share of L each of its three terms is."""
+    terms = np.empty((3, len(theta_B5), len(n_R)))
+    terms[0] = theta_B5[:, 0, None]
+    terms[1] = theta_B5[:, 1, None] - np.exp(theta_B5[:, 3, None]) * n_R
+    terms[2] = theta_B5[:, 2, None] - np.exp(theta_B5[:, 4, None]) * d_R
     highest = terms.max(0)
-    shares = np.exp(terms - highest)
-    total = shares.sum(0)
-    shares /= total
-    slopes = np.stack([*shares, -shares[1] * alpha * n_R, -shares[2] * beta * d_R], -1)
-    return highest + np.log(total), slopes
+    terms -= highest
+    np.exp(terms, out=terms)
+    total = terms.sum(0)
+    terms /= total
+    return highest + np.log(total), terms
 
 
 def residuals(theta_BP: Floats, points: Points, log_loss_BR: Floats, layout: Layout) -> Floats:
     left_BR = np.empty((len(theta_BP), len(points.n_R)))
     for k, runs in enumerate(layout.runs):
-        fitted, _ = log_loss(layout.of(theta_BP, k), points.n_R[runs], points.d_R[runs])
+        fitted, _ = _terms(layout.of(theta_BP, k), points.n_R[runs], points.d_R[runs])
         left_BR[:, runs] = np.broadcast_to(log_loss_BR, left_BR.shape)[:, runs] - fitted
     return left_BR
 

@@ -1,4 +1,4 @@
-"""The main job in one call, from limits to a trained pick, a paragraph of advice and a page: `plait.design`."""
+"""The main job in one call, from limits to a trained winner, a paragraph of advice and a page: `plait.design`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ class DesignResult(Result):
         return {**self.document, "report": self.report}
 
     def rows(self) -> list[dict[str, Any]]:
-        """The candidates that were measured and probed."""
+        """The candidates that were measured, probed and raced."""
+        raced = {row["name"]: row for row in self.document["race"]["architectures"]}
         probed = {row["name"]: row["mean"]["accuracy"] for row in self.document["probe"]["architectures"]}
         return [
             {
                 **{name: value for name, value in row.items() if not isinstance(value, (dict, list))},
                 **{name: value["measured"] for name, value in row.items() if isinstance(value, dict)},
+                "loss": raced[row["pattern"]]["loss"],
+                "p_best": raced[row["pattern"]]["p_best"],
                 "probe_accuracy": probed[row["pattern"]],
                 "picked": row["pattern"] == self.document["pick"]["pattern"],
             }
@@ -52,6 +55,7 @@ def design(
     data: str = "builtin:stdlib",
     seq_len: int = 256,
     time: str | float = "5m",
+    train_for: str = "",
     out: str | Path = "report.html",
     seed: int = 0,
     mixers: Sequence[str | Path] = (),
@@ -61,8 +65,11 @@ def design(
     **limits: str | float | None,
 ) -> DesignResult:
     """Design a model for this machine under `limits` (`latency="20ms"`, `memory="100MB"` unless given): profile it,
-    search, probe the best few, train the pick, and write the page `out`. Interrupted, the same call resumes."""
+    search, probe the best few, race them on the text for the budget `train_for` ("2h", "20M tokens", "1e18 FLOPs";
+    what is left of `time` unless given), train the pick for it, and write the page `out`. Interrupted, the same call
+    resumes."""
     started = clock.perf_counter()
+    from plait.designing.config import TrainFor
     from plait.designing.page import report_page
     from plait.designing.workflow import design as run
     from plait.designing.workflow import design_config
@@ -74,7 +81,8 @@ def design(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     on_progress("text", None, f"opening {data}")
     held = read_limits(**{**LIMITS, **limits})
-    config = design_config(space, held, data, seq_len, seconds, seed, runs=Path(runs), workers=cores)
+    budget = TrainFor.read(train_for) if train_for else None
+    config = design_config(space, held, data, seq_len, seconds, seed, runs=Path(runs), workers=cores, train_for=budget)
     on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
     with opened_store(store) as opened:
         document = run(config, opened, on_progress, started)

@@ -15,7 +15,7 @@ from plait.core.result import Result
 if TYPE_CHECKING:
     from plait.training.run import Run
 
-FORMATS = ("hf", "onnx")
+FORMATS = ("hf", "native", "onnx")
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,9 @@ def export(
 ) -> ExportResult:
     """Write a trained model in another program's format, read it again and compare.
 
-    to      hf: a folder for Hugging Face's transformers; onnx: a file
-    output  RUN-hf or RUN.onnx unless given
+    to      hf: a folder for Hugging Face's transformers, loaded where plait is installed; native: one of its own
+            classes, LlamaForCausalLM or GPT2LMHeadModel, for models that are such, loaded without plait; onnx: a file
+    output  RUN-hf, RUN-native or RUN.onnx unless given
     length  onnx: the longest input; what it was trained on unless given
     force   overwrite what is there
     runs    where trained models are kept
@@ -64,24 +65,30 @@ def export(
         raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
     load_mixers(mixers)
     opened = run_of(run, runs)
-    target = Path(output or (f"{opened.name}-hf" if to == "hf" else f"{opened.name}.onnx"))
+    target = Path(output or (f"{opened.name}.onnx" if to == "onnx" else f"{opened.name}-{to}"))
     check_free(target, force=force)  # before anything long
-    return _hf(opened, target, force) if to == "hf" else _onnx(opened, target, length, force)
+    return _onnx(opened, target, length, force) if to == "onnx" else _hf(opened, to, target, force)
 
 
-def _hf(run: Run, target: Path, force: bool) -> ExportResult:
+def _hf(run: Run, to: str, target: Path, force: bool) -> ExportResult:
     from plait.interop.hf import CLASSES, check_hf, export_hf
+    from plait.interop.hf import TOLERANCE as EXACT
+    from plait.interop.native import TOLERANCE, export_native
 
     model, tokenizer = run.model(), run.tokenizer()
-    export_hf(model, tokenizer, target, force=force)
+    loader = CLASSES[run.arch.header.kind][0] if run.arch.header.kind in CLASSES else ""
+    if to == "native":
+        loader = export_native(model, tokenizer, target, force=force)
+    else:
+        export_hf(model, tokenizer, target, force=force)
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    found = check_hf(model, tokenizer, target)
+    found = check_hf(model, tokenizer, target, tolerance=TOLERANCE if to == "native" else EXACT)
     trust = ", trust_remote_code=True" if run.arch.mixer_sources else ""  # it runs the mixers' copies
-    load_with = f'{CLASSES[run.arch.header.kind][0]}.from_pretrained("{target}"{trust})'
+    load_with = f'{loader}.from_pretrained("{target}"{trust})'
     return ExportResult(
-        run.name, "hf", str(target), found.logits_gap, text_tokens_compared=found.text_tokens_compared,
+        run.name, to, str(target), found.logits_gap, text_tokens_compared=found.text_tokens_compared,
         load_with=load_with,
     )  # fmt: skip
 

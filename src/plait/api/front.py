@@ -58,6 +58,7 @@ class FrontResult(Result):
     choices: list[list[str]] | None = None  # of gumbel: what each layer could be, and
     seeds: list[Row] | None = None  # what every supernet came to
     store: str | Store | None = field(default=None, repr=False)
+    spent: dict[str, float] = field(default_factory=dict, repr=False)  # seconds of this call
 
     @classmethod
     def of(cls, document: dict[str, Any], store: str | Store | None) -> FrontResult:
@@ -89,7 +90,7 @@ class FrontResult(Result):
         return {
             name: value
             for name, value in super().as_dict().items()
-            if name not in ("choices", "seeds") or value is not None
+            if name != "spent" and (name not in ("choices", "seeds") or value is not None)
         }
 
 

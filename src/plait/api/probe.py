@@ -71,7 +71,7 @@ def probe(
     resumes.
 
     architectures  mixers (gla, gla[heads=8]), files (my_mixer.py), presets or specs
-    suite          a set of architectures: mad21
+    suite          a set of architectures, mad21; or of tasks, scored at more lengths: tracking, recall, all
     full           the paper's protocol: 396 runs per architecture; else as much of the quick one as fits
     time           how long it may take: "90s", "10m", "2h", or seconds; ten minutes unless given
     seeds          with a time as many as fit, else 1, unless given
@@ -170,18 +170,23 @@ def _prepared(
 ) -> tuple[Protocol, list[Candidate], Machine]:
     """Everything checked before anything is trained."""
     from plait.probing import protocol as protocols
-    from plait.probing.candidates import candidates
+    from plait.probing.candidates import BASELINES, candidates
     from plait.probing.run import Machine
     from plait.spec import presets
 
     several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
     given = [_text(one) for one in several]
-    given += presets.suite(suite) if suite else []
+    suite_tasks = protocols.suite_tasks(suite)
+    controls = protocols.CONTROLS if suite_tasks else BASELINES
+    if suite_tasks and not given:
+        given, baselines = list(controls), False
+    given += presets.suite(suite) if suite and not suite_tasks else []
     if not given:
         raise UserError("nothing to probe: give a mixer, a spec, a file, or --suite mad21.")
-    protocol = (protocols.full if full else protocols.quick)(list(tasks), variant)
+    protocol = (protocols.full if full else protocols.quick)(list(tasks) or suite_tasks, variant)
     machine = Machine(_usable(device), workers or _cores())
-    return protocol, candidates(given, protocol, baselines=baselines and not suite, matched=match), machine
+    beside = baselines and bool(suite_tasks or not suite)
+    return protocol, candidates(given, protocol, baselines=beside, matched=match, controls=controls), machine
 
 
 def _text(given: str | Path | Architecture) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store
+from plait.api.show import load_mixers
+from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.records import Store
@@ -46,26 +50,43 @@ def run(
     plan: str | Path | Plan,
     *,
     device: str = "cpu",
+    workers: int = 1,
+    mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> ScalingRuns:
     """Train what of a plan (its file, or `plait.scale.plan(…).plan`) is not in the store yet, the cheapest first.
 
-    The same call in several processes, on machines that share the store, shares the work. Interrupted, it resumes.
+    `workers` processes train side by side, on GPUs one on each. The same call elsewhere, on machines that share the
+    store, shares the work as well. Interrupted, it resumes.
     """
     from plait.data import open_corpus
     from plait.scaling.plan import read_plan
     from plait.scaling.run import run_plan
+    from plait.scaling.workers import helpers
     from plait.training.distributed import usable
 
+    load_mixers(mixers)
     usable(device)
+    if workers < 1:
+        raise UserError(f"--workers {workers}: at least one process trains.")
     read = read_plan(Path(plan)) if isinstance(plan, (str, Path)) else plan
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)
-    with opened_store(store) as opened:
-        outcomes = run_plan(
-            read, corpus, opened, Path(runs), device=device,
+
+    def trained(at: Store) -> list[RunOutcome]:
+        return run_plan(
+            read, corpus, at, Path(runs), device=device,
             on_progress=lambda done, total, what: on_progress(what, done, total),
         )  # fmt: skip
+
+    with opened_store(store) as opened, TemporaryDirectory() as folder:
+        shared = Path(folder) / "plan.json"
+        read.save(shared)
+        files = [str(file) for file in mixers]
+        with helpers(workers - 1, shared, opened, Path(runs), device=device, mixers=files):
+            outcomes = trained(opened)
+        if workers > 1:
+            outcomes = trained(opened)  # what the others have trained is in the store by now
     missing = [f"{one.run.spec} at {one.run.budget:.3g} FLOPs: {one.why}" for one in outcomes if one.result is None]
     return ScalingRuns(tuple(outcomes), tuple(missing))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from plait.core.progress import OnProgress, ignore
 from plait.records import Record, Store
 
 if TYPE_CHECKING:
+    from plait.algorithms.predicted import DevicePredictor
     from plait.data import Corpus
     from plait.device.profile import Profile
     from plait.device.setting import Setting
@@ -105,13 +107,19 @@ def search(
         job,
         corpus if job is None else None,
     )
+    began = time.perf_counter()
     with opened_store(store) as opened:
-        record = _searched(request, read, opened, Path(runs), on_progress)
+        predictor = _predictor(request, read, opened, Path(runs), on_progress)
+        profiled = time.perf_counter()
+        record = _searched(request, predictor, opened, Path(runs), on_progress)
+        searched = time.perf_counter()
         validated = _validated(record, request, front, opened, on_progress, measure=validate and not anywhere)
+        measured = time.perf_counter()
         found = document(record, validated)
         if job is not None and asked.retrain is not None:
             _retrain(found, job, asked.retrain, opened, Path(runs), on_progress)
-        return FrontResult.of(found, opened)
+        spent = {"profile": profiled - began, "search": searched - profiled, "measuring": measured - searched}
+        return replace(FrontResult.of(found, opened), spent=spent)
 
 
 def _corpus(data: str | None, tokenizer: str | None) -> Corpus | None:
@@ -178,14 +186,15 @@ def _given_profile(
     return read, Setting(**common, **read.common)
 
 
-def _searched(request: Request, profile: Profile | None, store: Store, runs: Path, on_progress: OnProgress) -> Record:
+def _predictor(
+    request: Request, profile: Profile | None, store: Store, runs: Path, on_progress: OnProgress
+) -> DevicePredictor | None:
+    """From the profile given, else this machine's, which is made where it is not there yet; None where all is exact."""
     from plait.algorithms.predicted import DevicePredictor
     from plait.device.predictor import Predictor
     from plait.searching.attainable import check_attainable
-    from plait.searching.job import search_front
     from plait.searching.local_profile import is_covered, local_profile
 
-    predictor = None
     if request.supernet is not None or (request.asks_device and profile is None):
         request.check_possible(profiled=profile is not None)  # before minutes are spent on it
     if request.asks_device:
@@ -199,7 +208,15 @@ def _searched(request: Request, profile: Profile | None, store: Store, runs: Pat
                 runs,
                 on_progress=lambda point, over: on_progress(what, round(SHARES * min(1.0, over)), SHARES),
             )
-        predictor = DevicePredictor(Predictor(profile, request.setting))
+        return DevicePredictor(Predictor(profile, request.setting))
+    return None
+
+
+def _searched(
+    request: Request, predictor: DevicePredictor | None, store: Store, runs: Path, on_progress: OnProgress
+) -> Record:
+    from plait.searching.job import search_front
+
     what_now = f"searching {request.space.name}"
     on_progress(what_now, 0, None)
     return search_front(

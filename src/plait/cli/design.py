@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from plait.analysis.foresight import count
 from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, plain, print_json, table
 from plait.core.units import short
@@ -26,6 +27,7 @@ WORDS = {
     "search": "search the space",
     "measure": "measure the best few",
     "probe": "probe what they can do",
+    "race": "race on the text",
     "train": "train the pick",
 }
 WIDE = 56  # characters of what is going on
@@ -79,6 +81,10 @@ def command(
     data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
     seq: Annotated[int, typer.Option("--seq-len", "--seq", min=2, help="Tokens of a sequence.")] = 256,
     budget: Annotated[str, typer.Option("--time", help="How long all of it may take: 90s, 5m, 1h.")] = "5m",
+    train_for: Annotated[
+        str,
+        typer.Option(help="The winner's training: 2h, '20M tokens', '1e18 FLOPs'. [default: the rest of --time]"),
+    ] = "",
     out: Annotated[Path, typer.Option("-o", "--out", help="The page.")] = Path("report.html"),
     seed: Annotated[int, typer.Option(min=0, help="Of the search, of the weights and of the data's order.")] = 0,
     runs: Annotated[Path, typer.Option(help="Where profile and runs are kept.")] = Path("runs"),
@@ -86,7 +92,7 @@ def command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Design a model for this machine: profile it, search under limits, probe the best few, train the pick, report."""
+    """Design a model for this machine: profile it, search under limits, race the best few, train the pick, report."""
     from plait.api.design import design
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped
@@ -98,6 +104,7 @@ def command(
                 data=data,
                 seq_len=seq,
                 time=budget,
+                train_for=train_for,
                 out=out,
                 seed=seed,
                 mixers=mixers or (),
@@ -115,38 +122,34 @@ def command(
 
 def _print(document: dict[str, Any]) -> None:
     out = console()
-    scores = {row["name"]: row for row in document["probe"]["architectures"]}
+    probed = {row["name"]: row["mean"] for row in document["probe"]["architectures"]}
+    rows = {row["pattern"]: row for row in document["candidates"]}
     shown = list(in_rows(document["candidates"]).values())
     units = {each.unit: "right" for each in shown}
-    made = table(**{"": "left"}, pattern="left", params="right", **units, probe="right", ahead_by="right")
-    order = sorted(document["candidates"], key=lambda row: scores[row["pattern"]]["mean"]["rank"])
-    for row in order:
-        found, chosen = scores[row["pattern"]], row["pattern"] == document["pick"]["pattern"]
-        ahead, interval = found["pick_ahead_by"], found["mean"]["interval"]
-        ends = " ({:.2f}–{:.2f})".format(*interval) if interval else ""
-        clear = {1: "", 0: " (unclear)", -1: ""}[ahead["sign"]]
+    made = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", p_best="right", probe="right")
+    for raced in document["race"]["architectures"]:
+        row, chosen = rows[raced["name"]], raced["name"] == document["pick"]["pattern"]
+        interval = raced["interval"]
+        ends = " ({:.3f}–{:.3f})".format(*interval) if interval else ""
         made.add_row(
             "→" if chosen else "",
-            row["pattern"],
+            raced["name"],
             short(row[document["size"]]),
             *(f"{row[each.column]['measured']:.3g}" for each in shown),
-            f"{found['mean']['accuracy']:.2f}{ends}",
-            "" if chosen else f"{ahead['value']:+.2f}{clear}",
+            "diverged" if raced["loss"] is None else f"{raced['loss']:.3f}{ends}",
+            f"{raced['p_best']:.0%}",
+            f"{probed[raced['name']]['accuracy']:.2f}",
             style="bold" if chosen else "",
         )
     out.print(made)
-    out.print(
-        _caption([each.name for each in shown], any(row["mean"]["interval"] for row in scores.values())), style="dim"
+    budget = count(document["budget"]["spoken_for"])
+    told = (
+        f"measured {' and '.join(each.name for each in shown)}; nats per token forecast at {budget} tokens with 90 % "
     )
+    out.print(f"{told}intervals; probability of being the best; mean probe accuracy", style="dim")
     out.print(f"\n{document['advice']}\n", markup=False)
     out.print(document["pick"]["spec"], style="bold", markup=False, soft_wrap=True)
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
     out.print(f"\n{document['machine']['seconds']:.0f} s in all: {took}", style="dim")
     out.print(f"trained weights: {document['train']['folder']}", style="dim", markup=False)
     out.print(f"the page: {document['report']}", markup=False)
-
-
-def _caption(quantities: list[str], intervals: bool) -> str:
-    """Says that there is an interval only where there are seeds for one."""
-    spread = "with its 95 % interval" if intervals else "of one seed, without an interval"
-    return f"measured {' and '.join(quantities)}; mean probe accuracy {spread}; how far the pick is ahead of each in it"

@@ -14,9 +14,12 @@ from plait.cli.output import console, count, print_json
 
 def command(
     run: Annotated[str, typer.Argument(help="A run: its folder, its name, the beginning of its key, or latest.")],
-    to: Annotated[str, typer.Option(help="hf: a folder for Hugging Face's transformers; onnx: a file.")],
+    to: Annotated[
+        str, typer.Option(help="hf: a folder for transformers and plait; native: for transformers alone; onnx: a file.")
+    ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--out", "--output", help="Folder or file. \\[default: RUN-hf or RUN.onnx]")
+        Path | None,
+        typer.Option("-o", "--out", "--output", help="Folder or file. \\[default: RUN-hf, RUN-native or RUN.onnx]"),
     ] = None,
     length: Annotated[
         int | None, typer.Option(help="onnx: the longest input. \\[default: what it was trained on]")
@@ -41,7 +44,8 @@ def command(
     out.print(checked, soft_wrap=True)
     if found.load_with:
         out.print(f"[green]checked[/]: {found.text_tokens_compared} tokens of a sample text, all equal")
-        out.print(f"import plait.interop.hf_model, then {found.load_with}")
+        first = "" if found.to == "native" else "import plait.interop.hf_model, then "
+        out.print(f"{first}{found.load_with}")
 
 
 def import_command(

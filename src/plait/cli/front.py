@@ -5,6 +5,7 @@ A front in the terminal: one row per model, predicted beside measured.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -142,8 +143,12 @@ def _cell(name: str, value: Any, measured: bool) -> str:
 LONG = ("n-head", "d-inner", "layers")
 
 
-def print_front(found: dict[str, Any]) -> None:
-    """`found` is the document of `plait search --json`."""
+COSTS = {"profile": "profile", "search": "search", "measuring": "measure"}
+
+
+def print_front(found: dict[str, Any], spent: Mapping[str, float] | None = None) -> None:
+    """`found` is the document of `plait search --json`; `spent` the seconds that this command took, without which those
+    of all commands before it are shown."""
     out = console()
     rows = [{**_costs(row, found), **shape} for row, shape in zip(found["front"], _shapes_of(found), strict=True)]
     filled = [name for name in rows[0] if any(row[name] for row in rows)]
@@ -164,11 +169,9 @@ def print_front(found: dict[str, Any]) -> None:
         f"{setting['mode']} of {tokens}, batch {setting['batch']}; {where}{_units(found)}",
         style="dim",
     )
-    out.print(
-        f"{found['measured']} measured; profile {cost['profile_seconds']:.0f} s, "
-        f"search {cost['search_seconds']:.1f} s, measuring {cost['measure_seconds']:.0f} s",
-        style="dim",
-    )
+    told = spent or {name: cost[f"{of}_seconds"] for name, of in COSTS.items()}
+    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in told.items())
+    out.print(f"{found['measured']} measured; {'' if spent else 'in all: '}{took}", style="dim")
     if found["over_limit"]:
         each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found["over_limit"]]
         out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")

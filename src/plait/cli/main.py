@@ -14,6 +14,7 @@ from plait import __version__
 from plait.cli import (
     analyse,
     check,
+    compare,
     data,
     design,
     eval,
@@ -77,6 +78,7 @@ app.command("check")(check.command)
 app.command("new")(check.new_command)
 app.command("verify")(check.verify_command)
 app.command("probe")(probe.command)
+app.command("compare")(compare.command)
 app.command("measure")(measure.command)
 app.command("predict")(measure.predict_command)
 app.command("design")(design.command)

@@ -29,7 +29,7 @@ def command(
         list[str] | None,
         typer.Argument(help="Mixers (gla, gla\\[heads=8]), files (my_mixer.py), presets or specs.", show_default=False),
     ] = None,
-    suite: Annotated[str, typer.Option(help="A set of architectures: mad21.")] = "",
+    suite: Annotated[str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, all.")] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs per architecture.")] = False,
     budget: Annotated[
         str, typer.Option("--time", help=f"How long it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")
@@ -182,6 +182,8 @@ def print_report(shown: ProbeResult) -> None:
     if out.measure(made).maximum > out.width:
         made, intervals = _table(shown, tasks, intervals=False), False
     out.print(made)
+    if any(shown.architectures[0].tasks[task].lengths for task in tasks):
+        _print_lengths(shown, tasks)
     seeds = {task: shown.architectures[0].tasks[task].seeds for task in tasks}
     few, many = min(seeds.values()), max(seeds.values())
     number = str(few) if few == many else f"{few} to {many}"
@@ -213,6 +215,21 @@ def print_report(shown: ProbeResult) -> None:
         f"{cost.steps:,} optimizer steps; {cost.trained_now} of {cost.trials} trials trained now",
         style="dim",
     )
+
+
+def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
+    """Accuracy where sequences are longer than in training, beside that of the most frequent answer."""
+    out = console()
+    for task in (task for task in tasks if shown.architectures[0].tasks[task].lengths):
+        first = shown.architectures[0].tasks[task]
+        columns = ["1×", *(f"{factor}×" for factor in first.lengths)]
+        made = table(**{f"{SHORT.get(task, task)} at": "left"}, **dict.fromkeys(columns, "right"))
+        for row in shown.architectures:
+            found = row.tasks[task]
+            values = [found.accuracy, *found.lengths.values()]
+            made.add_row(plain(row.name), *(f"{value:.2f}" for value in values))
+        out.print(made)
+        out.print(f"of the length of training; chance {first.chance:.2f}", style="dim")
 
 
 def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:

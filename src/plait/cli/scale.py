@@ -33,6 +33,7 @@ def plan(
     span: Annotated[float, typer.Option(help="from the middle one divided by this to that times this.")] = 6.0,
     tokens_per_param: Annotated[float, typer.Option(help="Tokens per parameter of the middle size.")] = 20.0,
     params: Annotated[str, typer.Option(help="Sizes in every group instead, such as 1M,3M,10M.")] = "",
+    depth_power: Annotated[float, typer.Option(help="Of the width: how a spec's depth grows; 0 keeps it.")] = 0.5,
     data: Text = "builtin:language",
     tokenizer: Annotated[str | None, typer.Option(help="Of the data; see `plait data list`.")] = None,
     seq_len: Annotated[
@@ -74,6 +75,7 @@ def plan(
         span=span,
         tokens_per_param=tokens_per_param,
         params=names(params),
+        depth_power=depth_power,
         data=data,
         tokenizer=tokenizer,
         seq_len=seq_len,
@@ -93,6 +95,7 @@ def plan(
 def run(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A file of `plait scale plan --out`.")],
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    workers: Annotated[int, typer.Option(help="Processes that train side by side; on GPUs one on each.")] = 1,
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
@@ -104,7 +107,15 @@ def run(
     from plait.cli.study_display import study_progress
 
     with study_progress(quiet=as_json) as on_progress:
-        found = verb(plan, device=device, runs=runs, store=store, on_progress=on_progress)
+        found = verb(
+            plan,
+            device=device,
+            workers=workers,
+            mixers=mixers or (),
+            runs=runs,
+            store=store,
+            on_progress=on_progress,
+        )
     print_json(found.as_dict()) if as_json else print_runs(found)
 
 

@@ -2,32 +2,67 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.core.units import parse, parse_duration
 from plait.device.setting import Setting
 from plait.space.constraints import Limits
 from plait.space.space import Space
 
-STAGES = ("profile", "search", "measure", "probe", "train")
+STAGES = ("profile", "search", "measure", "probe", "race", "train")
 #: Of the whole time. Fixed, whatever is stored already: a stage's time is part of what its result is found again by.
 #: Searching and measuring take what they take, about a tenth and a half; starting up takes the rest.
-SHARES = {"profile": 0.22, "probe": 0.39, "train": 0.17}
+SHARES = {"profile": 0.2, "probe": 0.12, "race": 0.33, "train": 0.14}
 LEAST_SECONDS = 20.0
 #: The probe's tasks, the most telling first: in a short time, a few trained to the end say more than many cut short.
 TASKS = (
     *("in-context-recall", "selective-copying", "compression"),
     *("fuzzy-in-context-recall", "noisy-in-context-recall", "memorization"),
 )
-FEWEST, MOST = 3, 7  # compositions of mixers
-COMPOSITION_SECONDS, TASK_SECONDS = 29.0, 58.0  # of the probe's time, for one more composition and one more task
+FEWEST, MOST = 4, 8  # compositions of mixers
+#: Of the race's time for one more composition, and of the probe's for one more task.
+COMPOSITION_SECONDS, TASK_SECONDS = 20.0, 30.0
 
 #: Stage, share of it that is done (None: unknown; 1 is said once, at its end), and what is going on.
 NEARLY = 0.999
 OnProgress = Callable[[str, "float | None", str], object]
+
+
+@dataclass(frozen=True)
+class TrainFor:
+    """A training budget: so many `tokens`, `flops` or `seconds`."""
+
+    unit: str
+    value: float
+
+    @classmethod
+    def read(cls, text: str) -> TrainFor:
+        """`2h`, `90s`, `1e9 tokens`, `20M tokens`, `1e18 FLOPs`."""
+        found = re.fullmatch(r"\s*(\S+?)\s*(tokens?|flops?)\s*", text, re.IGNORECASE)
+        if found is None:
+            try:
+                return cls("seconds", parse_duration(text))
+            except UserError:
+                raise UserError(
+                    f"--train-for '{text}': write a time (2h), a number of tokens (20M tokens) or FLOPs (1e18 FLOPs)."
+                ) from None
+        unit = "tokens" if found[2].lower().startswith("token") else "flops"
+        return cls(unit, parse(found[1], "count", "--train-for"))
+
+    @property
+    def text(self) -> str:
+        """As `read` takes it."""
+        return f"{self.value:g}s" if self.unit == "seconds" else f"{self.value:g} {self.unit}"
+
+    def tokens(self, seconds_per_token: float, flops_per_token: float) -> float:
+        """What it comes to for one model."""
+        per_token = {"seconds": seconds_per_token, "flops": flops_per_token, "tokens": 1.0}[self.unit]
+        return self.value / per_token
 
 
 @dataclass(frozen=True)
@@ -43,6 +78,7 @@ class DesignConfig:
     runs: Path = Path("runs")
     device: str = "cpu"
     workers: int = 2
+    train_for: TrainFor | None = None  # None: what is left of `seconds`
 
     def __post_init__(self) -> None:
         if self.seconds < LEAST_SECONDS:
@@ -54,8 +90,13 @@ class DesignConfig:
 
     @property
     def few(self) -> int:
-        """Families of mixers that go on to the probe, so that each has a fair share of its time."""
-        return max(FEWEST, min(MOST, int(self.share("probe") / COMPOSITION_SECONDS)))
+        """Families of mixers that go on to the race, so that each has a fair share of its time."""
+        return max(FEWEST, min(MOST, int(self.share("race") / COMPOSITION_SECONDS)))
+
+    @property
+    def budget(self) -> TrainFor:
+        """How long the winner is trained: what the race is about."""
+        return self.train_for or TrainFor("seconds", self.share("train"))
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -70,6 +111,7 @@ class DesignConfig:
             "data": self.data,
             "seconds": self.seconds,
             "seed": self.seed,
+            "train_for": self.budget.text,
         }
 
 

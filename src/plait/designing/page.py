@@ -18,6 +18,7 @@ STAGES = {
     "search": "search",
     "measure": "measuring models of the front",
     "probe": "probe",
+    "race": "race on the text",
     "train": "training the pick",
 }
 
@@ -37,6 +38,7 @@ def report_page(document: dict[str, Any]) -> str:
         _advice(document),
         _figures(document),
         _front(document),
+        _race(document),
         _probe(document),
         _training(document),
         _making(document),
@@ -51,9 +53,10 @@ def _advice(d: dict[str, Any]) -> Element:
 
 def _figures(d: dict[str, Any]) -> Element:
     pick, trained = d["pick"], d["train"]
-    mean = next(row["mean"] for row in d["probe"]["architectures"] if row["name"] == pick["pattern"])
-    spread = "95 % interval {:.2f} to {:.2f}".format(*mean["interval"]) if mean["interval"] else "one seed"
+    raced = next(row for row in d["race"]["architectures"] if row["name"] == pick["pattern"])
+    forecast = "{:.3f} to {:.3f} forecast".format(*raced["interval"]) if raced["interval"] else "diverged in the race"
     bits = trained.get("bits_per_character")
+    spelled = f"{bits:.3g} bits per character" if bits else f"perplexity {trained['perplexity']:.3g}"
     return tiles(
         [
             *(
@@ -61,11 +64,11 @@ def _figures(d: dict[str, Any]) -> Element:
                 for each, entry, limit in limited(d)
             ),
             ("parameters in its layers", short(pick[d["size"]]), f"{short(pick['total_params'])} in all"),
-            ("probe, mean accuracy", f"{mean['accuracy']:.2f}", spread),
+            ("probability of being the best", f"{raced['p_best']:.0%}", f"of {len(d['race']['architectures'])} raced"),
             (
                 "held-out loss",
                 f"{trained['loss']:.3g} nats",
-                f"{bits:.3g} bits per character" if bits else f"perplexity {trained['perplexity']:.3g}",
+                f"{forecast}; {spelled}",
             ),
         ]
     )
@@ -92,7 +95,7 @@ def _front(d: dict[str, Any]) -> Element:
     ]
     entries = [(page_charts.swatch(number), name) for name, number in names.items()]
     entries += [
-        (page_charts.swatch(None), "measured, not probed"),
+        (page_charts.swatch(None), "measured, not raced"),
         (page_charts.swatch(None, hollow=True), "predicted only"),
     ]
     found = d["search"]
@@ -152,7 +155,8 @@ def _candidates(d: dict[str, Any]) -> Element:
     scores = {row["name"]: row for row in d["probe"]["architectures"]}
     rows: list[list[Child]] = []
     pick = None
-    for number, row in enumerate(sorted(d["candidates"], key=lambda one: scores[one["pattern"]]["mean"]["rank"])):
+    order = _order(d)
+    for number, row in enumerate(sorted(d["candidates"], key=lambda one: order[one["pattern"]])):
         pick = number if row["pattern"] == d["pick"]["pattern"] else pick
         rows.append(
             [
@@ -165,7 +169,7 @@ def _candidates(d: dict[str, Any]) -> Element:
         )
     columns = ("model", ">params", *_columns(d), ">state MB", ">probe")
     told = note("Milliseconds with ≈ were measured while the machine was busy; state is what one sequence holds.")
-    return card(table(columns, rows, chosen=pick), told, title="The models that were probed, the best first")
+    return card(table(columns, rows, chosen=pick), told, title="The models that were raced, the best first")
 
 
 def _measured(d: dict[str, Any]) -> Element:
@@ -197,6 +201,76 @@ def _numbers(d: dict[str, Any], row: dict[str, Any]) -> list[str]:
 
 def _basis(each: Quantity) -> str:
     return "counted" if each.predicted == EXACT else "measured"
+
+
+# ---- the race
+
+
+def _race(d: dict[str, Any]) -> Element:
+    found, names = d["race"], _order(d)
+    lines = [
+        page_charts.Line(row["name"], _points(row["curve"]), series=names[row["name"]], dots=True)
+        for row in found["architectures"]
+    ]
+    drawn = page_charts.curves(
+        lines,
+        title="Held-out loss of every candidate if its training ended there",
+        x_label="tokens",
+        y_label="nats per token",
+        log=True,
+        unit="tokens",
+    )
+    chances = [
+        page_charts.Line(
+            name, [(row["tokens"], row["p_best"][name]) for row in d["foresight"]], series=number, dots=True
+        )
+        for name, number in names.items()
+        if d["foresight"]
+    ]
+    best = page_charts.curves(
+        chances,
+        title="Probability of being the best at a training budget",
+        x_label="tokens of the training budget",
+        y_label="P(best)",
+        log=True,
+        unit="tokens",
+    )
+    rows: list[list[Child]] = []
+    chosen = None
+    for number, row in enumerate(found["architectures"]):
+        chosen = number if row["name"] == d["pick"]["pattern"] else chosen
+        ends = "{:.3f} to {:.3f}".format(*row["interval"]) if row["interval"] else ""
+        rows.append(
+            [
+                code(row["spec"], row["name"]),
+                short(row["trained_tokens"]),
+                "diverged" if row["loss"] is None else f"{row['loss']:.3f}",
+                ends,
+                f"{row['p_best']:.0%}",
+                f"{row['lr']:g}",
+            ]
+        )
+    columns = ("candidate", ">trained tokens", ">nats forecast", ">90 % interval", ">P(best)", ">rate")
+    words = (
+        f"All candidates train on the same batches of {d['config']['data']}; each curve is carried on to "
+        f"{short(d['budget']['spoken_for'])} tokens with its uncertainty, those that are best with negligible "
+        f"probability stop, and training goes on where it tells most. It took {found['cost']['share']:.0%} of what "
+        f"training all of them to the end would. Noise between seeds: {found['noise'] or 0:.3f} nats."
+    )
+    entries = [(page_charts.swatch(number), name) for name, number in names.items()]
+    told = [note(f"{d['foresight_text']}.")] if d["foresight_text"] else []
+    return section(
+        "Which one wins on this text",
+        note(words),
+        grid(card(drawn, title="Learning curves"), *([card(best, title="At which budget")] if d["foresight"] else [])),
+        legend(entries),
+        *told,
+        card(table(columns, rows, chosen=chosen), title=found["verdict"]),
+    )
+
+
+def _points(curve: Sequence[Sequence[float | None]]) -> list[tuple[float, float]]:
+    return [(tokens, loss) for tokens, loss in curve if tokens is not None and loss is not None]
 
 
 # ---- the probe
@@ -234,6 +308,7 @@ def _probe(d: dict[str, Any]) -> Element:
         words += f" To fit the time they were cut to {found['scale']:.0%} of their steps: a longer --time tells more."
     notes = [note(f"{row['name']}: {row['note']}.") for row in found["architectures"] if row["note"]]
     panels = [panel("mean", None), *(panel(task, task) for task in found["tasks"])]
+    words += " This says what a pattern can do, not what its loss will be: it decided nothing."
     return section("What they can do", note(words), grid(*panels), *notes, _differences(d))
 
 
@@ -317,8 +392,8 @@ def _making(d: dict[str, Any]) -> Element:
 
 
 def _order(d: dict[str, Any]) -> dict[str, int]:
-    """A colour for every pattern, the best probed first."""
-    return {row["name"]: number for number, row in enumerate(d["probe"]["architectures"])}
+    """A colour for every pattern, the best in the race first."""
+    return {row["name"]: number for number, row in enumerate(d["race"]["architectures"])}
 
 
 def _ends(interval: Sequence[float] | None) -> str:

@@ -1,6 +1,7 @@
-"""What the few can do: their patterns, at the probe's size, on its most telling tasks.
+"""The stages in order, and the one document that they come to: profile, search, measure, probe, race, train.
 
-The stages in order, and the one document that they come to.
+Parameters and compositions choose who enters; the race on the user's text chooses the winner, for the training budget
+that was stated; the probe tells what each pattern can do, which is not what its loss will be.
 
 Every stage finds what an earlier call left in the store and the run folder, so that a call after an interruption does
 what is missing and no more.
@@ -14,10 +15,11 @@ from typing import Any
 
 import plait
 from plait.data import open_corpus
-from plait.designing.advice import RULE, advice, choose
+from plait.designing.advice import RULE, advice
 from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
 from plait.designing.finding import Found, find
+from plait.designing.racing import hold_race
 from plait.designing.training import train
 from plait.device.quantities import in_rows, quantity
 from plait.device.setting import Setting
@@ -91,11 +93,16 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     begun = time.perf_counter()
     outcome = probe(config, rows, store, on_progress)
     comparison = compare(outcome)
-    choice = choose(rows, comparison, found.size)
-    on_progress("probe", 1.0, f"{len(outcome.records)} trainings; best: {choice.best}")
+    on_progress("probe", 1.0, f"{len(outcome.records)} trainings")
     seconds["probe"] = time.perf_counter() - begun
     begun = time.perf_counter()
-    trained = train(config, rows[choice.pick]["spec"], open_corpus(config.data), store, on_progress)
+    corpus = open_corpus(config.data)
+    raced = hold_race(config, rows, corpus, store, on_progress)
+    pick = raced.pick
+    on_progress("race", 1.0, raced.document["verdict"])
+    seconds["race"] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    trained = train(config, rows[pick]["spec"], corpus, raced.recipe, raced.tokens[pick], store, on_progress)
     seconds["train"] = time.perf_counter() - begun
     plain = pattern_name(found.plain["spec"]) if found.plain else None
     document = {
@@ -106,11 +113,16 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "predicted_front": _thin(found),
         "size": found.size,
         "candidates": [{"pattern": name, **row} for name, row in rows.items()],
-        "probe": probe_document(outcome, comparison, choice.pick),
+        "probe": probe_document(outcome, comparison, pick),
+        "race": raced.document,
+        "budget": {"stated": config.budget.text, "tokens": raced.tokens[pick], "spoken_for": raced.spoken_for[pick]},
+        "foresight": raced.foresight,
+        "foresight_text": raced.race.foresight.text if raced.race.foresight else "",
         "rule": RULE,
-        "pick": {"pattern": choice.pick, **rows[choice.pick]},
-        "best_probed": choice.best,
-        "not_distinguishable": list(choice.equals),
+        "pick": {"pattern": pick, **rows[pick]},
+        "recommended": rows[pick]["spec"],
+        "best_probed": min(comparison.names, key=comparison.rank),
+        "not_distinguishable": [pick, *(p["b"] for p in raced.document["paired"] if p["verdict"] != pick)],
         "plain": plain,
         "train": trained,
         "stages": {name: round(took, 1) for name, took in seconds.items()},
@@ -137,10 +149,13 @@ def commands(document: dict[str, Any]) -> list[str]:
     seq = config["setting"]["seq"]
     held = " ".join(f"--{name} {quantity(name).text(limit)}" for name, limit in limits.items())
     seed = f" --seed {config['seed']}" if config["seed"] else ""
+    lr = document["train"]["recipe"]["lr"]
+    specs = " ".join(f"'{row['spec']}'" for row in document["race"]["architectures"][:3])
     return [
         f"plait design {held} --space {config['space']} --data {config['data']} --seq {seq} "
-        f"--time {config['seconds']:g}s{seed}",
+        f"--time {config['seconds']:g}s --train-for '{config['train_for']}'{seed}",
         f"plait search --space {config['space']} {held} --seq {seq} --method nsga2{seed}",
         f"plait measure '{pick}' --seq {seq}",
-        f"plait train '{pick}' --data {config['data']} --seq-len {seq} --time 1h",
+        f"plait compare {specs} --data {config['data']} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}",
+        f"plait train '{pick}' --data {config['data']} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h",
     ]

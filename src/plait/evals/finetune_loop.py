@@ -1,5 +1,6 @@
 """Fine-tuning: a pretrained backbone, one linear head, AdamW with warm-up and linear decay (BERT, Devlin et al. 2019,
-arXiv:1810.04805, appendix A.3). Small data, few epochs, no checkpoints: a run is repeated from its seed instead.
+arXiv:1810.04805, appendix A.3), updated as in every training. Small data, few epochs, no checkpoints: a run is repeated
+from its seed instead.
 
 An encoder looks both ways, so its rows are padded on the left, where its attention is told of it; a language model
 never sees what comes later, so its rows are padded on the right.
@@ -21,6 +22,9 @@ from torch import Tensor, nn
 from plait.core.errors import UserError
 from plait.core.progress import OnCount
 from plait.model.heads import Encoder, LanguageModel
+from plait.training.optimizer import make_optimizer, set_rate, update
+from plait.training.recipe import Recipe
+from plait.training.schedule import rate
 
 #: Batches that are sorted by length together: little padding, and still a fresh mixture every epoch.
 SORTED_TOGETHER = 16
@@ -44,6 +48,14 @@ class Plan:
                 raise UserError(f"{name}={getattr(self, name)}: must be at least {least}.")
         if not 0 < self.lr < math.inf:
             raise UserError(f"lr={self.lr}: must be a positive number.")
+
+    @property
+    def recipe(self) -> Recipe:
+        """As every training's: what the optimizer and the learning rate are."""
+        return Recipe(
+            batch=self.batch, seq_len=self.max_len, lr=self.lr, schedule="linear", warmup=self.warmup, beta2=0.999,
+            eps=1e-6, weight_decay=self.weight_decay, clip=self.clip,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -130,15 +142,8 @@ def tune(
     progress: OnCount | None = None,
 ) -> None:
     """Train a model in place; the caller's random numbers stay as they were."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": plan.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    steps = plan.epochs * math.ceil(len(items) / plan.batch)
-    optimizer = torch.optim.AdamW(groups, lr=plan.lr, betas=(0.9, 0.999), eps=1e-6)
-    warmup = max(1, round(plan.warmup * steps))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
-    )
+    recipe, steps = plan.recipe, plan.epochs * math.ceil(len(items) / plan.batch)
+    optimizer = make_optimizer(model, recipe)
     order = torch.Generator().manual_seed(plan.seed)
     devices = [model.device] if model.device.type == "cuda" else []
     done = 0
@@ -147,14 +152,13 @@ def tune(
         torch.manual_seed(plan.seed)  # dropout
         for _ in range(plan.epochs):
             for batch in _shuffled(items, length, plan.batch, order):
+                set_rate(optimizer, recipe.lr * rate(recipe, done, steps))
                 value = loss(batch)
-                if not torch.isfinite(value):
-                    raise UserError(f"the loss is {value.item()} at step {done + 1} of {steps}; lower lr={plan.lr}.")
-                optimizer.zero_grad()
                 value.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
-                optimizer.step()
-                schedule.step()
+                norm, updated = update(optimizer, model.parameters(), recipe.clip, value.item())
+                if not updated:
+                    what = f"the loss is {value.item():.4g}, the norm of its gradient {norm:.4g}"
+                    raise UserError(f"{what} at step {done + 1} of {steps}; lower lr={plan.lr}.")
                 done += 1
                 if progress:
                     progress(done, steps)

@@ -193,7 +193,9 @@ class Check:
     text_tokens_compared: int  # ids of a sample text from both tokenizers, all equal; 0 without a tokenizer
 
 
-def check_hf(model: LanguageModel | Encoder, tokenizer: Tokenizer | None, folder: Path) -> Check:
+def check_hf(
+    model: LanguageModel | Encoder, tokenizer: Tokenizer | None, folder: Path, *, tolerance: float = TOLERANCE
+) -> Check:
     """Load the folder with the Auto classes and compare; a difference is an error."""
     _require_transformers()
     import transformers
@@ -204,7 +206,7 @@ def check_hf(model: LanguageModel | Encoder, tokenizer: Tokenizer | None, folder
     expected_BTV = _logits(copy.deepcopy(model), model.arch.header)
     gap_BTV = _logits(auto.from_pretrained(folder), model.arch.header) - expected_BTV
     gap = (gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny)).item()
-    if not gap <= TOLERANCE:
+    if not gap <= tolerance:
         raise UserError(
             f"{folder} was written, but its model gives other logits (in float64 the largest difference is {gap:.3g} "
             "of their standard deviation)."

@@ -1,4 +1,5 @@
-"""GPT-2, LLaMA and OPT from a local Hugging Face folder: config.json and safetensors become one of our models.
+"""GPT-2, LLaMA, OPT and plait's own exports from a local Hugging Face folder: config.json and safetensors become one of
+our models.
 
 Only safetensors are read: a pickle may run anything. A config that asks for what the mapping does not know (scaled
 rotary frequencies, biases in the MLP …) is refused, never approximated.
@@ -18,14 +19,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
-from plait.data import Tokenizer
+from plait.data import Tokenizer, load_tokenizer
 from plait.data.trained_tokenizers import FILE, open_file
 from plait.model import build
 from plait.model.heads import LanguageModel
+from plait.training.run import fill
 
 Weights = dict[str, Tensor]
 Config = dict[str, Any]
 
+OWN = "plait"  # the model_type of what plait itself exports
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
@@ -46,10 +49,22 @@ class Family:
 def import_hf(folder: Path) -> tuple[LanguageModel, Tokenizer | None]:
     """The model, and the tokenizer where the folder has a tokenizer.json."""
     config = read_config(folder)
-    model = build(spec_text(config))
-    assert isinstance(model, LanguageModel)
+    own = config.get("model_type") == OWN
+    model = build(_own_spec(config) if own else spec_text(config))
+    if not isinstance(model, LanguageModel):
+        raise UserError(f"{folder} holds a model of kind={model.arch.header.kind}; language models can be imported.")
+    if own:
+        fill(model, _read_weights(folder), str(folder))
+        return model.eval(), load_tokenizer(folder) if (folder / FILE).is_file() else None
     copy_weights(model, config, _read_weights(folder))
     return model.eval(), open_file(folder) if (folder / FILE).is_file() else None
+
+
+def _own_spec(config: Config) -> str:
+    """Of a folder that `plait export --to hf` wrote; the user's mixers in it are not run."""
+    if not isinstance(config.get("spec"), str):
+        raise UserError("the config lacks 'spec', the architecture's text.")
+    return str(config["spec"])
 
 
 def spec_text(config: Config) -> str:
@@ -225,7 +240,7 @@ def _family(config: Config) -> Family:
     if name not in FAMILIES:
         raise UserError(
             f"the config's model_type is '{name}'.{did_you_mean(name, FAMILIES)} "
-            f"These can be imported: {', '.join(FAMILIES)}."
+            f"These can be imported: {', '.join(FAMILIES)}, {OWN}."
         )
     return FAMILIES[name]
 

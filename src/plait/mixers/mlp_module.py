@@ -113,9 +113,9 @@ class MixtureOfExperts(ChannelMixer):
         scores_NE = logits_NE.sigmoid() if self.by_sigmoid else logits_NE
         biased_NE = scores_NE if self.bias_E is None else scores_NE + self.bias_E.detach()
         chosen_NK = biased_NE.topk(self.active, dim=-1).indices
-        top_NK = scores_NE.gather(-1, chosen_NK)
-        weight_NK = top_NK / top_NK.sum(-1, keepdim=True) if self.by_sigmoid else top_NK.softmax(dim=-1)
-        weight_NK = self.scale * weight_NK
+        # Sigmoids over their sum are a softmax of their logarithms, which stays good where all of them are 0.
+        logits_NE = F.logsigmoid(logits_NE) if self.by_sigmoid else logits_NE
+        weight_NK = self.scale * logits_NE.gather(-1, chosen_NK).softmax(dim=-1)
         # Gathering tokens expert by expert needs sizes known only from the data; where shapes must be static
         # (inside vmap or a compiled graph) every expert computes every token and the weights mask the result.
         static = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x_ND)
@@ -124,8 +124,7 @@ class MixtureOfExperts(ChannelMixer):
         if self.shared:
             y_ND = y_ND + self.shared_down(swiglu(self.shared_gate_up(x_ND)))
         share_E = self._one_hot(chosen_NK).to(logits_NE.dtype).mean(dim=(0, 1))
-        mean_E = (scores_NE / scores_NE.sum(-1, keepdim=True) if self.by_sigmoid else logits_NE.softmax(-1)).mean(0)
-        loss = self.balance * self.experts * (share_E * mean_E).sum()
+        loss = self.balance * self.experts * (share_E * logits_NE.softmax(dim=-1).mean(dim=0)).sum()
         if self.bias_E is not None:
             # Worth nothing, but for its gradient.
             pull = (self.bias_E * (share_E - 1 / self.experts).sign()).sum()

@@ -64,12 +64,17 @@ class Candidate:
 
 
 def candidates(
-    given: Sequence[str], protocol: Protocol, *, baselines: bool = True, matched: bool = True
+    given: Sequence[str],
+    protocol: Protocol,
+    *,
+    baselines: bool = True,
+    matched: bool = True,
+    controls: Sequence[str] = BASELINES,
 ) -> list[Candidate]:
     """The architectures that are meant, baselines last; matched in state and parameters unless told otherwise."""
     found = [candidate(text, protocol) for text in given]
     if baselines and len(found) == 1:
-        found += [replace(candidate(name, protocol), baseline=True) for name in BASELINES if name != given[0]]
+        found += [replace(candidate(name, protocol), baseline=True) for name in controls if name != given[0]]
     found = list({one.arch.hash + one.source: one for one in reversed(found)}.values())[::-1]
     return [_matched(one, protocol) for one in found] if matched else found
 

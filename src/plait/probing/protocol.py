@@ -29,9 +29,12 @@ class Training:
     evaluation: int  # sequences of the validation and of the test split
     eval_every: int
     solved: float | None  # a member with this validation accuracy stops; None: all train to the end
+    lengths: tuple[int, ...] = ()  # multiples of the task's length at which the trained models are scored, too
 
     def as_dict(self) -> dict[str, Any]:
-        return {**vars(self), "grid": [list(point) for point in self.grid]}
+        longer = {"lengths": list(self.lengths)} if self.lengths else {}
+        plain = {name: value for name, value in vars(self).items() if name != "lengths"}
+        return {**plain, "grid": [list(point) for point in self.grid], **longer}
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def full(given: Sequence[str] = (), variant: str = "paper") -> Protocol:
     """The paper's protocol on these tasks (all six, if none is named)."""
     grid = tuple((lr, decay) for lr in LEARNING_RATES for decay in WEIGHT_DECAYS)
     found = []
-    for name in given or tasks.names():
+    for name in given or tasks.SUITES["mad"]:
         for task in _varied(tasks.load_task(name), variant).grid():
             an_epoch = -(-task.train_size // BATCH)
             training = Training(EPOCHS * an_epoch, BATCH, grid, EVALUATION, 10 * an_epoch, solved=0.999)
@@ -124,6 +127,17 @@ QUICK_BATCH = 8
 QUICK_GRID = ((3e-3, 0.0), (6e-3, 0.0))
 QUICK_EVALUATION = 256
 QUICK_EVALUATIONS = 4  # of each run
+#: Suites beside MAD's: sizes at which two cores tell mixers apart in minutes.
+QUICK_SUITES: dict[str, Quick] = {
+    "parity": Quick({"length": 32}, steps=1200),
+    "word-problem": Quick({"length": 16, "group": "S3"}, steps=2000),
+    "modular-arithmetic": Quick({"length": 12}, steps=2000),
+    "mqar": Quick({"vocab": 64, "length": 64, "pairs": 8}, steps=1200),
+    "palindrome": Quick({"vocab": 8, "length": 24}, steps=1200),
+    "phonebook": Quick({"vocab": 64, "length": 32, "digits": 3}, steps=1200),
+    "stack": Quick({"vocab": 8, "length": 48, "stacks": 4}, steps=1200),
+}
+QUICK_LENGTHS = (2, 4, 8)
 OWN_TASK = Quick({}, steps=400)  # a user's task, at its own baseline
 
 
@@ -132,12 +146,24 @@ def quick(given: Sequence[str] = (), variant: str = "paper") -> Protocol:
     found = []
     for name in given or QUICK:
         task = _varied(tasks.load_task(name), variant)
-        row = QUICK.get(task.name, OWN_TASK)
+        row = QUICK.get(task.name) or QUICK_SUITES.get(task.name, OWN_TASK)
+        lengths = QUICK_LENGTHS if task.name in QUICK_SUITES else ()
         small = task.with_settings({key: str(value) for key, value in row.settings.items()})
         every = -(-row.steps // QUICK_EVALUATIONS)
-        training = Training(row.steps, QUICK_BATCH, QUICK_GRID, QUICK_EVALUATION, every, solved=None)
+        training = Training(row.steps, QUICK_BATCH, QUICK_GRID, QUICK_EVALUATION, every, None, lengths)
         found.append(Setting(name, small, training))
     return Protocol("quick", QUICK_HEADER, 32, 112, 512, tuple(found))
+
+
+#: What runs beside a candidate on a task suite: attention, which recalls; a decay without a turn; the delta rule, which
+#: recalls; and the delta rule that can turn its state over, which tracks.
+CONTROLS = ("attn", "mamba2", "deltanet", "deltanet[neg_eigval]")
+
+
+def suite_tasks(suite: str) -> list[str]:
+    """The tasks of a suite other than the paper's; none for a set of architectures."""
+    others = {name: list(found) for name, found in tasks.SUITES.items() if name != "mad"}
+    return others.get(suite) or ([name for found in others.values() for name in found] if suite == "all" else [])
 
 
 def _varied(task: Task, variant: str) -> Task:

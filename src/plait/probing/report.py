@@ -33,6 +33,9 @@ class TaskEstimate(Estimate):
     seeds: int
     ceiling: float  # the best accuracy that any model could expect
     diverged: bool  # at every seed and learning rate
+    chance: float | None  # the accuracy of the most frequent answer, where lengths were asked for
+    scaled: float | None  # (accuracy - chance) / (1 - chance)
+    lengths: dict[str, float]  # accuracy on longer sequences, by how many times as long
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,9 @@ def _architectures(outcome: Outcome, scored: list[dict[str, Any]]) -> tuple[Prob
         for task, estimate in row["tasks"].items():
             mine = seeds[one.name, task]
             ceiling = sum(seed["ceiling"] for seed in mine) / len(mine)
-            tasks[task] = TaskEstimate(**estimate, ceiling=ceiling, diverged=all(s["chosen"] is None for s in mine))
+            diverged = all(s["chosen"] is None for s in mine)
+            beyond = _beyond(mine, estimate["accuracy"])
+            tasks[task] = TaskEstimate(**estimate, ceiling=ceiling, diverged=diverged, **beyond)
         found.append(
             ProbedArchitecture(
                 name=one.name,
@@ -178,6 +183,15 @@ def _architectures(outcome: Outcome, scored: list[dict[str, Any]]) -> tuple[Prob
             )
         )
     return tuple(found)
+
+
+def _beyond(seeds: list[dict[str, Any]], accuracy: float) -> dict[str, Any]:
+    """What is known of longer sequences, the mean over seeds."""
+    if "lengths" not in seeds[0]:
+        return {"chance": None, "scaled": None, "lengths": {}}
+    chance = sum(one["chance"] for one in seeds) / len(seeds)
+    lengths = {factor: sum(one["lengths"][factor] for one in seeds) / len(seeds) for factor in seeds[0]["lengths"]}
+    return {"chance": chance, "scaled": (accuracy - chance) / (1 - chance), "lengths": lengths}
 
 
 def _shortfall(asked: Asked, ran: Ran) -> list[str]:

@@ -29,7 +29,7 @@ from plait.model.architecture import Architecture, architecture
 from plait.probing.candidates import Candidate
 from plait.probing.protocol import VERSION, Protocol, Setting, Training
 from plait.records import record_key
-from plait.tasks import Task, TaskData, load_task, macro_accuracy, make_data, metric
+from plait.tasks import Examples, Task, TaskData, chance, draw, load_task, macro_accuracy, make_data, metric
 
 if TYPE_CHECKING:
     from plait.training.ensemble import Fleet, MemberRecord, Split
@@ -99,8 +99,17 @@ class Trial:
         # The fleet counts right tokens itself, where it computes.
         return Fleet(
             architecture(self.spec), replicas, plan, *splits, device=self.device,
-            metric=accuracy if accuracy is macro_accuracy else None,
+            metric=accuracy if accuracy is macro_accuracy else None, others=self.longer(),
         )  # fmt: skip
+
+    def longer(self) -> dict[str, Split]:
+        """Test sequences so many times as long, by the factor's text."""
+        t = self.training
+        tasks = {str(factor): self.task.longer(factor) for factor in t.lengths}
+        return {
+            factor: _stacked([draw(task.seeded(seed), seed, "test", t.evaluation) for seed in self.seeds])
+            for factor, task in tasks.items()
+        }
 
     @cached_property
     def data(self) -> list[TaskData]:
@@ -109,11 +118,14 @@ class Trial:
 
 
 def _split(data: Sequence[TaskData], name: str) -> Split:
+    return _stacked([one.split(name) for one in data])
+
+
+def _stacked(examples: Sequence[Examples]) -> Split:
     import torch
 
     from plait.training.ensemble import Split
 
-    examples = [one.split(name) for one in data]
     return Split(*(torch.from_numpy(np.stack([getattr(e, part) for e in examples])) for part in _PARTS))
 
 
@@ -125,7 +137,12 @@ def result(trial: Trial, records: Sequence[MemberRecord]) -> dict[str, Any]:
     seeds = []
     for data, seed in enumerate(trial.seeds):
         mine = [i for i, record in enumerate(records) if record.member.data == data]
-        seeds.append({"seed": seed, "ceiling": trial.data[data].ceiling, **_selected(records, mine)})
+        found = {"seed": seed, "ceiling": trial.data[data].ceiling, **_selected(records, mine)}
+        if trial.training.lengths:
+            found["chance"] = chance(trial.data[data].test)
+            chosen, factors = found["chosen"], [str(factor) for factor in trial.training.lengths]
+            found["lengths"] = {f: 0.0 if chosen is None else records[chosen].others[f] for f in factors}
+        seeds.append(found)
     return {
         "accuracy": sum(one["accuracy"] for one in seeds) / len(seeds),
         "seeds": seeds,

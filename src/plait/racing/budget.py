@@ -1,16 +1,20 @@
 """How far each contender is trained: equal tokens, FLOPs or time, and what a whole comparison then takes.
 
-A comparison in a given time is planned before it begins, from a few timed steps of every contender; the plan is kept,
-so that a comparison that was interrupted goes on to the same end.
+A comparison in a given time is planned twice: before it begins, from a few timed steps of every contender, and, where
+rates are searched, once more after that search, which has shown how fast everybody trains. Both plans are kept, so that
+a comparison that was interrupted goes on to the same end. What takes how long is found by giving the legs to workers as
+they will be given: nine equal ones on two workers take as long as ten.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from plait.core.errors import UserError
+from plait.core.errors import UserError, did_you_mean
 from plait.core.units import duration
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course
@@ -19,68 +23,111 @@ EQUAL = ("tokens", "flops", "time")
 SHARES = tuple(2.0**-k for k in range(4, -1, -1))  # of a budget, at which a learning curve is taken
 RATE_SHARE = 1 / 8  # of a budget, after which the learning rate is chosen
 SCORING = 1 / 3  # a token that is scored, in trained ones
-SLACK = 1.12  # workers do not all end at once, and processes have to start
+TIMED_SLACK, TRAINED_SLACK = 1.12, 1.04  # speeds of a few steps may be wrong by so much; those of a search are not
+LAST_SECONDS = 2.0  # of the verdict and of processes that end
 LEAST_STEPS = 64  # of a budget: its sixteenth would be no training
 RATE_STEPS = 32  # at least, before a rate is judged: in fewer, the largest that does not diverge always wins
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained of each contender."""
+    """What is trained of each contender. `rates`: how many are searched, 1 for no search."""
 
     seeds: int
     rates: int
     decay: float
     held_out: int
 
-    def tokens(self, budget: float, course: Course) -> float:
-        """Trained, or as good as, for one contender."""
+    def training(self, budget: float) -> float:
+        """Tokens of one seed with its learning curve, trained or as good as."""
         curve = (1 - self.decay) + self.decay * sum(SHARES)
-        # The rate that wins is gone on with, but one more may be asked for.
-        searched = self.rates * rate_steps(budget, course) * course.tokens_per_step if self.rates > 1 else 0.0
-        scored = SCORING * self.held_out * (len(SHARES) * self.seeds + (self.rates if self.rates > 1 else 0))
-        return self.seeds * curve * budget + searched + scored
+        return curve * budget + SCORING * self.held_out * len(SHARES)
+
+    def search(self, steps: int, course: Course) -> float:
+        """Tokens of one rate, trained or as good as."""
+        return steps * course.tokens_per_step + SCORING * self.held_out
 
 
-def budgets_in(
-    seconds: float,
-    contenders: Sequence[Contender],
-    seconds_per_token: Mapping[str, float],
-    workload: Workload,
-    course: Course,
-    *,
-    equal: str = "tokens",
-    workers: int = 1,
-) -> dict[str, float]:
-    """Tokens for each contender so that everything ends in time."""
-    weight = weights(contenders, course, equal, seconds_per_token)
+@dataclass(frozen=True)
+class Plan:
+    """What a comparison of these contenders takes, by their seconds per token."""
 
-    def takes(unit: float) -> float:
-        each = (seconds_per_token[c.name] * workload.tokens(unit * weight[c.name], course) for c in contenders)
-        return SLACK * sum(each) / workers
+    contenders: Sequence[Contender]
+    seconds_per_token: Mapping[str, float]
+    workload: Workload
+    course: Course
+    equal: str = "tokens"
+    workers: int = 1
 
-    least = LEAST_STEPS * course.tokens_per_step / min(weight.values())
-    if takes(least) > seconds:
-        raise UserError(
-            f"{duration(seconds)} are too short for {len(contenders)} architectures of {workload.seeds} seeds: the "
-            f"shortest comparison takes about {duration(takes(least))} here. Give more --time, fewer architectures or "
-            "--seeds, a smaller --batch, or smaller models."
-        )
-    low, high = least, least
-    while takes(high) < seconds:
-        low, high = high, 2 * high
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if takes(middle) < seconds else (low, middle)
-    return {name: low * share for name, share in weight.items()}
+    def searching(self, budgets: Mapping[str, float]) -> float:
+        """Seconds of the search: all rates at once, then one further for each contender."""
+        if self.workload.rates < 2:
+            return 0.0
+        steps = {name: rate_steps(tokens, self.course) for name, tokens in budgets.items()}
+        each = [
+            self.seconds_per_token[name] * self.workload.search(count, self.course) for name, count in steps.items()
+        ]
+        return makespan(each * self.workload.rates, self.workers) + makespan(each, self.workers)
+
+    def training(self, budgets: Mapping[str, float]) -> float:
+        """Seconds of the training."""
+        each = [self.seconds_per_token[name] * self.workload.training(tokens) for name, tokens in budgets.items()]
+        return makespan(each * self.workload.seeds, self.workers)
+
+    def budgets(self, seconds: float, spent: float = 0.0) -> dict[str, float]:
+        """Tokens for each contender so that search and training end in so many seconds, some of them spent already."""
+        least, slack = self._budgets(self._least), TIMED_SLACK
+        takes = slack * (self.searching(least) + self.training(least)) + LAST_SECONDS
+        if takes > seconds - spent:
+            count = len(self.contenders)
+            raise UserError(
+                f"{duration(seconds)} are too short for {count} architecture{'s' * (count > 1)} of "
+                f"{self.workload.seeds} seed{'s' * (self.workload.seeds > 1)}: the shortest comparison takes about "
+                f"{duration(takes + spent)} here. Give more --time, fewer architectures or --seeds, a smaller --batch, "
+                "or smaller models."
+            )
+        return self._largest(seconds - spent, lambda b: slack * (self.searching(b) + self.training(b)) + LAST_SECONDS)
+
+    def budgets_after_search(self, seconds: float) -> dict[str, float]:
+        """Tokens for each contender so that the training ends in so many seconds; never less than makes sense."""
+        return self._largest(seconds, lambda b: TRAINED_SLACK * self.training(b) + LAST_SECONDS)
+
+    @cached_property
+    def _least(self) -> float:
+        return LEAST_STEPS * self.course.tokens_per_step / min(self._weights.values())
+
+    @cached_property
+    def _weights(self) -> dict[str, float]:
+        return weights(self.contenders, self.course, self.equal, self.seconds_per_token)
+
+    def _budgets(self, unit: float) -> dict[str, float]:
+        return {name: unit * share for name, share in self._weights.items()}
+
+    def _largest(self, seconds: float, takes: Callable[[dict[str, float]], float]) -> dict[str, float]:
+        low = high = self._least
+        if takes(self._budgets(low)) >= seconds:
+            return self._budgets(low)
+        while takes(self._budgets(high)) < seconds:
+            low, high = high, 2 * high
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if takes(self._budgets(middle)) < seconds else (low, middle)
+        return self._budgets(low)
+
+
+def makespan(seconds: Iterable[float], workers: int) -> float:
+    """When the last leg ends if whoever is free takes the longest that is left."""
+    free = [0.0] * max(1, workers)
+    for each in sorted(seconds, reverse=True):
+        heapq.heapreplace(free, free[0] + each)
+    return max(free)
 
 
 def weights(
     contenders: Sequence[Contender], course: Course, equal: str, seconds_per_token: Mapping[str, float]
 ) -> dict[str, float]:
     """Tokens of each contender, relative to each other."""
-    if equal not in EQUAL:
-        raise UserError(f"--at {equal}: must be one of {', '.join(EQUAL)}.")
+    require_equal(equal)
     seq_len = course.recipe.seq_len
     cost = {
         "tokens": {c.name: 1.0 for c in contenders},
@@ -88,6 +135,11 @@ def weights(
         "time": {c.name: seconds_per_token.get(c.name, math.nan) for c in contenders},
     }[equal]
     return {name: min(cost.values()) / each for name, each in cost.items()}
+
+
+def require_equal(equal: str) -> None:
+    if equal not in EQUAL:
+        raise UserError(f"--at {equal}: must be one of {', '.join(EQUAL)}.{did_you_mean(equal, EQUAL)}")
 
 
 def rate_steps(tokens: float, course: Course) -> int:

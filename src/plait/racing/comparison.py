@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from plait.analysis.foresight import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, extrapolate
 from plait.analysis.paired import Compared, compare_losses
-from plait.racing.budget import RATE_SHARE, Workload, budgets_in, rate_steps, rungs, weights
+from plait.racing.budget import RATE_SHARE, Plan, Workload, makespan, rate_steps, rungs, weights
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of, windows_of
 from plait.racing.workers import Workers
@@ -29,7 +30,7 @@ from plait.records import Record, Store, provenance_of, record_key
 from plait.training.track import Replica
 
 PLAN = "compare-plan"
-PROTOCOL = 1
+PROTOCOL = 2
 FACTORS = (0.5, 1.0, 2.0)  # of the recipe's rate
 FURTHER = 2  # times that the search may go on beyond its edge
 REACH = 8.0  # of the longest training: how far foresight goes here
@@ -95,10 +96,8 @@ class Comparison:
         }
         if len(observations) < 2 or self.terms.equal != "tokens":
             return None
-        longest = self.rows[0].curve[-1][0]
-        first = self.rows[0].curve[0][0]
-        doublings = math.log2(longest / first)
-        budgets = [first * 2**k for k in range(int(doublings))] + [longest]
+        budgets = [float(tokens) for tokens, _ in self.rows[0].curve]
+        longest = budgets[-1]
         budgets += [longest * 2**k for k in range(1, int(math.log2(min(REACH, CALIBRATION.reach))) + 1)]
         return foresee(extrapolate(observations, budgets))
 
@@ -119,12 +118,16 @@ def compare(
     sources = {s.hash: s for c in contenders for s in c.arch.mixer_sources.values()}
     with Workers(course, store, workers, tuple(sources.values())) as pool:
         on_stage("timing", 0.0)
-        budgets = _budgets(contenders, course, terms, store, pool, began)
+        plan = _Planner(contenders, course, terms, store, pool, began)
+        budgets = plan.first()
         rates: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
         share = 0.0
         if terms.search_rates:
             share = RATE_SHARE * len(FACTORS) / (RATE_SHARE * len(FACTORS) + terms.seeds)
-            rates = search_rates(contenders, budgets, pool, runs, lambda done: on_stage("learning rates", share * done))
+            search = search_rates(
+                contenders, budgets, pool, runs, lambda done: on_stage("learning rates", share * done)
+            )
+            rates, budgets = search.losses, plan.after(search)
         chosen = {name: best_rate(found, course.recipe.lr) for name, found in rates.items()}
         legs = [
             Leg(course, c.arch, stack, tuple(rungs(budgets[c.name], course)), runs)
@@ -150,18 +153,30 @@ def stacks(replicas: Sequence[Replica], course: Course) -> list[tuple[Replica, .
     return [(replica,) for replica in replicas] if course.device == "cpu" else [tuple(replicas)]
 
 
+@dataclass(frozen=True)
+class Search:
+    """Of learning rates. `losses`: of each contender, rate → loss after `steps`; `each`: seconds of a training."""
+
+    losses: dict[str, dict[float, float]]
+    steps: dict[str, int]
+    each: dict[str, float]
+    seconds: float  # of all, with the workers there are
+
+
 def search_rates(
     contenders: Sequence[Contender],
     budgets: Mapping[str, float],
     pool: Workers,
     runs: Path,
     on_share: Callable[[float], object] = lambda share: None,
-) -> dict[str, dict[float, float]]:
-    """For each contender: rate → loss after an eighth of its budget, one seed."""
+) -> Search:
+    """Rates of each contender to an eighth of its budget, one seed."""
     course = pool.course
     losses: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
     wanted = {c.name: [factor * course.recipe.lr for factor in FACTORS] for c in contenders}
     steps = {c.name: rate_steps(budgets[c.name], course) for c in contenders}
+    took: dict[str, list[float]] = {c.name: [] for c in contenders}
+    seconds = 0.0
     for round_ in range(1 + FURTHER):
         asked = [(c, stack) for c in contenders for stack in stacks([Replica(lr, 0) for lr in wanted[c.name]], course)]
         legs = [Leg(course, c.arch, stack, (steps[c.name],), runs) for c, stack in asked if stack]
@@ -172,8 +187,10 @@ def search_rates(
         for (c, stack), (records,) in zip(asked, found, strict=True):
             for replica, record in zip(stack, records, strict=True):
                 losses[c.name][replica.lr] = loss_of(record)
+                took[c.name].append(float(record.result["seconds"]))
+        seconds += makespan([sum(float(r.result["seconds"]) for r in leg[0]) for leg in found], pool.workers)
         wanted = {c.name: _beyond(losses[c.name]) for c in contenders}
-    return losses
+    return Search(losses, steps, {name: sum(each) / len(each) for name, each in took.items()}, seconds)
 
 
 def _tell(on_share: Callable[[float], object], begun: float, done: float, total: float) -> None:
@@ -193,41 +210,81 @@ def best_rate(losses: Mapping[float, float], usual: float) -> float:
     return min(sorted(losses), key=lambda lr: losses[lr]) if losses else usual
 
 
-def _budgets(
-    contenders: Sequence[Contender], course: Course, terms: Terms, store: Store, pool: Workers, began: float
-) -> dict[str, float]:
-    """Tokens for each contender."""
-    workload = Workload(terms.seeds, len(FACTORS) if terms.search_rates else 1, course.recipe.decay, course.held_out)
-    if terms.seconds is None and terms.equal != "time":
-        weight = weights(contenders, course, terms.equal, {})
-        if terms.tokens is not None:
-            return {name: terms.tokens * share for name, share in weight.items()}
-        assert terms.flops is not None
-        cheapest = min(contenders, key=lambda c: c.flops_per_token(course.recipe.seq_len))
-        most = terms.flops / cheapest.flops_per_token(course.recipe.seq_len)
-        return {name: most * share for name, share in weight.items()}
-    config = {
-        "protocol": PROTOCOL,
-        "architectures": [{"name": c.name, **c.arch.identity()} for c in contenders],
-        "course": {**course.config(contenders[0].arch, Replica(course.recipe.lr, 0), None), "spec": ""},
-        "terms": {name: value for name, value in vars(terms).items() if value is not None},
-        "workers": pool.workers,
-    }
-    known = store.get(record_key(PLAN, config))
-    if known is not None:
-        return dict(known.result["tokens"])
-    begun = time.time()
-    timed = pool.step_seconds([c.arch for c in contenders])
-    speed = {c.name: took / course.tokens_per_step for c, took in zip(contenders, timed, strict=True)}
-    if terms.seconds is None:
-        weight = weights(contenders, course, terms.equal, speed)
-        budgets = {name: (terms.tokens or 0.0) * share for name, share in weight.items()}
-    else:
-        left = terms.seconds - (time.perf_counter() - began)
-        budgets = budgets_in(left, contenders, speed, workload, course, equal=terms.equal, workers=pool.workers)
-    result = {"tokens": budgets, "seconds_per_token": speed}
-    store.put(Record.of(PLAN, config, result, provenance_of(begun, time.time() - begun)))
-    return budgets
+@dataclass(frozen=True)
+class _Planner:
+    """Tokens for each contender. What was planned from measured times is kept."""
+
+    contenders: Sequence[Contender]
+    course: Course
+    terms: Terms
+    store: Store
+    pool: Workers
+    began: float
+
+    def first(self) -> dict[str, float]:
+        """Before anything is trained."""
+        terms, course = self.terms, self.course
+        if terms.seconds is None and terms.equal != "time":
+            weight = weights(self.contenders, course, terms.equal, {})
+            most = terms.tokens
+            if most is None:
+                assert terms.flops is not None
+                most = terms.flops / min(c.flops_per_token(course.recipe.seq_len) for c in self.contenders)
+            return {name: most * share for name, share in weight.items()}
+        found = self._kept({}, self._timed)
+        by_name = found["seconds_per_token"]
+        self.pool.speeds.update({c.arch.text: by_name[c.name] for c in self.contenders})
+        return dict(found["tokens"])
+
+    def after(self, search: Search) -> dict[str, float]:
+        """With what the search of rates took, and how fast it was; a budget that does not depend on time stays."""
+        if self.terms.seconds is None:
+            return self.first()
+        return dict(self._kept({"steps": search.steps}, partial(self._trained, search))["tokens"])
+
+    def _timed(self) -> dict[str, Any]:
+        course, terms = self.course, self.terms
+        timed = self.pool.step_seconds([c.arch for c in self.contenders])
+        speed = {c.name: took / course.tokens_per_step for c, took in zip(self.contenders, timed, strict=True)}
+        spent = time.perf_counter() - self.began
+        if terms.seconds is not None:
+            budgets = self._plan(speed).budgets(terms.seconds, spent)
+        else:
+            share = weights(self.contenders, course, terms.equal, speed)
+            budgets = {name: (terms.tokens or 0.0) * each for name, each in share.items()}
+        return {"tokens": budgets, "seconds_per_token": speed, "seconds": spent}
+
+    def _trained(self, search: Search) -> dict[str, Any]:
+        assert self.terms.seconds is not None
+        before, workload = self._kept({}, self._timed), self._workload
+        speed = {name: took / workload.search(search.steps[name], self.course) for name, took in search.each.items()}
+        left = self.terms.seconds - before["seconds"] - search.seconds
+        return {"tokens": self._plan(speed).budgets_after_search(left), "seconds_per_token": speed}
+
+    @property
+    def _workload(self) -> Workload:
+        rates = len(FACTORS) if self.terms.search_rates else 1
+        return Workload(self.terms.seeds, rates, self.course.recipe.decay, self.course.held_out)
+
+    def _plan(self, speed: Mapping[str, float]) -> Plan:
+        return Plan(self.contenders, speed, self._workload, self.course, self.terms.equal, self.pool.workers)
+
+    def _kept(self, after: Mapping[str, Any], find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        course = self.course.config(self.contenders[0].arch, Replica(self.course.recipe.lr, 0), None)
+        config = {
+            "protocol": PROTOCOL,
+            "architectures": [{"name": c.name, **c.arch.identity()} for c in self.contenders],
+            "course": {**course, "spec": ""},
+            "terms": {name: value for name, value in vars(self.terms).items() if value is not None},
+            "workers": self.pool.workers,
+            **after,
+        }
+        known = self.store.get(record_key(PLAN, config))
+        if known is None:
+            begun = time.time()
+            known = Record.of(PLAN, config, find(), provenance_of(begun, time.time() - begun))
+            self.store.put(known)
+        return known.result
 
 
 def _windows(records: Sequence[Record]) -> list[Sequence[float]]:

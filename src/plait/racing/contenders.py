@@ -6,12 +6,13 @@ many layers of it as have the same parameters where it holds its own channel mix
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plait.core.errors import UserError
+from plait.core.errors import UserError, did_you_mean
 from plait.core.user_files import split_path
 from plait.mixers.table import names
 from plait.model.architecture import Architecture, architecture
@@ -22,7 +23,7 @@ from plait.training.run import RUNS, open_run
 
 WIDTH, BLOCKS = 128, 2
 TOLERANCE = 0.02
-MATCHES = ("", "params", "state")
+MATCHES = ("params", "state", "none")
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,31 @@ def read_contenders(
     given: Sequence[str | Architecture], vocab: int, matched: str | None = None, runs: Path = RUNS
 ) -> list[Contender]:
     """Specs, presets, spec files, runs, mixers by name or file. `matched`: what all are made equal in to the first
-    ("params", "state", "" for nothing); None: parameters, where all are given as mixers."""
+    ("params", "state", "none"); None: parameters, where all are given as mixers."""
     if not given:
         raise UserError(
             "nothing to compare: give architectures, such as attn gla 'd=128 | (gla swiglu attn swiglu)x2'."
         )
     if matched is not None and matched not in MATCHES:
-        raise UserError(f"--match {matched}: must be params or state.")
+        raise UserError(f"--match {matched}: must be one of {', '.join(MATCHES)}.{did_you_mean(matched, MATCHES)}")
     mixers = [each for each in given if isinstance(each, str) and _is_mixer(each)]
     found = [Contender(*_read(each, vocab, runs)) for each in given]
     if matched is None:
-        matched = "params" if len(mixers) == len(given) else ""
-    if matched:
+        matched = "params" if len(mixers) == len(given) else "none"
+    _require_one_text(found)
+    if matched != "none":
         found = [found[0], *(_equal(found[0], other, matched) for other in found[1:])]
     named = unique([each.name for each in found])
     return [replace(each, name=name) for each, name in zip(found, named, strict=True)]
+
+
+def _require_one_text(contenders: Sequence[Contender]) -> None:
+    """A mixer's name is what specs have; workers could not tell two of one name apart."""
+    texts: dict[str, str] = {}
+    for source_of in (contender.arch.mixer_sources for contender in contenders):
+        for name, source in source_of.items():
+            if texts.setdefault(name, source.hash) != source.hash:
+                raise UserError(f"two texts of the mixer {name} are compared: give one of them another name.")
 
 
 def _is_mixer(text: str) -> bool:
@@ -67,23 +78,25 @@ def _is_mixer(text: str) -> bool:
 
 def _read(given: str | Architecture, vocab: int, runs: Path) -> tuple[str, Architecture]:
     if isinstance(given, Architecture):
-        return _short(given), with_vocab(given, vocab)
+        return short_name(given), with_vocab(given, vocab)
     if _is_mixer(given):
         options = load_mixer(given)
         layer = options.name if split_path(given) else given
         body = f"({layer} swiglu)x{BLOCKS}" if options.kind == "sequence" else f"(attn {layer})x{BLOCKS}"
         return layer, architecture(f"d={WIDTH} vocab={vocab} | {body}")
-    if (runs / given / "run.json").exists() or Path(given, "run.json").exists():
+    if given == "latest" or (runs / given / "run.json").exists() or Path(given, "run.json").exists():
         run = open_run(given, runs)
-        return run.name, with_vocab(run.arch, vocab)
+        return run.name, with_vocab(run.arch, vocab, run.name)
     arch = architecture(given)
-    return (given if len(given) <= 24 and " " not in given else _short(arch)), with_vocab(arch, vocab)
+    return (given if len(given) <= 24 and " " not in given else short_name(arch)), with_vocab(arch, vocab, given)
 
 
-def with_vocab(arch: Architecture, vocab: int) -> Architecture:
+def with_vocab(arch: Architecture, vocab: int, name: str = "") -> Architecture:
     """The same layers for the text's vocabulary: losses on different tokens could not be compared."""
     if arch.header.kind != "lm":
-        raise UserError(f"{arch.text}: comparisons train language models (kind=lm), not kind={arch.header.kind}.")
+        raise UserError(
+            f"{name or arch.text}: comparisons train language models (kind=lm), not kind={arch.header.kind}."
+        )
     return arch if arch.header.vocab == vocab else Architecture(arch.header.with_vocabulary(vocab), arch.layers)
 
 
@@ -98,7 +111,7 @@ def _equal(first: Contender, other: Contender, matched: str) -> Contender:
     return Contender(other.name, arch, note)
 
 
-def _short(arch: Architecture) -> str:
+def short_name(arch: Architecture) -> str:
     """The mixers of an architecture in order, without its options."""
     body = arch.text.split("|", 1)[1].strip()
     while "[" in body:
@@ -109,9 +122,8 @@ def _short(arch: Architecture) -> str:
 
 def unique(names: Iterable[str]) -> list[str]:
     """Two of one name become name and name-2: copies are compared, too."""
-    seen: dict[str, int] = {}
-    found = []
+    found: list[str] = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+        copies = (f"{name}-{number}" for number in itertools.count(2))
+        found.append(next(each for each in itertools.chain([name], copies) if each not in found))
     return found

@@ -5,8 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from plait.analysis.foresight import Foresight
+from plait.analysis.learning_curve import Prediction
+from plait.analysis.paired import NOT_DISTINGUISHABLE
 from plait.racing.comparison import Comparison
+from plait.racing.race import Raced
+
+SURE = 0.95  # probability at which one is called better than another
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
@@ -76,3 +83,59 @@ def foresight_rows(foresight: Foresight | None) -> list[dict[str, Any]]:
 def _plain(value: float | None) -> float | None:
     """JSON has no infinities."""
     return None if value is None or not math.isfinite(value) else value
+
+
+def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]) -> dict[str, Any]:
+    """A race as comparisons are written, its losses those forecast at every candidate's own budget, `tokens`."""
+    pick = prediction.pick
+    rows = []
+    for contender in raced.contenders:
+        name, records = contender.name, raced.records[contender.name]
+        low, high = prediction.interval(name)
+        rows.append(
+            {
+                "name": name,
+                "spec": contender.arch.text,
+                "loss": _plain(prediction.loss[name]),
+                "interval": None if not math.isfinite(low) else [low, high],
+                "seeds": 1,
+                "tokens": tokens[name],
+                "trained_tokens": int(records[-1][0].result["tokens"]) if records else 0,
+                "lr": raced.rates[name],
+                "curve": [[int(at[0].result["tokens"]), _plain(at[0].result["loss"])] for at in records],
+                "p_best": prediction.p_best[name],
+                "regret": _plain(prediction.regret[name]),
+                "stopped": name in raced.decision.stopped,
+            }
+        )
+    return {
+        "architectures": sorted(rows, key=lambda row: (row["loss"] is None, row["loss"])),
+        "paired": [_against(prediction, pick, other) for other in prediction.names if other != pick],
+        "noise": prediction.noise * prediction.loss[pick] if math.isfinite(prediction.loss[pick]) else None,
+        "verdict": _verdict(prediction, pick),
+        "rungs": [steps * raced.course.tokens_per_step for steps in raced.rungs],
+        "rates_searched": raced.searched,
+        "ended": raced.decision.why,
+        "cost": {"share": raced.cost, "seconds": raced.seconds},
+    }
+
+
+def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
+    """The loss of the pick less that of another, forecast."""
+    places = [prediction.names.index(name) for name in (pick, other)]
+    gap_D = prediction.loss_DC[:, places[0]] - prediction.loss_DC[:, places[1]]
+    gap_D = gap_D[np.isfinite(gap_D)]
+    better = prediction.p_better(pick, other)
+    verdict = pick if better >= SURE else other if better <= 1 - SURE else NOT_DISTINGUISHABLE
+    interval = [float(end) for end in np.quantile(gap_D, [0.05, 0.95])] if len(gap_D) else None
+    middle = float(np.median(gap_D)) if len(gap_D) else None
+    return {"a": pick, "b": other, "difference": middle, "interval": interval, "p": better, "verdict": verdict}
+
+
+def _verdict(prediction: Prediction, pick: str) -> str:
+    others = [name for name in prediction.names if name != pick and prediction.p_better(pick, name) < SURE]
+    if not others:
+        return f"{pick} is best" if len(prediction.names) > 1 else f"{pick} alone"
+    return (
+        f"{pick} is the one to take (P(best) {100 * prediction.p_best[pick]:.0f} %); {', '.join(others)} not excluded"
+    )

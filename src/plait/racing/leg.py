@@ -21,13 +21,12 @@ from plait.records import Record, provenance_of, record_key
 from plait.training import checkpoint
 from plait.training.recipe import Recipe
 from plait.training.schedule import decay_steps
-from plait.training.track import Replica, Text, Track
+from plait.training.track import SLICE, Replica, Text, Track
 
 KIND = "track"
 PROTOCOL = 1  # raised when the same settings come to give another loss
 FOLDER = "tracks"  # below the folder of runs
 SAVE_SECONDS = 30.0
-SLICE = 8  # steps between looks at the clock and at a request to stop
 
 
 @dataclass(frozen=True)
@@ -86,9 +85,12 @@ class Leg:
     runs: Path
 
     @cached_property
-    def keys(self) -> list[list[str]]:
+    def keys(self) -> tuple[tuple[str, ...], ...]:
         """Of the records, by budget and replica."""
-        return [[self.course.key(self.arch, replica, steps) for replica in self.replicas] for steps in self.budgets]
+        each = (
+            tuple(self.course.key(self.arch, replica, steps) for replica in self.replicas) for steps in self.budgets
+        )
+        return tuple(each)
 
     @property
     def tokens(self) -> int:
@@ -104,21 +106,28 @@ class Leg:
     ) -> None:
         """Train on and score at every budget; `keep` gets the records as they come, `on_step` is told where the
         training is. `Stopped` is raised between steps."""
+        began, clock = time.time(), time.perf_counter()
         track = Track(self.arch, self.replicas, [text], self.course.recipe, device=self.course.device)
         first = self.budgets[0] - decay_steps(self.course.recipe, self.budgets[0])
         longest = self._resume(track, first)
+
+        def decaying(step: int) -> None:
+            on_step(step)
+            if stopping():
+                raise Stopped
+
         for steps in self.budgets:
-            began, clock, from_step = time.time(), time.perf_counter(), track.step
+            from_step = track.step
             decay = decay_steps(self.course.recipe, steps)
             self._advance(track, steps - decay, longest, on_step, stopping)
-            losses_MN = track.annealed(steps, decay)
-            on_step(steps)
+            losses_MN = track.annealed(steps, decay, decaying)
             took = (time.perf_counter() - clock) / len(self.replicas)
             trained = (steps - from_step) * self.course.tokens_per_step
             cost = {"tokens": steps * self.course.tokens_per_step, "tokens_trained": trained, "seconds": round(took, 4)}
             for replica, losses_N in zip(self.replicas, losses_MN, strict=True):
                 config = self.course.config(self.arch, replica, steps)
                 keep(Record.of(KIND, config, {**_result(losses_N), **cost}, provenance_of(began, took)))
+            began, clock = time.time(), time.perf_counter()
 
     def _advance(
         self, track: Track, step: int, longest: int, on_step: Callable[[int], None], stopping: Callable[[], bool]

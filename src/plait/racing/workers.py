@@ -3,12 +3,14 @@
     with Workers(course, store, workers=2, mixers=…) as pool:
         pool.run(legs, on_progress)          # what is stored already is not trained
 
-Stopped by Ctrl-C or a scheduler, the workers save where they are; killed, they have saved within the last half minute.
+Stopped by Ctrl-C or a scheduler, the workers save where they are; killed, they have saved within the last half minute,
+and so do they when the program that they work for is killed: they notice, save and end.
 On a GPU, and with one worker, legs run in this process.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import queue
@@ -18,12 +20,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from plait.core.errors import UserError
 from plait.core.progress import stop_signals
+from plait.core.user_files import announce_nothing
 from plait.data import open_corpus
 from plait.mixers.options import MixerSource
 from plait.model.architecture import Architecture, architecture
@@ -38,6 +42,7 @@ DIED = (
 )
 TIMED = 3  # steps, after one that warms up
 LOOK = 0.2  # seconds between looks at who is ready
+START_SECONDS = 60.0  # that workers wait for each other
 #: Training tokens taken so far by a batch of legs, of how many.
 OnTokens = Callable[[float, float], object]
 
@@ -50,7 +55,14 @@ class _Here:
     store: Store | None = None
     told: Any = None
     stop: Any = None
+    ready: Any = None
     parent: int = 0
+    ended: bool = False  # asked to by a scheduler
+    busy: bool = False
+
+    @property
+    def unwanted(self) -> bool:
+        return self.ended or os.getppid() != self.parent
 
 
 _here = _Here()
@@ -63,14 +75,33 @@ def open_text(course: Course) -> Text:
     return Text.of(corpus, course.recipe.seq_len, course.held_out)
 
 
-def _begin(course: Course, store: str, mixers: Sequence[MixerSource], told: Any, stop: Any, parent: int) -> None:
+def _begin(
+    course: Course, store: str, mixers: Sequence[MixerSource], told: Any, stop: Any, ready: Any, parent: int
+) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
+    signal.signal(signal.SIGTERM, lambda number, frame: setattr(_here, "ended", True))
+    _here.told, _here.stop, _here.ready, _here.parent = told, stop, ready, parent
+    threading.Thread(target=_end_when_unwanted, daemon=True).start()
+    told.cancel_join_thread()  # what nobody hears any more need not be said
     torch.set_num_threads(1)
+    announce_nothing()
     adopt(mixers)
     _here.text, _here.store = open_text(course), open_store(store)
-    _here.told, _here.stop, _here.parent = told, stop, parent
+
+
+def _end_when_unwanted() -> None:
+    """A leg under way is saved first; who waits for one would wait for ever."""
+    while not _here.unwanted or _here.busy:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def _wait_for_all() -> None:
+    """Until every worker has started, as each takes one of these."""
+    with suppress(threading.BrokenBarrierError):
+        _here.ready.wait(START_SECONDS)
 
 
 def _run(place: int, spec: str, given: tuple[Any, ...]) -> None:
@@ -78,12 +109,16 @@ def _run(place: int, spec: str, given: tuple[Any, ...]) -> None:
     assert _here.text is not None
     assert _here.store is not None
     course, replicas, budgets, runs = given
-    Leg(course, architecture(spec), replicas, budgets, runs).run(
-        _here.text,
-        _here.store.put,
-        on_step=lambda step: _here.told.put((place, step)),
-        stopping=lambda: _here.stop.is_set() or os.getppid() != _here.parent,
-    )
+    _here.busy = True
+    try:
+        Leg(course, architecture(spec), replicas, budgets, runs).run(
+            _here.text,
+            _here.store.put,
+            on_step=lambda step: _here.told.put((place, step)),
+            stopping=lambda: _here.stop.is_set() or _here.unwanted,
+        )
+    finally:
+        _here.busy = False
 
 
 def _timed(spec: str, course: Course) -> float:
@@ -105,14 +140,19 @@ class Workers:
     store: Store
     workers: int = 1
     mixers: tuple[MixerSource, ...] = ()
+    #: Seconds per token of specs, where they are known: the legs that take longest begin first.
+    speeds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.workers = max(1, self.workers) if self.course.device == "cpu" else 1
 
     def __enter__(self) -> Workers:
         self._pool: ProcessPoolExecutor | None = None
         self._text: Text | None = None
-        if self.workers > 1 and self.course.device == "cpu":
+        if self.workers > 1:
             context = multiprocessing.get_context("spawn")
-            self._told, self._stop = context.Queue(), context.Event()
-            given = (self.course, self.store.url, self.mixers, self._told, self._stop, os.getpid())
+            self._told, self._stop, ready = context.Queue(), context.Event(), context.Barrier(self.workers)
+            given = (self.course, self.store.url, self.mixers, self._told, self._stop, ready, os.getpid())
             self._pool = ProcessPoolExecutor(self.workers, context, initializer=_begin, initargs=given)
         else:
             self._text = open_text(self.course)
@@ -128,9 +168,12 @@ class Workers:
         if self._pool is None:
             assert self._text is not None
             return [_step_seconds(arch, self.course, self._text) for arch in archs]
-        # Twice over, so that all workers are busy whatever the number of architectures.
+        # When all have started, and twice over, so that all are busy whatever the number of architectures.
+        waits = [self._pool.submit(_wait_for_all) for _ in range(self.workers)]
         futures = [self._pool.submit(_timed, arch.text, self.course) for arch in [*archs, *archs]]
         try:
+            for each in waits:
+                each.result()
             found = [future.result() for future in futures]
         except BrokenProcessPool:
             raise UserError(DIED) from None
@@ -140,7 +183,12 @@ class Workers:
         """The records of every leg, by budget and replica. Raises `KeyboardInterrupt` when asked to stop, with
         everything saved."""
         legs = list(legs)
-        left = {place: missing for place, leg in enumerate(legs) if (missing := self._missing(leg)) is not None}
+        left, seen = {}, set()
+        for place, leg in enumerate(legs):
+            missing = self._missing(leg)
+            if missing is not None and missing.keys not in seen:  # two copies of an architecture are trained once
+                seen.add(missing.keys)
+                left[place] = missing
         if left:
             meter = _Meter(left, on_tokens)
             with stop_signals() as asked:
@@ -170,7 +218,7 @@ class Workers:
         assert self._pool is not None
         # The longest first: the last to end should not be the one that began last.
         waiting: set[Future[None]] = set()
-        for place in sorted(left, key=lambda place: -left[place].tokens):
+        for place in sorted(left, key=lambda place: -left[place].tokens * self.speeds.get(left[place].arch.text, 1.0)):
             leg = left[place]
             given = (leg.course, leg.replicas, leg.budgets, leg.runs)
             waiting.add(self._pool.submit(_run, place, leg.arch.text, given))
@@ -183,7 +231,7 @@ class Workers:
                 if asked.is_set():
                     raise KeyboardInterrupt
         except BrokenProcessPool:
-            raise UserError(DIED) from None
+            raise (KeyboardInterrupt if asked.is_set() else UserError(DIED)) from None
         except Stopped:
             raise KeyboardInterrupt from None
 
@@ -195,7 +243,7 @@ class _Meter:
         self._legs, self._on_tokens = legs, on_tokens
         self._total = float(sum(leg.tokens for leg in legs.values()))
         self._done: dict[int, float] = {}
-        self._last = 0.0
+        self._last = -math.inf
 
     def at(self, place: int, step: int) -> None:
         self._done[place] = step * self._legs[place].course.tokens_per_step

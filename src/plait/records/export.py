@@ -1,4 +1,4 @@
-"""Records as one file for other programs: CSV and Parquet with a column a field, JSON as they are."""
+"""Records, and rows of any result, as one file for other programs: CSV and Parquet with a column per field, or JSON."""
 
 from __future__ import annotations
 
@@ -15,18 +15,29 @@ from plait.records.record import Record, flat
 
 def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> int:
     """Write the records; how many there were. The file appears when it is complete, or not at all."""
-    if path.suffix not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise UserError(f"cannot export to '{path.name}'.{did_you_mean(path.suffix, FORMATS)} Known endings: {known}.")
+    require_format(path)
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; overwrite it with --force, or choose another name.")
     documents = [record.document() for record in records]
+    write_rows(documents, path)
+    return len(documents)
+
+
+def require_format(path: Path) -> None:
+    if path.suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise UserError(f"cannot export to '{path.name}'.{did_you_mean(path.suffix, FORMATS)} Known endings: {known}.")
+
+
+def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
+    """By the file's ending; over what was there."""
+    require_format(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as draft:
-            FORMATS[path.suffix](documents, draft)
+            FORMATS[path.suffix](rows, draft)
     except OSError as wrong:
         raise UserError(f"cannot write {path}: {wrong.strerror or wrong}.") from None
-    return len(documents)
 
 
 def _write_json(documents: list[dict[str, Any]], path: Path) -> None:
@@ -66,10 +77,10 @@ FORMATS: dict[str, Callable[[list[dict[str, Any]], Path], None]] = {
 
 
 def _columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every name that occurs, in the order config, result, about and then of first sight."""
+    """Every name that occurs: of a record in the order config, result, about, and then of first sight."""
     seen = dict.fromkeys(name for row in rows for name in row)
-    parts = ("key", "kind", "config", "result", "about")
-    return sorted(seen, key=lambda name: parts.index(name.partition(".")[0]))
+    parts = {part: place for place, part in enumerate(("key", "kind", "config", "result", "about"))}
+    return sorted(seen, key=lambda name: parts.get(name.partition(".")[0], len(parts)))
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from plait.reporting.axes import MARKS, PAGE, draw_axes
+from plait.reporting.axes import MARKS, PAGE, Axis, draw_axes
 from plait.reporting.svg import Drawing, Scale
 
 
@@ -81,25 +81,31 @@ def _draw_mark(drawing: Drawing, mark: Mark, x: float, y: float, span: Sequence[
 
 
 def curves(
-    lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = ""
-) -> Element:
-    """Curves over steps; `floor` is a value that none can stay below."""
+    lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = "",
+    log: bool = False, unit: str = "step", until: float | None = None, until_label: str = "",
+) -> Element:  # fmt: skip
+    """Curves over steps, or over logarithms of what they are over; `floor` is a value that none can stay below, `until`
+    an x at which something ends."""
     drawing = Drawing(720, 320, title, background="")
     left, right, top, bottom = 52.0, 706.0, 16.0, 272.0
     found = [[(x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y)] for line in lines]
     xs = [x for some in found for x, _ in some] or [1.0]
     ys = [y for some in found for _, y in some] + ([floor] if floor is not None else []) or [0.0, 1.0]
     room = 0.06 * (max(ys) - min(ys) or 1.0)
-    x_of = Scale(0, max(xs), left, right)
+    x_of = Scale(min(xs) if log else 0, max(xs), left, right, log=log)
     y_of = Scale(max(0.0, min(ys) - room), max(ys) + room, bottom, top)
-    draw_axes(drawing, x_of, y_of, x_label, y_label, PAGE)
+    ticks = Axis(log=True).marked(x_of, xs) if log else None
+    draw_axes(drawing, x_of, y_of, x_label, y_label, PAGE, x_ticks=ticks)
+    if until is not None:
+        drawing.line(x_of(until), top, x_of(until), bottom, PAGE.pale, dashed=True)
+        drawing.text(x_of(until) - 6, top + 10, until_label, size=11, anchor="end", colour=PAGE.pale)
     if floor is not None:
         drawing.line(left, y_of(floor), right, y_of(floor), PAGE.limit, dashed=True, width=1.5)
         drawing.text(right, y_of(floor) - 6, floor_label, size=11, anchor="end", colour=PAGE.limit)
     for line, some in zip(lines, found, strict=True):
         drawing.path([(x_of(x), y_of(y)) for x, y in some], colour(line.series))
         for x, y in some if line.dots else ():
-            hint = f"{line.name}: {y:.3f}\nstep {x:.0f}"
+            hint = f"{line.name}: {y:.3f}\n{unit} {x:,.0f}"
             drawing.mark(shape(line.series), x_of(x), y_of(y), 5, colour(line.series), stroke=PAGE.paper, hint=hint)
     return drawing.inline("chart")
 

@@ -1,14 +1,17 @@
 """Synthetic tasks that each probe one skill: tokens to read, and what is scored. NumPy only."""
 
-from plait.tasks.data import TaskData, macro_accuracy, make_data, mean_ceiling, metric, token_accuracy
-from plait.tasks.task import IGNORE, Examples, Task, baseline, load, load_task, names
+from plait.tasks.data import TaskData, chance, draw, macro_accuracy, make_data, mean_ceiling, metric, token_accuracy
+from plait.tasks.task import IGNORE, SUITES, Examples, Task, baseline, load, load_task, names
 
 __all__ = [
     "IGNORE",
+    "SUITES",
     "Examples",
     "Task",
     "TaskData",
     "baseline",
+    "chance",
+    "draw",
     "load",
     "load_task",
     "macro_accuracy",

@@ -79,6 +79,12 @@ def unseen(task: Task, seed: int, split: str, count: int, others: list[Examples]
     )
 
 
+def chance(examples: Examples) -> float:
+    """The accuracy of always giving the most frequent answer."""
+    targets = examples.targets_NT[examples.targets_NT != IGNORE]
+    return float(np.unique(targets, return_counts=True)[1].max() / len(targets))
+
+
 def mean_ceiling(task: Task, seed: int = 0) -> float:
     """The best mean accuracy over the task's grid."""
     if task.always_answerable:

@@ -154,6 +154,10 @@ class Task(ABC):
         harder = [{name: value} for name, values in self.steps.items() for value in values]
         return list(dict.fromkeys([self, *(replace(self, **change) for change in harder)]))
 
+    def longer(self: Self, factor: int) -> Self:
+        """The same task on sequences so many times as long."""
+        return self if factor == 1 else replace(self, length=factor * self.length)
+
     def settings(self) -> dict[str, Any]:
         """Variable → value."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("setting", True)}
@@ -188,11 +192,32 @@ TASKS: Table[type[Task]] = Table(
         "selective-copying": "plait.tasks.copying:SelectiveCopying",
         "compression": "plait.tasks.compression:Compression",
         "memorization": "plait.tasks.memorization:Memorization",
+        "parity": "plait.tasks.tracking:Parity",
+        "modular-arithmetic": "plait.tasks.tracking:ModularArithmetic",
+        "word-problem": "plait.tasks.tracking:WordProblem",
+        "mqar": "plait.tasks.lookup:Mqar",
+        "palindrome": "plait.tasks.lookup:Palindrome",
+        "stack": "plait.tasks.lookup:Stack",
+        "phonebook": "plait.tasks.lookup:Phonebook",
     },
     group="plait.tasks",
     hint=", or a .py file",
 )
 names, load = TASKS.names, TASKS.load
+
+#: Tasks that are probed together. `mad` is the paper's protocol, whatever else the table has.
+SUITES: dict[str, tuple[str, ...]] = {
+    "mad": (
+        "in-context-recall",
+        "fuzzy-in-context-recall",
+        "noisy-in-context-recall",
+        "selective-copying",
+        "compression",
+        "memorization",
+    ),
+    "tracking": ("parity", "word-problem", "modular-arithmetic"),
+    "recall": ("mqar", "palindrome", "phonebook", "stack"),
+}
 
 
 def baseline(name: str) -> Task:

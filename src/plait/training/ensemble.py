@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +79,7 @@ class MemberRecord:
     losses: list[tuple[int, float]] = field(default_factory=list)  # training loss at evaluations
     validation: list[tuple[int, float, float]] = field(default_factory=list)  # step, accuracy, loss
     test: tuple[float, float] | None = None  # accuracy, loss
+    others: dict[str, float] = field(default_factory=dict)  # accuracy on every further split
 
     @property
     def best_validation(self) -> float:
@@ -100,8 +101,10 @@ class Fleet:
         *,
         device: torch.device | str = "cpu",
         metric: Metric | None = None,
+        others: Mapping[str, Split] | None = None,
     ) -> None:
-        """`metric` is what counts as accuracy; None: the share of scored positions that are right."""
+        """`metric` is what counts as accuracy; None: the share of scored positions that are right. On `others` members
+        are scored as on the test split, when they stop."""
         self.metric = metric
         self.arch, self.plan, self.device = arch, plan, torch.device(device)
         self.records = [MemberRecord(member) for member in members]
@@ -109,6 +112,8 @@ class Fleet:
         self.step = 0
         self.seconds = 0.0
         self.splits = {name: _on(split, self.device) for name, split in _named(train, validation, test)}
+        self.others = tuple(others or {})
+        self.splits |= {name: _on(split, self.device) for name, split in (others or {}).items()}
         models = [build(arch, seed=member.seed, device=self.device) for member in members]
         self.template = WithLoss(models[0])
         self.decayed = decayed_parameters(self.template)
@@ -201,6 +206,10 @@ class Fleet:
             record = self.records[self.alive[place]]
             record.steps, record.stopped = self.step, reason
             record.test = (float(accuracy_M[place]), float(loss_M[place]))
+        for name in self.others:
+            other_M, _ = self.score(name)
+            for place in running:
+                self.records[self.alive[place]].others[name] = float(other_M[place])
 
     def _compact(self) -> None:
         """Drop stopped members. A captured graph is worth keeping until half of its members have stopped."""
@@ -268,7 +277,14 @@ class Fleet:
             for name, value in stack.items()
         }
         records = [
-            {"steps": r.steps, "stopped": r.stopped, "losses": r.losses, "validation": r.validation, "test": r.test}
+            {
+                "steps": r.steps,
+                "stopped": r.stopped,
+                "losses": r.losses,
+                "validation": r.validation,
+                "test": r.test,
+                "others": r.others,
+            }
             for r in self.records
         ]
         return {"tensors": tensors, "step": self.step, "alive": self.alive, "seconds": self.seconds, "records": records}
@@ -284,6 +300,7 @@ class Fleet:
             record.losses = [tuple(row) for row in saved["losses"]]
             record.validation = [tuple(row) for row in saved["validation"]]
             record.test = None if saved["test"] is None else tuple(saved["test"])
+            record.others = dict(saved.get("others", {}))
         self._orders = {}
         self._stepper = self._make_stepper()
 

@@ -15,7 +15,7 @@ Letters: M replicas, B batch, T time, N held-out windows.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, deca
 from plait.training.recipe import Recipe
 
 AHEAD = 64  # steps whose windows are sent to the device at once
+SLICE = 8  # steps between looks at the clock and at a request to stop
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,18 @@ class Track:
         self.seconds += time.perf_counter() - began
         return found
 
-    def annealed(self, steps: int, decay: int) -> np.ndarray:
+    def annealed(self, steps: int, decay: int, on_step: Callable[[int], None] = lambda step: None) -> np.ndarray:
         """Held-out losses by window, (M, N), as if the training ended at `steps`, its last `decay` steps with the rate
-        falling to zero. The track advances to where that decay begins, and stands there afterwards."""
+        falling to zero. The track advances to where that decay begins, and stands there afterwards; also where
+        `on_step`, called now and then during the decay, raises."""
         self.advance_to(steps - decay)
         kept = [{name: p.clone() for name, p in stack.items()} for stack in self._stacks]
         self._decay_from.fill_(float(self.step))
         self._decay_steps.fill_(float(decay))
         try:
-            self.advance_to(steps)
+            while self.step < steps:
+                self.advance_to(min(steps, self.step + SLICE))
+                on_step(self.step)
             return self.score()
         finally:
             self._decay_from.fill_(torch.inf)

@@ -1,0 +1,183 @@
+"""Which architecture learns a text best, and how sure is that? `plait.compare`."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.arguments import opened_store, seconds_of
+from plait.api.show import load_mixers
+from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+from plait.model.architecture import Architecture
+from plait.records import Store
+from plait.reporting.comparison import comparison_rows
+
+if TYPE_CHECKING:
+    from plait.data import Corpus
+    from plait.racing.comparison import Comparison, Terms
+
+DEFAULT_TIME = "10m"
+WARMUP = 10  # steps
+HELD_OUT = 2**15  # tokens
+
+
+@dataclass(frozen=True)
+class CompareResult(Result):
+    """`verdict`: in words; `best`: the lowest loss first, then those not distinguishable from it; `noise`: the standard
+    deviation between seeds. `document` has everything, as `--json` prints it."""
+
+    verdict: str
+    best: tuple[str, ...]
+    noise: float | None
+    foresight: str
+    document: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.document
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One per architecture, the lowest loss first."""
+        return comparison_rows(self.document)
+
+
+def compare(
+    architectures: str | Path | Architecture | Sequence[str | Path | Architecture],
+    *,
+    data: str = "builtin:stdlib",
+    tokenizer: str | None = None,
+    time: str | float | None = None,
+    tokens: float | None = None,
+    flops: float | None = None,
+    at: str | None = None,
+    match: str | None = None,
+    seeds: int = 3,
+    search_rates: bool = True,
+    lr: float | None = None,
+    batch: int = 8,
+    seq_len: int = 256,
+    held_out: int = HELD_OUT,
+    workers: int | None = None,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> CompareResult:
+    """Train architectures on the same text, batches and seeds, each at a learning rate that suits it, and say which has
+    the lower held-out loss, and how sure that is. Interrupted, the same call resumes.
+
+    architectures  specs, presets, spec files, runs, mixers (gla, gla[heads=8]), mixer files (my_mixer.py)
+    time           how long the whole comparison may take: "90s", "10m", or seconds; ten minutes unless another is given
+    tokens, flops  or how long each is trained, per seed
+    at             what of it is equal for all: tokens (unless flops are given), flops or time
+    match          resize all to the first one's params or state, or none; params where all are given as mixers
+    search_rates   or train all at `lr`
+    held_out       tokens of the validation split that all are scored on
+    """
+    from plait.data import open_corpus
+    from plait.racing.comparison import compare as run
+    from plait.racing.contenders import read_contenders
+    from plait.racing.leg import Course
+    from plait.training.distributed import usable
+    from plait.training.recipe import Recipe
+    from plait.training.track import track_recipe
+
+    started = clock.perf_counter()
+    terms = _terms(time, tokens, flops, at, seeds, search_rates)
+    recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len, lr=Recipe.lr if lr is None else lr), WARMUP)
+    if held_out < seq_len:
+        raise UserError(f"--held-out {held_out}: must be at least one sequence of {seq_len} tokens.")
+    load_mixers(mixers)
+    several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
+    given = [each if isinstance(each, Architecture) else str(each) for each in several]
+    usable(device)
+    read_contenders(given, 256, match, Path(runs))  # what is wrong with them is said before a long text is read
+    corpus = open_corpus(data, tokenizer)
+    contenders = read_contenders(given, corpus.vocab, match, Path(runs))
+    course = Course(data, tokenizer, corpus.fingerprint, recipe, held_out, device)
+    _require_text(corpus, batch, seq_len)
+    with opened_store(store) as records:
+        found = run(
+            contenders,
+            course,
+            terms,
+            records,
+            Path(runs),
+            workers=workers or _cores(),
+            on_stage=lambda stage, share: on_progress(stage, share, 1.0),
+            started=started,
+        )
+    return _result(found, corpus, started)
+
+
+def _terms(
+    time: str | float | None, tokens: float | None, flops: float | None, at: str | None, seeds: int, search_rates: bool
+) -> Terms:
+    from plait.racing.budget import require_equal
+    from plait.racing.comparison import Terms
+
+    given = {"--time": time, "--tokens": tokens, "--flops": flops}
+    several = [name for name, value in given.items() if value is not None]
+    if len(several) > 1:
+        raise UserError(f"{' and '.join(several)} are given; a comparison has one budget.")
+    equal = at or ("tokens" if flops is None else "flops")
+    require_equal(equal)
+    if flops is not None and equal != "flops":
+        raise UserError(f"--flops with --at {equal}: FLOPs are equal for all (--at flops), or give --tokens or --time.")
+    for name, value in (("--tokens", tokens), ("--flops", flops), ("--seeds", seeds)):
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"{name} {value:g}: must be greater than 0.")
+    seconds = seconds_of(time or DEFAULT_TIME) if tokens is None and flops is None else None
+    return Terms(seeds, search_rates, equal, tokens, flops, seconds)
+
+
+def _require_text(corpus: Corpus, batch: int, seq_len: int) -> None:
+    """Too short a text is found before processes start."""
+    from plait.data.stream import Windows
+    from plait.training.track import Text
+
+    Windows(corpus.tokens("train"), seq_len, batch, 0)
+    Text.of(corpus, seq_len, seq_len)
+
+
+def _result(found: Comparison, corpus: Corpus, started: float) -> CompareResult:
+    from plait.racing.document import document
+
+    plain = {**document(replace(found, seconds=clock.perf_counter() - started)), "notes": _notes(found, corpus)}
+    best = tuple(found.compared.best)
+    return CompareResult(plain["verdict"], best, plain["noise"], plain["foresight_text"], plain)
+
+
+def _notes(found: Comparison, corpus: Corpus) -> list[str]:
+    """What was treated in a way that a reader should know of."""
+    length = len(corpus.tokens("train"))
+    longest = max(row.tokens for row in found.rows)
+    notes = [f"{row.contender.name}: {row.contender.note}" for row in found.rows if row.contender.note]
+    if longest > length:
+        notes.append(
+            f"the text has {length:,} training tokens: the longest training read it {longest / length:.1f} times"
+        )
+    for row in found.rows:
+        lost = next(each.diverged for each in found.compared.architectures if each.name == row.contender.name)
+        if lost == found.terms.seeds:
+            notes.append(
+                f"{row.contender.name} diverged with every seed at the rate {row.lr:g}: it loses to all others"
+            )
+        elif lost:
+            notes.append(f"{row.contender.name}: {lost} of {found.terms.seeds} seeds diverged and are left out")
+    if found.terms.seeds == 1:
+        notes.append("one seed: no noise is known, so no difference is called one; give --seeds 2 or more")
+    if len(found.rows) == 1:
+        notes.append("one architecture: there is nothing to compare it with")
+    return notes
+
+
+def _cores() -> int:
+    from plait.api.probe import _cores as cores
+
+    return cores()

@@ -1,0 +1,202 @@
+"""`plait compare A B C … --data TEXT`: which architecture learns a text best, and how sure is that?"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from plait.api.compare import DEFAULT_TIME, HELD_OUT, compare
+from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
+from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.core.progress import OnProgress
+from plait.core.units import duration, short
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from plait.api.compare import CompareResult
+    from plait.reporting.charts import Series
+
+VERDICTS = {"not distinguishable": "unclear", "lowest loss": "lowest"}  # short, for a table
+
+
+def command(
+    architectures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Specs, presets, spec files, runs, mixers (gla, gla\\[heads=8]), mixer files (my_mixer.py).",
+            show_default=False,
+        ),
+    ] = None,
+    data: Text = "builtin:stdlib",
+    tokenizer: Annotated[str | None, typer.Option(help="Of the data: bytes, chars, words, bpe:SIZE …")] = None,
+    budget: Annotated[
+        str, typer.Option("--time", help=f"How long all of it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")
+    ] = "",
+    tokens: Annotated[float | None, typer.Option(help="Or tokens of each training,")] = None,
+    flops: Annotated[float | None, typer.Option(help="or its floating-point operations, as 1e15.")] = None,
+    at: Annotated[
+        str, typer.Option(help="Equal for all: tokens, flops or time.  \\[default: tokens; flops with --flops]")
+    ] = "",
+    match: Annotated[
+        str,
+        typer.Option(help="Resize all to the first one's params or state, or none.  \\[default: params among mixers]"),
+    ] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each.")] = 3,
+    no_rate_search: Annotated[bool, typer.Option("--no-rate-search", help="Train all at --lr.")] = False,
+    lr: Annotated[
+        float | None, typer.Option(help="Peak learning rate that the search starts from.  \\[default: 0.002]")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
+    seq_len: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 256,
+    length: FormerLength = None,
+    held_out: Annotated[int, typer.Option(min=1, help="Tokens that all are scored on.")] = HELD_OUT,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one per core]")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    mixers: Mixers = None,
+    runs: Runs = Path("runs"),
+    svg: Annotated[Path | None, typer.Option(help="Draw the learning curves into a file.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write a page, report.html.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table to a .csv file.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write the table to a .parquet file.")] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train architectures on one text and say which learns it best. Interrupted, the same command resumes."""
+    _check_files(svg, out, csv, parquet)
+    with _progress(quiet=as_json) as on_progress:
+        found = compare(
+            architectures or [],
+            data=data,
+            tokenizer=tokenizer,
+            time=budget or None,
+            tokens=tokens,
+            flops=flops,
+            at=at or None,
+            match=match or None,
+            seeds=seeds,
+            search_rates=not no_rate_search,
+            lr=lr,
+            batch=batch,
+            seq_len=seq_len,
+            held_out=held_out,
+            workers=workers,
+            device=device,
+            mixers=mixers or (),
+            runs=runs,
+            store=store,
+            on_progress=on_progress,
+        )
+    print_json(found.as_dict()) if as_json else print_comparison(found)
+    _write_files(found, svg, out, csv, parquet)  # last: a place that cannot be written to costs no results
+
+
+def _check_files(svg: Path | None, out: Path | None, csv: Path | None, parquet: Path | None) -> None:
+    """Before minutes are spent on what is to be written there."""
+    from plait.core.errors import UserError
+    from plait.reporting.page import check_writable
+
+    for path in (svg, out, csv, parquet):
+        if path is not None:
+            check_writable(path)
+    for path, ending in ((csv, ".csv"), (parquet, ".parquet")):
+        if path is not None and path.suffix != ending:
+            raise UserError(f"--{ending[1:]} {path}: give a file whose name ends with {ending}.")
+
+
+def _write_files(
+    found: CompareResult, svg: Path | None, out: Path | None, csv: Path | None, parquet: Path | None
+) -> None:
+    from plait.records.export import write_rows
+    from plait.reporting import comparison
+    from plait.reporting.page import write
+    from plait.reporting.svg import save
+
+    for path in (csv, parquet):
+        if path is not None:
+            write_rows(found.rows(), path)
+    if svg is not None:
+        save(comparison.comparison_figure(found.document), svg)
+    if out is not None:
+        write(out, comparison.comparison_page(found.document))
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[OnProgress]:
+    """A bar, and what is said when the comparison is interrupted."""
+    try:
+        with progress_bar(quiet=quiet) as bar:
+            yield bar
+    except KeyboardInterrupt:
+        console(stderr=True).print("interrupted; what is trained is saved. The same command resumes from there.")
+        raise typer.Exit(130) from None
+
+
+def print_comparison(found: CompareResult) -> None:
+    from plait.reporting import comparison as shown
+
+    out, document = console(), found.document
+    made = _table(found)
+    if out.measure(made).maximum > out.width:
+        made = _table(found, wide=False)
+    out.print(made)
+    out.print(shown.reading(document), style="dim", soft_wrap=True)
+    for note in document["notes"]:
+        out.print(note, style="dim", markup=False, soft_wrap=True)
+    out.print(f"\n{curves_of_characters(shown.learning_curves(document))}", markup=False, no_wrap=True, overflow="crop")
+    out.print(f"\n{sentence(document)}", markup=False, soft_wrap=True, style="bold")
+    if found.foresight:
+        out.print(f"At other budgets: {found.foresight}.", markup=False, soft_wrap=True)
+    cost = document["cost"]
+    out.print(f"{duration(cost['seconds'])}; {duration(cost['trained_seconds'])} of training in all", style="dim")
+
+
+def curves_of_characters(curves: Sequence[Series]) -> str:
+    """A letter for each; where curves are one over the other, their letters alternate."""
+    from plait.cli.plot import WIDE, character_plot
+
+    letters = dict(zip((curve.name for curve in curves), string.ascii_letters, strict=False))
+    marks = []
+    for place, curve in enumerate(curves):
+        if curve.name not in letters:  # more than there are letters: in the table, not in the picture
+            continue
+        x, y = [math.log(tokens) for tokens in curve.x], list(curve.y)
+        columns = np.linspace(x[0], x[-1], WIDE)[place :: len(curves)]
+        marks += [(math.exp(at), float(np.interp(at, x, y)), letters[curve.name]) for at in columns]
+    names = "   ".join(f"{letter} {name}" for name, letter in letters.items())
+    drawn = character_plot(marks, "tokens", "loss")
+    return f"{drawn}\n{'':10}{names}" if names else drawn
+
+
+def _table(found: CompareResult, wide: bool = True) -> Table:
+    """The lowest loss first; where there is room with rate, tokens and parameters."""
+    from plait.reporting import comparison as shown
+
+    sizes = {"lr": "right", "tokens": "right", "params": "right"} if wide else {}
+    made = table(architecture="left", loss="right", **{"P(best)": "right"}, **sizes, above_best="right", verdict="left")
+    for row in found.rows():
+        made.add_row(
+            plain(row["name"]),
+            shown.loss_text(row),
+            shown.chance_text(row),
+            *((f"{row['lr']:.3g}", short(row["tokens"]), short(row["params"])) if wide else ()),
+            shown.difference_text(row),
+            VERDICTS.get(row["verdict"], row["verdict"]),
+            style="bold" if row["name"] in found.best else "",
+        )
+    return made
+
+
+def sentence(document: dict[str, Any]) -> str:
+    """The verdict with the budget that it holds for."""
+    tokens = [row["tokens"] for row in document["architectures"]]
+    least, most = short(min(tokens)), short(max(tokens))
+    after = least if least == most else f"{least} to {most}"
+    return f"{document['verdict']}, after {after} tokens at equal {document['equal']}."

@@ -1,0 +1,229 @@
+"""The race: many candidates, rounds of growing budgets, and the tokens go where they tell most.
+
+After every round each candidate's learning curve is carried on to the target budget with its uncertainty
+(`analysis.learning_curve`); who is best there with negligible probability stops, and a policy says who trains on
+(`analysis.race_policy`; the defaults are what `benchmarks/verdict.py` found best on complete trainings). Trainings are
+paused and gone on with, never repeated. The answer is a pure function of the losses and of the speeds that were timed
+once and kept, so that a race that was killed goes on as it would have.
+
+Rates: everybody's is chosen early, at a small budget, among three; see `comparison`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from plait.analysis.foresight import Foresight, foresee
+from plait.analysis.learning_curve import CALIBRATION, Forecast, Prediction, extrapolate
+from plait.analysis.race_policy import Decision, RaceState, decide
+from plait.core.errors import UserError
+from plait.racing.budget import SCORING
+from plait.racing.comparison import FACTORS, best_rate, stacks
+from plait.racing.contenders import Contender
+from plait.racing.leg import Course, Leg, loss_of
+from plait.racing.workers import Workers
+from plait.records import Record, provenance_of, record_key
+from plait.training.track import Replica
+
+POLICY, WAY = "top-two", "hierarchical"  # what `benchmarks/verdict.py` found best
+SPEED = "race-speed"
+PROTOCOL = 1
+DOUBLINGS = 7  # from the first rung to the target, at most
+FIRST_STEPS = 16  # of the first rung, at least
+RATE_RUNG = 1  # at which the rate is chosen
+RATES_AT_MOST = 0.2  # of the race's cost, for the search of rates; where it would take more, all have the recipe's rate
+REACH = 4.0  # beyond the target, of what foresight says
+
+#: What is being done, and how much of the race is done, from 0 to 1.
+OnStage = Callable[[str, float], object]
+
+
+@dataclass(frozen=True)
+class Raced:
+    """`records`: of every candidate by rung. `cost`: the share of training all to the target."""
+
+    course: Course
+    contenders: list[Contender]
+    rungs: list[int]  # steps
+    rates: dict[str, float]
+    searched: bool  # whether rates were
+    records: dict[str, list[list[Record]]]
+    decision: Decision
+    cost: float
+    seconds: float
+
+    @property
+    def target(self) -> int:
+        """Tokens."""
+        return self.rungs[-1] * self.course.tokens_per_step
+
+    @property
+    def reach(self) -> float:
+        """Tokens, beyond which nothing is said."""
+        tokens = [float(at[0].result["tokens"]) for records in self.records.values() for at in records]
+        return CALIBRATION.reach * max(tokens)
+
+    @property
+    def observations(self) -> dict[str, dict[int, list[tuple[float, float]]]]:
+        return observed(self.records)
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """At every rung, and as far beyond the target as the data can speak."""
+        budgets = [float(steps * self.course.tokens_per_step) for steps in self.rungs]
+        budgets += [budgets[-1] * 2**k for k in range(1, int(math.log2(REACH)) + 1)]
+        spoken_for = [tokens for tokens in budgets if tokens <= self.reach]
+        return extrapolate(self.observations, spoken_for, WAY)
+
+    def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
+        """Of every candidate at a budget of its own: what an equal time or equal FLOPs are to it."""
+        budgets = sorted(set(tokens.values()))
+        forecast = extrapolate(self.observations, budgets, WAY)
+        places = [budgets.index(tokens[name]) for name in forecast.names]
+        loss_DC = forecast.loss_DBC[:, places, range(len(places))]
+        return Prediction(forecast.names, max(budgets), loss_DC, forecast.noise)
+
+    @cached_property
+    def foresight(self) -> Foresight | None:
+        return foresee(self.forecast) if len(self.contenders) > 1 else None
+
+
+def observed(records: Mapping[str, Sequence[Sequence[Record]]]) -> dict[str, dict[int, list[tuple[float, float]]]]:
+    """Learning curves: name → seed → [(tokens, loss)]."""
+    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    for name, by_rung in records.items():
+        for at_rung in by_rung:
+            for record in at_rung:
+                curve = found.setdefault(name, {}).setdefault(int(record.config["seed"]), [])
+                curve.append((float(record.result["tokens"]), loss_of(record)))
+    return found
+
+
+def race(
+    contenders: Sequence[Contender],
+    target: float,
+    pool: Workers,
+    runs: Path,
+    *,
+    speed: Mapping[str, float],
+    seconds: float | None = None,
+    limit: float = 0.1,
+    on_stage: OnStage = lambda stage, share: None,
+) -> Raced:
+    """Race to `target` tokens for at most `limit` of the cost of training all to it, or, where `seconds` are given, for
+    what fits into them. `speed`: seconds per token of each, from `speeds`."""
+    if not contenders:
+        raise UserError("a race needs a candidate.")
+    began, course, rungs = time.perf_counter(), pool.course, rungs_to(target, pool.course)
+    if seconds is not None:
+        scoring = SCORING * course.held_out * sum(speed.values()) * len(rungs)
+        whole = sum(speed[c.name] for c in contenders) * rungs[-1] * course.tokens_per_step
+        limit = max(0.0, seconds * pool.workers - scoring) / whole
+    race_ = _Race(list(contenders), rungs, speed, limit, pool, runs, on_stage)
+    race_.search_rates()
+    decision = race_.run()
+    return Raced(
+        course, list(contenders), rungs, race_.rates, race_.searched, race_.records, decision,
+        race_.state.spent / race_.state.whole, time.perf_counter() - began,
+    )  # fmt: skip
+
+
+def rungs_to(target: float, course: Course) -> list[int]:
+    """Steps that double up to the target's."""
+    steps = course.steps(target)
+    doublings = max(2, min(DOUBLINGS, int(math.log2(max(1.0, steps / FIRST_STEPS)))))
+    return sorted({max(4, round(steps / 2**k)) for k in range(doublings + 1)})
+
+
+def speeds(contenders: Sequence[Contender], pool: Workers) -> dict[str, float]:
+    """Seconds per token of each, with all workers busy. Kept, so that a race that was interrupted plans as before."""
+    course = pool.course
+    config = {
+        "protocol": PROTOCOL,
+        "architectures": [c.arch.identity() for c in contenders],
+        "course": {**course.config(contenders[0].arch, Replica(course.recipe.lr, 0), None), "spec": ""},
+        "workers": pool.workers,
+    }
+    known = pool.store.get(record_key(SPEED, config))
+    if known is None:
+        begun = time.time()
+        timed = pool.step_seconds([c.arch for c in contenders])
+        result = {"seconds_per_token": [took / course.tokens_per_step for took in timed]}
+        known = Record.of(SPEED, config, result, provenance_of(begun, time.time() - begun))
+        pool.store.put(known)
+    return dict(zip([c.name for c in contenders], known.result["seconds_per_token"], strict=True))
+
+
+class _Race:
+    """A race under way."""
+
+    def __init__(
+        self,
+        contenders: list[Contender],
+        rungs: list[int],
+        speed: Mapping[str, float],
+        limit: float,
+        pool: Workers,
+        runs: Path,
+        on_stage: OnStage,
+    ) -> None:
+        course = pool.course
+        self.contenders, self.course, self.rungs, self.pool, self.runs = contenders, course, rungs, pool, runs
+        self.on_stage = on_stage
+        self.rates = {c.name: course.recipe.lr for c in contenders}
+        self.searched = False
+        self.records: dict[str, list[list[Record]]] = {c.name: [] for c in contenders}
+        budgets = [float(steps * course.tokens_per_step) for steps in rungs]
+        reached = {c.name: 0 for c in contenders}
+        self.state = RaceState(budgets, reached, speed, limit, course.recipe.decay, batch=max(1, pool.workers))
+
+    def search_rates(self) -> None:
+        """At an early rung, one seed; the best goes on, and what the others took is off the limit."""
+        rung = min(RATE_RUNG, len(self.rungs) - 1)
+        tokens = self.rungs[rung] * self.course.tokens_per_step
+        share = (len(FACTORS) - 1) * tokens / (self.rungs[-1] * self.course.tokens_per_step)
+        if share > RATES_AT_MOST * self.state.limit:
+            return
+        asked = [
+            (c.name, stack, Leg(self.course, c.arch, stack, (self.rungs[rung],), self.runs))
+            for c in self.contenders
+            for stack in stacks([Replica(factor * self.course.recipe.lr, 0) for factor in FACTORS], self.course)
+        ]
+        found = self.pool.run([leg for *_, leg in asked], lambda done, total: self._tell("learning rates"))
+        losses: dict[str, dict[float, float]] = {}
+        for (name, stack, _), (records,) in zip(asked, found, strict=True):
+            for replica, record in zip(stack, records, strict=True):
+                losses.setdefault(name, {})[replica.lr] = loss_of(record)
+        self.rates = {name: best_rate(rates, self.course.recipe.lr) for name, rates in losses.items()}
+        self.searched = True
+        self.state = replace(self.state, limit=self.state.limit - share)
+
+    def run(self) -> Decision:
+        archs = {c.name: c.arch for c in self.contenders}
+        while True:
+            seen = {name: records for name, records in self.records.items() if records}
+            decision = decide(self.state, observed(seen), POLICY, WAY)
+            if not decision.train:
+                return decision
+            legs = [
+                Leg(self.course, archs[name], (Replica(self.rates[name], 0),), self._next(name), self.runs)
+                for name in decision.train
+            ]
+            found = self.pool.run(legs, lambda done, total: self._tell("racing"))
+            for name, (records,) in zip(decision.train, found, strict=True):
+                self.records[name].append(records)
+            reached = {name: count + (name in decision.train) for name, count in self.state.reached.items()}
+            self.state = replace(self.state, reached=reached)
+            self._tell("racing")
+
+    def _next(self, name: str) -> tuple[int, ...]:
+        return (self.rungs[self.state.reached[name]],)
+
+    def _tell(self, stage: str) -> None:
+        limit = self.state.limit * self.state.whole
+        self.on_stage(stage, min(1.0, self.state.spent / limit) if limit else 1.0)

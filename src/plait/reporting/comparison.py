@@ -1,0 +1,235 @@
+"""A comparison (`plait compare --json`'s document) as rows, a picture and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from plait.core.units import short
+from plait.reporting import page_charts
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Panel, Series, figure
+from plait.reporting.page import Child, card, code, legend, note, page, section, table, tag, tiles
+
+Document = Mapping[str, Any]
+LOSS, TOKENS = "held-out loss, nats per token", "tokens"
+WORSE, SAME = "worse", "not distinguishable"
+
+
+def ranked(document: Document) -> list[dict[str, Any]]:
+    """The architectures, the lowest loss first; diverged ones last."""
+    rows: Sequence[dict[str, Any]] = document["architectures"]
+    return sorted(rows, key=lambda row: (row["loss"] is None, row["loss"] or 0.0))
+
+
+def comparison_rows(document: Document) -> list[dict[str, Any]]:
+    """A flat row per architecture, with its difference from the lowest loss."""
+    ordered = ranked(document)
+    found = []
+    for row in ordered:
+        against = _against(document, row["name"], ordered[0]["name"])
+        found.append(
+            {
+                "name": row["name"],
+                "loss": row["loss"],
+                **_ends("loss", row["interval"]),
+                "p_best": row["p_best"],
+                "lr": row["lr"],
+                "tokens": row["tokens"],
+                "params": row["params"],
+                "flops_per_token": row["flops_per_token"],
+                "seeds": row["seeds"],
+                "diverged": row["diverged"],
+                "difference": against["difference"],
+                **_ends("difference", against["interval"]),
+                "verdict": against["verdict"],
+                "spec": row["spec"],
+            }
+        )
+    return found
+
+
+def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None]:
+    low, high = interval or (None, None)
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def _against(document: Document, name: str, best: str) -> dict[str, Any]:
+    """The loss above the best one's."""
+    if name == best:
+        only = len(document["architectures"]) == 1
+        return {"difference": None, "interval": None, "verdict": "alone" if only else "lowest loss"}
+    pair = next(pair for pair in document["paired"] if {pair["a"], pair["b"]} == {name, best})
+    sign = 1 if pair["a"] == name else -1
+    difference = None if pair["difference"] is None else sign * pair["difference"]
+    interval = None if pair["interval"] is None else sorted(sign * end for end in pair["interval"])
+    return {"difference": difference, "interval": interval, "verdict": WORSE if pair["verdict"] == best else SAME}
+
+
+def learning_curves(document: Document) -> list[Series]:
+    return [
+        Series(row["name"], [tokens for tokens, _ in points], [loss for _, loss in points])
+        for row in document["architectures"]
+        if (points := [point for point in row["curve"] if point[1] is not None])
+    ]
+
+
+def _chances(document: Document) -> list[Series]:
+    """P(best) against tokens."""
+    rows = document["foresight"]
+    names = list(rows[0]["p_best"]) if rows else []
+    tokens = [row["tokens"] for row in rows]
+    return [Series(name, tokens, [row["p_best"][name] for row in rows]) for name in names]
+
+
+def comparison_figure(document: Document) -> str:
+    """Learning curves and, where they can be foreseen, P(best) at other budgets: an SVG document."""
+    x = Axis(TOKENS, log=True)
+    panels = [Panel(learning_curves(document), x, Axis(LOSS), "learning curves")]
+    chances = _chances(document)
+    if chances:
+        longest = max(row["tokens"] for row in document["architectures"])
+        y = Axis("P(best)", low=0.0, high=1.0)
+        panels.append(Panel(chances, x, y, "who is best at which budget", longest, "trained so far"))
+    return figure(panels, title=cut_title(document), below=document["verdict"])
+
+
+def cut_title(document: Document) -> str:
+    return f"{len(document['architectures'])} architectures on {document['data']}"
+
+
+def comparison_page(document: Document) -> str:
+    """One file that loads nothing."""
+    title = document["verdict"]
+    ordered = comparison_rows(document)
+    lead = (
+        f"{cut_title(document)}, trained with {ordered[0]['seeds']} seeds each, at equal {document['equal']}; "
+        f"batches of {document['batch']} × {document['seq_len']} tokens, the same for all."
+    )
+    return page(
+        title,
+        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+        _figures(document, ordered[0]),
+        section("Held-out loss", note(reading(document)), _table(document, ordered), *map(note, document["notes"])),
+        *_pictures(document),
+        _pairs(document),
+        _making(document),
+    )
+
+
+def reading(document: Document) -> str:
+    """What the numbers are."""
+    noise = document["noise"]
+    seeds = "one seed: the noise between seeds is not known, and no difference is called one"
+    if noise is not None:
+        seeds = f"standard deviation between seeds {noise:.4f}; no difference below it is called one"
+    return f"Held-out loss in nats per token, mean over seeds, with 95 % intervals; {seeds}."
+
+
+def _figures(document: Document, best: Mapping[str, Any]) -> Element:
+    noise = "?" if document["noise"] is None else f"{document['noise']:.4f}"
+    loss = "diverged" if best["loss"] is None else f"{best['loss']:.4f}"
+    chance = "?" if best["p_best"] is None else f"{100 * best['p_best']:.0f} %"
+    return tiles(
+        [
+            ("lowest loss", loss, best["name"]),
+            ("P(best)", chance, best["name"]),
+            ("noise between seeds", noise, "standard deviation, nats"),
+            ("tokens", short(best["tokens"]), "of the longest training of it"),
+        ]
+    )
+
+
+def _table(document: Document, rows: Sequence[Mapping[str, Any]]) -> Element:
+    columns = ["architecture", ">loss", ">P(best)", ">difference", "", ">rate", ">tokens", ">parameters"]
+    body: list[list[Child]] = [
+        [
+            code(row["spec"], row["name"]),
+            loss_text(row),
+            chance_text(row),
+            difference_text(row),
+            row["verdict"],
+            f"{row['lr']:.3g}",
+            short(row["tokens"]),
+            short(row["params"]),
+        ]
+        for row in rows
+    ]
+    return table(columns, body, chosen=0)
+
+
+def loss_text(row: Mapping[str, Any]) -> str:
+    if row["loss"] is None:
+        return "diverged"
+    ends = "" if row["loss_low"] is None else f" ({row['loss_low']:.3f}–{row['loss_high']:.3f})"
+    return f"{row['loss']:.3f}{ends}"
+
+
+def chance_text(row: Mapping[str, Any]) -> str:
+    return "?" if row["p_best"] is None else f"{100 * row['p_best']:.0f} %"
+
+
+def difference_text(row: Mapping[str, Any]) -> str:
+    if row["difference"] is None:
+        return ""
+    ends = "" if row["difference_low"] is None else f" ({row['difference_low']:+.3f}…{row['difference_high']:+.3f})"
+    return f"{row['difference']:+.3f}{ends}"
+
+
+def _lines(series: Sequence[Series], order: Mapping[str, int]) -> list[page_charts.Line]:
+    return [
+        page_charts.Line(one.name, list(zip(one.x, one.y, strict=True)), order[one.name], dots=True) for one in series
+    ]
+
+
+def _pictures(document: Document) -> list[Element]:
+    order = {row["name"]: number for number, row in enumerate(document["architectures"])}
+    names = legend([(page_charts.swatch(number), name) for name, number in order.items()])
+    drawn = page_charts.curves(
+        _lines(learning_curves(document), order), title="Learning curves", x_label=TOKENS, y_label=LOSS, unit=TOKENS,
+        log=True,
+    )  # fmt: skip
+    words = "Each point is the loss of a training that ended there: its last fifth with a falling rate."
+    made = [section("Learning curves", note(words), card(drawn), names)]
+    chances = _chances(document)
+    if chances:
+        longest = max(row["tokens"] for row in document["architectures"])
+        drawn = page_charts.curves(
+            _lines(chances, order), title="P(best) against tokens", x_label=TOKENS, y_label="P(best)",
+            unit=TOKENS, log=True, until=longest, until_label="trained so far",
+        )  # fmt: skip
+        made.append(section("At other budgets", note(f"{document['foresight_text']}."), card(drawn), names))
+    return made
+
+
+def _pairs(document: Document) -> Element:
+    columns = ["a", "b", ">a less b", ">95 % interval", "better"]
+    rows: list[list[Child]] = [
+        [
+            pair["a"],
+            pair["b"],
+            "" if pair["difference"] is None else f"{pair['difference']:+.4f}",
+            "" if pair["interval"] is None else "{:+.4f} … {:+.4f}".format(*pair["interval"]),
+            pair["verdict"],
+        ]
+        for pair in document["paired"]
+    ]
+    words = "Paired over the same seeds and held-out windows; at most one comparison in twenty has any false verdict."
+    return section("Each against each", note(words), table(columns, rows))
+
+
+def _making(document: Document) -> Element:
+    columns = ["architecture", ">rate", "rates tried, and the loss after each"]
+    rows: list[list[Child]] = [
+        [
+            row["name"],
+            f"{row['lr']:.3g}",
+            ", ".join(
+                f"{rate}: {'diverged' if loss is None else format(loss, '.3f')}" for rate, loss in row["rates"].items()
+            ),
+        ]
+        for row in document["architectures"]
+    ]
+    words = f"{document['cost']['trained_seconds']:.0f} s of training in all."
+    return section("Learning rates and cost", table(columns, rows), note(words))

@@ -1,0 +1,138 @@
+"""Tasks of the other suites: sequences worked out by hand, solvers that know no generator, lengths and chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from plait.core.errors import UserError
+from plait.core.random_streams import stream
+from plait.tasks import IGNORE, SUITES, baseline, chance, load_task, make_data
+from plait.tasks.tracking import elements, products
+
+_ = IGNORE
+SMALL = {
+    "parity": {"length": 6},
+    "word-problem": {"length": 6},
+    "modular-arithmetic": {"length": 10},
+    "mqar": {"vocab": 32, "length": 24, "pairs": 3, "updates": 2},
+    "palindrome": {"vocab": 3, "length": 8},
+    "phonebook": {"vocab": 8, "length": 12, "digits": 2},
+    "stack": {"vocab": 3, "length": 12, "stacks": 2},
+}
+OTHERS = [name for suite, found in SUITES.items() if suite != "mad" for name in found]
+
+
+def setting(name, **change):
+    return baseline(name).with_settings({key: str(value) for key, value in change.items()})
+
+
+@pytest.mark.parametrize(
+    ("task", "inputs", "targets"),
+    [
+        (setting("parity", length=6), [1, 1, 0, 1, 0, 0], [_, _, _, 1, 1, 1]),
+        # Z3 by its rotations: 1 + 2 + 2 + 1
+        (setting("word-problem", group="Z3", length=4), [1, 2, 2, 1], [_, _, 2, 0]),
+        # 3 + 4 * 2 - 1 = 10, modulo 5
+        (setting("modular-arithmetic", length=8), [3, 5, 4, 7, 2, 6, 1, 8], [_] * 7 + [0]),
+        # ((3 + 4) * 2) = 14, modulo 5
+        (setting("modular-arithmetic", length=10, brackets=1), [9, 9, 3, 5, 4, 10, 7, 2, 10, 8], [_] * 9 + [4]),
+        (setting("palindrome", vocab=3, length=6), [0, 2, 1, 3, 1, 2], [_, _, _, _, 2, 0]),
+        # push 1 to stack A, push 0 to B, pop A
+        (setting("stack", vocab=3, stacks=2, length=9), [5, 3, 1, 5, 4, 0, 6, 3, 1], [_] * 7 + [1, _]),
+        # name 10 has 4 2, name 11 has 9 9; 11 is asked for
+        (setting("phonebook", vocab=4, length=9, digits=2), [10, 4, 2, 11, 9, 9, 14, 11, 9], [_] * 7 + [9, 9]),
+    ],
+)
+def test_by_hand(task, inputs, targets):
+    assert task.answers(inputs) == targets
+    assert task.valid(inputs, targets)
+
+
+def test_mqar_by_hand():
+    task = setting("mqar", vocab=16, length=12, pairs=2, updates=1)
+    # key 3 has 9, key 5 has 10, key 3 is changed to 15; then 5 and 3 are asked for, with noise between
+    inputs = [3, 9, 5, 10, 3, 15, 5, 1, 0, 0, 3, 7]
+    assert task.answers(inputs) == [_] * 6 + [10, _, _, _, 15, _]
+    assert not task.valid(inputs, [_] * 6 + [10, _, _, _, 9, _])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("training", [False, True])
+def test_drawn_sequences_are_what_the_solver_says(name, training):
+    for change in ({}, SMALL[name], {"brackets": 1} if name == "modular-arithmetic" else {}):
+        task = setting(name, **change)
+        sample = task.generate(stream(name), 40, training=training)
+        assert sample.inputs_NT.shape == (40, task.length)
+        assert sample.inputs_NT.min() >= 0
+        assert sample.inputs_NT.max() < task.model_vocab
+        for inputs, targets in zip(sample.inputs_NT.tolist(), sample.targets_NT.tolist(), strict=True):
+            assert any(target != IGNORE for target in targets)
+            if training and name in ("parity", "word-problem"):  # asked for everywhere
+                assert IGNORE not in targets
+                half = -(-task.length // 2)
+                targets = [IGNORE] * half + targets[half:]
+            assert task.valid(inputs, targets)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_longer_sequences_are_of_the_same_task(name):
+    task = baseline(name).longer(4)
+    assert task.length == 4 * baseline(name).length
+    assert task.model_vocab == baseline(name).model_vocab
+    sample = task.generate(stream(name), 5, training=False)
+    assert all(task.valid(*item) for item in zip(sample.inputs_NT, sample.targets_NT, strict=True))
+
+
+def test_groups():
+    assert {group: len(elements(group)) for group in ("S3", "A4", "A5", "S5", "Z60")} == {
+        "S3": 6, "A4": 12, "A5": 60, "S5": 120, "Z60": 60,
+    }  # fmt: skip
+    for group in ("S3", "A4", "Z5"):
+        table = products(group)
+        assert (table[0] == np.arange(len(table))).all()  # the identity comes first
+        assert (table[table[1, 2], 3 % len(table)] == table[1, table[2, 3 % len(table)]]).all()  # associative
+        assert all(sorted(row) == list(range(len(table))) for row in table.tolist())
+    assert (products("Z5") == products("Z5").T).all()
+    assert not (products("S3") == products("S3").T).all()
+    with pytest.raises(UserError, match="no group 'S9'"):
+        setting("word-problem", group="S9")
+
+
+def test_chance_is_the_most_frequent_answer():
+    data = make_data(setting("word-problem", length=16, train_size=100), 0, evaluation=400)
+    assert chance(data.test) == pytest.approx(1 / 6, abs=0.02)
+    assert chance(make_data(setting("parity", train_size=100), 0, evaluation=400).test) == pytest.approx(0.5, abs=0.03)
+
+
+def test_mqar_queries_come_soon_after_the_pairs():
+    """The power law with exponent 0.01 - 1: the nearest slot is far likelier than the farthest."""
+    task = setting("mqar", vocab=64, length=128, pairs=1)
+    where = (task.generate(stream("where"), 4000, training=False).targets_NT != IGNORE).argmax(axis=1)
+    assert (where % 2 == 0).all()
+    share = float((where == 2).mean())
+    assert share == pytest.approx(1 / sum(1 / i**0.99 for i in range(1, 64)), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("parity", {"vocab": 3}, "vocab=3 given, but it must be 2"),
+        ("modular-arithmetic", {"length": 7}, "even and at least 6"),
+        ("mqar", {"length": 12, "pairs": 4}, "even and at least 16"),
+        ("palindrome", {"length": 9}, "even"),
+        ("stack", {"length": 10}, "multiple of 3"),
+        ("phonebook", {"length": 61}, "multiple of digits"),
+    ],
+)
+def test_impossible_settings(name, change, message):
+    with pytest.raises(UserError, match=message):
+        setting(name, **change)
+
+
+def test_the_papers_protocol_does_not_grow_with_the_table():
+    from plait.probing.protocol import full
+
+    assert full().runs == 396
+    assert "parity" not in full().task_names
+    assert load_task("parity").name == "parity"
