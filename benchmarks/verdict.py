@@ -327,7 +327,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=8, help="candidates of a set")
     parser.add_argument("--limit", type=float, default=0.1)
     parser.add_argument("--decay", type=float, help="share of a budget; default: the table's, or 0.2")
-    parser.add_argument("--default", nargs=2, default=["library", "halving"], metavar=("WAY", "POLICY"))
+    parser.add_argument("--default", nargs=2, default=["library", "knowledge-gradient"], metavar=("WAY", "POLICY"))
     parser.add_argument("--ways", nargs="*", default=list(WAYS))
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     parser.add_argument("--out", type=Path, help="a Markdown file; the JSON goes beside it")
