@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.training.distributed import processes
+from plait.training.distributed import _place, processes
 
 HERE = Path(__file__).parent
 WORKER = """
@@ -93,7 +93,7 @@ def test_a_run_goes_on_with_another_number_of_processes(launched):
 @pytest.mark.parametrize("device", ["tpu", "cpu:1", "cuda:x", "cuda:-1", "gpu", ""])
 def test_a_device_that_is_none_is_refused(device):
     """Anything but `cuda` once meant the processor, so a training for a GPU could run for hours on the wrong one."""
-    with pytest.raises(UserError, match="models are trained on cpu, cuda"), processes(device):
+    with pytest.raises(UserError, match="models are trained on cpu, mps"), processes(device):
         pass
 
 
@@ -156,3 +156,13 @@ def _newest(folder: Path) -> int:
 def _ranks(launcher: int) -> list[int]:
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     return [int(child) for child in children]
+
+
+def test_apples_gpu_is_taken_where_torch_has_it(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UserError, match="no Apple GPU"):
+        _place("mps", 1)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert _place("mps", 1) == torch.device("mps")
+    with pytest.raises(UserError, match="2 processes cannot share one GPU"):
+        _place("mps", 2)
