@@ -241,7 +241,7 @@ def verdict(
     course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
     sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
     cores = workers or os.cpu_count() or 1
-    with opened_store(store) as opened, Workers(course, opened, cores, tuple(sources.values())) as pool:
+    with writable_store(store) as opened, Workers(course, opened, cores, tuple(sources.values())) as pool:
         found = verdict_study(contenders, tokens, seeds, pool, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "signals")
 
