@@ -34,6 +34,7 @@ from plait.cli import (
     task,
     train,
 )
+from plait.cli.output import guard_streams
 from plait.core.errors import UserError
 from plait.core.registry import Table
 
@@ -129,6 +130,7 @@ def _ours(left: SystemExit) -> bool:
 
 
 def main() -> None:
+    guard_streams()
     try:
         app()
     except UserError as wrong:
