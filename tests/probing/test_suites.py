@@ -1,4 +1,4 @@
-"""Suites of tasks beside MAD's: what they hold, scores at longer lengths, and that MAD's own trials stay as they were."""
+"""Suites of tasks beside MAD's: what they hold, scores at longer lengths, and MAD's own trials as they were."""
 
 from __future__ import annotations
 
