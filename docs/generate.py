@@ -229,6 +229,12 @@ def _options_table(options: Any) -> str:
 SCHEMES: dict[str, list[tuple[str, str, str]]] = {
     "gpt2": [(r"gpt2-\d+m", "GPT-2", "gpt2-124m")],
     "opt": [(r"opt-[\d.]+[mb]", "OPT (Table 1)", "opt-125m")],
+    "open": [
+        (r"(qwen3-next|kimi-linear|nemotron-h-8b|minimax-01)", "hybrids", "qwen3-next"),
+        (r"(gpt-oss-[\d.]+[mb]|deepseek-v3)", "attention and experts", "deepseek-v3"),
+        (r"(mamba|mamba2|rwkv-7)-[\d.]+[mb]", "recurrent all through", "rwkv-7-1.5b"),
+        (r"[a-z0-9.-]+", "attention and an MLP", "qwen3-0.6b"),
+    ],
     "par": [
         (r"(txl|sandwich|par)-(base|large)", "WikiText-103 models (Tables 1, A1)", "par-base"),
         (r"(txl|sandwich|par)-24b-(enwik8|text8)", "24-block character models (Table 2)", "par-24b-enwik8"),

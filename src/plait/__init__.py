@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from plait.api.profile import compare_profiles, open_profile, profile
     from plait.api.search import search
     from plait.api.show import architecture, build, cost, show
+    from plait.api.sweep import sweep
     from plait.api.task import task
     from plait.api.train import train
     from plait.core.errors import UserError
@@ -67,6 +68,7 @@ DOOR: dict[str, str] = {
     "profile": "plait.api.profile",
     "search": "plait.api.search",
     "show": "plait.api.show",
+    "sweep": "plait.api.sweep",
     "task": "plait.api.task",
     "train": "plait.api.train",
     "verify": "plait.api.check",
@@ -117,6 +119,7 @@ __all__ = [
     "search",
     "show",
     "study",
+    "sweep",
     "task",
     "train",
     "verify",

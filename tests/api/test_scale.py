@@ -78,6 +78,7 @@ def test_sizes_grow_in_width_and_depth_and_keep_their_pattern() -> None:
     widths = [arch.header.d for arch in grown(base)]
     assert len(widths) == len(set(widths)) > 20
     assert max(len(arch.layers) for arch in grown(base)) > len(base.layers)
+    assert {len(arch.layers) for arch in grown(base, depth_power=0)} == {len(base.layers)}
 
 
 def test_names_and_specs_are_told_apart() -> None:
@@ -260,6 +261,25 @@ def test_stored_probes_find_their_patterns(tmp_path: Path) -> None:
     assert scores["50 % hyena 50 % attn swiglu"] == {"recall": 0.9}
     (pair,) = order_pairs(models)
     assert [one.mean for one in pair] == [0.9, 0.8]
+
+
+def test_stored_probes_against_runs_that_name_their_specs(tmp_path: Path) -> None:
+    """Whatever the runs are called, a probed model of the same pattern has their score."""
+    from plait.records import Record
+
+    runs, _ = probes_and_runs(tmp_path)
+    mixers = {"a0": "linear", "a1": "gla", "a2": "hyena", "a3": "mamba", "a4": "attn"}
+    lines = Path(runs).read_text().splitlines()
+    named = [f"{line},d=512 vocab=32 | ({mixers[line[:2]]} swiglu)x6" for line in lines[1:]]
+    Path(runs).write_text("\n".join([lines[0] + ",spec", *named]) + "\n")
+    url = f"sqlite:///{tmp_path}/plait.db"
+    with plait.open_store(url) as store:
+        for k, mixer in enumerate(mixers.values()):
+            config = {"protocol": 1, "spec": f"d=128 vocab=16 | ({mixer} swiglu)x2", "task": {"task": "recall"}}
+            store.put(Record.of("probe", config, {"accuracy": 0.5 + 0.1 * k}, {}))
+    found = plait.scale.probe(runs, target=1e21, store=url, draws=50)
+    assert {row["architectures"] for row in found.rows()} == {5}
+    assert all(row["r"] < -0.95 for row in found.rows())
 
 
 def test_the_pitfall() -> None:

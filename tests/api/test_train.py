@@ -63,3 +63,43 @@ def test_mistakes_are_told_in_one_message(tmp_path, monkeypatch):
         plait.train(SPEC, data="builtin:language", steps=1, recipe_values={"cliip": 1})
     with pytest.raises(plait.UserError, match="is not a run"):
         plait.open_run("nothing")
+
+
+def test_a_training_begins_with_a_hugging_face_folder(plait_json, tmp_path):
+    """Exported, and gone on with from there: the loss of the first step is that of the weights."""
+    pytest.importorskip("transformers")
+    common = {"data": "builtin:stdlib", "tokenizer": "bytes", "batch": 2, "seq_len": 16}
+    first = plait.train("d=16 vocab=256 | attn[heads=2] swiglu", steps=3, **common)
+    plait.export(first.folder, "native", tmp_path / "theirs")
+    plait.export(first.folder, "hf", tmp_path / "ours")
+    losses = {
+        source: plait.train(data="builtin:stdlib", from_run=source, steps=1, lr=1e-20, batch=2, seq_len=16).loss
+        for source in (first.folder, tmp_path / "theirs", tmp_path / "ours")
+    }
+    assert list(losses.values()) == pytest.approx([first.loss] * 3, abs=1e-5)
+    with pytest.raises(plait.UserError, match="not a run"):
+        plait.train(data="builtin:stdlib", from_run=tmp_path, steps=1)
+
+
+def test_a_sweep_averages_over_seeds(plait_json):
+    common = {"data": "builtin:language", "steps": 3, "batch": 2, "seq_len": 16}
+    spec = "d=16 | mamba[state=2]"
+    found = plait.sweep(spec, lr=[1e-3, 1e-2], seeds=2, **common)
+    losses = [[plait.train(spec, lr=lr, seed=seed, **common).loss for seed in (0, 1)] for lr in (1e-3, 1e-2)]
+    assert [list(one.losses) for one in found.rates] == losses
+    assert [one.mean for one in found.rates] == [sum(each) / 2 for each in losses]
+    assert all(one.interval[0] < one.mean < one.interval[1] for one in found.rates)
+    assert found.best == min(zip(losses, (1e-3, 1e-2), strict=True), key=lambda pair: sum(pair[0]))[1]
+    typed = ("--data", "builtin:language", "--steps", "3", "--batch", "2", "--seq-len", "16")
+    printed = plait_json("train", spec, *typed, "--lr", "1e-3,1e-2", "--seeds", "2")
+    assert [one["losses"] for one in printed["rates"]] == losses
+    assert printed["distinguishable"] == found.distinguishable
+
+
+def test_a_rate_that_diverges_does_not_end_a_sweep(plait_json):
+    common = {"data": "builtin:language", "steps": 3, "batch": 2, "seq_len": 16, "recipe_values": {"warmup": 0}}
+    found = plait.sweep("d=16 | mamba[state=2]", lr=[1e-3, 1e30], **common)
+    assert [one.diverged for one in found.rates] == [0, 1]
+    assert (found.best, found.rates[1].mean) == (1e-3, None)
+    with pytest.raises(plait.UserError, match="every training of the sweep diverged"):
+        plait.sweep("d=16 | mamba[state=2]", lr=[1e30], **common)

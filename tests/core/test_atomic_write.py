@@ -109,3 +109,35 @@ def test_a_file_system_without_modes_will_do(tmp_path: Path, monkeypatch: pytest
 def test_a_folder_that_is_not_there_is_the_callers_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "nowhere" / "a.json"):
         pytest.fail("there is nothing to write to")
+
+
+def test_an_interrupted_folder_leaves_nothing_and_its_leftovers_go(tmp_path: Path) -> None:
+    """Killed at any point, the same command again is not refused."""
+    import subprocess
+    import sys
+
+    program = """
+import os, sys
+from pathlib import Path
+from plait.core.atomic_write import filled_folder
+real, calls = os.replace, 0
+def dying(*given):
+    global calls
+    calls += 1
+    if calls == int(sys.argv[2]): os._exit(9)
+    real(*given)
+os.replace = dying
+with filled_folder(Path(sys.argv[1]), force=False) as scratch:
+    for name in "abc":
+        (scratch / name).write_text(name)
+    if sys.argv[2] == "0": os._exit(9)
+"""
+    target = tmp_path / "out"
+    for point in ("0", "1"):
+        assert subprocess.run([sys.executable, "-c", program, str(target), point], check=False).returncode == 9
+        assert not target.exists()
+        assert len(list(tmp_path.iterdir())) == 1
+    done = subprocess.run([sys.executable, "-c", program, str(target), "99"], check=False)
+    assert done.returncode == 0
+    assert sorted(path.name for path in target.iterdir()) == ["a", "b", "c"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -118,6 +118,8 @@ def postgresql_server() -> Iterator[str]:
         # --no-locale: the one that the user has chosen need not be installed.
         run(initdb, "-D", data, "-U", "plait", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
         run(pg_ctl, "-D", data, "-w", "-t", "300", "-l", f"{folder}/log", "-o", options, "start")
+        # For a test that restarts it: as who runs it.
+        (Path(folder) / "restart").write_text(f'{pg_ctl} -D {data} -w -m fast -l {folder}/log -o "{options}" restart')
         yield folder
         run(pg_ctl, "-D", data, "-w", "-m", "immediate", "stop")
     finally:

@@ -16,7 +16,7 @@ import pytest
 import plait
 from plait.records import code_hash, provenance_of
 
-KEYS = {"started", "seconds", "plait", "code", "python", "torch", "system", "cpu", "cores", "gpu"}
+KEYS = {"started", "seconds", "plait", "code", "python", "torch", "system", "cpu", "threads", "cores", "gpu"}
 
 
 def test_what_surrounds_a_result() -> None:
@@ -58,10 +58,12 @@ def test_the_gpu_is_named_where_torch_has_one(monkeypatch) -> None:
 
     class Torch:
         cuda = Cuda
+        get_num_threads = staticmethod(lambda: 3)
 
     assert provenance_of(0.0, 0.0)["gpu"] is None
     monkeypatch.setitem(sys.modules, "torch", Torch)
     assert provenance_of(0.0, 0.0)["gpu"] == "H200"
+    assert provenance_of(0.0, 0.0)["threads"] == 3  # results depend on it, in the last digits
 
 
 def test_the_code_hash_sees_every_change(tmp_path: Path, monkeypatch) -> None:

@@ -59,7 +59,7 @@ def test_patterns(corpus: Corpus) -> None:
 def test_seed_after_seed_and_nothing_twice(corpus: Corpus, store: Store, tmp_path: Path, steps: list[int]) -> None:
     study = small(corpus)
     told: list[tuple[float, str]] = []
-    first = study.run(store, tmp_path, lambda done, _, what: told.append((done, what)))
+    first = study.run(store, tmp_path, lambda what, done, _: told.append((done, what)))
     assert steps == 6 * [1, 2, 3]
     begun = dict(told)  # of what is said at a whole number, the last is what begins there
     assert [begun[place] for place in range(6)] == [one.name for one in study.patterns] * 2
@@ -75,7 +75,7 @@ def test_seed_after_seed_and_nothing_twice(corpus: Corpus, store: Store, tmp_pat
 
 
 def test_a_killed_study_goes_on(corpus: Corpus, store: Store, tmp_path: Path, steps: list[int]) -> None:
-    def killed(done: float, models: int, what: str) -> None:
+    def killed(what: str, done: float, models: float | None) -> None:
         if done > 2.5:
             raise KeyboardInterrupt
 

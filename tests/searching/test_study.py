@@ -52,7 +52,7 @@ def test_a_killed_study_goes_on(
     steps.clear()
     with Store(f"sqlite:///{tmp_path}/other.db") as other:
 
-        def killed(done: float, models: int, what: str) -> None:
+        def killed(what: str, done: float, models: float | None) -> None:
             if done > 1.5:
                 raise KeyboardInterrupt
 

@@ -63,7 +63,7 @@ def test_a_failed_save_keeps_the_last_one(tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(checkpoint, "save_tensors", full)
     with pytest.raises(UserError, match=r"No space left on device.*run again"):
         checkpoint.save(path, {"tensors": {"a": torch.ones(2)}, "step": 2})
     saved = checkpoint.load(path)

@@ -166,7 +166,7 @@ def test_a_full_disk_at_the_end_is_said_and_the_run_can_go_on(tmp_path, monkeypa
 
     job = small_job(steps=4)
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "save_file", full)
+        patch.setattr(run_module, "save_tensors", full)
         with pytest.raises(UserError, match=r"cannot write .*weights.safetensors: No space left"):
             run(job, tmp_path, save_steps=2)
     assert run(job, tmp_path)["steps"] == 4

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.training.distributed import processes
+from plait.training.distributed import _place, processes
 
 HERE = Path(__file__).parent
 WORKER = """
@@ -156,3 +156,13 @@ def _newest(folder: Path) -> int:
 def _ranks(launcher: int) -> list[int]:
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     return [int(child) for child in children]
+
+
+def test_apples_gpu_is_taken_where_torch_has_it(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UserError, match="no Apple GPU"):
+        _place("mps", 1)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert _place("mps", 1) == torch.device("mps")
+    with pytest.raises(UserError, match="2 processes cannot share one GPU"):
+        _place("mps", 2)

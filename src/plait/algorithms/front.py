@@ -29,6 +29,7 @@ from plait.algorithms.objectives import Predicted
 from plait.algorithms.predicted import DevicePredictor
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 from plait.device.setting import Setting
 from plait.records import Record, Store, provenance_of
 from plait.space.constraints import Limits
@@ -116,7 +117,7 @@ def load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
     try:
         with np.load(path, allow_pickle=False) as opened:
             arrays = {name: opened[name] for name in opened.files}
-        return arrays, json.loads(str(arrays.pop(_SETTINGS)))
+        return arrays, loads(str(arrays.pop(_SETTINGS)), constants=True)
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
         return None
 

@@ -9,7 +9,6 @@ Letters: A architectures, S seeds, B budgets.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ import numpy as np
 
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 
 BUDGETS = tuple(0.2621e6 * 2.0**k for k in range(8))
 
@@ -83,7 +83,7 @@ class CurveTable:
 def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
     """One per text. Architectures that lack a seed or a budget that others have are left out, and counted."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = loads(path.read_text(encoding="utf-8"), constants=True)
         runs, rows = document["runs"], {row["name"]: row for row in document["architectures"]}
     except (OSError, ValueError, KeyError, TypeError) as wrong:
         raise UserError(f"{path} is no truth file: {wrong}.") from None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,7 @@ import numpy as np
 
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError, did_you_mean
+from plait.core.json_files import loads
 
 SET = "set"  # the column that tells which of several lists in one file a row comes from
 
@@ -65,7 +67,8 @@ class Table:
         values = self.column(name)
         for row, value in enumerate(values):
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-                raise UserError(f"{self.name}: column '{name}' should hold numbers; row {row + 1} has {value!r}.")
+                shown = str(value)[:40] if isinstance(value, str) else value
+                raise UserError(f"{self.name}: column '{name}' should hold numbers; row {row + 1} has {shown!r}.")
         return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
 
     def rows(self, places: Iterable[int]) -> Table:
@@ -127,6 +130,10 @@ def read_table(given: str) -> Table:
         raise UserError(f"cannot read {given}: it is not UTF-8 text.") from None
     except json.JSONDecodeError as wrong:
         raise UserError(f"cannot read {given}: no JSON in line {wrong.lineno}: {wrong.msg}.") from None
+    except csv.Error as wrong:
+        raise UserError(f"cannot read {given}: {wrong}.") from None
+    except RecursionError:
+        raise UserError(f"cannot read {given}: it is nested too deeply.") from None
     table = Table.of(path.name, rows)
     if not len(table):
         raise UserError(f"{given} has no rows.")
@@ -153,14 +160,14 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if line.strip():
             try:
-                rows += _objects([json.loads(line)], path)
+                rows += _objects([loads(line)], path)
             except json.JSONDecodeError as wrong:
                 raise UserError(f"cannot read {path}: no JSON in line {number}: {wrong.msg}.") from None
     return rows
 
 
 def _read_json(path: Path) -> list[dict[str, Any]]:
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = loads(path.read_text(encoding="utf-8"))
     if isinstance(document, list):
         return _objects(document, path)
     if isinstance(document, dict) and document and all(isinstance(part, list) for part in document.values()):
@@ -192,7 +199,7 @@ def _read_store(url: str) -> Table:
     from plait.records.record import flat
 
     with open_store(url) as store:
-        table = Table.of(store.name, (flat(record.document()) for record in store.find()))
+        table = Table.of(store.name, (flat(record.document()) for record in store.each()))
         if not len(table):
             raise UserError(f"{store.name} has no records.")
     return table
@@ -211,9 +218,11 @@ def _value(text: str) -> Any:
     if text in ("", "true", "false"):
         return {"": None, "true": True, "false": False}[text]
     try:
-        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+        value = int(text) if re.fullmatch(r"[+-]?\d{1,300}", text) else float(text)
     except ValueError:
         return text
+    # Text such as "Infinity" is a name; what no computer number can hold is not taken for one.
+    return text if isinstance(value, float) and math.isinf(value) else value
 
 
 def _meets(value: Any, comparison: str, wanted: Any) -> bool:

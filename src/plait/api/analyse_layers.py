@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from plait.api.analyse_table import Analysis
 from plait.api.arguments import opened_store
 from plait.api.front import LATEST, restored_search
 from plait.core.errors import UserError, did_you_mean
+from plait.core.json_files import loads
 from plait.records import Store
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _together(searches: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, M
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = loads(path.read_text(encoding="utf-8"), constants=True)
     except OSError as wrong:
         raise UserError(f"cannot read {path}: {wrong.strerror}.") from None
     except ValueError as wrong:

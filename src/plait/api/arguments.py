@@ -24,6 +24,14 @@ def opened_store(store: str | Store | None) -> Iterator[Store]:
         yield opened
 
 
+@contextmanager
+def writable_store(store: str | Store | None) -> Iterator[Store]:
+    """The same, for work whose results are to be kept: one that cannot be written to is told of before."""
+    with opened_store(store) as opened:
+        opened.require_writable()
+        yield opened
+
+
 def read_specs(specs: str | Architecture | Sequence[str | Architecture]) -> list[Architecture]:
     """Architectures, their texts, presets, spec files; a user's mixer file alone means two blocks of it."""
     from plait.model.user_mixers import read_architectures

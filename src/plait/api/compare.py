@@ -76,7 +76,8 @@ def compare(
     tokens, flops  or how long each is trained, per seed
     at             what of it is equal for all: tokens (unless flops are given), flops or time
     match          resize all to the first one's params or state, or none; params where all are given as mixers
-    search_rates   or train all at `lr`
+    lr             where the search for everybody's rate begins; the usual one for its width unless given
+    search_rates   or train all at that
     held_out       tokens of the validation split that all are scored on
     """
     from plait.data import open_corpus
@@ -88,8 +89,8 @@ def compare(
     from plait.training.track import track_recipe
 
     started = clock.perf_counter()
-    terms = _terms(time, tokens, flops, at, seeds, search_rates)
-    recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len, lr=Recipe.lr if lr is None else lr), WARMUP)
+    terms = replace(_terms(time, tokens, flops, at, seeds, search_rates), lr=lr)
+    recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), WARMUP)
     if held_out < seq_len:
         raise UserError(f"--held-out {held_out}: must be at least one sequence of {seq_len} tokens.")
     load_mixers(mixers)

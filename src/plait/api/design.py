@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.api.arguments import opened_store, read_limits, seconds_of
+from plait.api.arguments import read_limits, seconds_of, writable_store
 from plait.api.show import load_mixers
 from plait.core.result import Result
 from plait.records import Store
@@ -84,7 +84,7 @@ def design(
     budget = TrainFor.read(train_for) if train_for else None
     config = design_config(space, held, data, seq_len, seconds, seed, runs=Path(runs), workers=cores, train_for=budget)
     on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
-    with opened_store(store) as opened:
+    with writable_store(store) as opened:
         document = run(config, opened, on_progress, started)
     write(page, report_page(document))
     return DesignResult(

@@ -147,8 +147,11 @@ def harness(
     trust       let task files run code of their own: `!function`, templates without a sandbox, metrics' scripts
     """
     from plait.evals.harness import evaluate
+    from plait.records import open_store
 
     load_mixers(mixers)
+    with open_store(store) as records:
+        records.require_writable()  # before anything long
     opened = run_of(run)
     found = evaluate(
         opened.model(device),

@@ -93,6 +93,7 @@ def evaluate(
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
     records: dict[tuple[str, str], tuple[Any, bool, dict[str, Any]]] = {}
     with open_store(store) as records_store:
+        records_store.require_writable()
         for run in opened:
             subject, text = _subject(run, data, split, device)
             for evaluation in chosen:
@@ -166,13 +167,13 @@ def _corpus(data: str, tokenizer: Path) -> Corpus:
 
 
 def _draw(evaluation: Evaluation, results: Mapping[str, Mapping[str, Any]], folder: Path) -> tuple[str, ...]:
+    from plait.reporting.svg import save
+
     paths = []
     for name, picture in evaluation.pictures(results).items():
         path = folder / f"{name}.svg"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(picture, encoding="utf-8")
-        except OSError as wrong:
-            raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
+        if folder.is_symlink():  # a run may come from someone else, with a link to a folder of yours
+            raise UserError(f"{folder} is a link to another folder; give one for the pictures by --out.")
+        save(picture, path)
         paths.append(str(path))
     return tuple(paths)

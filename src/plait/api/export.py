@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,6 +103,28 @@ def _onnx(run: Run, target: Path, length: int | None, force: bool) -> ExportResu
     return ExportResult(run.name, "onnx", str(target), check_onnx(model, target, longest), length=longest)
 
 
+def imported_run(folder: Path, runs: Path) -> Path:
+    """The run that a Hugging Face folder becomes, below `runs`; made once."""
+    target = runs / f"import-{_digest(folder)[:10]}"
+    if not target.exists():
+        import_weights(folder, target)
+    return target
+
+
+def _digest(folder: Path) -> str:
+    """Of the config, the weights and the tokenizer."""
+    from plait.interop.import_hf import read_config
+
+    read_config(folder)  # what is no such folder is said here
+    found = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors")):
+        found.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                found.update(block)
+    return found.hexdigest()
+
+
 def import_weights(folder: str | Path, output: str | Path, *, force: bool = False) -> ImportResult:
     """Make a run, `output`, of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
     from plait.core.atomic_write import check_free, filled_folder
@@ -119,7 +142,7 @@ def import_weights(folder: str | Path, output: str | Path, *, force: bool = Fals
         "protocol": 1,
         "spec": model.arch.text,
         "recipe": {"seq_len": trained_length(read_config(source))},
-        "imported": {"folder": source.resolve().name, "tokenizer": tokenizer.as_dict()},
+        "imported": {"sha256": _digest(source), "tokenizer": tokenizer.as_dict()},
     }
     with filled_folder(target, force=force) as scratch:
         run = Run(scratch)

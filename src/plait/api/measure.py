@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store, read_specs
+from plait.api.arguments import read_specs, writable_store
 from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
@@ -117,7 +117,7 @@ def measure(
     require_measurable(needed, setting)
     archs = read_specs(specs)  # all of them are checked before the first is measured
     models = []
-    with opened_store(store) as opened, Measurements(opened, setting, archai=archai) as known:
+    with writable_store(store) as opened, Measurements(opened, setting, archai=archai) as known:
         for done, arch in enumerate(archs):
             on_progress(f"measuring {arch.text}", done, len(archs))
             models.append(_model(known.measure(arch.text, again=again or noisy(known.find(arch.text)))))

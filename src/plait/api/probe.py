@@ -80,7 +80,7 @@ def probe(
     baselines      run attn, gla, mamba and hyena beside a single candidate
     match          give all the same state and parameters where possible
     """
-    from plait.api.arguments import opened_store
+    from plait.api.arguments import writable_store
     from plait.probing.plan import with_seeds
     from plait.probing.report import Asked, report
     from plait.probing.run import refuse_leaks, run_all, run_budget
@@ -93,7 +93,7 @@ def probe(
     )  # fmt: skip
     watch = on_progress or (lambda progress: None)
     refuse_leaks(found)
-    with opened_store(store) as records:
+    with writable_store(store) as records:
         if budget is None:
             work = with_seeds(found, protocol, [seeds or 1] * len(protocol.settings), machine.device)
             outcome = run_all(work, records, machine, watch)

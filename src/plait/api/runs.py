@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,10 +102,22 @@ def export(
     from plait.records import export as write
 
     with opened_store(store) as opened:
-        found = _find(opened, kind, where, None)
-        if not found:
+        if not _find(opened, kind, where, 1):
             raise UserError(f"no records to export in {opened.name}.")
-        return write(found, Path(path), overwrite=overwrite)
+        return write(opened.each(kind, _texts(where)), Path(path), overwrite=overwrite)
+
+
+def each(
+    kind: str | None = None,
+    *,
+    where: Mapping[str, Any] | None = None,
+    limit: int | None = None,
+    store: str | Store | None = None,
+) -> Iterator[Record]:
+    """Like `find`, but one after the other, however many there are."""
+    with opened_store(store) as opened:
+        _find(opened, kind, where, 1)  # a kind that is not there is told of
+        yield from opened.each(kind, _texts(where), limit)
 
 
 def verify(*, store: str | Store | None = None) -> Verified:
@@ -139,11 +151,15 @@ def curves(runs: Sequence[str | Path], *, root: str | Path = "runs") -> CurvesRe
 
 
 def _find(store: Store, kind: str | None, where: Mapping[str, Any] | None, limit: int | None) -> list[Record]:
-    found = store.find(kind, {name: str(value) for name, value in (where or {}).items()}, limit)
+    found = store.find(kind, _texts(where), limit)
     if not found and kind is not None and kind not in (known := store.kinds()):
         there = f"It has: {', '.join(known)}." if known else "It is empty."
         raise UserError(f"no records of kind '{kind}' in {store.name}.{did_you_mean(kind, known)} {there}")
     return found
+
+
+def _texts(where: Mapping[str, Any] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (where or {}).items()}
 
 
 def _named(store: Store, starts: Sequence[str]) -> list[Record]:

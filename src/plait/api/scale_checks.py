@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store
-from plait.api.scale_fit import DRAWS, fit, flops_of
+from plait.api.scale_fit import DRAWS, flops_of, read_runs
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.records import Store
 
 if TYPE_CHECKING:
+    from plait.analysis.table import Table
     from plait.scaling.probes import Probed
 
 NAME = "architecture"
@@ -59,16 +60,19 @@ def probe(
     patterns of mixers.
     """
     from plait.analysis.probe_scale import document, losses_at, probe_to_scale
+    from plait.analysis.scaling_laws import fit_laws
+    from plait.analysis.scaling_runs import runs_of
     from plait.scaling.probes import probed, scores_by_pattern
 
-    laws = fit(file, target=target, draws=draws, where=None, seed=0).laws
+    table = read_runs(file)
+    laws = fit_laws(runs_of(table), flops_of(target, "--target"), draws=draws)
     notes: list[str] = []
     if scores is None:
         with opened_store(store) as opened:
             models = probed(opened)
         notes += _notes(models)
-        known = scores_by_pattern(models)
-        found = {name: known[name] for name in laws.laws if name in known} or known
+        known, patterns = scores_by_pattern(models), _patterns(table)
+        found = {name: known[pattern] for name, pattern in patterns.items() if pattern in known} or known
     else:
         found = _scores(scores) if isinstance(scores, (str, Path)) else {k: dict(v) for k, v in scores.items()}
     correlations = probe_to_scale(laws, found)
@@ -90,6 +94,19 @@ def probe(
         ]
         save(probe_figure(rows, laws.target), Path(svg))
     return ProbeScale(document(correlations), tuple(notes))
+
+
+def _patterns(table: Table) -> dict[str, str]:
+    """Architecture → its pattern of mixers, from a column `spec`; its own name without one."""
+    from plait.analysis.scaling_runs import ALL
+    from plait.model.architecture import architecture
+    from plait.scaling.sizes import pattern_of
+
+    names = [str(name) for name in table.columns.get(NAME, [ALL])]
+    if "spec" not in table.columns:
+        return {name: name for name in names}
+    firsts = dict(zip(reversed(names), reversed(table.columns["spec"]), strict=True))
+    return {name: pattern_of(architecture(str(spec))) for name, spec in firsts.items()}
 
 
 def _scores(file: str | Path) -> dict[str, dict[str, float]]:

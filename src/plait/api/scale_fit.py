@@ -61,7 +61,7 @@ def fit(
     flops = flops_of(target, "--target")
     if draws < 20:
         raise UserError(f"--draws {draws}: a bootstrap needs 20 draws or more; 1000 give steady intervals.")
-    table = _read(file).where(where or [])
+    table = read_runs(file).where(where or [])
     if not len(table):
         raise UserError(f"no row of {file} meets {' and '.join(where or [])}.")
     laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed)
@@ -73,7 +73,8 @@ def fit(
     return ScalingFit(laws, {"file": table.name, **document(laws)})
 
 
-def _read(file: str | Path | None) -> Table:
+def read_runs(file: str | Path | None) -> Table:
+    """A file's rows, or a store's runs."""
     from plait.analysis.table import read_table
     from plait.records import open_store
     from plait.scaling.stored import stored_runs

@@ -65,6 +65,7 @@ def plan(
     span: float = 6.0,
     tokens_per_param: float = 20.0,
     params: Sequence[str | float] = (),
+    depth_power: float = 0.5,
     data: str = "builtin:language",
     tokenizer: str | None = None,
     seq_len: int | None = None,
@@ -83,6 +84,7 @@ def plan(
     """Plan IsoFLOP groups × sizes × architectures, each run with its batch, rate and steps, and price them.
 
     `archs`: families of presets ("mad-transformer", Table C.2's sizes) or specs to grow ("striped=d=64 | …").
+    The depth of grown ones is the width to the power of `depth_power`; 0 keeps it.
     `budgets`: FLOPs of the groups; else `groups` of them a factor `spacing` apart such that all runs together cost
     `total` FLOPs, or fit `time` here; without any of these the paper's eight. `speed`: sustained FLOPs per second of
     each of `devices` elsewhere, instead of timing this machine. `out`: a file for `plait.scale.run`.
@@ -100,7 +102,7 @@ def plan(
     if not archs:
         raise UserError("give an architecture: --arch mad-transformer, or --arch NAME=SPEC.")
     corpus = open_corpus(data, tokenizer=tokenizer)
-    families = [family(text, corpus.vocab) for text in archs]
+    families = [family(text, corpus.vocab, depth_power) for text in archs]
     _distinct(families)
     length = seq_len if seq_len is not None else 8192 if budgets is total is time is None else 256
     explicit = [_params_of(each) for each in params]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store, read_limits
+from plait.api.arguments import read_limits, writable_store
 from plait.api.front import FrontResult
 from plait.api.show import load_mixers
 from plait.core.errors import UserError
@@ -108,7 +108,7 @@ def search(
         corpus if job is None else None,
     )
     began = time.perf_counter()
-    with opened_store(store) as opened:
+    with writable_store(store) as opened:
         predictor = _predictor(request, read, opened, Path(runs), on_progress)
         profiled = time.perf_counter()
         record = _searched(request, predictor, opened, Path(runs), on_progress)

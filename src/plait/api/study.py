@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from plait.api.arguments import opened_store
+from plait.api.arguments import writable_store
 from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
@@ -72,7 +72,7 @@ def proxies(
     recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     whole, corpus, precision = study_space(space), open_corpus(data), precision_on(usable(device))
     study = Study(whole, corpus, models, steps, chosen, recipe, seed, device, precision)
-    with opened_store(store) as opened:
+    with writable_store(store) as opened:
         found = study.run(opened, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "rankings")
 
@@ -110,7 +110,7 @@ def placement(
     patterns = patterns_of(corpus, Shape(layers, width, heads, d_ff), list(p), specs, k)
     recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     study = PlacementStudy(patterns, corpus, steps, seeds, recipe, device, precision_on(device))
-    with opened_store(store) as opened:
+    with writable_store(store) as opened:
         found = study.run(opened, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "patterns")
 
@@ -150,7 +150,7 @@ def lr(
         fitting = type(whole)(whole.declared.with_vocabulary(corpus.vocab))
         archs += [architecture(fitting.spec(row_G)) for row_G in drawn(fitting, models, seed)]
     sweep = RateSweep(archs, corpus, list(rates), seeds, steps, batch, seq_len, device=device)
-    with opened_store(store) as opened:
+    with writable_store(store) as opened:
         found = sweep.run(opened, on_progress)
     return StudyResult(found, found.as_dict(), "best")
 
@@ -190,7 +190,7 @@ def shapes(
     setting = Setting(seq=seq_len, threads=threads)
     size = _count(params) if isinstance(params, str) else params
     study = ShapeStudy(chosen, setting, models, size, tolerance, seed, training)
-    with opened_store(store) as opened:
+    with writable_store(store) as opened:
         found = study.run(opened, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "models")
 

@@ -6,7 +6,7 @@ import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.api.arguments import opened_store, seconds_of
 from plait.api.show import load_mixers
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from plait.training.fit import Progress
     from plait.training.recipe import Recipe
     from plait.training.run import Run
+
+T = TypeVar("T")
 
 #: The recipe whose learning rate follows the size and whose batch the budget.
 SCALING = "mad-scaling"
@@ -103,8 +105,9 @@ def train(
 
     `recipe` is a published one by name or one of your own, `recipe_values` any of its keys; `batch` (sequences per
     step, over all processes), `seq_len` and `lr` go before it. A spec given as text takes the data's vocabulary.
-    `from_run`: begin with a finished run's weights; its spec and data unless given. `on_progress` is called after
-    every step. Stopped by a signal it raises `plait.training.fit.Interrupted`; everything is saved then.
+    `from_run`: begin with the weights of a finished run, or of a Hugging Face folder (GPT-2, LLaMA, OPT, plait's own);
+    its spec and data unless given. `on_progress` is called after every step. Stopped by a signal it raises
+    `plait.training.fit.Interrupted`; everything is saved then.
     """
     started = clock.perf_counter()
     from plait.training.distributed import precision_on, processes
@@ -121,7 +124,7 @@ def train(
         steps = published
     budget, root = Budget(steps, tokens, seconds, flops), Path(runs)
     with processes(device, sharding) as dist:
-        source = open_run(str(from_run), root) if from_run else None
+        source = open_run(_first_then_others(lambda: _started_from(from_run, root), dist), root) if from_run else None
         corpus = _first_then_others(lambda: _corpus(data, tokenizer, source), dist)
         if source is not None:
             require_same_tokens(source, corpus)
@@ -199,12 +202,21 @@ def _architecture(spec: str | Architecture | None, corpus: Corpus, source: Run |
     return source.arch
 
 
-def _first_then_others(make: Callable[[], Corpus], dist: Processes) -> Corpus:
+def _started_from(given: str | Path, root: Path) -> str:
+    """A run as it was named; of a Hugging Face folder the run that it is imported as."""
+    from plait.api.export import imported_run
+
+    folder = Path(given)
+    is_foreign = (folder / "config.json").is_file() and not (folder / "run.json").exists()
+    return str(imported_run(folder, root) if is_foreign else given)
+
+
+def _first_then_others(make: Callable[[], T], dist: Processes) -> T:
     """Data are prepared by the first process; the others find them ready."""
     if dist.first:
-        corpus = make()
+        made = make()
         dist.barrier()
-        return corpus
+        return made
     dist.barrier()
     return make()
 

@@ -52,7 +52,7 @@ def command(
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each.")] = 3,
     no_rate_search: Annotated[bool, typer.Option("--no-rate-search", help="Train all at --lr.")] = False,
     lr: Annotated[
-        float | None, typer.Option(help="Peak learning rate that the search starts from.  \\[default: 0.002]")
+        float | None, typer.Option(help="Peak learning rate that the search starts from.  \\[default: 0.256 / width]")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
     seq_len: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 256,

@@ -18,6 +18,7 @@ from plait.cli import (
     data,
     design,
     eval,
+    experiment,
     export,
     front,
     generate,
@@ -33,6 +34,7 @@ from plait.cli import (
     task,
     train,
 )
+from plait.cli.output import guard_streams
 from plait.core.errors import UserError
 from plait.core.registry import Table
 
@@ -51,6 +53,10 @@ class Verbs(TyperGroup):
         VERBS.discover()
         own = super().list_commands(ctx)
         return [*own, *(name for name in VERBS if name not in own)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """An experiment file among the arguments stands for what it says."""
+        return super().parse_args(ctx, experiment.expanded(self, ctx, args))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
@@ -91,6 +97,7 @@ app.command("import")(export.import_command)
 app.command("finetune")(eval.finetune_command)
 app.command("harness")(eval.harness_command)
 app.add_typer(runs.group, name="runs")
+app.add_typer(experiment.group, name=experiment.GROUP)
 app.add_typer(task.group, name="task")
 app.add_typer(data.group, name="data")
 app.add_typer(analyse.group, name="analyse")
@@ -123,6 +130,7 @@ def _ours(left: SystemExit) -> bool:
 
 
 def main() -> None:
+    guard_streams()
     try:
         app()
     except UserError as wrong:

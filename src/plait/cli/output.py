@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from rich.console import Console
+from rich.segment import Segment
 from rich.table import Table
 
 from plait.core.progress import OnProgress, ignore
@@ -20,22 +22,85 @@ FIRST_LINE, LAST_LINE = 4.0, 120.0  # seconds to the first line of progress in a
 
 def print_json(document: Any) -> None:
     """Plain JSON on standard output, whatever the terminal."""
-    print(json.dumps(_finite(document), indent=2, ensure_ascii=False))
+    print(_escaped(json.dumps(finite(document), indent=2, ensure_ascii=False)))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no nan and no infinity: null stands for them."""
     if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
+        return {name: finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ---- names and files of others may hold escape sequences, which a terminal would obey
+
+#: Control characters of both sets, but for tab and line feed; and what turns the direction of writing around.
+CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")  # what help in colours is made of
+
+
+def without_control(text: str) -> str:
+    """Text that moves no cursor and sets no title: a sign stands for each control character."""
+    return CONTROL.sub("\ufffd", text)
+
+
+def _escaped(text: str) -> str:
+    """JSON's own way, for those of the second set, too."""
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class SafeConsole(Console):
+    """A console whose styles reach the terminal, and no control characters of the text."""
+
+    def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+        clean = (part if part.control else Segment(without_control(part.text), part.style) for part in buffer)
+        return super()._render_buffer(clean)
+
+    @property
+    def file(self) -> IO[str]:
+        stream: IO[str] = unguarded(super().file)
+        return stream
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        Console.file.fset(self, new_file)  # type: ignore[attr-defined]
+
+
+class GuardedStream:
+    """Standard output or error for whatever prints without a console: a terminal gets colours and no other sequences, a
+    pipe or a file gets none."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unguarded = stream
+
+    def write(self, text: str) -> int:
+        if CONTROL.search(text):
+            parts = _COLOUR.split(text) if self.unguarded.isatty() else [text]
+            text = "".join(part if n % 2 else without_control(part) for n, part in enumerate(parts))
+        return self.unguarded.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unguarded, name)
+
+
+def guard_streams() -> None:
+    """Of this process, from now on."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, GuardedStream):
+            setattr(sys, name, GuardedStream(stream))
+
+
+def unguarded(stream: Any) -> Any:
+    return stream.unguarded if isinstance(stream, GuardedStream) else stream
 
 
 def console(stderr: bool = False) -> Console:
     """The terminal; where there is none (a pipe, a file) lines may be long."""
-    made = Console(highlight=False, stderr=stderr)
-    return made if made.is_terminal else Console(highlight=False, stderr=stderr, width=160)
+    made = SafeConsole(highlight=False, stderr=stderr)
+    return made if made.is_terminal else SafeConsole(highlight=False, stderr=stderr, width=160)
 
 
 def table(title: str | None = None, **columns: str) -> Table:
@@ -81,7 +146,7 @@ def progress_bar(*, quiet: bool) -> Iterator[OnProgress]:
     """A bar on standard error that disappears when all is done; a line now and then where that is no terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    errors = Console(file=sys.stderr)  # as it is now: the harness's prints are caught while it runs
+    errors = SafeConsole(file=unguarded(sys.stderr))  # as it is now: the harness's prints are caught while it runs
     if not errors.is_terminal:
         lines = ProgressLines(sys.stderr)
         yield lambda what, done, total: lines.tell(what, done / total if total else None)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
 from plait.cli.options import AsJson, StoreUrl
-from plait.cli.output import console, plain, print_json, table
+from plait.cli.output import console, finite, plain, print_json, table
 from plait.core.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from plait.records import Record
 
@@ -22,6 +24,7 @@ Kind = Annotated[str | None, typer.Option(help="Only records of this kind.")]
 Where = Annotated[list[str] | None, typer.Option(help="Only records with this in their config: field=value.")]
 
 SHORT_KEY = 10  # hex digits: enough for a million records
+IN_A_TABLE = 1000  # more are printed line by line
 
 
 @group.command("list")
@@ -33,12 +36,17 @@ def list_records(
     as_json: AsJson = False,
 ) -> None:
     """List records, the newest first."""
-    from plait.api.runs import find
+    from plait.api.runs import each, find
+    from plait.records.export import write_json_list
 
-    found = find(kind, where=_conditions(where), limit=limit, store=store)
     if as_json:
-        print_json([record.document() for record in found.records])
+        records = each(kind, where=_conditions(where), limit=limit, store=store)
+        write_json_list((finite(record.document()) for record in records), cast("TextIO", sys.stdout))
         return
+    if limit > IN_A_TABLE:
+        _print_lines(each(kind, where=_conditions(where), limit=limit, store=store))
+        return
+    found = find(kind, where=_conditions(where), limit=limit, store=store)
     _print_table(found.records)
     out = console()
     if not found.records:
@@ -175,12 +183,33 @@ def _print_table(found: Sequence[Record]) -> None:
     same = set.intersection(*({(name, str(value)) for name, value in config.items()} for config in configs))
     for record, config in zip(found, configs, strict=True):
         told = {name: value for name, value in config.items() if len(found) == 1 or (name, str(value)) not in same}
-        numbers = {name: value for name, value in flat(record.result).items() if not isinstance(value, (list, dict))}
-        started = str(record.provenance.get("started", ""))[:16].replace("T", " ")
-        seconds = str(record.provenance.get("seconds", ""))
-        cells = (record.key[:SHORT_KEY], record.kind, started, seconds, _assignments(told), _assignments(numbers))
-        made.add_row(*map(plain, cells))
+        made.add_row(*map(plain, _cells(record, told)))
     console().print(made)
+
+
+def _print_lines(records: Iterator[Record]) -> None:
+    """The same for as many as there may be, a line each: what differs, and how wide it is, is seen from the first."""
+    from plait.records.record import flat
+
+    first = list(islice(records, IN_A_TABLE))
+    configs = [{(name, str(value)) for name, value in flat(record.config).items()} for record in first]
+    same = {name for name, _ in set.intersection(*configs)} if len(first) > 1 else set()
+    widths: list[int] = []
+    for record in chain(first, records):
+        told = {name: value for name, value in flat(record.config).items() if name not in same}
+        cells = _cells(record, told)
+        if not widths:
+            widths = [max(len(cell), width) for cell, width in zip(cells, (SHORT_KEY, 8, 16, 8, 40, 0), strict=True)]
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+
+
+def _cells(record: Record, told: dict[str, Any]) -> tuple[str, ...]:
+    from plait.records.record import flat
+
+    numbers = {name: value for name, value in flat(record.result).items() if not isinstance(value, (list, dict))}
+    started = str(record.provenance.get("started", ""))[:16].replace("T", " ")
+    seconds = str(record.provenance.get("seconds", ""))
+    return record.key[:SHORT_KEY], record.kind, started, seconds, _assignments(told), _assignments(numbers)
 
 
 def _assignments(fields: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ def plan(
     span: Annotated[float, typer.Option(help="from the middle one divided by this to that times this.")] = 6.0,
     tokens_per_param: Annotated[float, typer.Option(help="Tokens per parameter of the middle size.")] = 20.0,
     params: Annotated[str, typer.Option(help="Sizes in every group instead, such as 1M,3M,10M.")] = "",
+    depth_power: Annotated[float, typer.Option(help="Of the width: how a spec's depth grows; 0 keeps it.")] = 0.5,
     data: Text = "builtin:language",
     tokenizer: Annotated[str | None, typer.Option(help="Of the data; see `plait data list`.")] = None,
     seq_len: Annotated[
@@ -74,6 +75,7 @@ def plan(
         span=span,
         tokens_per_param=tokens_per_param,
         params=names(params),
+        depth_power=depth_power,
         data=data,
         tokenizer=tokenizer,
         seq_len=seq_len,

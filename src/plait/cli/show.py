@@ -18,12 +18,20 @@ def command(
     memory: Annotated[int, typer.Option(help="Tokens already held before them.", min=0)] = 0,
     vocab: Annotated[int | None, typer.Option(help="Vocabulary instead of the spec's own.", min=2)] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the architecture into this file, too.")] = None,
+    notation: Annotated[
+        str, typer.Option("--as", help="Print its layers in another notation instead: megatron, layer_types, fla.")
+    ] = "",
     mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
     """Show an architecture: mixers, parameters, FLOPs, state, and a drawing."""
-    from plait.api.show import show
+    from plait.api.show import architecture, show
 
+    if notation:
+        from plait.spec.notations import written
+
+        print(written([options.to_layer() for options in architecture(spec).layers], notation))
+        return
     found = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg)
     if as_json:
         print_json(found.as_dict())

@@ -17,6 +17,7 @@ from plait.core.errors import UserError
 from plait.core.units import short
 
 if TYPE_CHECKING:
+    from plait.api.sweep import SweepResult
     from plait.api.train import TrainResult
     from plait.training.fit import Progress as Now
 
@@ -71,7 +72,10 @@ def command(
         str | None, typer.Option("--data", help="Corpus, folder or file; `plait data list` shows them.")
     ] = None,
     from_: Annotated[
-        str, typer.Option("--from", help="Begin with a finished run's weights; its spec and data unless given.")
+        str,
+        typer.Option(
+            "--from", help="Begin with the weights of a run or a Hugging Face folder; its spec and data unless given."
+        ),
     ] = "",
     tokenizer: Annotated[
         str | None, typer.Option(help="bytes, chars, words, bpe:SIZE … \\[default: the corpus's]")
@@ -84,9 +88,10 @@ def command(
     batch: Annotated[int | None, typer.Option(help="Sequences per step, over all processes.")] = None,
     seq_len: Annotated[int | None, typer.Option(help="Tokens of a sequence.")] = None,
     length: FormerLength = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    lr: Annotated[str, typer.Option(help="Peak learning rate; several for a sweep, as 1e-3,3e-3.")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other key of the recipe: key=value.")] = None,
     seed: Annotated[int, typer.Option(help="Of the weights, the order of the data and dropout.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to train, from --seed on, and average.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32 or bf16. \\[default: bf16 on cuda]")] = "",
     sharding: Annotated[str, typer.Option(help="Several processes (torchrun): ddp or fsdp.")] = "ddp",
@@ -103,49 +108,81 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train a model. Interrupted by anything, the same command resumes where it was."""
+    from plait.api.sweep import SweepResult, sweep
     from plait.api.train import train
     from plait.core.settings import read_pairs
     from plait.training.fit import Interrupted
     from plait.training.recipe import Recipe
 
+    rates = _rates(lr)
     first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun started
     try:
         with Display(data or from_, quiet=as_json or not first) as display:
-            result = train(
-                spec,
-                data=data,
-                from_run=from_,
-                tokenizer=tokenizer,
-                steps=steps,
-                tokens=tokens,
-                time=budget or None,
-                flops=flops,
-                recipe=recipe,
-                batch=batch,
-                seq_len=seq_len,
-                lr=lr,
-                recipe_values=read_pairs(set_ or [], "--set", Recipe),
-                seed=seed,
-                device=device,
-                precision=precision,
-                sharding=sharding,
-                compiled=compiled,
-                activation_checkpointing=activation_checkpointing,
-                save_every=save_every,
-                save_steps=save_steps,
-                tensorboard=tensorboard,
-                mixers=mixers or (),
-                runs=runs,
-                store=store,
-                on_progress=display.update,
-            )
+            options: dict[str, Any] = {
+                "data": data,
+                "from_run": from_,
+                "tokenizer": tokenizer,
+                "steps": steps,
+                "tokens": tokens,
+                "time": budget or None,
+                "flops": flops,
+                "recipe": recipe,
+                "batch": batch,
+                "seq_len": seq_len,
+                "recipe_values": read_pairs(set_ or [], "--set", Recipe),
+                "device": device,
+                "precision": precision,
+                "sharding": sharding,
+                "compiled": compiled,
+                "activation_checkpointing": activation_checkpointing,
+                "save_every": save_every,
+                "save_steps": save_steps,
+                "tensorboard": tensorboard,
+                "mixers": mixers or (),
+                "runs": runs,
+                "store": store,
+                "on_progress": display.update,
+            }
+            swept = sweep(spec, lr=rates, seed=seed, seeds=seeds, **options) if len(rates) > 1 or seeds > 1 else None
+            result = None if swept else train(spec, lr=rates[0] if rates else None, seed=seed, **options)
     except Interrupted as stopped:
         if first:
             said = f"interrupted; {stopped.run.name} is saved at step {stopped.step}."
             console(stderr=True).print(f"{said} The same command resumes from there.")
         raise typer.Exit(130) from None
     if first:
-        print_json(result.as_dict()) if as_json else _print(result)
+        found = swept or result
+        assert found is not None
+        if as_json:
+            print_json(found.as_dict())
+        else:
+            _print_sweep(found) if isinstance(found, SweepResult) else _print(found)
+
+
+def _rates(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise UserError(f"--lr {text}: give a number, or several separated by commas.") from None
+
+
+def _print_sweep(found: SweepResult) -> None:
+    out = console()
+    out.print(f"[bold]{plain(found.spec)}[/]")
+    made = table(lr="right", validation_loss="right", interval="left", seeds="right", diverged="right", runs="left")
+    for one in found.rates:
+        between = "{:.4f} to {:.4f}".format(*one.interval) if one.interval else "–"
+        mean = "–" if one.mean is None else f"{one.mean:.4f}"
+        cells = (mean, between, str(len(one.losses)), str(one.diverged or ""), ", ".join(one.runs))
+        made.add_row("recipe's" if one.lr is None else f"{one.lr:g}", *cells)
+    out.print(made)
+    if found.best is not None:
+        sure = {None: "one seed each says little", True: "", False: "not distinguishable from all others"}
+        said = sure[found.distinguishable]
+        out.print(
+            f"best: lr {found.best:g}{f' ({said})' if said else ''}; intervals are 95 % of the mean over seeds",
+            style="dim",
+        )
 
 
 def _bits(result: TrainResult) -> str:

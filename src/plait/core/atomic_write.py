@@ -21,7 +21,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     The draft is `.{path.name}.…` in the same folder: only a process that is killed leaves one behind.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    remove_leftovers(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_draft_prefix(path))
     os.close(handle)
     draft = Path(name)
     try:
@@ -34,6 +35,32 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _draft_prefix(path: Path) -> str:
+    """Says which process writes it."""
+    return f".{path.name[:100]}.{os.getpid()}."
+
+
+def remove_leftovers(path: Path) -> None:
+    """Drafts of `path` that a process left behind when it was killed."""
+    begin = f".{path.name[:100]}."
+    with suppress(OSError):
+        for name in os.listdir(path.parent):
+            number, dot, _ = name.removeprefix(begin).partition(".")
+            if name.startswith(begin) and dot and number.isdecimal() and _has_ended(int(number)):
+                draft = path.parent / name
+                shutil.rmtree(draft) if draft.is_dir() and not draft.is_symlink() else draft.unlink()
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _mode_of_a_new_file() -> int:
@@ -58,14 +85,19 @@ def filled_folder(target: Path, *, force: bool) -> Iterator[Path]:
         raise UserError(f"{target} is a file; a folder is wanted.")
     with _clear_message(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        remove_leftovers(target)
+        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=_draft_prefix(target)))
         try:
             yield scratch
-            target.mkdir(exist_ok=True)
-            for file in sorted(scratch.iterdir()):
-                os.replace(file, target / file.name)
+            with suppress(PermissionError):
+                scratch.chmod(_mode_of_a_new_file() | 0o111)  # mkdtemp's folders are for their owner alone
+            if target.is_symlink() or (target.is_dir() and any(target.iterdir())):
+                for file in sorted(scratch.iterdir()):
+                    os.replace(file, target / file.name)
+            else:
+                os.replace(scratch, target)  # all at once: interrupted before, there is nothing
         finally:
-            shutil.rmtree(scratch)
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
@@ -76,13 +108,15 @@ def filled_file(target: Path, *, force: bool) -> Iterator[Path]:
         raise UserError(f"{target} is a folder; a file is wanted.")
     with _clear_message(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        remove_leftovers(target)
+        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=_draft_prefix(target)))
         try:
             yield scratch / target.name
-            for file in sorted(scratch.iterdir()):
+            # The file itself last: whoever finds it finds the rest, too.
+            for file in sorted(scratch.iterdir(), key=lambda file: file.name == target.name):
                 os.replace(file, target.parent / file.name)
         finally:
-            shutil.rmtree(scratch)
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager

@@ -25,18 +25,27 @@ DIGITS = 16  # hex digits of a checksum
 MOST_DIGITS = 300  # of a number
 
 
-def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
-    """What the text says; `name` is whose text it is, for messages. NaN and infinities only with `constants`."""
+def loads(text: str | bytes, *, constants: bool = False) -> Any:
+    """Like `json.loads`, but whatever is wrong is a `JSONDecodeError`: nesting that is too deep, and numbers that are
+    none (NaN and infinities only with `constants`), too."""
     try:
         if constants:
             return json.loads(text, parse_int=_int)
         return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_none)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise json.JSONDecodeError("it is nested too deeply", "", 0) from None
+    except ValueError as wrong:
+        raise json.JSONDecodeError(str(wrong), "", 0) from None
+
+
+def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
+    """What the text says; `name` is whose text it is, for messages."""
+    try:
+        return loads(text, constants=constants)
     except json.JSONDecodeError as wrong:
         raise UserError(f"{name} cannot be read: no JSON in line {wrong.lineno}: {wrong.msg}.") from None
-    except RecursionError:
-        raise UserError(f"{name} cannot be read: it is nested too deeply.") from None
-    except ValueError as wrong:
-        raise UserError(f"{name} cannot be read: {wrong}.") from None
 
 
 def read_json(path: Path, *, constants: bool = False) -> Any:

@@ -21,6 +21,7 @@ from typing import Any
 
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 from plait.core.progress import OnProgress
 from plait.data.corpora import open_source
 from plait.data.corpus import SPLITS, Corpus, Document, TextSource, TokenSource, divided
@@ -246,7 +247,7 @@ def _digest(path: Path) -> str:
 
 def _read(path: Path) -> dict[str, list[Any]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, list) for value in found.values()):

@@ -6,13 +6,13 @@ split (train.txt, valid-00000-of-00002.parquet, test/…), that holds; a split t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.json_files import loads
 from plait.data import token_files as memmap
 from plait.data.corpus import SPLITS, Document, TextSource, TokenSource, bounds, split_named
 
@@ -187,7 +187,7 @@ def _jsonl_documents(path: Path, field: str) -> Iterator[Document]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = loads(line)
             except ValueError as wrong:
                 raise UserError(f"{path}, line {number}: no JSON ({wrong}).") from None
             if not isinstance(record, dict):

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 from plait.data.corpus import SPLITS, Document, TokenSource, bounds, split_named
 from plait.data.simple_tokenizers import Ids
 from plait.data.tokenizers import OWN_FILE, Tokenizer, load_tokenizer, utf8
@@ -111,7 +112,7 @@ class _Writer:
 def read_meta(folder: Path) -> dict[str, Any] | None:
     """The meta.json of a folder that `write_tokens` finished; None where it is missing or not whole."""
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        meta = loads((folder / META).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     if not isinstance(meta, dict) or meta.get("dtype") not in DTYPES:
@@ -290,7 +291,7 @@ def _meta(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f'{path} is not there; it states dtype and vocabulary: {{"dtype": "uint16", "vocab": 50257}}.')
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as wrong:
         raise UserError(f"{path} is damaged: {wrong}.") from None
     if not isinstance(found, dict):

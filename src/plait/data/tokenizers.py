@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.json_files import loads
 from plait.core.registry import Entry, Table, load_attribute
 from plait.core.settings import require_known
 
@@ -241,7 +242,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             raise UserError(f"no tokenizer in {folder}: looked for {OWN_FILE} and {trained_tokenizers.FILE}.")
         return trained_tokenizers.open_file(folder)
     try:
-        fields = json.loads(own.read_text(encoding="utf-8"))
+        fields = loads(own.read_text(encoding="utf-8"))
     except (OSError, ValueError) as wrong:
         raise UserError(f"{own} is damaged: {wrong}.") from None
     if not isinstance(fields, dict):

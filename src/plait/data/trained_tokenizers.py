@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 from plait.data.tokenizers import Tokenizer, utf8
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _end_of(config: Path) -> str | None:
     if not config.is_file():
         return None
     try:
-        found = json.loads(config.read_text(encoding="utf-8"))
+        found = loads(config.read_text(encoding="utf-8"), constants=True)
     except ValueError as wrong:
         raise UserError(f"{config} is damaged: {wrong}.") from None
     end = found.get("eos_token") if isinstance(found, dict) else None

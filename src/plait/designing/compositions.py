@@ -20,8 +20,6 @@ from plait.probing.candidates import TOLERANCE, Candidate, candidates
 from plait.probing.protocol import Protocol
 from plait.space.compositions import shortest
 
-MOST_OF_ONE = 3  # compositions that one mixer may be in, so that a few compositions show more than variants of one
-
 
 def mixers_of(spec: str) -> tuple[str, ...]:
     return tuple(options.name for options in architecture(spec).layers if options.kind == "sequence")
@@ -51,15 +49,27 @@ def compositions(rows: Sequence[Row], size: str) -> list[list[Row]]:
     return list(found.values())
 
 
+def families(spec: str) -> frozenset[str]:
+    """What its mixers are, told apart as far as it matters for a choice: whatever keeps every token is `attention`."""
+    arch = architecture(spec)
+    sequence = [options for options in arch.layers if options.kind == "sequence"]
+    return frozenset("attention" if o.cost(arch.header.d, 1).kv_cache else o.name for o in sequence)
+
+
 def few_of(all_compositions: Sequence[list[Row]], count: int) -> list[list[Row]]:
-    """Some compositions: the largest models' first, none of them with a mixer that three others have already."""
-    used: Counter[str] = Counter()
+    """Some compositions, as different as can be: first those whose set of families none has yet, of these the one whose
+    families were taken least, of equals the one with the largest model. The largest models alone would all be of one
+    family, and size among equals foretells little."""
+    sets: Counter[frozenset[str]] = Counter()
+    taken: Counter[str] = Counter()
+    left = [(families(composition[0]["spec"]), composition) for composition in all_compositions]
     chosen: list[list[Row]] = []
-    for composition in all_compositions:
-        names = set(mixers_of(composition[0]["spec"]))
-        if len(chosen) < count and all(used[name] < MOST_OF_ONE for name in names):
-            chosen.append(composition)
-            used.update(names)
+    while left and len(chosen) < count:
+        few = min(left, key=lambda one: (sets[one[0]], sum(taken[name] for name in one[0]) / len(one[0])))
+        left.remove(few)
+        sets[few[0]] += 1
+        taken.update(few[0])
+        chosen.append(few[1])
     return chosen
 
 

@@ -26,7 +26,7 @@ TASKS = (
 )
 FEWEST, MOST = 4, 8  # compositions of mixers
 #: Of the race's time for one more composition, and of the probe's for one more task.
-COMPOSITION_SECONDS, TASK_SECONDS = 20.0, 30.0
+COMPOSITION_SECONDS, TASK_SECONDS = 14.0, 30.0
 
 #: Stage, share of it that is done (None: unknown; 1 is said once, at its end), and what is going on.
 NEARLY = 0.999

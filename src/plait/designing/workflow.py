@@ -9,6 +9,7 @@ what is missing and no more.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -146,16 +147,17 @@ def _thin(found: Found) -> list[dict[str, Any]]:
 def commands(document: dict[str, Any]) -> list[str]:
     """What does the same again, whole and in parts."""
     config, limits, pick = document["config"], document["config"]["limits"], document["pick"]["spec"]
-    seq = config["setting"]["seq"]
+    seq, space, data = config["setting"]["seq"], shlex.quote(config["space"]), shlex.quote(config["data"])
+    pick = shlex.quote(pick)
     held = " ".join(f"--{name} {quantity(name).text(limit)}" for name, limit in limits.items())
     seed = f" --seed {config['seed']}" if config["seed"] else ""
     lr = document["train"]["recipe"]["lr"]
-    specs = " ".join(f"'{row['spec']}'" for row in document["race"]["architectures"][:3])
+    specs = " ".join(shlex.quote(row["spec"]) for row in document["race"]["architectures"][:3])
     return [
-        f"plait design {held} --space {config['space']} --data {config['data']} --seq {seq} "
-        f"--time {config['seconds']:g}s --train-for '{config['train_for']}'{seed}",
-        f"plait search --space {config['space']} {held} --seq {seq} --method nsga2{seed}",
-        f"plait measure '{pick}' --seq {seq}",
-        f"plait compare {specs} --data {config['data']} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}",
-        f"plait train '{pick}' --data {config['data']} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h",
+        f"plait design {held} --space {space} --data {data} --seq {seq} "
+        f"--time {config['seconds']:g}s --train-for {shlex.quote(str(config['train_for']))}{seed}",
+        f"plait search --space {space} {held} --seq {seq} --method nsga2{seed}",
+        f"plait measure {pick} --seq {seq}",
+        f"plait compare {specs} --data {data} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}",
+        f"plait train {pick} --data {data} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h",
     ]

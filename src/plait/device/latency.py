@@ -141,6 +141,8 @@ class Stopwatch:
     def _wait(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+        elif self._device.type == "mps":
+            torch.mps.synchronize()
 
     def _steady(self, one: Round) -> bool:
         return one.kernel <= DRIFT * self._best and _calm(one).mean() >= ENOUGH

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import plait
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.json_files import loads, sealed, understood, unsealed
 from plait.device.setting import Setting
 from plait.records import provenance_of
 
@@ -69,6 +70,26 @@ class Point:
     def setting(self, common: dict[str, Any]) -> Setting:
         return Setting(mode=self.mode, seq=self.seq, batch=self.batch, **common)
 
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> Point:
+        """Of `as_dict`, as it was read from a file: every field is of its kind, and every number can have been
+        measured."""
+        kinds: dict[str, Any] = {"str": str, "int": int, "bool": bool, "float": (int, float)}
+        point = cls(**given)
+        for each in fields(cls):
+            value, kind = getattr(point, each.name), kinds.get(str(each.type))
+            if kind is None:
+                others = {name: tuple(map(float, pair)) for name, pair in value.items()}
+                if any(len(pair) != 2 for pair in others.values()):
+                    raise ValueError(f"{each.name} of a point is {value!r}")
+            elif not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+                raise TypeError(f"{each.name} of a point is {str(value)[:40]!r}")
+            elif kind not in (str, bool) and not 0 <= value < 1e18:
+                raise ValueError(f"{each.name} of a point is {str(value)[:40]}")
+        if point.what not in ("layer", "outside", "model") or not point.seconds or point.d < 1:
+            raise ValueError(f"a point is no measurement: {point.what} of {point.seconds} seconds at width {point.d}")
+        return point
+
 
 OnPoint = Callable[[Point, float], object]  # a new point, and the share of the time that is over
 
@@ -94,16 +115,17 @@ class Profile:
     def load(cls, path: Path | str, *, anywhere: bool = False) -> Profile:
         """Read a profile; one of another machine is refused unless `anywhere`."""
         text = _text(Path(path))
-        try:
-            read = json.loads(text)
+        with understood(str(path)):
+            read = loads(text)
             if read.get("format") != FORMAT:
                 raise UserError(f"{path} is no profile; make one with `plait profile -o {path}`.")
             if read["version"] > VERSION:
                 raise UserError(f"{path} was made by a newer plait (profile version {read['version']}).")
-            points = [Point(**point) for point in read["points"]]
-            made = cls(read["device"], read["common"], points, read["made"], read["seconds"])
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as wrong:
-            raise UserError(f"{path} is damaged: {wrong}.") from None
+            read = unsealed(read, str(path))
+            points = [Point.from_dict(point) for point in read["points"]]
+            made = cls(dict(read["device"]), dict(read["common"]), points, str(read["made"]), float(read["seconds"]))
+            for point in points:
+                point.setting(made.common)
         if not anywhere:
             made.require_here(str(path))
         return made
@@ -123,7 +145,7 @@ class Profile:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(target) as draft:
-                draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+                draft.write_text(json.dumps(sealed(document), indent=1) + "\n", encoding="utf-8")
         except OSError as wrong:
             raise UserError(f"cannot write the profile {target}: {wrong.strerror or wrong}.") from None
 

@@ -69,9 +69,13 @@ def evaluate(
             raw = run_harness(lm=lm, task_dict=loaded, limit=limit, bootstrap_iters=BOOTSTRAP_DRAWS, log_samples=False)
         except UserError:
             raise
-        # A field that is not there; more shots than examples; a perplexity beyond all numbers, or of empty texts.
-        except (jinja2.TemplateError, ValueError, ArithmeticError, RecursionError) as wrong:
+        except (jinja2.TemplateError, ValueError) as wrong:  # a field that is not there; more shots than examples
             raise UserError(f"the harness cannot run {', '.join(loaded['tasks'])}: {wrong}.") from wrong
+        except (
+            Exception
+        ) as wrong:  # items of another shape, a perplexity beyond all numbers: whatever fails is the file's
+            names = ", ".join(loaded["tasks"])
+            raise UserError(f"the harness cannot run {names}: {type(wrong).__name__}: {wrong}.") from wrong
     counts = {name: counted["effective"] for name, counted in raw["n-samples"].items()}
     return {
         "results": raw["results"],

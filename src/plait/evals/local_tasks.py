@@ -23,6 +23,7 @@ from lm_eval.api.registry import metric_registry
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.json_files import loads
 from plait.evals.published import BY_NAME
 
 #: Loaders of `datasets` that read files from a disk.
@@ -136,7 +137,7 @@ def check_json_lines(path: Path) -> None:
         return  # one document, not lines
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            item = json.loads(line) if line.strip() else {}
+            item = loads(line, constants=True) if line.strip() else {}
         except json.JSONDecodeError as wrong:
             raise UserError(f"{path}:{number}: not JSON: {wrong.msg} at column {wrong.colno}.") from None
         if not isinstance(item, dict):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 
 ENDINGS = (".parquet", ".jsonl", ".json", ".arrow")
 
@@ -144,12 +145,12 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     text = path.read_text(encoding="utf-8")
     if text.lstrip().startswith("["):
-        yield from json.loads(text)
+        yield from loads(text)
         return
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
-                yield json.loads(line)
+                yield loads(line)
             except json.JSONDecodeError as wrong:
                 raise UserError(f"{path}:{number}: not JSON: {wrong.msg} at column {wrong.colno}.") from None
 

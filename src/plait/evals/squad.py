@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.core.json_files import loads
 from plait.data.tokenizers import boundary_token
 from plait.evals.finetune_loop import Row
 
@@ -61,7 +62,7 @@ def find_files(folder: Path) -> tuple[Path, Path]:
 
 def read_squad(path: Path) -> list[Question]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
+        document = loads(path.read_text(encoding="utf-8-sig"))
     except OSError as wrong:
         raise UserError(f"{path} cannot be read: {wrong.strerror}.") from None
     except UnicodeDecodeError:

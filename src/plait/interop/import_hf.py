@@ -7,7 +7,6 @@ rotary frequencies, biases in the MLP …) is refused, never approximated.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.json_files import loads
 from plait.data import Tokenizer, load_tokenizer
 from plait.data.trained_tokenizers import FILE, open_file
 from plait.model import build
@@ -249,9 +249,12 @@ def read_config(folder: Path) -> Config:
     """config.json of a Hugging Face folder."""
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = loads(path.read_text(encoding="utf-8"), constants=True)
     except FileNotFoundError:
-        raise UserError(f"{folder} is no Hugging Face folder: it has no config.json.") from None
+        hub = " Names on the hub are not looked up: download the model first and give its folder."
+        raise UserError(
+            f"{folder} is no Hugging Face folder: it has no config.json.{hub if not folder.exists() else ''}"
+        ) from None
     except (OSError, ValueError) as wrong:
         raise UserError(f"{path} cannot be read: {wrong}") from None
     if not isinstance(config, dict):
@@ -265,13 +268,15 @@ def _read_weights(folder: Path) -> Weights:
     index = folder / "model.safetensors.index.json"
     try:
         if index.is_file():
-            files = [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+            files = [
+                folder / name for name in sorted(set(loads(index.read_text(), constants=True)["weight_map"].values()))
+            ]
         if not files:
             pickled = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"))]
             why = f"; {pickled[0]} is a pickle, which may run anything: convert it first" if pickled else ""
             raise UserError(f"{folder} has no safetensors file{why}.")
         return {name: value.float() for file in files for name, value in load_file(file).items()}
-    except (OSError, SafetensorError, ValueError, KeyError, AttributeError) as wrong:
+    except (OSError, SafetensorError, ValueError, KeyError, AttributeError, TypeError, RuntimeError) as wrong:
         if isinstance(wrong, UserError):
             raise
         raise UserError(f"the weights of {folder} cannot be read: {wrong}") from wrong

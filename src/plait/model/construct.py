@@ -13,6 +13,7 @@ import math
 import torch
 from torch import nn
 
+from plait.core.memory import require_memory
 from plait.core.random_streams import seed_of
 from plait.mixers.mixer import Draw, Mixer
 from plait.model.architecture import Architecture, architecture
@@ -36,12 +37,24 @@ def build(
 ) -> Model:
     """A model with seeded weights. `device="meta"` builds shapes without memory, for counting."""
     arch = architecture(given)
+    if torch.device(device).type == "cpu":
+        require_weights_fit(arch, torch.float32.itemsize + (dtype != torch.float32) * dtype.itemsize)
     # Modules draw values of their own when made; ours replace them, and the caller's generator stays as it was.
     with torch.random.fork_rng(devices=[]), torch.device(device):
         model = KINDS[arch.header.kind](arch)
     if torch.device(device).type != "meta":
         init_weights(model, seed)
     return model.to(dtype)
+
+
+def require_weights_fit(arch: Architecture, bytes_per_weight: int) -> None:
+    """Said before anything is allocated."""
+    from plait.model.cost import model_cost
+
+    params = model_cost(arch, seq=1).total_params
+    require_memory(
+        params * bytes_per_weight, f"a model of {params:,} weights", "Choose a smaller width or fewer layers."
+    )
 
 
 def init_weights(model: Model, seed: int) -> None:

@@ -26,7 +26,8 @@ SCORING = 1 / 3  # a token that is scored, in trained ones
 TIMED_SLACK, TRAINED_SLACK = 1.12, 1.04  # speeds of a few steps may be wrong by so much; those of a search are not
 LAST_SECONDS = 2.0  # of the verdict and of processes that end
 LEAST_STEPS = 64  # of a budget: its sixteenth would be no training
-RATE_STEPS = 32  # at least, before a rate is judged: in fewer, the largest that does not diverge always wins
+RATE_STEPS = 96  # at least, before a rate is judged: in fewer, too large a one wins (benchmarks/results, finalists)
+USUAL_WIDTH, WIDEST = 128, 2.0  # at which the recipe's rate is meant, and how many times it narrow models may have
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,12 @@ def weights(
 def require_equal(equal: str) -> None:
     if equal not in EQUAL:
         raise UserError(f"--at {equal}: must be one of {', '.join(EQUAL)}.{did_you_mean(equal, EQUAL)}")
+
+
+def usual_rate(contender: Contender, course: Course) -> float:
+    """Where a search begins, and the rate where none is made: the recipe's at a width of 128, falling as 1 / width
+    (Yang et al. 2022, arXiv:2203.03466, for matrices under Adam)."""
+    return course.recipe.lr * min(WIDEST, USUAL_WIDTH / contender.arch.header.d)
 
 
 def rate_steps(tokens: float, course: Course) -> int:

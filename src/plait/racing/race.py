@@ -6,7 +6,8 @@ After every round each candidate's learning curve is carried on to the target bu
 paused and gone on with, never repeated. The answer is a pure function of the losses and of the speeds that were timed
 once and kept, so that a race that was killed goes on as it would have.
 
-Rates: everybody's is chosen early, at a small budget, among three; see `comparison`.
+Rates: everybody's is chosen among three at the first rung that has steps enough to judge them, if that can be afforded;
+otherwise everybody has the usual one for its width (see `comparison`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from plait.analysis.foresight import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, Forecast, Prediction, extrapolate
 from plait.analysis.race_policy import Decision, RaceState, decide
 from plait.core.errors import UserError
-from plait.racing.budget import SCORING
+from plait.racing.budget import RATE_STEPS, SCORING, usual_rate
 from plait.racing.comparison import FACTORS, best_rate, stacks
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of
@@ -35,8 +36,7 @@ SPEED = "race-speed"
 PROTOCOL = 1
 DOUBLINGS = 7  # from the first rung to the target, at most
 FIRST_STEPS = 16  # of the first rung, at least
-RATE_RUNG = 1  # at which the rate is chosen
-RATES_AT_MOST = 0.2  # of the race's cost, for the search of rates; where it would take more, all have the recipe's rate
+RATES_AT_MOST = 0.35  # of the race's cost, for the search of rates; where it would take more, all have the usual rate
 REACH = 4.0  # beyond the target, of what foresight says
 
 #: What is being done, and how much of the race is done, from 0 to 1.
@@ -113,10 +113,11 @@ def race(
     speed: Mapping[str, float],
     seconds: float | None = None,
     limit: float = 0.1,
+    rates: Mapping[str, float] | None = None,
     on_stage: OnStage = lambda stage, share: None,
 ) -> Raced:
     """Race to `target` tokens for at most `limit` of the cost of training all to it, or, where `seconds` are given, for
-    what fits into them. `speed`: seconds per token of each, from `speeds`."""
+    what fits into them. `speed`: seconds per token of each, from `speeds`. With `rates` none is searched for."""
     if not contenders:
         raise UserError("a race needs a candidate.")
     began, course, rungs = time.perf_counter(), pool.course, rungs_to(target, pool.course)
@@ -125,7 +126,10 @@ def race(
         whole = sum(speed[c.name] for c in contenders) * rungs[-1] * course.tokens_per_step
         limit = max(0.0, seconds * pool.workers - scoring) / whole
     race_ = _Race(list(contenders), rungs, speed, limit, pool, runs, on_stage)
-    race_.search_rates()
+    if rates is not None:
+        race_.rates = dict(rates)
+    else:
+        race_.search_rates()
     decision = race_.run()
     return Raced(
         course, list(contenders), rungs, race_.rates, race_.searched, race_.records, decision,
@@ -175,7 +179,7 @@ class _Race:
         course = pool.course
         self.contenders, self.course, self.rungs, self.pool, self.runs = contenders, course, rungs, pool, runs
         self.on_stage = on_stage
-        self.rates = {c.name: course.recipe.lr for c in contenders}
+        self.rates = {c.name: usual_rate(c, course) for c in contenders}
         self.searched = False
         self.records: dict[str, list[list[Record]]] = {c.name: [] for c in contenders}
         budgets = [float(steps * course.tokens_per_step) for steps in rungs]
@@ -184,22 +188,21 @@ class _Race:
 
     def search_rates(self) -> None:
         """At an early rung, one seed; the best goes on, and what the others took is off the limit."""
-        rung = min(RATE_RUNG, len(self.rungs) - 1)
-        tokens = self.rungs[rung] * self.course.tokens_per_step
-        share = (len(FACTORS) - 1) * tokens / (self.rungs[-1] * self.course.tokens_per_step)
+        enough = [steps for steps in self.rungs[:-1] if steps >= RATE_STEPS]
+        share = (len(FACTORS) - 1) * enough[0] / self.rungs[-1] if enough else math.inf
         if share > RATES_AT_MOST * self.state.limit:
             return
         asked = [
-            (c.name, stack, Leg(self.course, c.arch, stack, (self.rungs[rung],), self.runs))
+            (c.name, stack, Leg(self.course, c.arch, stack, (enough[0],), self.runs))
             for c in self.contenders
-            for stack in stacks([Replica(factor * self.course.recipe.lr, 0) for factor in FACTORS], self.course)
+            for stack in stacks([Replica(factor * self.rates[c.name], 0) for factor in FACTORS], self.course)
         ]
         found = self.pool.run([leg for *_, leg in asked], lambda done, total: self._tell("learning rates"))
         losses: dict[str, dict[float, float]] = {}
         for (name, stack, _), (records,) in zip(asked, found, strict=True):
             for replica, record in zip(stack, records, strict=True):
                 losses.setdefault(name, {})[replica.lr] = loss_of(record)
-        self.rates = {name: best_rate(rates, self.course.recipe.lr) for name, rates in losses.items()}
+        self.rates = {name: best_rate(rates, self.rates[name]) for name, rates in losses.items()}
         self.searched = True
         self.state = replace(self.state, limit=self.state.limit - share)
 

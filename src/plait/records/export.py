@@ -1,16 +1,25 @@
-"""Records, and rows of any result, as one file for other programs: CSV and Parquet with a column per field, or JSON."""
+"""Records, and rows of any result, as one file for other programs: CSV and Parquet with a column per field, or JSON.
+
+However many there are, a few hundred are held at a time: they go to a scratch file first, while the columns are found
+out, and from there into the file.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TextIO
 
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError, did_you_mean
 from plait.records.record import Record, flat
+
+AT_ONCE = 500
+EXACT = 2**53  # whole numbers up to here are exact as floats, too
 
 
 def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> int:
@@ -18,9 +27,7 @@ def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> in
     require_format(path)
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; overwrite it with --force, or choose another name.")
-    documents = [record.document() for record in records]
-    write_rows(documents, path)
-    return len(documents)
+    return write_rows((record.document() for record in records), path)
 
 
 def require_format(path: Path) -> None:
@@ -29,58 +36,138 @@ def require_format(path: Path) -> None:
         raise UserError(f"cannot export to '{path.name}'.{did_you_mean(path.suffix, FORMATS)} Known endings: {known}.")
 
 
-def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
-    """By the file's ending; over what was there."""
+def write_rows(rows: Iterable[dict[str, Any]], path: Path) -> int:
+    """By the file's ending; over what was there. How many there were."""
     require_format(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as draft:
-            FORMATS[path.suffix](rows, draft)
+            return FORMATS[path.suffix](rows, draft)
     except OSError as wrong:
         raise UserError(f"cannot write {path}: {wrong.strerror or wrong}.") from None
 
 
-def _write_json(documents: list[dict[str, Any]], path: Path) -> None:
-    path.write_text(json.dumps(documents, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def write_json_list(documents: Iterable[Any], file: TextIO) -> int:
+    """One JSON list, written as it comes."""
+    number = 0
+    for number, document in enumerate(documents, 1):
+        text = json.dumps(document, indent=2, ensure_ascii=False).replace("\n", "\n  ")
+        file.write(f"{'[' if number == 1 else ','}\n  {text}")
+    file.write("\n]\n" if number else "[]\n")
+    return number
 
 
-def _write_csv(documents: list[dict[str, Any]], path: Path) -> None:
-    rows = [flat(document) for document in documents]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, _columns(rows), restval="")
+def _write_json(documents: Iterable[dict[str, Any]], path: Path) -> int:
+    with path.open("w", encoding="utf-8") as file:
+        return write_json_list(documents, file)
+
+
+def _write_csv(documents: Iterable[dict[str, Any]], path: Path) -> int:
+    with _Rows(documents, path.parent) as rows, path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _ordered(rows.kinds), restval="")
         writer.writeheader()
         writer.writerows({name: _plain(value) for name, value in row.items()} for row in rows)
+        return rows.number
 
 
-def _write_parquet(documents: list[dict[str, Any]], path: Path) -> None:
+def _write_parquet(documents: Iterable[dict[str, Any]], path: Path) -> int:
     try:
         import pyarrow
         from pyarrow import parquet
     except ModuleNotFoundError:
         raise UserError("Parquet needs pyarrow: pip install 'plait[parquet]'. CSV and JSON need nothing.") from None
-    rows = [flat(document) for document in documents]
-    columns = {}
-    for name in _columns(rows):
-        values = [_list_or_plain(row.get(name)) for row in rows]
-        try:
-            columns[name] = pyarrow.array(values)
-        except (pyarrow.ArrowException, OverflowError):  # values of several types: a column has one
-            columns[name] = pyarrow.array([None if value is None else json.dumps(value) for value in values])
-    parquet.write_table(pyarrow.table(columns), path)
+    plain = {
+        "bool": pyarrow.bool_(), "int": pyarrow.int64(), "large": pyarrow.int64(), "float": pyarrow.float64(),
+        "text": pyarrow.string(), "json": pyarrow.string(), "": pyarrow.null(),
+    }  # fmt: skip
+    with _Rows(documents, path.parent) as rows:
+        names = _ordered(rows.kinds)
+        types = [
+            pyarrow.list_(plain[kind[5:]]) if kind.startswith("list ") else plain[kind]
+            for kind in (rows.kinds[name] for name in names)
+        ]
+        schema = pyarrow.schema(list(zip(names, types, strict=True)))
+        with parquet.ParquetWriter(path, schema) as writer:
+            rest = iter(rows)
+            while some := list(islice(rest, AT_ONCE)):
+                columns = [
+                    pyarrow.array([_cell(row.get(name), rows.kinds[name]) for row in some], kind)
+                    for name, kind in zip(names, types, strict=True)
+                ]
+                writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+        return rows.number
 
 
-FORMATS: dict[str, Callable[[list[dict[str, Any]], Path], None]] = {
+FORMATS: dict[str, Callable[[Iterable[dict[str, Any]], Path], int]] = {
     ".csv": _write_csv,
     ".parquet": _write_parquet,
     ".json": _write_json,
 }
 
 
-def _columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every name that occurs: of a record in the order config, result, about, and then of first sight."""
-    seen = dict.fromkeys(name for row in rows for name in row)
+class _Rows:
+    """Flat rows, on disk, and the kind of value that each column has."""
+
+    def __init__(self, documents: Iterable[dict[str, Any]], folder: Path) -> None:
+        self.kinds: dict[str, str] = {}
+        self.number = 0
+        self._file: IO[str] = tempfile.TemporaryFile("w+", dir=folder, encoding="utf-8")  # noqa: SIM115
+        for document in documents:
+            row = flat(document)
+            for name, value in row.items():
+                self.kinds[name] = _merged(self.kinds.get(name, ""), _kind(value))
+            self._file.write(json.dumps(row) + "\n")
+            self.number += 1
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self._file.seek(0)
+        return map(json.loads, self._file)
+
+    def __enter__(self) -> _Rows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _kind(value: Any) -> str:
+    """What a column of such values is; "" where any kind will do."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int" if abs(value) <= EXACT else "large" if -(2**63) <= value < 2**63 else "json"
+    if isinstance(value, float):
+        return "float"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, dict) or any(isinstance(inner, (list, dict)) for inner in value):
+        return "json"  # Parquet has lists of its own, but nothing for an empty dict
+    inner = ""
+    for each in value:
+        inner = _merged(inner, _kind(each))
+    return "json" if inner == "json" else f"list {inner}"
+
+
+def _merged(one: str, other: str) -> str:
+    if one == other or not other:
+        return one
+    if not one:
+        return other
+    if one.startswith("list ") and other.startswith("list "):
+        inner = _merged(one[5:], other[5:])
+        return "json" if inner == "json" else f"list {inner}"
+    pair = {one, other}
+    if pair == {"int", "float"}:
+        return "float"
+    return "large" if pair == {"int", "large"} else "json"  # a column has one type
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    """Of a record in the order config, result, about, and then of first sight."""
     parts = {part: place for place, part in enumerate(("key", "kind", "config", "result", "about"))}
-    return sorted(seen, key=lambda name: parts.get(name.partition(".")[0], len(parts)))
+    return sorted(names, key=lambda name: parts.get(name.partition(".")[0], len(parts)))
 
 
 def _plain(value: Any) -> Any:
@@ -88,8 +175,5 @@ def _plain(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, (bool, list, dict)) else value
 
 
-def _list_or_plain(value: Any) -> Any:
-    """Parquet has lists of its own, but nothing for an empty dict."""
-    if isinstance(value, list) and not any(isinstance(inner, (list, dict)) for inner in value):
-        return value
-    return json.dumps(value) if isinstance(value, (list, dict)) else value
+def _cell(value: Any, kind: str) -> Any:
+    return value if value is None or kind != "json" else json.dumps(value)

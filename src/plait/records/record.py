@@ -42,6 +42,7 @@ def provenance_of(started: float, seconds: float) -> dict[str, Any]:
         "torch": _version("torch"),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
+        "threads": _threads(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "gpu": _gpu(),
     }
@@ -77,6 +78,12 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _threads() -> int | None:
+    """Of torch's: sums over several end in other digits than over one."""
+    torch = sys.modules.get("torch")
+    return None if torch is None else int(torch.get_num_threads())
 
 
 def _gpu() -> str | None:

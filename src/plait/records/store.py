@@ -216,8 +216,20 @@ class Store:
         given_up = delete(claims).where(claims.c.key == key, claims.c.owner == owner)
         self._write(lambda connection: connection.execute(given_up))
 
+    def owner_of(self, key: str) -> str | None:
+        """Of the claim on a key, expired or not."""
+        found = self._rows(select(claims.c.owner).where(claims.c.key == key))
+        return str(found[0].owner) if found else None
+
     def require_writable(self) -> None:
-        """Before work whose result is to be stored: a store that takes none is told of now, not after hours."""
+        """Before work whose result is to be stored: a store that takes none is told of now, not after hours. One that
+        is not there yet is not made."""
+        path = file_of(self._url)
+        if path is not None and is_missing(path):
+            there = next(folder for folder in path.parents if folder.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                raise UserError(f"cannot make the folder of the store {self.name}: {there} cannot be written to.")
+            return
         self._write(lambda connection: connection.execute(delete(claims).where(claims.c.key == "")))
 
     def _now(self) -> ColumnElement[Any]:

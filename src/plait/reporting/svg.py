@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
 from plait.core.units import PREFIXES
 
@@ -132,7 +133,8 @@ def save(picture: str, path: Path) -> None:
     """Into a file, whose folder is made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(picture, encoding="utf-8")
+        with atomic_write(path) as draft:  # in place of a link, not through it
+            draft.write_text(picture, encoding="utf-8")
     except OSError as wrong:
         raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
 

@@ -58,7 +58,7 @@ def token_flops(arch: Architecture, seq_len: int) -> float:
     return 3 * model_cost(arch, seq=seq_len).flops / seq_len
 
 
-def family(given: str, vocab: int) -> Family:
+def family(given: str, vocab: int, depth_power: float = DEPTH_POWER) -> Family:
     """Of NAME, NAME=SPEC or SPEC: a family of presets, or sizes grown from a spec, all with this vocabulary."""
     name, text = _named(given)
     of_presets = [(int(found["millions"]), preset) for found, preset in _sized() if found["family"] == text]
@@ -71,7 +71,7 @@ def family(given: str, vocab: int) -> Family:
             families = dict.fromkeys(found["family"] for found, _ in _sized())
             near = did_you_mean(text, families)
             raise UserError(f"--arch {given}: neither a family of presets nor a spec.{near} {wrong}") from None
-        members = grown(base)
+        members = grown(base, depth_power)
     fitted = tuple(Architecture(arch.header.with_vocabulary(vocab), arch.layers) for arch in members)
     return Family(name or (text if of_presets else pattern_of(fitted[0])), fitted)
 
@@ -89,8 +89,8 @@ def _sized() -> list[tuple[re.Match[str], str]]:
     return [(found, name) for name in presets.names() if (found := _SIZED.fullmatch(name)) is not None]
 
 
-def grown(base: Architecture) -> tuple[Architecture, ...]:
-    """Widths from one head's to `MOST_WIDTHS` times that, each with its depth."""
+def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Architecture, ...]:
+    """Widths from one head's to `MOST_WIDTHS` times that; the depth is a power of the width, 0 keeps it."""
     d = base.header.d
     heads = math.gcd(*(getattr(o, name) for o in base.layers for name in HEADS if getattr(o, name, 0))) or _even(d)
     period = _period(base.layers)
@@ -98,7 +98,7 @@ def grown(base: Architecture) -> tuple[Architecture, ...]:
     made = []
     for k in range(1, MOST_WIDTHS + 1):
         width = d * k // heads
-        depth = max(1, round(periods * (width / d) ** DEPTH_POWER))
+        depth = max(1, round(periods * (width / d) ** depth_power))
         try:
             layers = tuple(_widened(o, width, d) for o in period) * depth
             for options in set(layers):

@@ -20,6 +20,7 @@ from typing import Any
 
 from plait.analysis.table import Table
 from plait.core.errors import UserError, did_you_mean
+from plait.core.json_files import loads
 from plait.model.architecture import architecture
 from plait.model.cost import ModelCost, model_cost
 
@@ -142,7 +143,7 @@ def _entry(value: Any) -> Any:
     text = value.strip()
     if text.startswith("["):
         try:
-            return json.loads(text)
+            return loads(text)
         except json.JSONDecodeError:
             return value
     parts = text.split()

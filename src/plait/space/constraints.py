@@ -16,6 +16,7 @@ What a model may take at most of each quantity, as given on a command line: `40m
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -71,6 +72,7 @@ class Constraint:
     def parse(cls, text: str) -> Constraint:
         tree = _read(text)
         names = frozenset(_names(tree, text))
+        _require_numbers(tree, text)
         return cls(
             _tidy(text),
             names,
@@ -137,8 +139,10 @@ def _read(text: str) -> ast.Compare:
     plain = replace_units(text.strip())
     try:
         tree = ast.parse(plain, mode="eval").body
-    except SyntaxError:
-        raise UserError(f"constraint '{_tidy(text)}' cannot be read; write such as decoder_params <= 20M.") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise UserError(
+            f"constraint '{_tidy(text)[:200]}' cannot be read; write such as decoder_params <= 20M."
+        ) from None
     if not isinstance(tree, ast.Compare):
         raise UserError(f"constraint '{_tidy(text)}' compares nothing; write such as decoder_params <= 20M.")
     return tree
@@ -166,6 +170,18 @@ def _names(tree: ast.AST, text: str) -> set[str]:
         allowed = "numbers, names, + - * / // %, comparisons, int(), min(), max() and count()"
         raise UserError(f"constraint '{_tidy(text)}': cannot use '{ast.unparse(tree)}'; allowed are {allowed}.")
     return set().union(*(_names(part, text) for part in parts))
+
+
+def _require_numbers(tree: ast.AST, text: str) -> None:
+    """Every part without names is a number: nothing is divided by zero, or beyond what a computer number can be."""
+    for part in ast.walk(tree):
+        if isinstance(part, ast.BinOp | ast.Constant | ast.Call | ast.UnaryOp) and not _names(part, text):
+            try:
+                fine = math.isfinite(float(_evaluate(part, {})))
+            except ArithmeticError:
+                fine = False
+            if not fine:
+                raise UserError(f"constraint '{_tidy(text)[:200]}': '{ast.unparse(part)[:40]}' is no number.")
 
 
 def _is_count(tree: ast.AST) -> bool:

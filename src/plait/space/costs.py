@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost, norm_params
@@ -23,6 +24,7 @@ Mask = NDArray[np.bool_]
 
 #: What a row of the table holds; `norms` is 1 where a norm, whose parameters come later, stands in front of the layer.
 QUANTITIES = ("params", "active", "flops", "fixed_state", "conv_state", "kv_cache", "norms")
+MOST = 1 << 52  # of a quantity of one layer, so that sums over layers are exact
 CHUNK = 1 << 15  # candidates at once: the sums then stay in the processor's cache
 
 
@@ -55,10 +57,13 @@ class SlotCosts:
         # A layer that does not fit its width has no cost; such candidates are never valid.
         if options is not None and layer_fits(options, self.widths[width]):
             cost = options.cost(self.widths[width], self.seq, self.memory)
-            self.rows_RQ[row] = (
+            counts = (
                 cost.total_params, cost.active_params, cost.total_flops,
                 cost.fixed_state, cost.conv_state, cost.kv_cache, options.prenorm,
             )  # fmt: skip
+            if max(counts) > MOST:
+                raise UserError(f"{options.to_layer()} at width {self.widths[width]} is larger than can be counted.")
+            self.rows_RQ[row] = counts
             for name, count in cost.shared.items():
                 self.shared.setdefault(name, np.zeros(self.absent + 1, dtype=np.int64))[row] = count
         self.known_R[row] = True

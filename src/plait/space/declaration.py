@@ -113,6 +113,7 @@ def split_list(text: str) -> list[str]:
     return [item for item in (part.strip().strip("\"'") for part in [*items, text[start:]]) if item]
 
 
+MAX_DEPTH = 1000  # layers; the genes of every candidate are held, layer by layer
 #: Keys of stored documents → fields: what a store keeps under is part of every search's key and stays.
 _FIELDS = {"rules": "constraints"}
 
@@ -178,6 +179,8 @@ class Declaration:
         found = tuple(sorted(numbers_of(self.layers)))
         if found[0] < 1:
             raise UserError(f"{self.name}: layers={self.layers}: a model has at least one layer.")
+        if found[-1] > MAX_DEPTH:
+            raise UserError(f"{self.name}: layers={self.layers}: a space has at most {MAX_DEPTH:,} layers.")
         return found
 
     def header_choices(self) -> dict[str, tuple[Value, ...]]:

@@ -349,6 +349,8 @@ class Space:
         if (seq, memory) not in self._tables:
             slots = [costs.SlotCosts(slot.options, self.widths, seq, memory) for slot in self.slots]
             outside_H4 = [costs.outside(header, seq, memory) if header else (0,) * 4 for header in self.headers.all]
+            if max(max(row) for row in outside_H4) > costs.MOST:
+                raise UserError(f"{self.name} has models that are larger than can be counted.")
             self._tables[seq, memory] = slots, np.array(outside_H4, dtype=np.int64)
         return self._tables[seq, memory]
 

@@ -21,6 +21,8 @@ Dialects: other people's notations for architectures, read as groups of layers.
                           arXiv:2009.04534): s attention, f feed-forward, i identity.
 `mad:(2H:4A:4H:2A)x2`     stripes as in Mechanistic Architecture Design, Table D.1 (Poli et al. 2024,
                           arXiv:2403.17844): a count and a letter; every counted letter is one block.
+`megatron:M-M*-ME`        Megatron's `--hybrid-layer-pattern`: M Mamba-2, G Gated DeltaNet, * attention, + latent
+                          attention, - MLP, E experts.
 `rule:par(n=32,p=5)`      a placement pattern that gives such a string (`plait.spec.dialects`).
 
 What a letter stands for can be said in place: `par[s=attn[heads=8],f=swiglu]:(sf)x6`, with several layers in
@@ -103,7 +105,7 @@ def _check_blocks(n: int) -> None:
         raise UserError(f"{n:,} blocks: a placement pattern takes 1 to {MAX_LAYERS:,}")
 
 
-DIALECTS = ("par", "mad", "rule")
+DIALECTS = ("par", "mad", "megatron", "rule")
 
 ItemReader = Callable[[Scanner], Node]  # reads one layer or group of the plain language
 Letters = Mapping[str, Node]
@@ -122,6 +124,14 @@ _MAD_BLOCKS = {
     # Mamba mixes channels by itself: two of it make a block as deep as the others.
     "m": (Layer("mamba"), Layer("mamba")),
 }
+_MEGATRON_BLOCKS = {
+    "m": (Layer("mamba2"),),
+    "g": (Layer("gated-deltanet"),),
+    "*": (Layer("attn"),),
+    "+": (Layer("mla"),),
+    "-": (Layer("mlp"),),
+    "e": (Layer("moe"),),
+}
 _LETTER = re.compile(r"[A-Za-z]{1,8}")
 _TERM = re.compile(r"([0-9][0-9_]*)?([A-Za-z]{1,8})(?![A-Za-z0-9_.-])")
 
@@ -130,14 +140,19 @@ def read_dialect(scan: Scanner, name: str, start: int, read_item: ItemReader) ->
     """The rest of `par…`, `mad…` or `rule…`, the cursor behind the name that began at `start`."""
     defined = _read_definitions(scan, name, read_item) if scan.peek() == "[" else {}
     if not scan.take(":"):
-        example = {"par": "par:(sfff)x6", "mad": "mad:(1H:1A)x6", "rule": "rule:par(n=32)"}[name]
+        example = {
+            "par": "par:(sfff)x6",
+            "mad": "mad:(1H:1A)x6",
+            "megatron": "megatron:(M-)x3 *-",
+            "rule": "rule:par(n=32)",
+        }[name]
         raise scan.error(f"expected ':' after '{name}', found {scan.found()}; write {example}")
     where = scan.where(start)
     scan.skip()
     if name == "rule":
         return _read_placement_pattern(scan, where, defined)
-    if name == "par":
-        letters = _letters(_PAR_BLOCKS, where, defined)
+    if name in ("par", "megatron"):
+        letters = _letters(_PAR_BLOCKS if name == "par" else _MEGATRON_BLOCKS, where, defined)
         nodes = read_sequence(scan, lambda s: _read_par_letter(s, letters))
     else:
         letters = _letters(_MAD_BLOCKS, where, defined)
@@ -169,15 +184,15 @@ def _read_definitions(scan: Scanner, dialect: str, read_item: ItemReader) -> dic
                 raise scan.error("this '[' is never closed", opening)
             at = scan.at
             letter = scan.name("a letter to define")
-            if letter == "x" or not _LETTER.fullmatch(letter) or (dialect == "par" and len(letter) > 1):
-                limit = "one letter" if dialect == "par" else "up to 8 letters"
+            if letter == "x" or not _LETTER.fullmatch(letter) or (dialect in ("par", "megatron") and len(letter) > 1):
+                limit = "one letter" if dialect in ("par", "megatron") else "up to 8 letters"
                 raise scan.error(f"cannot define {quoted(letter)}: {limit}, and not x, which repeats", at)
             if letter in defined:
                 raise scan.error(f"{quoted(letter)} is defined twice", at)
             scan.skip()
             scan.expect("=", f"'{letter}'")
             scan.skip()
-            defined[letter] = read_item(scan)
+            defined[letter.lower() if dialect == "megatron" else letter] = read_item(scan)
 
 
 def _read_par_letter(scan: Scanner, letters: Letters) -> Node:

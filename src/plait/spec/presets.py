@@ -21,7 +21,7 @@ class Preset:
 
     name    what `preset:NAME` and the command line take; case does not matter
     text    the architecture in the spec language
-    family  the paper's short name: lts, par, mad, fox, gpt2, opt
+    family  the paper's short name: lts, par, mad, fox, gpt2, opt, open
     source  the paper's table or section
     what    one line for a listing, with whatever the text cannot say (evaluation settings, errata)
     printed millions of parameters that the paper prints for it, `total` and `active`, where they are not its own
@@ -53,6 +53,11 @@ FAMILIES: Table[Callable[[], Catalog]] = Table(
         "gpt2": Family("plait.papers.families:gpt2", "GPT-2 in its four sizes", "Radford et al. 2019"),
         "opt": Family(
             "plait.papers.families:opt", "OPT from 125M to 175B, without 350M", "Zhang et al. 2022, arXiv:2205.01068"
+        ),
+        "open": Family(
+            "plait.papers.open_models:catalog",
+            "open models of today: Llama 3, Qwen3, Qwen3-Next, Kimi Linear, gpt-oss, DeepSeek-V3, Nemotron-H …",
+            "their reports and configurations",
         ),
         "par": Family(
             "plait.papers.par.presets:catalog",

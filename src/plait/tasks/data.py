@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plait.core.errors import UserError
+from plait.core.memory import require_memory
 from plait.core.random_streams import stream
 from plait.tasks.task import IGNORE, Examples, Task
 
@@ -52,6 +53,9 @@ def make_data(task: Task, seed: int, *, evaluation: int = EVALUATION) -> TaskDat
 
 def draw(task: Task, seed: int, split: str, count: int) -> Examples:
     """The first `count` sequences of a split."""
+    # Blocks, the whole of them, and what they are compared by, of eight-byte numbers.
+    needed = 8.0 * 4 * max(count, BLOCK) * (task.input_length + 1)
+    require_memory(needed, f"{count:,} sequences of {task.name}", "Lower train_size or length.")
     training = split == "train"
     blocks = [
         task.generate(stream(task.as_dict(), seed, split, block), BLOCK, training=training)

@@ -183,7 +183,7 @@ class NoisyInContextRecall(InContextRecall):
 
     def _noise(self, stream: np.random.Generator, count: int) -> np.ndarray:
         ids = self.ids("noise")
-        return stream.integers(ids.start, ids.stop, size=(count, self.length), dtype=np.int16)
+        return stream.integers(ids.start, ids.stop, size=(count, self.length), dtype=self.dtype)
 
     def _scattered(self, stream: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         pairs = (self.length - self.noise_tokens) // 2

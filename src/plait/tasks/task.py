@@ -30,6 +30,7 @@ from plait.core.user_files import class_from_file, split_path
 
 IGNORE = -100  # a target that is not scored
 VARIANTS = ("paper", "mad-lab")
+MOST = 2**30  # of a whole-number variable
 RENAMED_VARIANTS = {"seed": "paper"}  # words of earlier releases
 
 Self = TypeVar("Self", bound="Task")
@@ -99,7 +100,9 @@ class Task(ABC):
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if isinstance(f.default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                raise UserError(f"{self.name}: {f.name}={value} given, but it is a whole number, 0 or more.")
+                raise UserError(f"{self.name}: {f.name}={str(value)[:40]} given, but it is a whole number, 0 or more.")
+            if isinstance(f.default, int) and not isinstance(value, bool) and value > MOST:
+                raise UserError(f"{self.name}: {f.name}={str(value)[:40]} given, but it is at most {MOST:,}.")
         if self.variant not in VARIANTS:
             renamed = RENAMED_VARIANTS.get(str(self.variant))
             near = f" Did you mean '{renamed}'?" if renamed else did_you_mean(str(self.variant), VARIANTS)

@@ -129,10 +129,17 @@ def _sharing(blocks: Sequence[nn.Module]) -> bool:
 def _place(device: str, world: int) -> torch.device:
     """Where this process computes: of several on GPUs, each has its own."""
     kind, _, index = device.partition(":")
-    if kind not in ("cpu", "cuda") or (index and (kind == "cpu" or not index.isdecimal())):
-        raise UserError(f"device {device}: models are trained on cpu, cuda, or one GPU of several, such as cuda:1.")
+    if kind not in ("cpu", "cuda", "mps") or (index and (kind != "cuda" or not index.isdecimal())):
+        known = "cpu, mps (Apple's GPU), cuda, or one GPU of several, such as cuda:1"
+        raise UserError(f"device {device}: models are trained on {known}.")
     if kind == "cpu":
         return torch.device("cpu")
+    if kind == "mps":
+        if not torch.backends.mps.is_available():
+            raise UserError("device mps: this machine has no Apple GPU that torch can use.")
+        if world > 1:
+            raise UserError(f"device mps: {world} processes cannot share one GPU; train with one.")
+        return torch.device("mps")
     if not torch.cuda.is_available():
         raise UserError(f"device {device}: this machine has no CUDA device that torch can use.")
     if index and world > 1:

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 import torch
 
 from plait.core.errors import UserError
+from plait.core.json_files import understood
 from plait.core.progress import stop_signals
 from plait.records import Record, Store, provenance_of
+from plait.records.claims import held
 from plait.training import shards
 from plait.training.distributed import Processes
 from plait.training.job import KIND, Job
@@ -87,17 +89,31 @@ def fit(
             run.begin()
         return dict(done)
     if dist.first:
+        if store is not None:
+            store.require_writable()
         _prepare(run, job, tokenizer)
     dist.barrier()
     with run.locked() if dist.first else nullcontext():
+        # Another process may have come to its end since we looked, and has left the lock to us.
+        done = dist.broadcast(_known_result(run, job, store) if dist.first else None)
+        if done is not None:
+            return dict(done)
         if dist.first:
             run.begin()
         try:
-            return _Fit(job, dist, run, options, report).run_to_end(store, started)
+            with _claimed(job, store, run) if dist.first else nullcontext():
+                return _Fit(job, dist, run, options, report).run_to_end(store, started)
         except Diverged as wrong:
             if dist.first:
                 run.mark_diverged(str(wrong))
             raise
+
+
+def _claimed(job: Job, store: Store | None, run: Run) -> AbstractContextManager[None]:
+    """Of those who share a store one trains; not where the result is known and only the weights are missing here."""
+    if store is None or store.has([job.key]):
+        return nullcontext()
+    return held(store, job.key, run.name)
 
 
 def fit_alone(
@@ -130,8 +146,11 @@ def _prepare(run: Run, job: Job, tokenizer: str | None) -> None:
         if run.about.get("key") != job.key:
             raise UserError(f"{run.folder} holds another training ({run.about.get('key')}); move it away.")
         return
-    job.corpus.tokenizer.save(run.folder / "tokenizer")
-    mixers = run.keep_mixers(job.arch)
+    try:
+        job.corpus.tokenizer.save(run.folder / "tokenizer")
+        mixers = run.keep_mixers(job.arch)
+    except OSError as wrong:
+        raise UserError(f"cannot write into {run.folder}: {wrong.strerror}.") from wrong
     about_run = {"key": job.key, "config": job.config(), "data": job.corpus.name, "tokenizer": tokenizer}
     run.write_about({**about_run, "mixers": mixers} if mixers else about_run)
 
@@ -207,10 +226,11 @@ class _Fit:
     def _resume(self, trainer: Trainer) -> None:
         saved = shards.newest(self.run.folder)
         if saved is not None:
-            trainer.restore(saved)
-            kept = saved.plain["fit"]
-            self.curve, self.validation, self.seconds = kept["curve"], kept["validation"], kept["seconds"]
-            self.pending = kept["pending"]
+            with understood(f"{self.run.name}/{saved.folder.name}", "Remove that folder to go on from the one before."):
+                trainer.restore(saved)
+                kept = saved.plain["fit"]
+                self.curve, self.validation, self.seconds = kept["curve"], kept["validation"], kept["seconds"]
+                self.pending = kept["pending"]
         if self.dist.first:
             self.run.truncate_log(trainer.step)
 
@@ -262,10 +282,18 @@ class _Fit:
         if self.dist.first:
             speed = round(self.progress.tokens_per_second)
             norm = taken.norm if math.isfinite(taken.norm) else None
-            self.run.log({"step": taken.step, "loss": mean, "lr": taken.lr, "norm": norm, "tokens_per_second": speed})
+            self._write_log(
+                {"step": taken.step, "loss": mean, "lr": taken.lr, "norm": norm, "tokens_per_second": speed}
+            )
             self._board_scalar("loss/train", mean, taken.step)
             self._board_scalar("lr", taken.lr, taken.step)
             self._board_scalar("tokens_per_second", speed, taken.step)
+
+    def _write_log(self, row: dict[str, Any]) -> None:
+        try:
+            self.run.log(row)
+        except UserError as wrong:  # as on a full disk: the curve is in the checkpoints and the record, too
+            self.progress.note = str(wrong)
 
     def _evaluate(self, trainer: Trainer) -> None:
         """A point of the validation curve; all of them are of the same windows."""
@@ -274,7 +302,7 @@ class _Fit:
         if finite:
             self.validation.append([trainer.step, loss])
         if self.dist.first:
-            self.run.log({"step": trainer.step, "validation": loss if finite else None})
+            self._write_log({"step": trainer.step, "validation": loss if finite else None})
             self._board_scalar("loss/held_out", loss, trainer.step)
 
     def _save(self, trainer: Trainer, must: bool) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,11 +29,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.json_files import parse_json, read_object, read_text, sealed, understood, unsealed
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
@@ -40,6 +41,7 @@ from plait.model.heads import Encoder, LanguageModel
 from plait.model.user_mixers import read_copies, write_copies
 from plait.training import shards
 from plait.training.job import Start
+from plait.training.tensor_files import load_tensors, save_tensors
 
 RUNS = Path("runs")
 MIXERS = "mixers"
@@ -61,7 +63,7 @@ class Run:
     def about(self) -> dict[str, Any]:
         """run.json: `key`, `config`, `data` and `tokenizer` (as they were asked for), `mixers` (the copies) and,
         once known, `steps`."""
-        return _read_json(self.folder / ABOUT)
+        return _checked(_read_json(self.folder / ABOUT), self.folder / ABOUT)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -71,7 +73,8 @@ class Run:
     @cached_property
     def arch(self) -> Architecture:
         """With the mixers that the folder has copies of, whatever their files say by now."""
-        return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
+        with understood(str(self.folder / "run.json")):
+            return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
 
     def keep_mixers(self, arch: Architecture) -> dict[str, dict[str, str]]:
         """Copy the user's mixers; what this returns belongs into run.json as `mixers`."""
@@ -80,9 +83,10 @@ class Run:
     @property
     def seq_len(self) -> int | None:
         """Tokens of a training sequence; runs of before say `length`. None where it was not trained here."""
-        recipe = self.config.get("recipe", {})
-        found: int | None = recipe.get("seq_len", recipe.get("length"))
-        return found
+        with understood(str(self.folder / "run.json")):
+            recipe = self.config.get("recipe", {})
+            found = recipe.get("seq_len", recipe.get("length"))
+            return None if found is None else operator.index(found)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -98,9 +102,10 @@ class Run:
         if data is None:
             raise UserError(f"{self.name} was not trained here: give the data by --data.")
         # Runs of before kept the name in the config, and a fingerprint of the files instead of their tokens.
-        name = self.about.get("data") or data["name"]
-        found = open_corpus(name, self.about["tokenizer"])
-        same = found.tokenizer.as_dict() == data["tokenizer"] if "name" in data else found.as_dict() == data
+        with understood(str(self.folder / ABOUT)):
+            name = self.about.get("data") or data["name"]
+            found = open_corpus(name, self.about["tokenizer"])
+            same = found.tokenizer.as_dict() == data["tokenizer"] if "name" in data else found.as_dict() == data
         if not same:
             raise UserError(f"{name} has changed since {self.name} was trained on it; give the data by --data.")
         return found
@@ -109,10 +114,7 @@ class Run:
         """The final weights, or those of the newest checkpoint of a run that has not ended."""
         final = self.folder / "weights.safetensors"
         if final.exists():
-            try:
-                return load_file(final)
-            except (OSError, SafetensorError) as wrong:
-                raise UserError(f"{final} cannot be read: {wrong}") from wrong
+            return load_tensors(final)[0]
         newest = shards.newest(self.folder)
         if newest is None:
             why = f"it diverged: {self.diverged}" if self.diverged else "it has not reached its first checkpoint."
@@ -134,7 +136,7 @@ class Run:
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         with _atomic_write(self.folder / "weights.safetensors") as draft:
-            save_file(weights, draft, metadata={"spec": self.arch.text})
+            save_tensors(draft, weights, {"spec": self.arch.text})
 
     @property
     def diverged(self) -> str:
@@ -159,8 +161,12 @@ class Run:
         return rows
 
     def log(self, row: dict[str, Any]) -> None:
-        with open(self.folder / "log.jsonl", "a", encoding="utf-8") as opened:
-            opened.write(json.dumps(row) + "\n")
+        path = self.folder / "log.jsonl"
+        try:
+            with open(path, "a", encoding="utf-8") as opened:
+                opened.write(json.dumps(row) + "\n")
+        except OSError as wrong:
+            raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
 
     def losses(self, of: str = "loss") -> list[tuple[int, float]]:
         """(step, training loss in nats per token) as they were logged; with `of="validation"` the validation loss."""
@@ -170,7 +176,11 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One process at a time. The system frees the lock of a process that dies."""
-        with open(self.folder / ".lock", "w", encoding="utf-8") as opened:
+        try:
+            opened = open(self.folder / ".lock", "w", encoding="utf-8")  # noqa: SIM115 (closed below)
+        except OSError as wrong:
+            raise UserError(f"cannot write {self.folder / '.lock'}: {wrong.strerror}.") from wrong
+        with opened:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -220,29 +230,58 @@ def fill(model: torch.nn.Module, weights: dict[str, Tensor], source: str) -> Non
                     f"{source}: {name} has shape {tuple(weights[name].shape)}, the architecture needs "
                     f"{tuple(parameter.shape)}."
                 )
+            if not weights[name].isfinite().all():
+                raise UserError(f"{source}: {name} holds numbers that are not finite; it cannot be used.")
             parameter.copy_(weights[name])
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     with _atomic_write(path) as draft:
-        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(sealed(document), indent=1) + "\n", encoding="utf-8")
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
-    except (OSError, ValueError) as wrong:
-        raise UserError(f"{path} cannot be read: {wrong}") from wrong
+    return unsealed(read_object(path, constants=True), str(path))
+
+
+def _checked(about: dict[str, Any], path: Path) -> dict[str, Any]:
+    """run.json, once all that others build on is there and of its kind."""
+    kinds = {
+        "key": str,
+        "config": dict,
+        "data": str | None,
+        "tokenizer": str | None,
+        "steps": int | None,
+        "mixers": dict,
+    }
+    for name, kind in kinds.items():
+        if (name in about or name in ("key", "config")) and not isinstance(about.get(name), kind):
+            raise UserError(f"{path} is damaged: its {name} is {str(about.get(name))[:40]!r}.")
+    for name, entry in about.get("mixers", {}).items():
+        if not isinstance(entry, dict) or not all(isinstance(text, str) for text in entry.values()):
+            raise UserError(f"{path} is damaged: its mixer {name} has no file.")
+        if Path(entry.get("file", "")).name != entry.get("file", ""):
+            raise UserError(f"{path} is damaged: the copy of its mixer {name} is not in its folder.")
+    config = about["config"]
+    if not isinstance(config.get("spec"), str):
+        raise UserError(f"{path} is damaged: its config has no spec.")
+    if not all(isinstance(config.get(part, {}), dict | None) for part in ("data", "recipe")):
+        raise UserError(f"{path} is damaged: its config says neither data nor recipe.")
+    return about
 
 
 def _log_rows(path: Path) -> Iterator[dict[str, Any]]:
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:  # noqa: PERF203 (the last line of a process that was killed while writing it)
-                return
+    if not path.exists():
+        return
+    for line in read_text(path).splitlines():
+        try:
+            row = parse_json(line, str(path), constants=True)
+        except UserError:  # the last line of a process that was killed while writing it
+            return
+        numbers = [row.get(name, 0) for name in ("step", "loss", "validation")] if isinstance(row, dict) else ["none"]
+        if "step" not in row or not all(value is None or isinstance(value, int | float) for value in numbers):
+            raise UserError(f"{path} is damaged: {line[:60]!r} is no logged step.")
+        yield row
 
 
 @contextmanager

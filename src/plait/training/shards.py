@@ -2,8 +2,8 @@
 
 Every process writes the pieces it holds; a piece is a tensor's rows from some row on. So a run may go on with another
 number of processes: each reads the rows it needs from whichever files have them. A folder gets its final name only when
-all of it is on the disk, and each file's checksum is kept beside it: what a crash or a bad disk left behind is noticed,
-not loaded.
+all of it is on the disk, and each file's checksum is kept beside it, with one over that list: what a crash or a bad
+disk left behind is noticed, not loaded.
 
     step-00000500/checkpoint.json            step, plain data, files with their checksums
     step-00000500/shard-0-of-2.safetensors   pieces, and in the header where each belongs
@@ -27,6 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.core.json_files import parse_json, read_object, sealed, unsealed
 from plait.training.distributed import Processes
 
 _WHERE = "where"
@@ -50,7 +51,7 @@ class Piece:
 
 def save(folder: Path, step: int, pieces: dict[str, Piece], plain: dict[str, Any], dist: Processes) -> None:
     """Write one checkpoint, all processes together, and drop the oldest beyond `KEPT`."""
-    final = folder / f"step-{step:08d}"
+    final = folder / _name(step)
     unfinished = folder / f"{_UNFINISHED}{step:08d}"
     name = f"shard-{dist.rank}-of-{dist.world}.safetensors"
     checksum = 0.0
@@ -68,11 +69,15 @@ def save(folder: Path, step: int, pieces: dict[str, Piece], plain: dict[str, Any
     }
     with _agreed(dist, unfinished):
         if dist.first:
-            _write_text(unfinished / _INDEX, json.dumps({"step": step, "files": files, "plain": plain}))
+            _write_text(unfinished / _INDEX, json.dumps(sealed({"step": step, "files": files, "plain": plain})))
             shutil.rmtree(final, ignore_errors=True)
             unfinished.rename(final)
             for old in _finished(folder)[:-KEPT]:
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
 
 
 @contextmanager
@@ -95,13 +100,15 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+            index = unsealed(read_object(folder / _INDEX, constants=True), f"{folder.name}/{_INDEX}")
             self.step, self.plain = int(index["step"]), dict(index["plain"])
+            if folder.name != _name(self.step):
+                raise UserError(f"{folder.name}/{_INDEX} is damaged: it says step {self.step}.")
             for name, checksum in index["files"].items():
                 if _checksum(folder / name) != checksum:
                     raise UserError(f"{folder.name}/{name} is damaged: its checksum is not the one written down.")
             self._files = [safe_open(folder / name, framework="pt") for name in index["files"]]
-            self._where = [json.loads(opened.metadata()[_WHERE]) for opened in self._files]
+            self._where = [parse_json(opened.metadata()[_WHERE], folder.name) for opened in self._files]
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError) as wrong:
             if isinstance(wrong, UserError):
                 raise

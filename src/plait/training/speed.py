@@ -61,5 +61,7 @@ def peak_flops(device: torch.device, precision: str) -> float:
         a @ b
         if device.type == "cuda":
             torch.cuda.synchronize()
+        elif device.type == "mps":
+            torch.mps.synchronize()
         best = max(best, 2 * size**3 / (time.perf_counter() - begun))
     return best

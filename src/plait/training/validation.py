@@ -62,7 +62,8 @@ class Validation:
         else:
             # Windows do not depend on each other: a small batch takes several of each stream at once.
             together = max(1, TOKENS_AT_ONCE // (rows * self.recipe.seq_len))
-        total = torch.zeros(2, dtype=torch.float64, device=dist.device)
+        exact = torch.float32 if dist.device.type == "mps" else torch.float64  # which Apple's GPUs lack
+        total = torch.zeros(2, dtype=exact, device=dist.device)
         for n in range(0, inputs_SNT.shape[1], together):
             tokens, targets = (
                 torch.from_numpy(part[:, n : n + together].reshape(-1, part.shape[-1])).to(dist.device)
@@ -70,7 +71,7 @@ class Validation:
             )
             loss, memory = objective(tokens, targets, memory)
             if count := scored(targets):
-                total += torch.tensor([float(loss) * count, count], dtype=torch.float64, device=dist.device)
+                total += torch.tensor([float(loss) * count, count], dtype=exact, device=dist.device)
         return total
 
     def _streams(self, streams: int, share: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

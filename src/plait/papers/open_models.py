@@ -1,0 +1,190 @@
+"""Open models by name: architectures that people choose among, at the sizes their authors publish.
+
+`PUBLISHED` has the parameters that model cards and reports give, total and active in millions, to the digits they give.
+What a spec leaves out (biases of single maps, norms after a layer, multi-token prediction, rope scaling, which has no
+parameters) is said in the preset's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from plait.spec.presets import Catalog, Preset
+
+#: name → (total, active) parameters in millions, as published; active None where all are.
+PUBLISHED: dict[str, tuple[float, float | None]] = {
+    "smollm2-135m": (134.515, None),
+    "smollm2-360m": (361.821, None),
+    "smollm2-1.7b": (1711.376, None),
+    "llama-3.2-1b": (1235.814, None),
+    "llama-3.1-8b": (8030.261, None),
+    "mistral-7b": (7241.732, None),
+    "qwen2.5-1.5b": (1543.714, None),
+    "qwen3-0.6b": (596.05, None),
+    "qwen3-8b": (8190.735, None),
+    "gemma-3-1b": (999.886, None),
+    "mamba-130m": (129.135, None),
+    "mamba2-1.3b": (1340, None),
+    "rwkv-7-1.5b": (1527, None),
+    "gpt-oss-20b": (20_910, 3_610),
+    "gpt-oss-120b": (116_830, 5_130),
+    "nemotron-h-8b": (8_100, None),
+    "qwen3-next": (80_000, 3_000),
+    "kimi-linear": (48_000, 3_000),
+    "minimax-01": (456_000, 45_900),
+    "deepseek-v3": (671_000, 37_000),
+}
+
+
+def _dense(d: int, layers: int, attention: str, inner: int, vocab: int, header: str = "") -> str:
+    return f"d={d} vocab={vocab} {header} | (attn[{attention}] swiglu[inner={inner}])x{layers}"
+
+
+def _gqa(heads: int, kv_heads: int, theta: int, more: str = "") -> str:
+    return f"heads={heads},kv_heads={kv_heads},theta={theta}{more}"
+
+
+_QK_NORM = ",head_dim=128,qk_norm=shared,qk_eps=1e-6"
+
+
+def _gemma() -> str:
+    local, whole = (
+        f"attn[heads=4,kv_heads=1,head_dim=256,qk_norm=shared,qk_eps=1e-6,theta={theta}{window}] swiglu[inner=6912]"
+        for theta, window in ((10_000, ",window=512"), (1_000_000, ""))
+    )
+    return f"d=1152 vocab=262144 tie=true embed_scale=true eps=1e-6 | (({local})x5 {whole})x4 ({local})x2"
+
+
+def _gpt_oss(layers: int, experts: int) -> str:
+    attention = "heads=64,kv_heads=8,head_dim=64,theta=150000,bias,sinks"
+    moe = f"moe[experts={experts},active=4,inner=2880]"
+    return f"d=2880 vocab=201088 | (attn[{attention},window=128] {moe} attn[{attention}] {moe})x{layers // 2}"
+
+
+def _nemotron_h() -> str:
+    mamba, attention = "mamba2[groups=8,state=128,head_dim=64]", "attn[heads=32,kv_heads=8,pos=none]"
+    mlp = "mlp[inner=21504,act=relu2,bias=false]"
+    first, middle = f"({mamba} {mlp})x3 {mamba} {attention} {mlp}", f"({mamba} {mlp})x4 {mamba} {attention} {mlp}"
+    return f"d=4096 vocab=131072 | {first} ({middle})x3 ({mamba} {mlp})x5"
+
+
+def _qwen3_next() -> str:
+    moe = "moe[experts=512,active=10,inner=512,shared=1]"
+    attention = "attn[heads=16,kv_heads=2,head_dim=256,rotary=0.25,theta=10000000,qk_norm=shared,qk_eps=1e-6,out_gate]"
+    gdn = "gated-deltanet[head_dim=128,expand_v=2]"
+    return f"d=2048 vocab=151936 eps=1e-6 | (({gdn} {moe})x3 {attention} {moe})x12"
+
+
+def _kimi_linear() -> str:
+    moe = "moe[experts=256,active=8,inner=1024,shared=1,router=sigmoid,bias,scale=2.446]"
+    mla = "mla[heads=32,kv_rank=512,nope_dim=128,rope_dim=64,v_dim=128,pos=none]"
+    kda = "kda[heads=32,head_dim=128]"
+    layers = f"{kda} swiglu[inner=9216] ({kda} {moe})x2 {mla} {moe} (({kda} {moe})x3 {mla} {moe})x5"
+    return f"d=2304 vocab=163840 | {layers} ({kda} {moe})x2 {mla} {moe}"
+
+
+def _minimax() -> str:
+    moe, heads = "moe[experts=32,active=2,inner=9216]", "heads=64,head_dim=128"
+    lightning = f"retnet[{heads},decay=alibi,act=silu,out_gate=sigmoid,expand_v=1,pos=none]"
+    softmax = f"attn[{heads},kv_heads=8,rotary=0.5,theta=10000000]"
+    return f"d=6144 vocab=200064 | (({lightning} {moe})x7 {softmax} {moe})x10"
+
+
+def _deepseek() -> str:
+    mla = "mla[heads=128,q_rank=1536,kv_rank=512,nope_dim=128,rope_dim=64,v_dim=128]"
+    moe = "moe[experts=256,active=8,inner=2048,shared=1,router=sigmoid,bias,scale=2.5]"
+    return f"d=7168 vocab=129280 | ({mla} swiglu[inner=18432])x3 ({mla} {moe})x58"
+
+
+_SMOL = partial(_dense, vocab=49152, header="tie=true")
+_RWKV = "rwkv7[head_dim=64,decay_rank=96,rate_rank=96,gate_rank=256] mlp[inner=8192,act=relu2,bias=false]"
+
+# name -> (text, source, what)
+_MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
+    "smollm2-135m": (lambda: _SMOL(576, 30, _gqa(9, 3, 100_000), 1536), "arXiv:2502.02737", "SmolLM2, 135M"),
+    "smollm2-360m": (lambda: _SMOL(960, 32, _gqa(15, 5, 100_000), 2560), "arXiv:2502.02737", "SmolLM2 360M"),
+    "smollm2-1.7b": (lambda: _SMOL(2048, 24, _gqa(32, 32, 130_000), 8192), "arXiv:2502.02737", "SmolLM2 1.7B"),
+    "llama-3.2-1b": (
+        lambda: _dense(2048, 16, _gqa(32, 8, 500_000), 8192, 128_256, "tie=true"),
+        "arXiv:2407.21783",
+        "Llama 3.2 1B, without its rope scaling",
+    ),
+    "llama-3.1-8b": (
+        lambda: _dense(4096, 32, _gqa(32, 8, 500_000), 14_336, 128_256),
+        "arXiv:2407.21783",
+        "Llama 3.1 8B, without its rope scaling",
+    ),
+    "mistral-7b": (
+        lambda: _dense(4096, 32, _gqa(32, 8, 10_000, ",window=4096"), 14_336, 32_000),
+        "arXiv:2310.06825",
+        "Mistral 7B v0.1, a window of 4,096 in every layer",
+    ),
+    "qwen2.5-1.5b": (
+        lambda: _dense(1536, 28, _gqa(12, 2, 1_000_000, ",bias"), 8960, 151_936, "tie=true eps=1e-6"),
+        "arXiv:2412.15115",
+        "Qwen2.5 1.5B; its output map has no bias, here all four have",
+    ),
+    "qwen3-0.6b": (
+        lambda: _dense(1024, 28, _gqa(16, 8, 1_000_000, _QK_NORM), 3072, 151_936, "tie=true eps=1e-6"),
+        "arXiv:2505.09388",
+        "Qwen3 0.6B: QK-norm, heads wider than d / heads",
+    ),
+    "qwen3-8b": (
+        lambda: _dense(4096, 36, _gqa(32, 8, 1_000_000, _QK_NORM), 12_288, 151_936, "eps=1e-6"),
+        "arXiv:2505.09388",
+        "Qwen3, 8 billion parameters",
+    ),
+    "gemma-3-1b": (
+        _gemma,
+        "arXiv:2503.19786",
+        "Gemma 3 1B: 5 windows of 512 to 1 whole; silu for gelu, no norms after layers",
+    ),
+    "mamba-130m": (lambda: "d=768 vocab=50280 tie=true | (mamba)x24", "arXiv:2312.00752", "Mamba in its smallest size"),
+    "mamba2-1.3b": (lambda: "d=2048 vocab=50288 tie=true | (mamba2)x48", "arXiv:2405.21060", "Mamba-2 1.3B"),
+    "rwkv-7-1.5b": (
+        lambda: f"d=2048 vocab=65536 norm=layer | ({_RWKV})x24",
+        "arXiv:2503.14456",
+        "RWKV-7 World 1.5B; without value residuals and the MLP's token shift",
+    ),
+    "gpt-oss-20b": (
+        lambda: _gpt_oss(24, 32),
+        "arXiv:2508.10925",
+        "gpt-oss 20B: windows of 128 in every other layer, sinks, 4 of 32 experts, which have no biases here",
+    ),
+    "gpt-oss-120b": (lambda: _gpt_oss(36, 128), "arXiv:2508.10925", "gpt-oss 120B: 4 of 128 experts"),
+    "nemotron-h-8b": (
+        _nemotron_h,
+        "arXiv:2504.03624",
+        "Nemotron-H 8B: 24 Mamba-2, 24 MLPs with relu², 4 attention layers without positions",
+    ),
+    "qwen3-next": (
+        _qwen3_next,
+        "Qwen3-Next-80B-A3B's configuration",
+        "Qwen3-Next 80B-A3B: 3 GDN to 1 gated attention, 10 of 512 experts; value heads of 256 for 128, no MTP",
+    ),
+    "kimi-linear": (
+        _kimi_linear,
+        "arXiv:2510.26692",
+        "Kimi Linear 48B-A3B: 3 KDA to 1 latent attention, 8 of 256 experts; 49.1B, which its name rounds down",
+    ),
+    "minimax-01": (
+        _minimax,
+        "arXiv:2501.08313",
+        "MiniMax-01 456B-A46B: 7 lightning to 1 softmax attention, 2 of 32 experts",
+    ),
+    "deepseek-v3": (
+        _deepseek,
+        "arXiv:2412.19437",
+        "DeepSeek-V3 671B-A37B: latent attention, 8 of 256 experts by sigmoid; without multi-token prediction",
+    ),
+}
+
+
+def catalog() -> Catalog:
+    return {name: partial(_preset, name) for name in _MODELS}
+
+
+def _preset(name: str) -> Preset:
+    text, source, what = _MODELS[name]
+    return Preset(name, text(), "open", source, what)

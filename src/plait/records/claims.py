@@ -1,0 +1,76 @@
+"""Holding the claim on a record while it is computed, so that what two processes begin at one moment runs once.
+
+The claim is renewed in the background and given up at the end, whatever the end is. One whose process has died on this
+machine is taken over at once; one of another machine when it expires.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from plait.core.errors import UserError
+from plait.records.store import Store
+
+TTL = 60.0
+RENEW = 15.0
+
+
+@contextmanager
+def held(store: Store, key: str, what: str) -> Iterator[None]:
+    """Compute `key` inside; a UserError where another process is doing so. `what` is its name, for the message."""
+    owner = f"{_machine()}:{os.getpid()}:{uuid.uuid4().hex}"
+    if not store.claim(key, owner, TTL):
+        other = store.owner_of(key)
+        if other is not None and _has_died(other):
+            store.release(key, other)
+        if store.has([key]) or not store.claim(key, owner, TTL):
+            raise UserError(
+                f"{what} is being computed by another process now ({store.name} has its claim); what it finds will be "
+                f"there. If that process is no more, the claim ends within {TTL:.0f} seconds."
+            )
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(RENEW):
+            with suppress(UserError):  # a store that is away for a while; the next time will do
+                store.heartbeat(owner, TTL)
+
+    thread = threading.Thread(target=renew, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(1.0)
+        with suppress(UserError):
+            store.release(key, owner)
+
+
+def _machine() -> str:
+    """Tells this machine, since it was started, from others; not which it is."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        boot = ""
+    return hashlib.sha256(f"{platform.node()}{boot}".encode()).hexdigest()[:12]
+
+
+def _has_died(owner: str) -> bool:
+    machine, _, rest = owner.partition(":")
+    number = rest.partition(":")[0]
+    if machine != _machine() or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,68 @@
+"""Open models by name: parameters against those their authors publish."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.model.cost import model_cost
+from plait.papers.open_models import PUBLISHED, catalog
+from plait.spec import presets
+
+
+def test_every_model_has_a_published_count() -> None:
+    assert list(catalog()) == list(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "kimi-linear"])
+def test_total_parameters_are_within_one_percent(name: str) -> None:
+    assert model_cost(name).total_params / 1e6 == pytest.approx(PUBLISHED[name][0], rel=0.01)
+
+
+#: Those whose checkpoints are counted to the last parameter, where the spec leaves nothing out.
+EXACT = {
+    "smollm2-135m": 134_515_008,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.1-8b": 8_030_261_248,
+    "mistral-7b": 7_241_732_096,
+    "qwen3-0.6b": 596_049_920,
+    "mamba-130m": 129_135_360,
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_counts(name: str) -> None:
+    assert model_cost(name).total_params == EXACT[name]
+
+
+def test_kimi_linears_name_rounds_down() -> None:
+    """The checkpoint has 49.1 billion."""
+    assert 49.0e9 < model_cost("kimi-linear").total_params < 49.2e9
+
+
+@pytest.mark.parametrize(("name", "embeddings"), [("gpt-oss-20b", 1), ("gpt-oss-120b", 1), ("minimax-01", 0)])
+def test_active_parameters_as_their_authors_count_embeddings(name: str, embeddings: int) -> None:
+    """Of the two embeddings gpt-oss counts the output's, MiniMax neither."""
+    cost = model_cost(name)
+    one = cost.total_params - cost.params_without_input_embedding
+    assert (cost.active_params - (2 - embeddings) * one) / 1e6 == pytest.approx(PUBLISHED[name][1], rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("deepseek-v3", 36.5, 37.6), ("qwen3-next", 3.0, 3.9)])
+def test_active_parameters_that_are_published_rounded(name: str, low: float, high: float) -> None:
+    assert low <= model_cost(name).active_params / 1e9 <= high
+
+
+def test_patterns_are_the_published_ones() -> None:
+    kinds = [layer.name for layer in presets_layers("kimi-linear") if layer.name in ("kda", "mla")]
+    assert [i + 1 for i, name in enumerate(kinds) if name == "mla"] == [4, 8, 12, 16, 20, 24, 27]
+    letters = {"mamba2": "M", "mlp": "-", "attn": "*"}
+    pattern = "".join(letters[layer.name] for layer in presets_layers("nemotron-h-8b"))
+    assert pattern == "M-M-M-M*-" + "M-M-M-M-M*-" * 3 + "M-M-M-M-M-"
+    windows = [layer.window for layer in presets_layers("gemma-3-1b") if layer.name == "attn"]
+    assert [i for i, window in enumerate(windows) if not window] == [5, 11, 17, 23]
+
+
+def presets_layers(name: str):
+    from plait.model.architecture import architecture
+
+    return architecture(presets.lookup(name)).layers

@@ -1,0 +1,178 @@
+"""Races on learning curves that are arithmetic, and one on real ones."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plait.core.errors import UserError
+from plait.data import open_corpus
+from plait.model.architecture import architecture
+from plait.racing.budget import RATE_STEPS
+from plait.racing.contenders import Contender
+from plait.racing.document import race_document
+from plait.racing.leg import KIND, Course, Leg
+from plait.racing.race import race, rungs_to, speeds
+from plait.racing.workers import Workers
+from plait.records import Record, open_store
+from plait.training.recipe import Recipe
+from plait.training.track import track_recipe
+
+COURSE = Course("text", None, "print", track_recipe(Recipe(batch=4, seq_len=32), 4), held_out=64)
+#: Loss = floor + height × (tokens / 1000)^−power: slow and steady is behind at first and wins in the end.
+CURVES = {"fast": (2.0, 1.0, 0.5), "steady": (1.5, 1.7, 0.35), "poor": (2.6, 1.0, 0.4), "bad": (3.0, 1.0, 0.3)}
+SPECS = {name: f"d=16 vocab=32 | attn[heads=2] swiglu[inner={16 * (n + 1)}]" for n, name in enumerate(CURVES)}
+
+
+class Pool:
+    """Trains by formula; remembers what it was asked for."""
+
+    course, workers = COURSE, 2
+
+    def __init__(self, diverging: str = "") -> None:
+        self.legs: list[tuple[str, int, float]] = []
+        self.diverging = diverging
+
+    def run(self, legs: list[Leg], on_tokens: Any = None) -> list[list[list[Record]]]:
+        names = {architecture(spec).text: name for name, spec in SPECS.items()}
+        found = []
+        for leg in legs:
+            name = names[leg.arch.text]
+            (replica,), (steps,) = leg.replicas, leg.budgets
+            self.legs.append((name, steps, replica.lr))
+            floor, height, power = CURVES[name]
+            tokens = steps * COURSE.tokens_per_step
+            # At this width the usual rate is twice the recipe's; the best is twice that.
+            detuned = 0.02 * abs(math.log2(replica.lr / COURSE.recipe.lr) - 2)
+            loss = None if name == self.diverging else floor + height * (tokens / 1000) ** -power + detuned
+            result = {"loss": loss, "windows": [], "tokens": tokens, "tokens_trained": tokens, "seconds": 1.0}
+            found.append([[Record.of(KIND, COURSE.config(leg.arch, replica, steps), result, {})]])
+        return found
+
+
+def contenders(*names: str) -> list[Contender]:
+    return [Contender(name, architecture(SPECS[name])) for name in names or CURVES]
+
+
+def held(pool: Pool, target: float, *names: str, limit: float = 0.4) -> Any:
+    those = contenders(*names)
+    return race(those, target, pool, Path("nowhere"), speed=dict.fromkeys(CURVES, 1e-5), limit=limit)  # type: ignore[arg-type]
+
+
+def loss_at(name: str, tokens: float) -> float:
+    floor, height, power = CURVES[name]
+    return floor + height * (tokens / 1000) ** -power
+
+
+def test_the_winner_depends_on_the_budget() -> None:
+    """Curves cross at about 6,500 tokens."""
+    for target in (3e3, 1e6):
+        best = min(CURVES, key=lambda name: loss_at(name, target))
+        found = held(Pool(), target)
+        prediction = found.prediction_at(dict.fromkeys(CURVES, found.target))
+        assert prediction.pick == best
+    assert {min(CURVES, key=lambda name: loss_at(name, target)) for target in (3e3, 1e6)} == {"fast", "steady"}
+
+
+def test_it_costs_what_it_may_and_stops_those_that_cannot_win() -> None:
+    pool = Pool()
+    found = held(pool, 1e6)
+    trained = sum(steps for _, steps, _ in pool.legs)  # every leg as if from the start: more than was really trained
+    assert found.cost <= 0.4
+    assert "bad" in found.decision.stopped
+    most = {name: max(steps for n, steps, _ in pool.legs if n == name) for name in CURVES}
+    assert most["bad"] < most["steady"]
+    assert trained > 0
+
+
+def test_rates_are_chosen_early_and_gone_on_with() -> None:
+    pool = Pool()
+    found = held(pool, 1e6)
+    assert found.searched
+    assert set(found.rates.values()) == {4 * COURSE.recipe.lr}
+    judged = min(steps for _, steps, lr in pool.legs if lr == COURSE.recipe.lr)
+    assert judged == min(steps for steps in found.rungs if steps >= RATE_STEPS)
+    later = {lr for _, steps, lr in pool.legs if steps > judged}
+    assert later == {4 * COURSE.recipe.lr}
+    poor = held(Pool(), 1e6, limit=0.02)  # a search would take too much of so little
+    assert not poor.searched
+    assert set(poor.rates.values()) == {2 * COURSE.recipe.lr}
+
+
+def test_rates_that_are_given_are_kept() -> None:
+    given = dict.fromkeys(CURVES, 1e-4)
+    found = race(contenders(), 1e6, Pool(), Path("nowhere"), speed=dict.fromkeys(CURVES, 1e-5), limit=0.4, rates=given)  # type: ignore[arg-type]
+    assert found.rates == given
+
+
+def test_the_same_again() -> None:
+    one, other = Pool(), Pool()
+    assert held(one, 1e6).decision.train == held(other, 1e6).decision.train
+    assert one.legs == other.legs
+
+
+def test_a_diverged_candidate_stops_and_loses() -> None:
+    pool = Pool(diverging="steady")
+    found = held(pool, 1e6)
+    tokens = dict.fromkeys(CURVES, found.target)
+    prediction = found.prediction_at(tokens)
+    assert prediction.pick == "fast"
+    assert prediction.p_best["steady"] == 0.0
+    rows = {row["name"]: row for row in race_document(found, prediction, tokens)["architectures"]}
+    assert rows["steady"]["loss"] is None
+    assert rows["steady"]["interval"] is None
+    assert len({leg[1] for leg in pool.legs if leg[0] == "steady"}) <= 2  # where rates are chosen, and the first rung
+
+
+def test_one_candidate_alone_and_none() -> None:
+    found = held(Pool(), 1e5, "fast")
+    tokens = {"fast": float(found.target)}
+    document = race_document(found, found.prediction_at(tokens), tokens)
+    assert document["verdict"] == "fast alone"
+    assert document["paired"] == []
+    with pytest.raises(UserError, match="needs a candidate"):
+        race([], 1e5, Pool(), Path("nowhere"), speed={})  # type: ignore[arg-type]
+
+
+def test_every_candidate_at_its_own_budget() -> None:
+    """Equal time is more tokens to one that is quick."""
+    found = held(Pool(), 1e6, "fast", "steady", limit=1.0)
+    plenty = {"fast": float(found.target), "steady": found.target / 100}
+    assert loss_at("fast", plenty["fast"]) < loss_at("steady", plenty["steady"])
+    assert found.prediction_at(plenty).pick == "fast"
+    assert found.prediction_at(dict.fromkeys(plenty, float(found.target))).pick == "steady"
+
+
+def test_nothing_is_said_far_beyond_what_was_trained() -> None:
+    found = held(Pool(), 1e6)
+    assert all(row.tokens <= found.reach for row in found.foresight.rows)
+    with pytest.raises(UserError, match="beyond what these curves can speak about"):
+        found.prediction_at(dict.fromkeys(CURVES, 3 * found.reach))
+
+
+def test_rungs_double_up_to_the_target() -> None:
+    assert rungs_to(128 * 4096, COURSE) == [32, 64, 128, 256, 512, 1024, 2048, 4096]
+    assert rungs_to(128 * 100, COURSE) == [25, 50, 100]
+    assert rungs_to(1, COURSE) == [4]
+
+
+def test_a_real_one_is_found_again(tmp_path: Path) -> None:
+    corpus = open_corpus("builtin:language")
+    recipe = track_recipe(Recipe(batch=2, seq_len=16, lr=5e-3), 4)
+    course = Course("builtin:language", None, corpus.fingerprint, recipe, held_out=64)
+    small = [
+        Contender("attn", architecture("d=16 vocab=32 | attn[heads=2] swiglu[inner=16]")),
+        Contender("gla", architecture("d=16 vocab=32 | gla[heads=2] swiglu[inner=16]")),
+    ]
+    found = []
+    with open_store(f"sqlite:///{tmp_path}/plait.db") as store, Workers(course, store) as pool:
+        speed = speeds(small, pool)
+        assert speeds(small, pool) == speed
+        for _ in range(2):
+            raced = race(small, 32 * 64, pool, tmp_path, speed=speed, limit=0.8)
+            found.append(raced.observations)
+    assert found[0] == found[1]
+    assert all(math.isfinite(loss) for runs in found[0].values() for run in runs.values() for _, loss in run)
