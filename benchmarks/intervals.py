@@ -24,6 +24,7 @@ import scipy
 from scipy.stats import spearmanr
 
 from plait.analysis.intervals import median_interval
+from plait.analysis.paired import compare_losses
 from plait.analysis.placement import judge_placement
 from plait.analysis.rank import spearman_interval
 from plait.device.features import Features
@@ -77,6 +78,13 @@ def cases() -> Iterator[tuple[tuple[str, ...], str, Held, int]]:
         name = f"verdict on the first of 5, 0.2 ahead at a spread of 0.04, {seeds} seeds"
         yield (name,), "power", _verdict(5, seeds, False, 0.2), 1
     yield ("verdict on the best of 21 equal architectures, 3 seeds",), "false alarms", _verdict(21, 3, True, 0.0), 1
+    for models in (2, 3, 8):
+        for seeds in (2, 3, 4, 5):
+            for shared, batches in ((0.0, "own batches"), (0.6, "the same batches")):
+                name = f"{models} architectures, {seeds} seeds, {batches}"
+                times = 3 if models < 8 else 1
+                yield (f"compare {name}: all equal",), "false alarms", _compare(models, seeds, shared, 0.0), times
+                yield (f"compare {name}: one worse by 3 × the noise",), "power", _compare(models, seeds, shared, 3.0), 1
     for sequences in (2, 3, 8, 32):
         yield (f"extrapolation slope, {sequences} sequences",), "coverage", _slope(sequences), CHEAP
     for seeds in (2, 3, 5):
@@ -186,6 +194,28 @@ def _verdict(models: int, seeds: int, chosen: bool, ahead: float) -> Held:
         return any(signs.overall.values()) or any(any(found.values()) for found in signs.by_task.values())
 
     return alarm
+
+
+def _compare(models: int, seeds: int, shared: float, worse: float) -> Held:
+    """`shared`: the part of the variance between seeds that comes from batches, which all architectures see alike. Two
+    losses are told apart anywhere; or the share of the others that the worse one is told from."""
+
+    def told(rng: np.random.Generator) -> float:
+        hard_W, batches_S = rng.gamma(4, 0.5, 32), rng.normal(0, 0.01 * shared**0.5, seeds)
+        losses = {
+            str(m): {
+                s: hard_W + batches_S[s] + rng.normal(0, 0.01 * (1 - shared) ** 0.5) + rng.normal(0, 0.02, 32)
+                + (0.01 * worse if m == 0 else 0.0)
+                for s in range(seeds)
+            }
+            for m in range(models)
+        }  # fmt: skip
+        pairs = compare_losses(losses, draws=2).pairs
+        if worse:
+            return float(np.mean([pair.verdict == "b" for pair in pairs if pair.a == "0"]))
+        return float(any(pair.verdict in ("a", "b") for pair in pairs))
+
+    return told
 
 
 def _pair(rng: np.random.Generator, rho: float, models: int, kind: str) -> tuple[np.ndarray, np.ndarray]:

@@ -40,13 +40,16 @@ from plait.analysis.race_policy import POLICIES
 from plait.analysis.race_replay import Replayed, replay
 from plait.analysis.rank import spearman
 from plait.model.architecture import architecture
+from plait.model.reference_curves import PATH as REFERENCE
+from plait.model.reference_curves import library_document
 from plait.model.traits import traits as traits_of
 
 Traits = dict[str, list[float]] | None
 Progress = Callable[[str], None]
 RESULTS = Path(__file__).parent / "results"
 NEAR = 0.3  # of the noise: a regret that does not matter
-THIRDS = 2  # ways in which the architectures are parted into three
+PARTS = 3  # of the architectures, each left out in turn
+OTHERS = 3  # ways that are not the default's are judged by every third set
 LIMITS = (0.03, 0.05, 0.1, 0.2, 0.4)
 BINS = (0.0, 0.01, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
 
@@ -63,29 +66,37 @@ class Asked:
 
 
 class Backtest:
-    """The folds: who is asked about, and what may be known then."""
+    """The folds: who is asked about, and what may be known then. `keep`: a file of constants fitted before."""
 
-    def __init__(self, tables: Sequence[CurveTable], traits: Traits, sets: int, size: int, progress: Progress) -> None:
-        self.tables, self.traits, self.sets, self.size, self.progress = tables, traits, sets, size, progress
-        self.of_others: dict[str, Calibration] = {}  # text → constants of the other texts
+    def __init__(
+        self, tables: Sequence[CurveTable], traits: Traits, sets: int, size: int, progress: Progress, keep: Path | None
+    ) -> None:
+        self.tables, self.traits, self.sets, self.size = tables, traits, sets, size
+        self.progress, self.keep = progress, keep
+        self.kept: dict[str, Any] = json.loads(keep.read_text()) if keep and keep.exists() else {}
+
+    def constants(self, key: str, tables: Sequence[CurveTable]) -> Calibration:
+        if key not in self.kept:
+            self.kept[key] = asdict(calibrate(tables, traits=self.traits))
+            self.progress(f"constants, {key}")
+            if self.keep:
+                self.keep.write_text(json.dumps(self.kept, indent=1))
+        row = self.kept[key]
+        return Calibration(**{**row, "alpha": tuple(row["alpha"]), "offset": tuple(row["offset"])})
 
     def by_architecture(self) -> list[Asked]:
         rng = np.random.default_rng(0)
         names = sorted(set.intersection(*(set(table.names) for table in self.tables)))
         asked: list[Asked] = []
-        for turn in range(THIRDS):
-            for side, part in enumerate(np.array_split(rng.permutation(len(names)), 3)):
-                out = {names[i] for i in part.tolist()}
-                kept = [_without(table, out) for table in self.tables]
-                calibration = calibrate(kept, traits=self.traits)
-                self.progress(f"constants without part {3 * turn + side + 1} of {3 * THIRDS} of the architectures")
-                share = _share(self.sets, 3 * THIRDS, 3 * turn + side)
-                for table in self.tables:
-                    drawn = self._drawn(_without(table, set(names) - out), share, rng)
-                    asked += [
-                        Asked(each, calibration, table.noise, seed, self._known(self.tables, each, each.names))
-                        for each, seed in drawn
-                    ]
+        for place, part in enumerate(np.array_split(rng.permutation(len(names)), PARTS)):
+            out = {names[i] for i in part.tolist()}
+            calibration = self.constants(f"without part {place}", [_without(table, out) for table in self.tables])
+            for table in self.tables:
+                drawn = self._drawn(_without(table, set(names) - out), _share(self.sets, PARTS, place), rng)
+                asked += [
+                    Asked(each, calibration, table.noise, seed, self._known(self.tables, each, each.names))
+                    for each, seed in drawn
+                ]
         return asked
 
     def by_text(self, new: bool) -> list[Asked]:
@@ -94,12 +105,10 @@ class Backtest:
         asked: list[Asked] = []
         for table in self.tables:
             others = [other for other in self.tables if other is not table]
-            if table.text not in self.of_others:
-                self.of_others[table.text] = calibrate(others, traits=self.traits)
-                self.progress(f"constants without the text {table.text}")
+            calibration = self.constants(f"without {table.text}", others)
             for each, seed in self._drawn(table, self.sets, rng):
                 known = self._known(others, each, each.names if new else [])
-                asked.append(Asked(each, self.of_others[table.text], table.noise, seed, known))
+                asked.append(Asked(each, calibration, table.noise, seed, known))
         return asked
 
     def _drawn(self, table: CurveTable, sets: int, rng: np.random.Generator) -> list[tuple[CurveTable, int]]:
@@ -232,7 +241,8 @@ def page(found: Mapping[str, Any]) -> str:
         "",
         f"`python benchmarks/verdict.py`, {found['date']}, table {found['table']}: "
         + ", ".join(f"{text} ({n} architectures)" for text, n in found["texts"].items())
-        + f", {found['sets']} sets of {found['size']} candidates per text, at most {percent(found['limit'], 0)} % of "
+        + f", {found['sets']} sets of {found['size']} candidates per text (every "
+        f"{OTHERS}rd for ways other than {found['default'][0]}), at most {percent(found['limit'], 0)} % of "
         "the cost of training all to the end (branches of "
         f"{percent(found['decay'], 0)} % of each budget counted), one seed each; {found['seconds']:.0f} s.",
         "",
@@ -321,6 +331,8 @@ def main() -> None:
     parser.add_argument("--ways", nargs="*", default=list(WAYS))
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     parser.add_argument("--out", type=Path, help="a Markdown file; the JSON goes beside it")
+    parser.add_argument("--keep", type=Path, help="a JSON file of fitted constants, read and added to")
+    parser.add_argument("--write", action="store_true", help="make the library that comes with plait, and nothing else")
     given = parser.parse_args()
     begun = time.perf_counter()
 
@@ -335,6 +347,11 @@ def main() -> None:
         path = given.truth or max(RESULTS.glob("*truth*.json"))
         name, tables = path.name, read_tables(path)
         rows = json.loads(path.read_text(encoding="utf-8"))["architectures"]
+        if given.write:
+            provenance = {"table": path.name, **tables[0].provenance}
+            document = library_document(tables, {row["name"]: row["spec"] for row in rows}, provenance)
+            REFERENCE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            return
         traits = {row["name"]: traits_of(architecture(row["spec"])) for row in rows}
         for key in ("params", "flops_per_token", "state", "kv_cache"):
             if all(isinstance(row.get(key), int | float) for row in rows):
@@ -345,7 +362,7 @@ def main() -> None:
         "sets": given.sets, "size": given.size, "limit": given.limit, "decay": decay, "default": given.default,
     }  # fmt: skip
     way, policy = given.default
-    test = Backtest(tables, traits, given.sets, given.size, progress)
+    test = Backtest(tables, traits, given.sets, given.size, progress, given.keep)
     asked = test.by_architecture()
     folds = {"by_architecture": asked}
     if len(tables) > 1:
@@ -355,7 +372,8 @@ def main() -> None:
         found[key] = []
         for each_way in given.ways if key != "by_both" else [way]:
             for each_policy in given.policies if key != "by_both" else [policy]:
-                results = played(sets, each_policy, each_way, given.limit, decay)
+                some = sets if each_way == way else sets[::OTHERS]
+                results = played(some, each_policy, each_way, given.limit, decay)
                 numbers = summary(results)
                 found[key].append({"way": each_way, "policy": each_policy, "summary": numbers})
                 said = " ".join(f"{k} {v:.3f}" for k, v in numbers.items())
@@ -365,11 +383,11 @@ def main() -> None:
     found["signals"] = signals(tables, asked, counts)
     found["reliability"] = reliability(kept)
     found["limits"] = [
-        {"limit": limit, "summary": summary(played(asked, policy, way, limit, decay))} for limit in LIMITS
+        {"limit": limit, "summary": summary(played(asked[::OTHERS], policy, way, limit, decay))} for limit in LIMITS
     ]
-    found["reach"] = reach(asked, way)
+    found["reach"] = reach(asked[::OTHERS], way)
     found["seeds"] = {table.text: seeds(table) for table in tables}
-    found["calibration"] = asdict(calibrate(tables, traits=traits))
+    found["calibration"] = asdict(test.constants("all", tables))
     found["seconds"] = time.perf_counter() - begun
     text = page(found)
     print(text)

@@ -115,7 +115,9 @@ def test_a_task(scratch: Path) -> None:
 
 
 def test_an_objective_and_an_algorithm(scratch: Path, space: Space, tmp_path: Path) -> None:
-    request = Request(space, Setting(seq=16), objectives=["idle", "decoder_params"], method="one-look", seed=3)
+    request = Request(
+        space, Setting(seq=16), objectives=["idle", "decoder_params"], method="one-look", iterations=1, seed=3
+    )
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         record = search_front(request, None, store, tmp_path)
         assert search_front(request, None, store, tmp_path) == record

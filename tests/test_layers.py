@@ -51,7 +51,7 @@ TOP = ("cli", "__main__", "")  # may import everything; the root is the front do
 #: Modules of packages that have torch which must be importable without it.
 WITHOUT_TORCH = (
     *(f"mixers.{name}" for name in ("options", "cost", "table", "attn", "gla", "mamba", "hyena", "mlp", "deltanet")),
-    *(f"model.{name}" for name in ("architecture", "cost", "resize")),
+    *(f"model.{name}" for name in ("architecture", "cost", "resize", "traits", "reference_curves")),
     *(f"device.{name}" for name in ("setting", "features", "regression", "profile", "predictor", "quantities")),
     *(f"algorithms.{name}" for name in ("objectives", "search", "evolution", "nsga")),
     *("papers.verify", "papers.conventions", "papers.families", "training.recipe"),

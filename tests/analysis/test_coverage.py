@@ -19,6 +19,7 @@ FEW = {  # repetitions, by the beginning of a case's name
     "probe mean over 3 tasks, 3 seeds": 400,
     "verdict on the first of 2 equal architectures, 2 seeds": 300,
     "verdict on the best of 5 equal architectures, 3 seeds": 100,
+    "compare 3 architectures, 2 seeds, the same batches: all equal": 200,
     "extrapolation slope, 3 sequences": 600,
     "study placement, change of perplexity, 2 seeds": 600,
     "measured latency, median of 5": 600,

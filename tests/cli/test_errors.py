@@ -35,7 +35,7 @@ MISTAKES = {
     "no such fact": (("verify", "Z99"), "Z99"),
     "no such device to train on": (
         ("train", "d=16 | attn[heads=2]", "--data", "builtin:language", "--steps", "1", "--device", "tpu"),
-        "models are trained on cpu, cuda, or one GPU of several",
+        "models are trained on cpu, mps (Apple's GPU), cuda, or one GPU of several",
     ),
     "no such device to study on": (("study", "placement", "--device", "tpu"), "torch cannot compute on that here"),
     "a page that cannot be written": (

@@ -93,7 +93,7 @@ def test_a_run_goes_on_with_another_number_of_processes(launched):
 @pytest.mark.parametrize("device", ["tpu", "cpu:1", "cuda:x", "cuda:-1", "gpu", ""])
 def test_a_device_that_is_none_is_refused(device):
     """Anything but `cuda` once meant the processor, so a training for a GPU could run for hours on the wrong one."""
-    with pytest.raises(UserError, match="models are trained on cpu, cuda"), processes(device):
+    with pytest.raises(UserError, match="models are trained on cpu, mps"), processes(device):
         pass
 
 

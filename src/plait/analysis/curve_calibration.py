@@ -17,17 +17,18 @@ import numpy as np
 from plait.analysis.curve_library import Known, library
 from plait.analysis.curve_process import Process, log_score
 from plait.analysis.curve_table import CurveTable
-from plait.analysis.learning_curve import CALIBRATION, Calibration, Curves, read_curves
+from plait.analysis.learning_curve import Calibration, Curves, read_curves
 from plait.analysis.pareto import Floats
 from plait.analysis.power_law import fit_power_laws
 from plait.core.errors import UserError
 
+START = Calibration()  # not those fitted before, which know the whole table
 ENDS = 3  # of the budgets, the last so many are forecast
 GAPS = (2, 3, 4)  # from so many budgets before
 FEWEST = 3  # budgets observed
 EVALUATIONS = 250
 PARTS = 4  # of the architectures, each forecast from the rest
-PULL = 1.5  # the width, in logarithms, of the pull of constants to where they start,
+PULL = 0.7  # the width, in logarithms, of the pull of constants to where they start,
 HELD = 0.4  # and of those of the common curve: one or two texts say little about how texts differ
 
 
@@ -77,7 +78,7 @@ def _without(table: CurveTable, names: set[str]) -> CurveTable:
 
 def calibrate(
     tables: Sequence[CurveTable],
-    start: Calibration = CALIBRATION,
+    start: Calibration = START,
     traits: Mapping[str, Sequence[float]] | None = None,
 ) -> Calibration:
     """`traits` of every architecture, for the constants of the way `library`."""
@@ -117,7 +118,7 @@ def _last(played: Sequence[Case], noise: float) -> tuple[float, float, float]:
 
 def _power_law(tables: Sequence[CurveTable], noise: float) -> tuple[tuple[float, float], tuple[float, float]]:
     """Where ln α and ln E / L_last lie, from whole curves (the mean over seeds), and how they vary."""
-    wide = (CALIBRATION.alpha[0], 1.0), (CALIBRATION.offset[0], 1.5)
+    wide = (START.alpha[0], 1.0), (START.offset[0], 1.5)
     rows = []
     for table in tables:
         x_B = np.log(table.budgets)

@@ -46,7 +46,7 @@ class Process:
     """Constants, fitted on complete trainings. Slopes are per e-fold of tokens."""
 
     slope_mean: float = -0.2  # of the common curve
-    slope_common: float = 0.05
+    slope_common: float = 0.03
     length_common: float = 1.0
     level: float = 0.15  # of candidates, at the first observed budget
     slope: float = 0.1

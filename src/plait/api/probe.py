@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.show import load_mixers
-from plait.core.errors import UserError
+from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.model.architecture import Architecture
 
@@ -173,10 +173,14 @@ def _prepared(
     from plait.probing.candidates import BASELINES, candidates
     from plait.probing.run import Machine
     from plait.spec import presets
+    from plait.tasks import SUITES
 
     several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
     given = [_text(one) for one in several]
     suite_tasks = protocols.suite_tasks(suite)
+    if suite and not suite_tasks and suite.lower() not in presets.SUITES:
+        known = [*presets.SUITES, *(name for name in SUITES if name != "mad"), "all"]
+        raise UserError(f"there is no suite '{suite}'.{did_you_mean(suite, known)} Known: {', '.join(known)}.")
     controls = protocols.CONTROLS if suite_tasks else BASELINES
     if suite_tasks and not given:
         given, baselines = list(controls), False

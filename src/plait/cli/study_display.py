@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plait.studies.placement import PlacementFindings
     from plait.studies.proxies import Findings
     from plait.studies.shapes import ShapeFindings
+    from plait.studies.verdict import VerdictFindings
 
 
 @contextmanager
@@ -127,6 +128,22 @@ def print_lr(found: SweepFindings) -> None:
         "loss at this rate; SRC with best: of that loss with the loss at each one's best rate",
         style="dim",
     )
+    out.print(found.statement(), markup=False, soft_wrap=True)
+
+
+def print_verdict(found: VerdictFindings) -> None:
+    out, truth = console(), found.table.truth
+    made = table(architecture="left", params="right", loss="right")
+    for place in truth.argsort().tolist():
+        made.add_row(found.table.names[place], f"{found.contenders[place].params:,}", f"{truth[place]:.3f}")
+    out.print(made)
+    out.print()
+    signals = table(signal="left", rank_correlation="right", picks="left", above_best="right", cost="right")
+    for one in found.signals:
+        ends = " ({:.2f} to {:.2f})".format(*one.interval) if one.interval else ""
+        signals.add_row(one.name, f"{one.spearman:.2f}{ends}", one.pick, f"{one.regret:.3f}", f"{one.cost:.0%}")
+    out.print(signals)
+    out.print("validation loss in nats per token; cost: of training all to the end", style="dim")
     out.print(found.statement(), markup=False, soft_wrap=True)
 
 

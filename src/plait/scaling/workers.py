@@ -43,8 +43,8 @@ def helpers(
     ]
     command += [part for file in mixers for part in ("--mixers", file)]
     environments = [_environment(store, threads, device, 1 + place) for place in range(count)]
-    quiet, heard = subprocess.DEVNULL, subprocess.PIPE
-    started = [subprocess.Popen(command, env=each, stdout=quiet, stderr=heard) for each in environments]
+    quiet, piped = subprocess.DEVNULL, subprocess.PIPE
+    started = [subprocess.Popen(command, env=each, stdout=quiet, stderr=piped) for each in environments]
     try:
         yield
     except BaseException:

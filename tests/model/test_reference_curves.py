@@ -1,0 +1,59 @@
+"""The library that comes with plait: whole, in order, and found by what an architecture is, not by how wide."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from plait.analysis.curve_table import read_tables
+from plait.analysis.learning_curve import extrapolate
+from plait.model.architecture import architecture
+from plait.model.reference_curves import PATH, library_document, pattern, reference_known, reference_library
+from plait.model.traits import TRAITS
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def test_the_library_is_that_of_the_truth_table() -> None:
+    kept = json.loads(PATH.read_text(encoding="utf-8"))
+    path = RESULTS / kept["provenance"]["table"]
+    document = json.loads(path.read_text(encoding="utf-8"))
+    specs = {row["name"]: row["spec"] for row in document["architectures"]}
+    assert library_document(read_tables(path), specs, kept["provenance"]) == kept
+
+
+def test_the_library_is_whole() -> None:
+    lib = reference_library()
+    assert len(set(lib.names)) == len(lib.names) >= 24
+    assert lib.traits_AF.shape == (len(lib.names), len(TRAITS))
+    assert lib.deviation_AB.shape == (len(lib.names), len(lib.budgets))
+    np.testing.assert_allclose(lib.deviation_AB.mean(axis=0), 0, atol=1e-3)
+    assert lib.budgets[-1] / lib.budgets[0] >= 30
+
+
+def test_an_architecture_is_known_at_any_width_and_a_new_one_by_its_traits() -> None:
+    wide = architecture("d=512 vocab=50257 | (attn[heads=8] swiglu[inner=1024])x4")
+    assert pattern(wide) == "(attn swiglu)x4"
+    assert pattern(architecture("d=64 vocab=256 | (attn[heads=4,window=64] swiglu)x4")) == "(attn[window=64] swiglu)x4"
+    known = reference_known({"wide": wide, "new": architecture("d=64 vocab=256 | (attn[heads=4] mlp)x2")})
+    assert known.same == {"wide": "(attn swiglu)x4"}
+    assert set(known.traits) == {"wide", "new"}
+
+
+def test_it_knows_that_attention_comes_late() -> None:
+    """At a million tokens attention alone is far behind a recurrence with short convolutions; at 30 M it is not."""
+    known = reference_known(
+        {
+            "attn": architecture("d=128 vocab=256 | (attn[heads=4] mlp)x4"),
+            "hyena": architecture("d=128 vocab=256 | (hyena mlp)x4"),
+        }
+    )
+    seen = {
+        "attn": {0: [(2.6e5, 3.2), (5.2e5, 2.6), (1e6, 2.1)]},
+        "hyena": {0: [(2.6e5, 2.3), (5.2e5, 1.9), (1e6, 1.57)]},
+    }
+    early, late = (extrapolate(seen, [t], "library", known=known, reach=64).at(t) for t in (1e6, 3.3e7))
+    assert early.p_best["hyena"] > 0.95
+    assert late.p_best["attn"] > 0.5
