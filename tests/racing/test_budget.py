@@ -49,7 +49,8 @@ def test_rungs_and_rates(course: Course) -> None:
     tokens = 1600 * course.tokens_per_step
     assert rungs(tokens, course) == [100, 200, 400, 800, 1600]
     assert rate_steps(tokens, course) == 200
-    assert rate_steps(64 * course.tokens_per_step, course) == 32  # in fewer, no rate can be judged
+    assert rate_steps(400 * course.tokens_per_step, course) == 96  # in fewer, no rate can be judged
+    assert rate_steps(64 * course.tokens_per_step, course) == 64
     assert rungs(1, course) == [4]
 
 

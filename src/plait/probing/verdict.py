@@ -147,10 +147,10 @@ class Comparison:
         """The sign of each (name, other, task) that Holm's correction over all of them leaves; 0 below the noise."""
         found = [self.difference(*one) for one in asked]
         told = holm([one.p for one in found], level)
-        floor = {task: self.noise(task) or 0.0 for task in {task for *_, task in asked}}
+        floor = {task: self.noise(task) or 0.0 for task in {one[2] for one in asked}}
         return {
-            (*pair, task): int(np.sign(f.value)) if sure and abs(f.value) >= floor[task] else 0
-            for (*pair, task), f, sure in zip(asked, found, told, strict=True)
+            one: int(np.sign(f.value)) if sure and abs(f.value) >= floor[one[2]] else 0
+            for one, f, sure in zip(asked, found, told, strict=True)
         }
 
     def rank(self, name: str, task: str | None = None) -> int:
