@@ -23,6 +23,7 @@ from typing import Any
 from plait.analysis.foresight import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, extrapolate
 from plait.analysis.paired import Compared, compare_losses
+from plait.model.reference_curves import reference_known
 from plait.racing.budget import RATE_SHARE, Plan, Workload, makespan, rate_steps, rungs, usual_rate, weights
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of, windows_of
@@ -109,7 +110,8 @@ class Comparison:
         budgets = [float(tokens) for tokens, _ in self.rows[0].curve]
         longest = budgets[-1]
         budgets += [longest * 2**k for k in range(1, int(math.log2(min(REACH, CALIBRATION.reach))) + 1)]
-        return foresee(extrapolate(observations, budgets))
+        archs = {row.contender.name: row.contender.arch for row in self.rows if row.contender.name in observations}
+        return foresee(extrapolate(observations, budgets, known=reference_known(archs)))
 
 
 def compare(

@@ -24,6 +24,7 @@ from plait.analysis.rank import spearman, spearman_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.model.cost import model_cost
+from plait.model.reference_curves import reference_known
 from plait.racing.budget import usual_rate
 from plait.racing.comparison import stacks
 from plait.racing.contenders import Contender
@@ -87,7 +88,8 @@ class VerdictFindings:
         found = []
         for policy in POLICIES:
             for way in WAYS:
-                runs = [replay(self.table, policy, way, LIMIT, seed=seed) for seed in range(REPLAYS)]
+                known = reference_known({c.name: c.arch for c in self.contenders})
+                runs = [replay(self.table, policy, way, LIMIT, seed=seed, known=known) for seed in range(REPLAYS)]
                 middle = sorted(runs, key=lambda run: run.regret)[len(runs) // 2]
                 rho = float(np.mean([run.spearman for run in runs]))
                 cost = float(np.mean([run.cost for run in runs]))
