@@ -1,7 +1,7 @@
 """Learning curves of several candidates carried on to a budget that none has reached, with joint uncertainty.
 
     observations = {"attn": {0: [(1e6, 1.9), (2e6, 1.6)], 1: […]}, "gla": {…}}     name → seed → [(tokens, loss)]
-    forecast = extrapolate(observations, [4e6, 8e6, 16e6], way="hierarchical")
+    forecast = extrapolate(observations, [4e6, 8e6, 16e6])
     forecast.at(16e6).p_best                 {"attn": 0.7, "gla": 0.3}
 
 Ways (`WAYS`), all behind the same call:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Observations = Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]
 DRAWS = 2000
 LEVEL = 0.9  # of the intervals
+WAY = "library"  # the best in the backtest
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Calibration:
     logarithms, distances in natural logarithms of tokens ("per e-fold").
 
     noise: the standard deviation between seeds, worth `noise_freedom` degrees of freedom beside the seeds at hand.
-    reach: the longest extrapolation, in multiples of the longest observed budget.
+    reach: the longest extrapolation, in multiples of the longest observed budget: 90 % intervals hold 92 % of the truth
+    16 times ahead, 75 % 32 times ahead (backtest of `library`).
     """
 
     noise: float = 0.01
@@ -259,7 +261,7 @@ Way = Callable[[Curves, Floats, Constants, int, np.random.Generator], Floats]
 def extrapolate(
     observations: Observations,
     budgets: Sequence[float],
-    way: str = "hierarchical",
+    way: str = WAY,
     calibration: Calibration = CALIBRATION,
     draws: int = DRAWS,
     seed: int = 0,

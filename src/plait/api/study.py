@@ -1,4 +1,4 @@
-"""Studies that train many small models: `plait.study.proxies`, `placement`, `lr`, `shapes`.
+"""Studies that train many small models: `plait.study.proxies`, `placement`, `lr`, `shapes`, `verdict`.
 
 Interrupted, the same call resumes: what is trained and measured is in the store.
 """
@@ -16,6 +16,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.core.units import parse
+from plait.model.architecture import Architecture
 from plait.records import Store
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from plait.studies.placement import PlacementFindings
     from plait.studies.proxies import Findings
     from plait.studies.shapes import ShapeFindings
+    from plait.studies.verdict import VerdictFindings
 
 TEXT = "builtin:stdlib"
 RATES = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -193,6 +195,55 @@ def shapes(
     with writable_store(store) as opened:
         found = study.run(opened, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "models")
+
+
+#: What is compared unless said otherwise: a model of every kind, and hybrids.
+CONTENDERS = (
+    *("attn", "fox", "gla", "gated-deltanet", "mamba2", "hyena"),
+    *(f"d=128 | {first} swiglu {second} swiglu" for first, second in (("mamba2", "attn"), ("hyena", "attn"))),
+)
+
+
+def verdict(
+    architectures: Sequence[str | Architecture] = CONTENDERS,
+    *,
+    data: str = TEXT,
+    tokens: float = 2e5,
+    seeds: int = 2,
+    batch: int = 8,
+    seq_len: int = 128,
+    held_out: int = 2**14,
+    workers: int = 0,
+    device: str = "cpu",
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> StudyResult[VerdictFindings]:
+    """Train architectures of one size to `tokens`, and tell how well everything cheaper would have ranked them: counts,
+    shorter trainings, races."""
+    import os
+
+    from plait.data import open_corpus
+    from plait.racing.contenders import read_contenders
+    from plait.racing.leg import Course
+    from plait.racing.workers import Workers
+    from plait.studies.verdict import verdict_study
+    from plait.training.distributed import usable
+    from plait.training.recipe import Recipe
+    from plait.training.track import track_recipe
+
+    load_mixers(mixers)
+    usable(device)
+    corpus = open_corpus(data)
+    contenders = read_contenders(list(architectures), corpus.vocab, "params")
+    recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), 10)
+    course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
+    sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
+    cores = workers or os.cpu_count() or 1
+    with writable_store(store) as opened, Workers(course, opened, cores, tuple(sources.values())) as pool:
+        found = verdict_study(contenders, tokens, seeds, pool, Path(runs), on_progress)
+    return StudyResult(found, found.as_dict(), "signals")
 
 
 def _count(text: str) -> float:

@@ -1,4 +1,4 @@
-"""`plait study proxies | placement | lr | shapes`: studies that train many small models."""
+"""`plait study proxies | placement | lr | shapes | verdict`: studies that train many small models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import typer
 from plait.api.analyse_table import floats, names
 from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import print_json
-from plait.cli.study_display import draw_placement, draw_proxies, print_lr, print_placement, print_proxies, print_shapes
+from plait.cli.study_display import (
+    draw_placement,
+    draw_proxies,
+    print_lr,
+    print_placement,
+    print_proxies,
+    print_shapes,
+    print_verdict,
+)
 from plait.cli.study_display import study_progress as progress
 
 group = typer.Typer(help="Studies that train many small models.", no_args_is_help=True)
@@ -206,3 +214,42 @@ def shapes(
             on_progress=on_progress,
         )
     print_json(found.as_dict()) if as_json else print_shapes(found.findings)
+
+
+@group.command()
+def verdict(
+    architectures: Annotated[
+        list[str] | None, typer.Argument(help="Specs, mixers, presets. \\[default: a model of every kind, and hybrids]")
+    ] = None,
+    data: Text = "builtin:stdlib",
+    tokens: Annotated[float, typer.Option(min=1, help="That each is trained for, per seed.")] = 2e5,
+    seeds: Annotated[int, typer.Option(min=2, help="Trainings of each.")] = 2,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
+    seq_len: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 128,
+    workers: Annotated[int, typer.Option(min=0, help="Trainings at once. \\[default: one per core]")] = 0,
+    device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
+    runs: Runs = Path("runs"),
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train architectures of one size to the end, and tell how well everything cheaper would have ranked them."""
+    from plait.api.study import CONTENDERS
+    from plait.api.study import verdict as study
+
+    with progress(quiet=as_json) as on_progress:
+        found = study(
+            architectures or CONTENDERS,
+            data=data,
+            tokens=tokens,
+            seeds=seeds,
+            batch=batch,
+            seq_len=seq_len,
+            workers=workers,
+            device=device,
+            mixers=mixers or (),
+            runs=runs,
+            store=store,
+            on_progress=on_progress,
+        )
+    print_json(found.as_dict()) if as_json else print_verdict(found.findings)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plait.studies.placement import PlacementFindings
     from plait.studies.proxies import Findings
     from plait.studies.shapes import ShapeFindings
+    from plait.studies.verdict import VerdictFindings
 
 
 @contextmanager
@@ -56,6 +57,7 @@ def print_proxies(found: Findings) -> None:
         made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
     out.print(made)
     out.print(best(found.rankings))
+    out.print("one seed per model: the noise between seeds is not known, and is part of every rank", style="dim")
 
 
 def draw_proxies(path: Path, found: Findings) -> None:
@@ -82,6 +84,9 @@ def print_placement(found: PlacementFindings) -> None:
             plain(one.name), one.letters, *numbers, "" if row is found.baseline else str(change), short(row.flops)
         )
     out.print(made)
+    if found.noise is not None:
+        told = f"standard deviation between seeds {found.noise:.4f} nats; no difference below it is called one"
+        out.print(told, style="dim")
     out.print(found.statement, soft_wrap=True)
 
 
@@ -123,6 +128,22 @@ def print_lr(found: SweepFindings) -> None:
         "loss at this rate; SRC with best: of that loss with the loss at each one's best rate",
         style="dim",
     )
+    out.print(found.statement(), markup=False, soft_wrap=True)
+
+
+def print_verdict(found: VerdictFindings) -> None:
+    out, truth = console(), found.table.truth
+    made = table(architecture="left", params="right", loss="right")
+    for place in truth.argsort().tolist():
+        made.add_row(found.table.names[place], f"{found.contenders[place].params:,}", f"{truth[place]:.3f}")
+    out.print(made)
+    out.print()
+    signals = table(signal="left", rank_correlation="right", picks="left", above_best="right", cost="right")
+    for one in found.signals:
+        ends = " ({:.2f} to {:.2f})".format(*one.interval) if one.interval else ""
+        signals.add_row(one.name, f"{one.spearman:.2f}{ends}", one.pick, f"{one.regret:.3f}", f"{one.cost:.0%}")
+    out.print(signals)
+    out.print("validation loss in nats per token; cost: of training all to the end", style="dim")
     out.print(found.statement(), markup=False, soft_wrap=True)
 
 

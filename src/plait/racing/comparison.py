@@ -23,6 +23,7 @@ from typing import Any
 from plait.analysis.foresight import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, extrapolate
 from plait.analysis.paired import Compared, compare_losses
+from plait.model.reference_curves import reference_known
 from plait.racing.budget import RATE_SHARE, Plan, Workload, makespan, rate_steps, rungs, usual_rate, weights
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of, windows_of
@@ -83,7 +84,14 @@ class Comparison:
 
     @cached_property
     def compared(self) -> Compared:
-        return compare_losses({row.contender.name: dict(enumerate(_windows(row.records[-1]))) for row in self.rows})
+        last = {row.contender.name: row.records[-1] for row in self.rows}
+        count = max(1, *(len(record.result["windows"]) for records in last.values() for record in records))
+        return compare_losses(
+            {
+                name: {seed: windows_of(record, count) for seed, record in enumerate(records)}
+                for name, records in last.items()
+            }
+        )
 
     @cached_property
     def foresight(self) -> Foresight | None:
@@ -102,7 +110,8 @@ class Comparison:
         budgets = [float(tokens) for tokens, _ in self.rows[0].curve]
         longest = budgets[-1]
         budgets += [longest * 2**k for k in range(1, int(math.log2(min(REACH, CALIBRATION.reach))) + 1)]
-        return foresee(extrapolate(observations, budgets))
+        archs = {row.contender.name: row.contender.arch for row in self.rows if row.contender.name in observations}
+        return foresee(extrapolate(observations, budgets, known=reference_known(archs)))
 
 
 def compare(
@@ -290,8 +299,3 @@ class _Planner:
             known = Record.of(PLAN, config, find(), provenance_of(begun, time.time() - begun))
             self.store.put(known)
         return known.result
-
-
-def _windows(records: Sequence[Record]) -> list[Sequence[float]]:
-    count = max((len(record.result["windows"]) for record in records), default=0)
-    return [windows_of(record, count) for record in records]

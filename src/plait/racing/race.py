@@ -19,10 +19,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from plait.analysis.curve_library import Known
 from plait.analysis.foresight import Foresight, foresee
-from plait.analysis.learning_curve import CALIBRATION, Forecast, Prediction, extrapolate
-from plait.analysis.race_policy import Decision, RaceState, decide
+from plait.analysis.learning_curve import CALIBRATION, WAY, Forecast, Prediction, extrapolate
+from plait.analysis.race_policy import POLICY, Decision, RaceState, decide
 from plait.core.errors import UserError
+from plait.model.reference_curves import reference_known
 from plait.racing.budget import RATE_STEPS, SCORING, usual_rate
 from plait.racing.comparison import FACTORS, best_rate, stacks
 from plait.racing.contenders import Contender
@@ -31,7 +33,6 @@ from plait.racing.workers import Workers
 from plait.records import Record, provenance_of, record_key
 from plait.training.track import Replica
 
-POLICY, WAY = "top-two", "hierarchical"  # what `benchmarks/verdict.py` found best
 SPEED = "race-speed"
 PROTOCOL = 1
 DOUBLINGS = 7  # from the first rung to the target, at most
@@ -62,6 +63,10 @@ class Raced:
         """Tokens."""
         return self.rungs[-1] * self.course.tokens_per_step
 
+    @cached_property
+    def known(self) -> Known:
+        return known_of(self.contenders)
+
     @property
     def reach(self) -> float:
         """Tokens, beyond which nothing is said."""
@@ -78,12 +83,12 @@ class Raced:
         budgets = [float(steps * self.course.tokens_per_step) for steps in self.rungs]
         budgets += [budgets[-1] * 2**k for k in range(1, int(math.log2(REACH)) + 1)]
         spoken_for = [tokens for tokens in budgets if tokens <= self.reach]
-        return extrapolate(self.observations, spoken_for, WAY)
+        return extrapolate(self.observations, spoken_for, WAY, known=self.known)
 
     def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
         """Of every candidate at a budget of its own: what an equal time or equal FLOPs are to it."""
         budgets = sorted(set(tokens.values()))
-        forecast = extrapolate(self.observations, budgets, WAY)
+        forecast = extrapolate(self.observations, budgets, WAY, known=self.known)
         places = [budgets.index(tokens[name]) for name in forecast.names]
         loss_DC = forecast.loss_DBC[:, places, range(len(places))]
         return Prediction(forecast.names, max(budgets), loss_DC, forecast.noise)
@@ -91,6 +96,11 @@ class Raced:
     @cached_property
     def foresight(self) -> Foresight | None:
         return foresee(self.forecast) if len(self.contenders) > 1 else None
+
+
+def known_of(contenders: Sequence[Contender]) -> Known:
+    """What complete learning curves of architectures built alike tell of these."""
+    return reference_known({c.name: c.arch for c in contenders})
 
 
 def observed(records: Mapping[str, Sequence[Sequence[Record]]]) -> dict[str, dict[int, list[tuple[float, float]]]]:
@@ -208,9 +218,10 @@ class _Race:
 
     def run(self) -> Decision:
         archs = {c.name: c.arch for c in self.contenders}
+        known = known_of(self.contenders)
         while True:
             seen = {name: records for name, records in self.records.items() if records}
-            decision = decide(self.state, observed(seen), POLICY, WAY)
+            decision = decide(self.state, observed(seen), POLICY, WAY, known=known)
             if not decision.train:
                 return decision
             legs = [

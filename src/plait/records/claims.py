@@ -22,6 +22,10 @@ TTL = 60.0
 RENEW = 15.0
 
 
+class Busy(UserError):
+    """Another process is computing it."""
+
+
 @contextmanager
 def held(store: Store, key: str, what: str) -> Iterator[None]:
     """Compute `key` inside; a UserError where another process is doing so. `what` is its name, for the message."""
@@ -31,7 +35,7 @@ def held(store: Store, key: str, what: str) -> Iterator[None]:
         if other is not None and _has_died(other):
             store.release(key, other)
         if store.has([key]) or not store.claim(key, owner, TTL):
-            raise UserError(
+            raise Busy(
                 f"{what} is being computed by another process now ({store.name} has its claim); what it finds will be "
                 f"there. If that process is no more, the claim ends within {TTL:.0f} seconds."
             )

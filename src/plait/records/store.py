@@ -129,17 +129,20 @@ class Store:
         Inner fields are named with dots: `{"task.name": "compression"}`. A string also matches the number, boolean or
         null that it spells, so that text from a command line can be handed on.
         """
-        asked = select(records.c.id, records.c.key, records.c.kind, records.c.config)
-        rows = self._newest_first(asked if where else select(records.c.id), kind)
-        fitting = islice((row.id for row in rows if not where or self._fits(row, where)), limit)
+        if not where:
+            for row in islice(self._newest_first(select(records.c.id, *_RECORD), kind, limit), limit):
+                yield record_of(row, self.name)
+            return
+        rows = self._newest_first(select(records.c.id, records.c.key, records.c.kind, records.c.config), kind)
+        fitting = islice((row.id for row in rows if self._fits(row, where)), limit)
         for some in _batches(fitting):
             for row in self._rows(select(*_RECORD).where(records.c.id.in_(some)).order_by(records.c.id.desc())):
                 yield record_of(row, self.name)
 
-    def _newest_first(self, asked: Select[Any], kind: str | None) -> Iterator[Row[Any]]:
+    def _newest_first(self, asked: Select[Any], kind: str | None, limit: int | None = None) -> Iterator[Row[Any]]:
         if kind is not None:
             asked = asked.where(records.c.kind == kind)
-        asked, last = asked.order_by(records.c.id.desc()).limit(AT_ONCE), None
+        asked, last = asked.order_by(records.c.id.desc()).limit(min(AT_ONCE, limit or AT_ONCE)), None
         while rows := self._rows(asked if last is None else asked.where(records.c.id < last)):
             yield from rows
             last = rows[-1].id

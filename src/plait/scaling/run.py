@@ -1,28 +1,25 @@
 """A plan's runs, trained: each once, by `plait train`'s own trainer, with its own record.
 
-Several processes, on one machine or many that share a store, may run one plan: each claims what it trains, and what
-another holds is left to it. Interrupted, the same call resumes. A run that diverges is told and the others go on.
+Several processes, on one machine or many that share a store, may run one plan: the trainer claims what it trains, and
+what another holds is left to it. Interrupted, the same call resumes. A run that diverges is told and the others go on.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of
+from plait.records.claims import Busy
 from plait.scaling.plan import Plan, PlannedRun
 
 KIND = "scale"
 PROTOCOL = 1
-CLAIM_SECONDS = 180.0
 
 #: Called with the runs that are behind us, how many there are, and what is being done.
 OnProgress = Callable[[float, int, str], None]
@@ -57,7 +54,6 @@ def run_plan(
 ) -> list[RunOutcome]:
     """Train what is not in the store yet, the cheapest first; then store which runs belong together."""
     started = time.time()
-    owner = f"scale:{socket.gethostname()}:{os.getpid()}"
     ordered = sorted(plan.runs, key=lambda run: run.flops)
     outcomes: dict[int, RunOutcome] = {}
     for done, run in enumerate(ordered):
@@ -68,7 +64,7 @@ def run_plan(
             on_progress(done + share, len(ordered), what)
 
         tell(0.0)
-        outcomes[done] = _trained(run, job, store, runs, device, owner, tell)
+        outcomes[done] = _trained(run, job, store, runs, device, tell)
     on_progress(len(ordered), len(ordered), "done")
     found = list(outcomes.values())
     _remember(plan, corpus, found, store, started)
@@ -81,34 +77,21 @@ def _trained(
     store: Store,
     runs: Path,
     device: str,
-    owner: str,
     tell: Callable[[float], None],
 ) -> RunOutcome:
     from plait.training.fit import fit_alone
+    from plait.training.trainer import Diverged
 
     known = store.get(job.key)  # also where the weights have gone since
     if known is not None:
         return RunOutcome(run, job.key, known.result)
-    if not store.claim(job.key, owner, CLAIM_SECONDS):
+    try:
+        return RunOutcome(run, job.key, fit_alone(job, store, runs, device=device, on_progress=tell))
+    except Diverged:
+        return RunOutcome(run, job.key, None, "diverged")
+    except Busy:
         known = store.get(job.key)
         return RunOutcome(run, job.key, known.result if known else None, "" if known else "another process trains it")
-    renewed = time.monotonic()
-
-    def alive(share: float) -> None:
-        nonlocal renewed
-        if time.monotonic() - renewed > CLAIM_SECONDS / 6:
-            store.heartbeat(owner, CLAIM_SECONDS)
-            renewed = time.monotonic()
-        tell(share)
-
-    try:
-        return RunOutcome(run, job.key, fit_alone(job, store, runs, device=device, on_progress=alive))
-    except UserError as wrong:
-        if "held-out loss is" not in str(wrong):
-            raise
-        return RunOutcome(run, job.key, None, "diverged")
-    finally:
-        store.release(job.key, owner)
 
 
 def _remember(plan: Plan, corpus: Corpus, outcomes: list[RunOutcome], store: Store, started: float) -> None:

@@ -39,6 +39,7 @@ from plait.model import build
 from plait.model.architecture import Architecture, architecture
 from plait.model.heads import Encoder, LanguageModel
 from plait.model.user_mixers import read_copies, write_copies
+from plait.records.claims import Busy
 from plait.training import shards
 from plait.training.job import Start
 from plait.training.tensor_files import load_tensors, save_tensors
@@ -184,7 +185,7 @@ class Run:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise UserError(f"{self.name} is being trained by another process now.") from None
+                raise Busy(f"{self.name} is being trained by another process now.") from None
             yield
 
 

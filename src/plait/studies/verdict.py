@@ -1,0 +1,160 @@
+"""Is the verdict right on this text? Every contender trained to the end, and every cheaper signal held against it.
+
+The truth: annealed losses of all contenders and seeds at rungs that double up to the target. Against it: counts
+(parameters, FLOPs, state), the loss after every shorter training, and races replayed on the same curves with every
+policy and way of carrying curves on: rank correlation with the final ranking, how far the pick is above the best
+(regret), and what it costs of training all to the end. `benchmarks/verdict.py` is the same on a table from a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plait.analysis.curve_table import CurveTable
+from plait.analysis.learning_curve import WAYS
+from plait.analysis.race_policy import POLICIES
+from plait.analysis.race_replay import replay
+from plait.analysis.rank import spearman, spearman_interval
+from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
+from plait.model.cost import model_cost
+from plait.model.reference_curves import reference_known
+from plait.racing.budget import usual_rate
+from plait.racing.comparison import stacks
+from plait.racing.contenders import Contender
+from plait.racing.leg import Leg, loss_of
+from plait.racing.race import rungs_to
+from plait.racing.workers import Workers
+from plait.training.track import Replica
+
+LIMIT = 0.25  # of the cost of training all to the end, that a replayed race may take
+REPLAYS = 4  # of each policy, with streams of their own
+
+
+@dataclass(frozen=True)
+class Signal:
+    """`cost`: the share of training all to the end. `regret`: in nats, of the one it ranks first."""
+
+    name: str
+    spearman: float
+    interval: tuple[float, float] | None
+    regret: float
+    pick: str
+    cost: float
+
+
+@dataclass(frozen=True)
+class VerdictFindings:
+    contenders: list[Contender]
+    table: CurveTable
+    rates: dict[str, float]
+
+    @cached_property
+    def signals(self) -> list[Signal]:
+        """Counts, shorter trainings, and races, the cheapest first."""
+        return [*self._counts(), *self._shorter(), *self._races()]
+
+    def _signal(self, name: str, worse: Sequence[float], cost: float) -> Signal:
+        """Of numbers that are the less the better."""
+        truth, first = self.table.truth, int(np.argmin(worse))
+        regret = float(truth[first] - truth.min())
+        interval = spearman_interval(worse, truth)
+        return Signal(name, spearman(worse, truth), interval, regret, self.table.names[first], cost)
+
+    def _counts(self) -> list[Signal]:
+        costs = [model_cost(c.arch, seq=256) for c in self.contenders]
+        counts = {
+            "parameters": [-float(c.decoder_params) for c in costs],
+            "FLOPs": [-float(c.flops) for c in costs],
+            "fixed state": [-float(c.fixed_state) for c in costs],
+        }
+        return [self._signal(name, values, 0.0) for name, values in counts.items() if len(set(values)) > 1]
+
+    def _shorter(self) -> list[Signal]:
+        found = []
+        for place, budget in enumerate(self.table.budgets[:-1]):
+            loss = self.table.loss_ASB[:, 0, place]
+            share = budget / self.table.budgets[-1]
+            found.append(self._signal(f"loss at {share:.1%} of the tokens", loss.tolist(), share))
+        return found
+
+    def _races(self) -> list[Signal]:
+        found = []
+        for policy in POLICIES:
+            for way in WAYS:
+                known = reference_known({c.name: c.arch for c in self.contenders})
+                runs = [replay(self.table, policy, way, LIMIT, seed=seed, known=known) for seed in range(REPLAYS)]
+                middle = sorted(runs, key=lambda run: run.regret)[len(runs) // 2]
+                rho = float(np.mean([run.spearman for run in runs]))
+                cost = float(np.mean([run.cost for run in runs]))
+                found.append(Signal(f"race: {policy}, {way}", rho, None, middle.regret, middle.pick, cost))
+        return found
+
+    def statement(self) -> str:
+        races = [one for one in self.signals if one.name.startswith("race")]
+        best = min(races, key=lambda one: (one.regret, -one.spearman))
+        return (
+            f"{self.table.names[int(np.argmin(self.table.truth))]} is best of {len(self.contenders)} after "
+            f"{self.table.budgets[-1]:,.0f} tokens; noise between seeds {self.table.noise:.3f} nats. At "
+            f"{best.cost:.0%} of the cost, '{best.name}' picks {best.pick}, {best.regret:.3f} nats above it"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        curves = self.table.loss_ASB.mean(axis=1)
+        return {
+            "data": self.table.text,
+            "noise": self.table.noise,
+            "budgets": self.table.budgets,
+            "architectures": [
+                {
+                    "name": c.name,
+                    "spec": c.arch.text,
+                    "params": c.params,
+                    "lr": self.rates[c.name],
+                    "losses": row.tolist(),
+                }
+                for c, row in zip(self.contenders, curves, strict=True)
+            ],
+            "signals": [
+                {**vars(one), "interval": None if one.interval is None else list(one.interval)} for one in self.signals
+            ],
+            "statement": self.statement(),
+        }
+
+
+def verdict_study(
+    contenders: Sequence[Contender],
+    tokens: float,
+    seeds: int,
+    pool: Workers,
+    runs: Path,
+    on_progress: OnProgress = ignore,
+) -> VerdictFindings:
+    """Train what is not trained yet. Everybody has the usual rate for its width."""
+    if len(contenders) < 3 or seeds < 2:
+        raise UserError("a study of verdicts ranks 3 architectures or more, with 2 seeds or more.")
+    course, rungs = pool.course, rungs_to(tokens, pool.course)
+    rates = {c.name: usual_rate(c, course) for c in contenders}
+    legs = [
+        Leg(course, c.arch, stack, tuple(rungs), runs)
+        for c in contenders
+        for stack in stacks([Replica(rates[c.name], seed) for seed in range(seeds)], course)
+    ]
+    count = len(contenders)
+    found = pool.run(legs, lambda done, total: on_progress("training", count * done / total, count))
+    losses = np.array([[loss_of(r) for r in at] for records in found for at in zip(*records, strict=True)])
+    loss_ASB = losses.reshape(len(contenders), seeds, len(rungs))
+    kept = [i for i in range(len(contenders)) if np.isfinite(loss_ASB[i]).all()]
+    if len(kept) < 3:
+        raise UserError("fewer than 3 architectures trained without diverging; there is nothing to rank.")
+    budgets = [float(steps * course.tokens_per_step) for steps in rungs]
+    cost = np.array([contenders[i].flops_per_token(course.recipe.seq_len) for i in kept])
+    names = [contenders[i].name for i in kept]
+    table = CurveTable(course.data, names, names, budgets, loss_ASB[kept], cost, {})
+    return VerdictFindings([contenders[i] for i in kept], table, rates)

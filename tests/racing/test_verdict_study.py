@@ -1,0 +1,41 @@
+"""Every signal held against real trainings: the table is theirs, and what is stored is not trained again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import plait
+from plait.analysis.rank import spearman
+from plait.core.errors import UserError
+
+SPECS = ("d=16 | attn[heads=2] swiglu", "d=16 | gla[heads=2] swiglu", "d=16 | hyena[state=4] swiglu")
+SMALL = {"data": "builtin:language", "tokens": 32 * 40, "batch": 2, "seq_len": 16, "held_out": 64, "workers": 1}
+
+
+def test_signals_are_held_against_the_truth(tmp_path: Path) -> None:
+    kept = {"runs": tmp_path, "store": f"sqlite:///{tmp_path}/plait.db"}
+    found = plait.study.verdict(SPECS, **SMALL, **kept)
+    table, document = found.findings.table, found.as_dict()
+    assert table.loss_ASB.shape == (3, 2, 3)
+    assert np.isfinite(table.loss_ASB).all()
+    truth = table.loss_ASB[:, :, -1].mean(axis=1)
+    signals = {row["name"]: row for row in document["signals"]}
+    half = signals["loss at 50.0% of the tokens"]
+    assert half["spearman"] == pytest.approx(spearman(table.loss_ASB[:, 0, 1], truth))
+    assert half["regret"] == pytest.approx(truth[np.argmin(table.loss_ASB[:, 0, 1])] - truth.min())
+    assert half["cost"] == 0.5
+    assert all(row["regret"] >= 0 for row in document["signals"])
+    assert sum(name.startswith("race: ") for name in signals) >= 6
+    assert table.names[int(np.argmin(truth))] in document["statement"]
+    times: list[str] = []
+    again = plait.study.verdict(SPECS, **SMALL, **kept, on_progress=lambda what, *_: times.append(what))
+    assert not times
+    assert again.as_dict() == document
+
+
+def test_too_few_to_rank(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="3 architectures or more"):
+        plait.study.verdict(SPECS[:2], **SMALL, runs=tmp_path, store=f"sqlite:///{tmp_path}/plait.db")
