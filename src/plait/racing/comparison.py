@@ -84,7 +84,14 @@ class Comparison:
 
     @cached_property
     def compared(self) -> Compared:
-        return compare_losses({row.contender.name: dict(enumerate(_windows(row.records[-1]))) for row in self.rows})
+        last = {row.contender.name: row.records[-1] for row in self.rows}
+        count = max(1, *(len(record.result["windows"]) for records in last.values() for record in records))
+        return compare_losses(
+            {
+                name: {seed: windows_of(record, count) for seed, record in enumerate(records)}
+                for name, records in last.items()
+            }
+        )
 
     @cached_property
     def foresight(self) -> Foresight | None:
@@ -292,8 +299,3 @@ class _Planner:
             known = Record.of(PLAN, config, find(), provenance_of(begun, time.time() - begun))
             self.store.put(known)
         return known.result
-
-
-def _windows(records: Sequence[Record]) -> list[Sequence[float]]:
-    count = max((len(record.result["windows"]) for record in records), default=0)
-    return [windows_of(record, count) for record in records]
