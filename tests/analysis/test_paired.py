@@ -153,3 +153,12 @@ def test_p_best_follows_the_interval() -> None:
 def test_what_cannot_be_compared_is_said(losses: dict[str, dict[int, list[float]]]) -> None:
     with pytest.raises(UserError):
         compare_losses(losses)
+
+
+def test_the_noise_of_several_trainings_is_pooled() -> None:
+    from plait.analysis.paired import seed_noise
+
+    # Variances 2 and 8 with one degree of freedom each; a single run and a diverged one say nothing.
+    assert seed_noise([[1.0, 3.0], [1.0, 5.0], [7.0], [2.0, float("inf")]]) == pytest.approx(5**0.5)
+    assert seed_noise([[1.0], [2.0]]) is None
+    assert seed_noise([]) is None

@@ -130,7 +130,10 @@ def test_words(corpus: Corpus) -> None:
     )
     dearer = PlacementFindings(undecided.study, [*undecided.rows[:2], replace(undecided.rows[2], flops=110.0)])
     assert dearer.statement.endswith("10 % more FLOPs.")
-    worse = made_up(corpus, [2.0, 3.0], [1.0, 2.0], [2.1, 3.1])
+    below = made_up(corpus, [2.0, 3.0], [1.0, 2.0], [2.1, 3.1])  # always worse, but by less than seeds differ
+    assert below.noise == pytest.approx(0.5**0.5)
+    assert "is not surely worse" in below.statement
+    worse = made_up(corpus, [2.0, 2.05], [1.0, 1.05], [2.1, 2.15])
     assert worse.statement == "Every pattern with less attention than interleaved has surely a higher perplexity."
     one = made_up(corpus, [2.0], [2.0], [2.0])
     assert "One seed cannot tell" in one.statement

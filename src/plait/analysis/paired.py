@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,14 @@ class SeedNoise:
 
     deviation: float
     freedom: float
+
+
+def seed_noise(losses: Iterable[Sequence[float]]) -> float | None:
+    """The standard deviation between seeds, pooled over what was trained with several, one list of losses each; None
+    where nothing was. Diverged trainings are left out."""
+    runs = [np.array([loss for loss in each if math.isfinite(loss)], np.float64) for each in losses]
+    pooled = _pooled([run_S for run_S in runs if len(run_S)], None)
+    return None if pooled is None else math.sqrt(pooled.variance)
 
 
 @dataclass(frozen=True)

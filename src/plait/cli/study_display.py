@@ -57,6 +57,7 @@ def print_proxies(found: Findings) -> None:
         made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
     out.print(made)
     out.print(best(found.rankings))
+    out.print("one seed per model: the noise between seeds is not known, and is part of every rank", style="dim")
 
 
 def draw_proxies(path: Path, found: Findings) -> None:
@@ -83,6 +84,9 @@ def print_placement(found: PlacementFindings) -> None:
             plain(one.name), one.letters, *numbers, "" if row is found.baseline else str(change), short(row.flops)
         )
     out.print(made)
+    if found.noise is not None:
+        told = f"standard deviation between seeds {found.noise:.4f} nats; no difference below it is called one"
+        out.print(told, style="dim")
     out.print(found.statement, soft_wrap=True)
 
 

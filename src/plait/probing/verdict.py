@@ -144,10 +144,14 @@ class Comparison:
         )
 
     def _told(self, asked: Sequence[Asked], level: float) -> dict[Asked, int]:
-        """The sign of each (name, other, task) that Holm's correction over all of them leaves."""
+        """The sign of each (name, other, task) that Holm's correction over all of them leaves; 0 below the noise."""
         found = [self.difference(*one) for one in asked]
         told = holm([one.p for one in found], level)
-        return {one: int(np.sign(f.value)) if sure else 0 for one, f, sure in zip(asked, found, told, strict=True)}
+        floor = {task: self.noise(task) or 0.0 for task in {one[2] for one in asked}}
+        return {
+            one: int(np.sign(f.value)) if sure and abs(f.value) >= floor[one[2]] else 0
+            for one, f, sure in zip(asked, found, told, strict=True)
+        }
 
     def rank(self, name: str, task: str | None = None) -> int:
         """1 is best; equal accuracy is decided by loss."""

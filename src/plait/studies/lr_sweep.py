@@ -21,6 +21,7 @@ import torch
 
 from plait.algorithms.proxies import Windows
 from plait.analysis.learning_rate import LearningRateStudy, learning_rate_study
+from plait.analysis.paired import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.data import Corpus
@@ -154,11 +155,33 @@ class SweepFindings:
         """The rate that is the best for most; of equally many, the smaller."""
         return max(self.study.rates, key=lambda one: (one.wins, -one.rate)).rate
 
+    @property
+    def noise(self) -> float | None:
+        """Nats: the standard deviation between seeds, of all architectures and rates together."""
+        losses: dict[tuple[str, float], list[float]] = {}
+        for row in self.rows:
+            losses.setdefault((row["spec"], row["lr"]), []).append(math.inf if row["loss"] is None else row["loss"])
+        return seed_noise(losses.values())
+
+    @property
+    def clear(self) -> int:
+        """How many architectures do better at their best rate than at any other by more than the noise."""
+        gaps = []
+        for spec in self.study.models:
+            first, *others = sorted(row["loss"] for row in self.means if row["spec"] == spec)
+            gaps.append(others[0] - first if others else math.inf)
+        return sum(gap > (self.noise or 0.0) for gap in gaps) if self.noise is not None else 0
+
     def statement(self) -> str:
+        noise = "one seed: the noise between seeds is not known, and no rate is called better"
+        if self.noise is not None:
+            noise = (
+                f"standard deviation between seeds {self.noise:.4f}, by more than which {self.clear} have a best rate"
+            )
         most = next(one for one in self.study.rates if one.rate == self.winner)
         return (
             f"{most.share:.0%} of {len(self.study.models)} architectures do best with {most.rate:g}; SRC of decoder "
-            f"parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best"
+            f"parameters is {most.src:.2f} at that rate and {self.study.src_best:.2f} at each one's best; {noise}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -170,6 +193,8 @@ class SweepFindings:
             "seeds": self.sweep.seeds,
             "rates": [{name: _plain(value) for name, value in vars(one).items()} for one in study.rates],
             "src_best": _plain(study.src_best),
+            "noise": self.noise,
+            "clear": self.clear,
             "best": [{"spec": spec, "lr": rate, "loss": _plain(loss)} for spec, rate, loss in best],
             "replicas": self.rows,
             "statement": self.statement(),

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from plait.analysis.intervals import mean_interval
+from plait.analysis.paired import seed_noise
 from plait.analysis.placement import letters_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
@@ -161,12 +162,12 @@ class Row:
     def perplexity(self) -> float:
         return perplexity_of(self.loss)
 
-    def against(self, other: Row) -> Change:
-        """Over pairs of one seed, which saw the same batches."""
+    def against(self, other: Row, noise: float | None = None) -> Change:
+        """Over pairs of one seed, which saw the same batches. `noise`: nats."""
         gaps = np.subtract(self.losses, other.losses)
         interval = mean_interval(gaps)
         low_high = None if interval is None else (_share(interval[0]), _share(interval[1]))
-        return Change(_share(float(gaps.mean())), low_high)
+        return Change(_share(float(gaps.mean())), low_high, _share(noise or 0.0))
 
 
 def _share(nats: float) -> float:
@@ -175,14 +176,17 @@ def _share(nats: float) -> float:
 
 @dataclass(frozen=True)
 class Change:
-    """By which share a perplexity is above another, with its 95 % interval over the seeds if there are several."""
+    """By which share a perplexity is above another, with its 95 % interval over the seeds if there are several; `noise`
+    is the share that the standard deviation between seeds makes."""
 
     value: float
     interval: tuple[float, float] | None
+    noise: float = 0.0
 
     @property
     def surely_more(self) -> bool:
-        return self.interval is not None and self.interval[0] > 0
+        """No difference below the noise is called one."""
+        return self.interval is not None and self.interval[0] > 0 and self.value >= self.noise
 
     def __str__(self) -> str:
         told = f"{100 * self.value:+.1f} %"
@@ -199,13 +203,18 @@ class PlacementFindings:
         return self.rows[0]
 
     @property
+    def noise(self) -> float | None:
+        """Nats: the standard deviation between seeds, of all patterns together."""
+        return seed_noise(row.losses for row in self.rows)
+
+    @property
     def statement(self) -> str:
         """The point of the study in words."""
         if self.study.seeds < 2:
             return "One seed cannot tell differences from luck; give --seeds 3 or more."
         base = self.baseline
         fewer = [row for row in self.rows if row.pattern.attention < base.pattern.attention]
-        good = [row for row in fewer if not row.against(base).surely_more]
+        good = [row for row in fewer if not row.against(base, self.noise).surely_more]
         if not good:
             return f"Every pattern with less attention than {base.pattern.name} has surely a higher perplexity."
         least = min(good, key=lambda row: (row.pattern.attention, row.loss))
@@ -224,6 +233,7 @@ class PlacementFindings:
             "seeds": study.seeds,
             "recipe": study.recipe.as_dict(),
             "baseline": self.baseline.pattern.name,
+            "noise": self.noise,
             "patterns": [self._entry(row) for row in self.rows],
             "statement": self.statement,
         }

@@ -178,6 +178,7 @@ class Findings:
             "steps": study.steps,
             "seed": study.seed,
             "loss": list(self.spread),
+            "noise": None,  # between seeds: every model is trained with one
             "rankings": [ranking.as_dict() for ranking in self.rankings],
             "models": rows,
             "cost": {name: sum(row[name] for row in self.rows) for name in ("train_flops", "seconds")},

@@ -160,8 +160,14 @@ class ShapeFindings:
         spreads = ", ".join(f"{METRICS[name]} {ratio:.3g}×" for name, ratio in group.spread.items())
         return (
             f"{len(self.rows)} shapes of {group.size[0]:,.0f} to {group.size[1]:,.0f} decoder parameters, aspect ratio "
-            f"{group.aspect[0]:.3g} to {group.aspect[1]:.3g}: largest over smallest {spreads}"
+            f"{group.aspect[0]:.3g} to {group.aspect[1]:.3g}: largest over smallest {spreads}{self._noise}"
         )
+
+    @property
+    def _noise(self) -> str:
+        """Each is trained once."""
+        unknown = "; one seed each: how much of the perplexity's is noise between seeds is not known"
+        return unknown if "loss" in self.rows[0] else ""
 
     def as_dict(self) -> dict[str, Any]:
         (group,) = self.aspects.groups

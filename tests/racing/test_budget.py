@@ -1,0 +1,177 @@
+"""Budgets: what is equal for all, and comparisons in a given time that end in it, simulated with made-up speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plait.core.errors import UserError
+from plait.model.architecture import Architecture
+from plait.racing import comparison
+from plait.racing.budget import SHARES, Plan, Workload, makespan, rate_steps, rungs, weights
+from plait.racing.comparison import Terms, compare
+from plait.racing.contenders import Contender, read_contenders
+from plait.racing.leg import KIND, Course, Leg
+from plait.records import Record, Store, provenance_of
+from plait.training.schedule import decay_steps
+
+NAMES = ("attn", "gla", "mamba2")
+
+
+@pytest.fixture(scope="module")
+def contenders() -> list[Contender]:
+    return read_contenders(NAMES, 32)
+
+
+def test_workers_take_the_longest_first() -> None:
+    assert makespan([1.0] * 9, 2) == 5.0
+    assert makespan([3, 3, 2, 2, 2], 2) == 7.0
+    assert makespan([3, 3, 2, 2, 2], 1) == 12.0
+    assert makespan([], 2) == 0.0
+
+
+def test_what_is_equal(contenders: list[Contender], course: Course) -> None:
+    seconds = {"attn": 1.0, "gla": 2.0, "mamba2": 4.0}
+    assert weights(contenders, course, "tokens", {}) == dict.fromkeys(NAMES, 1.0)
+    assert weights(contenders, course, "time", seconds) == {"attn": 1.0, "gla": 0.5, "mamba2": 0.25}
+    by_flops = weights(contenders, course, "flops", {})
+    spent = {c.name: by_flops[c.name] * c.flops_per_token(course.recipe.seq_len) for c in contenders}
+    assert max(spent.values()) == pytest.approx(min(spent.values()))
+    with pytest.raises(UserError, match=r"--at flop: must be one of tokens, flops, time. Did you mean 'flops'"):
+        weights(contenders, course, "flop", {})
+
+
+def test_rungs_and_rates(course: Course) -> None:
+    tokens = 1600 * course.tokens_per_step
+    assert rungs(tokens, course) == [100, 200, 400, 800, 1600]
+    assert rate_steps(tokens, course) == 200
+    assert rate_steps(400 * course.tokens_per_step, course) == 96  # in fewer, no rate can be judged
+    assert rate_steps(64 * course.tokens_per_step, course) == 64
+    assert rungs(1, course) == [4]
+
+
+def test_a_time_that_is_too_short_is_refused_with_the_least(contenders: list[Contender], course: Course) -> None:
+    plan = Plan(contenders, dict.fromkeys(NAMES, 1e-2), Workload(3, 3, 0.2, 96), course)
+    with pytest.raises(
+        UserError, match=r"30 s are too short for 3 architectures of 3 seeds: .* about \d+ m \d+ s here"
+    ) as told:
+        plan.budgets(30.0, spent=5.0)
+    assert "--seeds" in str(told.value)
+    assert min(plan.budgets(600.0).values()) > 64 * course.tokens_per_step
+
+
+class MadeUpMachine:
+    """In place of `Workers`: nothing is trained; a clock says how long it would have taken. `timing` and `scoring` are
+    how wrong the timed steps are, and what a scored token takes of a trained one."""
+
+    clock = 0.0
+    true: dict[str, float]
+    timing = 1.0
+    scoring = 0.4
+    start = 4.0
+    seed = 0
+
+    def __init__(self, course: Course, store: Store, workers: int, mixers: object = ()) -> None:
+        self.course, self.store, self.workers, self.speeds = course, store, workers, {}
+        self._stored: dict[str, Record] = {}
+
+    def __enter__(self) -> MadeUpMachine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        type(self).clock += 1.0
+
+    def step_seconds(self, archs: Sequence[Architecture]) -> list[float]:
+        per_step = [self.true[arch.text] * self.course.tokens_per_step for arch in archs]
+        type(self).clock += self.start + makespan([4 * each for each in per_step] * 2, self.workers)
+        return [self.timing * each for each in per_step]
+
+    def run(self, legs: Iterable[Leg], on_tokens: Callable[[float, float], object]) -> list[list[list[Record]]]:
+        legs = list(legs)
+        order = sorted(legs, key=lambda leg: -leg.tokens * self.speeds.get(leg.arch.text, 1.0))
+        free = [0.0] * self.workers
+        for leg in order:
+            at = int(np.argmin(free))
+            free[at] += 0.2 + sum(self._seconds(leg))
+        type(self).clock += max(free)
+        return [self._records(leg) for leg in legs]
+
+    def _seconds(self, leg: Leg) -> list[float]:
+        """Of every budget: the trunk up to its decay, the decay, the scoring."""
+        found, at = [], 0
+        for steps in leg.budgets:
+            trunk = steps - decay_steps(self.course.recipe, steps)
+            tokens = (max(0, trunk - at) + steps - trunk) * self.course.tokens_per_step
+            found.append(self.true[leg.arch.text] * (tokens + self.scoring * self.course.held_out))
+            at = max(at, trunk)
+        return found
+
+    def _records(self, leg: Leg) -> list[list[Record]]:
+        """The best rate is somewhere between an eighth and eight times the recipe's: searches go on beyond the edge."""
+        found = []
+        rng = np.random.default_rng([self.seed, len(leg.arch.text)])
+        best = self.course.recipe.lr * 2 ** rng.uniform(-3, 3)
+        for steps, took in zip(leg.budgets, self._seconds(leg), strict=True):
+            rows = []
+            for replica in leg.replicas:
+                loss = 1 + 10 / steps + 0.1 * abs(np.log2(replica.lr / best)) + 0.001 * replica.seed
+                result = {"loss": loss, "windows": [loss], "tokens": steps * self.course.tokens_per_step}
+                config = self.course.config(leg.arch, replica, steps)
+                rows.append(Record.of(KIND, config, {**result, "seconds": took}, provenance_of(0, took)))
+            found.append(rows)
+        return found
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("equal", ["tokens", "time"])
+@pytest.mark.parametrize("seconds", [180.0, 1200.0])
+def test_a_comparison_ends_in_its_time(
+    contenders: list[Contender],
+    store: Store,
+    monkeypatch: Any,
+    course: Course,
+    workers: int,
+    equal: str,
+    seconds: float,
+) -> None:
+    """Whatever the speeds, the steps timed up to 8 % wrong, and however many rates are asked for."""
+    monkeypatch.setattr(comparison, "Workers", MadeUpMachine)
+    for draw in range(6):
+        rng = np.random.default_rng(draw)
+        MadeUpMachine.clock, MadeUpMachine.seed = 0.0, draw
+        MadeUpMachine.true = {c.arch.text: 1e-4 * rng.uniform(0.5, 4) for c in contenders}
+        MadeUpMachine.timing = rng.uniform(0.92, 1.08)
+        machine_start = MadeUpMachine.start + 4 * sum(MadeUpMachine.true.values()) * course.tokens_per_step
+        terms = Terms(seeds=3, equal=equal, seconds=seconds + draw)  # another plan each time
+        started = comparison.time.perf_counter() - machine_start
+        found = compare(contenders, course, terms, store, Path(), workers=workers, started=started)
+        assert 0.8 * seconds < MadeUpMachine.clock < 1.1 * terms.seconds, (draw, MadeUpMachine.clock)
+        assert len({row.tokens for row in found.rows}) == (1 if equal == "tokens" else 3)
+
+
+def test_a_plan_is_kept(contenders: list[Contender], store: Store, monkeypatch: Any, course: Course) -> None:
+    """Interrupted and gone on with on a machine that is now slower: the same budgets."""
+    monkeypatch.setattr(comparison, "Workers", MadeUpMachine)
+    budgets = []
+    for slower in (1.0, 3.0):
+        MadeUpMachine.true = {c.arch.text: slower * 1e-4 for c in contenders}
+        MadeUpMachine.timing = 1.0
+        found = compare(contenders, course, Terms(seconds=300.0), store, Path(), workers=2)
+        budgets.append([row.tokens for row in found.rows])
+    assert budgets[0] == budgets[1]
+
+
+def test_a_curve_costs_what_its_legs_cost(course: Course) -> None:
+    """Tokens counted from the steps that a leg takes, one by one."""
+    steps, at, taken = 1600, 0, 0
+    for share in SHARES:
+        budget = round(share * steps)
+        trunk = budget - decay_steps(course.recipe, budget)
+        taken += max(0, trunk - at) + budget - trunk
+        at = max(at, trunk)
+    workload = Workload(1, 1, course.recipe.decay, held_out=0)
+    assert workload.training(steps) == pytest.approx(taken, rel=1e-3)

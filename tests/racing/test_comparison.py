@@ -1,0 +1,122 @@
+"""Comparisons of real, tiny trainings: copies, worse ones, one alone, diverged ones, and the document."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plait.racing.comparison import Comparison, Terms, best_rate, compare
+from plait.racing.comparison import _beyond as beyond
+from plait.racing.contenders import Contender, read_contenders
+from plait.racing.document import document
+from plait.racing.leg import Course
+from plait.records import Store
+
+SMALL, LARGE = "d=16 | attn[heads=2] swiglu", "d=24 | gla[heads=2] swiglu"
+TERMS = Terms(seeds=2, tokens=64 * 32)
+
+
+def compared(course: Course, store: Store, tmp_path: Path, *specs: str, terms: Terms = TERMS) -> Comparison:
+    return compare(read_contenders(specs, 32), course, terms, store, tmp_path)
+
+
+def test_copies_are_not_distinguishable(course: Course, store: Store, tmp_path: Path) -> None:
+    found = compared(course, store, tmp_path, SMALL, SMALL)
+    one, other = document(found)["architectures"]
+    assert (one["name"], other["name"]) == ("attn swiglu", "attn swiglu-2")
+    assert (one["loss"], one["curve"], one["lr"]) == (other["loss"], other["curve"], other["lr"])
+    (pair,) = document(found)["paired"]
+    assert (pair["difference"], pair["verdict"]) == (0.0, "not distinguishable")
+    assert "not distinguishable" in found.compared.verdict
+
+
+def test_the_document_is_plain_and_whole(course: Course, store: Store, tmp_path: Path) -> None:
+    found = document(compared(course, store, tmp_path, SMALL, LARGE))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert {"architectures", "paired", "noise", "verdict", "cost"} <= set(found)
+    for row in found["architectures"]:
+        assert {"name", "spec", "loss", "interval", "seeds", "tokens", "lr", "curve", "p_best"} <= set(row)
+        assert [tokens for tokens, _ in row["curve"]] == [128, 256, 512, 1024, 2048]
+        assert row["curve"][-1][1] == pytest.approx(row["loss"], abs=1e-5)
+        assert row["interval"][0] < row["loss"] < row["interval"][1]
+        assert row["rates"][f"{row['lr']:g}"] == min(row["rates"].values())
+    assert sum(row["p_best"] for row in found["architectures"]) == pytest.approx(1)
+    assert found["noise"] > 0
+    tokens = [row["tokens"] for row in found["foresight"]]
+    assert tokens[-1] == 8 * 2048
+    assert tokens == sorted(tokens)
+
+
+def test_one_alone(course: Course, store: Store, tmp_path: Path) -> None:
+    found = compared(course, store, tmp_path, SMALL)
+    (row,) = document(found)["architectures"]
+    assert row["interval"] is not None
+    assert row["p_best"] == 1.0
+    assert found.compared.verdict == "attn swiglu alone"
+    assert found.foresight is None
+
+
+def test_what_diverges_loses(course: Course, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from plait.racing.leg import Leg
+    from plait.training.track import Replica
+
+    run = Leg.run
+
+    def diverging(leg: Leg, *given: object) -> None:
+        if "gla" in leg.arch.text:  # trained at a rate that no model bears, kept as what was asked for
+            text, keep, *rest = given
+            wild = replace(leg, replicas=tuple(Replica(1e30, r.seed) for r in leg.replicas))
+            kept = iter([(steps, r) for steps in leg.budgets for r in leg.replicas])
+
+            def keep_as(record):
+                steps, replica = next(kept)
+                config = leg.course.config(leg.arch, replica, steps)
+                keep(type(record).of(record.kind, config, record.result, record.provenance))
+
+            run(wild, text, keep_as, *rest)
+        else:
+            run(leg, *given)
+
+    monkeypatch.setattr(Leg, "run", diverging)
+    found = document(compared(course, store, tmp_path, SMALL, LARGE))
+    good, bad = found["architectures"]
+    assert (bad["loss"], bad["interval"], bad["diverged"], bad["p_best"]) == (None, None, 2, 0.0)
+    assert found["verdict"] == f"{good['name']} is best"
+    assert found["paired"][0]["verdict"] == good["name"]
+
+
+def test_a_further_seed_costs_only_itself(course: Course, store: Store, tmp_path: Path) -> None:
+    compared(course, store, tmp_path, SMALL)
+    before = len(list(store.find("track")))
+    found = compared(course, store, tmp_path, SMALL, terms=replace(TERMS, seeds=3))
+    assert len(list(store.find("track"))) == before + 5  # rungs
+    assert document(found)["architectures"][0]["seeds"] == 3
+
+
+def test_without_a_search_all_have_one_rate(course: Course, store: Store, tmp_path: Path) -> None:
+    terms = replace(TERMS, search_rates=False, tokens=None, flops=1e7, equal="flops", lr=3e-3)
+    rows = document(compared(course, store, tmp_path, SMALL, LARGE, terms=terms))["architectures"]
+    assert {row["lr"] for row in rows} == {3e-3}
+    assert rows[0]["tokens"] > rows[1]["tokens"]
+    for row in rows:
+        assert row["tokens"] * row["flops_per_token"] == pytest.approx(1e7, rel=0.1)
+
+
+def test_the_search_goes_on_beyond_its_edge() -> None:
+    assert beyond({1.0: 2.0, 2.0: 1.0, 4.0: 3.0}) == []
+    assert beyond({1.0: 1.0, 2.0: 2.0, 4.0: 3.0}) == [0.5]
+    assert beyond({1.0: 3.0, 2.0: 2.0, 4.0: 1.0}) == [8.0]
+    assert beyond({1.0: math.inf, 2.0: math.inf}) == [0.5]
+    assert best_rate({1.0: 2.0, 2.0: 1.0, 4.0: 1.0}, 9.0) == 2.0
+    assert best_rate({}, 9.0) == 9.0
+
+
+def test_contenders_of_a_file_have_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text(SMALL)
+    (one,) = read_contenders([str(tmp_path / "mine.txt")], 32)
+    assert isinstance(one, Contender)
+    assert one.name == "attn swiglu"

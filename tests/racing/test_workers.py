@@ -1,0 +1,59 @@
+"""Legs in processes give what they give here; what is stored is not trained, copies are trained once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plait.core.errors import UserError
+from plait.model.architecture import architecture
+from plait.racing.leg import Course, Leg
+from plait.racing.workers import Workers, open_text
+from plait.records import Record, Store, open_store
+from plait.training.track import Replica
+
+SPECS = ("d=16 vocab=32 | attn[heads=2] swiglu", "d=16 vocab=32 | gla[heads=2] swiglu")
+
+
+def legs(course: Course, runs: Path) -> list[Leg]:
+    return [Leg(course, architecture(spec), (Replica(4e-3, seed),), (8, 16), runs) for spec in SPECS for seed in (0, 1)]
+
+
+def windows(found: list[list[list[Record]]]) -> list[list[float]]:
+    return [record.result["windows"] for leg in found for at in leg for record in at]
+
+
+def test_processes_give_what_this_one_gives(course: Course, store: Store, tmp_path: Path) -> None:
+    with Workers(course, store) as here:
+        alone = here.run(legs(course, tmp_path))
+    with open_store(f"sqlite:///{tmp_path}/other.db") as other, Workers(course, other, workers=2) as pool:
+        assert all(seconds > 0 for seconds in pool.step_seconds([leg.arch for leg in legs(course, tmp_path)[::2]]))
+        told: list[tuple[float, float]] = []
+        assert windows(pool.run(legs(course, tmp_path / "other"), lambda *at: told.append(at))) == windows(alone)
+    assert told
+    assert told[-1][0] <= told[-1][1]
+
+
+def test_only_what_is_missing_is_trained(course: Course, store: Store, tmp_path: Path, monkeypatch) -> None:
+    trained: list[tuple[str, tuple[int, ...]]] = []
+    run = Leg.run
+    monkeypatch.setattr(
+        Leg, "run", lambda leg, *given: (trained.append((leg.arch.text, leg.budgets)), run(leg, *given))
+    )
+    one, *_ = legs(course, tmp_path)
+    with Workers(course, store) as pool:
+        pool.run([replace(one, budgets=(8,))])
+        first, copy = pool.run([one, one])  # two copies of one architecture
+    assert trained == [(one.arch.text, (8,)), (one.arch.text, (16,))]
+    assert windows([first]) == windows([copy])
+
+
+def test_a_text_that_has_changed_is_refused(course: Course) -> None:
+    with pytest.raises(UserError, match="has changed"):
+        open_text(replace(course, fingerprint="another"))
+
+
+def test_a_gpu_has_one_worker(course: Course, store: Store) -> None:
+    assert Workers(replace(course, device="cuda"), store, workers=8).workers == 1
