@@ -171,6 +171,10 @@ def _notes(found: Comparison, corpus: Corpus) -> list[str]:
             )
         elif lost:
             notes.append(f"{row.contender.name}: {lost} of {found.terms.seeds} seeds diverged and are left out")
+    if found.terms.search_rates and not found.rows[0].rates:
+        notes.append(
+            "rates were not searched: the time has too few steps to judge them, so all have their width's usual"
+        )
     if found.terms.seeds == 1:
         notes.append("one seed: no noise is known, so no difference is called one; give --seeds 2 or more")
     if len(found.rows) == 1:

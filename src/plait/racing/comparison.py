@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from typing import Any
 from plait.analysis.foresight import Foresight, foresee
 from plait.analysis.learning_curve import CALIBRATION, extrapolate
 from plait.analysis.paired import Compared, compare_losses
+from plait.core.errors import UserError
 from plait.model.reference_curves import reference_known
-from plait.racing.budget import RATE_SHARE, Plan, Workload, makespan, rate_steps, rungs, usual_rate, weights
+from plait.racing.budget import RATE_SHARE, RATE_STEPS, Plan, Workload, makespan, rate_steps, rungs, usual_rate, weights
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of, windows_of
 from plait.racing.workers import Workers
@@ -32,7 +34,7 @@ from plait.records import Record, Store, provenance_of, record_key
 from plait.training.track import Replica
 
 PLAN = "compare-plan"
-PROTOCOL = 2
+PROTOCOL = 3
 FACTORS = (0.5, 1.0, 2.0)  # of the usual rate
 FURTHER = 2  # times that the search may go on beyond its edge
 REACH = 8.0  # of the longest training: how far foresight goes here
@@ -135,7 +137,7 @@ def compare(
         rates: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
         usual = {c.name: terms.lr or usual_rate(c, course) for c in contenders}
         share = 0.0
-        if terms.search_rates:
+        if plan.searches:
             share = RATE_SHARE * len(FACTORS) / (RATE_SHARE * len(FACTORS) + terms.seeds)
             search = search_rates(
                 contenders, budgets, usual, pool, runs, lambda done: on_stage("learning rates", share * done)
@@ -262,11 +264,31 @@ class _Planner:
         speed = {c.name: took / course.tokens_per_step for c, took in zip(self.contenders, timed, strict=True)}
         spent = time.perf_counter() - self.began
         if terms.seconds is not None:
-            budgets = self._plan(speed).budgets(terms.seconds, spent)
+            budgets, search = self._affordable(speed, spent)
         else:
+            search = terms.search_rates
             share = weights(self.contenders, course, terms.equal, speed)
             budgets = {name: (terms.tokens or 0.0) * each for name, each in share.items()}
-        return {"tokens": budgets, "seconds_per_token": speed, "seconds": spent}
+        return {"tokens": budgets, "seconds_per_token": speed, "seconds": spent, "search": search}
+
+    def _affordable(self, speed: Mapping[str, float], spent: float) -> tuple[dict[str, float], bool]:
+        """With a search of rates, where that leaves as many steps as it takes to judge one; else without."""
+        assert self.terms.seconds is not None
+        plan = self._plan(speed)
+        if self.terms.search_rates:
+            with suppress(UserError):
+                budgets = plan.budgets(self.terms.seconds, spent)
+                if min(map(self.course.steps, budgets.values())) >= RATE_STEPS:
+                    return budgets, True
+        without = replace(plan, workload=replace(plan.workload, rates=1))
+        return without.budgets(self.terms.seconds, spent), False
+
+    @property
+    def searches(self) -> bool:
+        """Whether rates are searched: asked for, and affordable in the time."""
+        if self.terms.seconds is None:
+            return self.terms.search_rates
+        return bool(self._kept({}, self._timed)["search"])
 
     def _trained(self, search: Search) -> dict[str, Any]:
         assert self.terms.seconds is not None
