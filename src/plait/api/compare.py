@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TIME = "10m"
 WARMUP = 10  # steps
-HELD_OUT = 2**15  # tokens
+HELD_OUT = 2**14  # tokens
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def compare(
     flops: float | None = None,
     at: str | None = None,
     match: str | None = None,
-    seeds: int = 3,
+    seeds: int = 5,
     search_rates: bool = True,
     lr: float | None = None,
     batch: int = 8,

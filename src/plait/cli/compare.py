@@ -49,7 +49,7 @@ def command(
         str,
         typer.Option(help="Resize all to the first one's params or state, or none.  \\[default: params among mixers]"),
     ] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each; five tell three times the noise.")] = 5,
     no_rate_search: Annotated[bool, typer.Option("--no-rate-search", help="Train all at --lr.")] = False,
     lr: Annotated[
         float | None, typer.Option(help="Peak learning rate that the search starts from.  \\[default: 0.256 / width]")

@@ -49,7 +49,7 @@ class Terms:
     whole comparison) says how long; `equal`: what of it is the same for all. `lr`: everybody's rate, or where the
     search for it begins (None: the usual one for the width)."""
 
-    seeds: int = 3
+    seeds: int = 5
     search_rates: bool = True
     equal: str = "tokens"
     tokens: float | None = None

@@ -21,7 +21,7 @@ from plait.model.resize import decoder_params, match, total_state
 from plait.model.user_mixers import load_mixer
 from plait.training.run import RUNS, open_run
 
-WIDTH, BLOCKS = 128, 2
+WIDTHS, BLOCKS = (64, 128, 256), 2  # of models that are given as mixers: the least width that suits all of them
 TOLERANCE = 0.02
 MATCHES = ("params", "state", "none")
 
@@ -53,7 +53,8 @@ def read_contenders(
     if matched is not None and matched not in MATCHES:
         raise UserError(f"--match {matched}: must be one of {', '.join(MATCHES)}.{did_you_mean(matched, MATCHES)}")
     mixers = [each for each in given if isinstance(each, str) and _is_mixer(each)]
-    found = [Contender(*_read(each, vocab, runs)) for each in given]
+    width = _width(mixers)
+    found = [Contender(*_read(each, vocab, runs, width)) for each in given]
     if matched is None:
         matched = "params" if len(mixers) == len(given) else "none"
     _require_one_text(found)
@@ -76,14 +77,30 @@ def _is_mixer(text: str) -> bool:
     return split_path(text) is not None or ("|" not in text and " " not in text and text.split("[")[0] in names())
 
 
-def _read(given: str | Architecture, vocab: int, runs: Path) -> tuple[str, Architecture]:
+def _width(mixers: Sequence[str]) -> int:
+    """The least at which every one of these can be built."""
+    for width in WIDTHS[:-1]:
+        with suppress(UserError):
+            for text in mixers:
+                architecture(_around(text, width, vocab=2)[1])
+            return width
+    return WIDTHS[-1]
+
+
+def _around(text: str, width: int, vocab: int) -> tuple[str, str]:
+    """The name and the spec of a small model of a mixer."""
+    options = load_mixer(text)
+    layer = options.name if split_path(text) else text
+    body = f"({layer} swiglu)x{BLOCKS}" if options.kind == "sequence" else f"(attn {layer})x{BLOCKS}"
+    return layer, f"d={width} vocab={vocab} | {body}"
+
+
+def _read(given: str | Architecture, vocab: int, runs: Path, width: int) -> tuple[str, Architecture]:
     if isinstance(given, Architecture):
         return short_name(given), with_vocab(given, vocab)
     if _is_mixer(given):
-        options = load_mixer(given)
-        layer = options.name if split_path(given) else given
-        body = f"({layer} swiglu)x{BLOCKS}" if options.kind == "sequence" else f"(attn {layer})x{BLOCKS}"
-        return layer, architecture(f"d={WIDTH} vocab={vocab} | {body}")
+        name, spec = _around(given, width, vocab)
+        return name, architecture(spec)
     if given == "latest" or (runs / given / "run.json").exists() or Path(given, "run.json").exists():
         run = open_run(given, runs)
         return run.name, with_vocab(run.arch, vocab, run.name)
