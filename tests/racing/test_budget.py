@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,19 @@ def test_a_curve_costs_what_its_legs_cost(course: Course) -> None:
         at = max(at, trunk)
     workload = Workload(1, 1, course.recipe.decay, held_out=0)
     assert workload.training(steps) == pytest.approx(taken, rel=1e-3)
+
+
+def test_too_short_a_time_for_rates_has_none_searched(
+    contenders: list[Contender], store: Store, monkeypatch: Any, course: Course
+) -> None:
+    """Attention, GLA and Mamba-2 on two cores of a laptop in three minutes, with a step's true seconds."""
+    monkeypatch.setattr(comparison, "Workers", MadeUpMachine)
+    MadeUpMachine.clock, MadeUpMachine.timing = 0.0, 1.0
+    large = replace(course, recipe=replace(course.recipe, batch=8, seq_len=256), held_out=2**15)
+    MadeUpMachine.true = {c.arch.text: s / 2048 for c, s in zip(contenders, (0.17, 0.16, 0.25), strict=True)}
+    found = compare(contenders, large, Terms(seconds=180.0), store, Path(), workers=2)
+    assert [row.rates for row in found.rows] == [{}, {}, {}]
+    assert MadeUpMachine.clock < 1.1 * 180
+    longer = compare(contenders, large, Terms(seconds=900.0), store, Path(), workers=2)
+    assert all(len(row.rates) >= 3 for row in longer.rows)
+    assert min(row.tokens for row in longer.rows) > 2 * min(row.tokens for row in found.rows)

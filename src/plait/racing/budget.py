@@ -25,7 +25,7 @@ RATE_SHARE = 1 / 8  # of a budget, after which the learning rate is chosen
 SCORING = 1 / 3  # a token that is scored, in trained ones
 TIMED_SLACK, TRAINED_SLACK = 1.12, 1.04  # speeds of a few steps may be wrong by so much; those of a search are not
 LAST_SECONDS = 2.0  # of the verdict and of processes that end
-LEAST_STEPS = 64  # of a budget: its sixteenth would be no training
+LEAST_STEPS = 32  # of a budget: fewer are no training
 RATE_STEPS = 96  # at least, before a rate is judged: in fewer, too large a one wins (benchmarks/results, finalists)
 USUAL_WIDTH, WIDEST = 128, 2.0  # at which the recipe's rate is meant, and how many times it narrow models may have
 
