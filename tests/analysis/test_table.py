@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,29 @@ def test_lists_by_name_become_sets_and_inner_fields_have_dotted_names(tmp_path: 
         "cost.ms": [1, 2, None],
         "x": [None, None, 3],
     }
+
+
+def test_rows_become_columns_one_after_the_other() -> None:
+    class Row(dict[str, object]):
+        """One that can be watched."""
+
+    watched: set[int] = set()
+    most = 0
+
+    def rows() -> Iterator[Row]:
+        nonlocal most
+        for number in range(50):
+            row = Row({"n": number, "name": f"model {number % 2}", **({"late": number} if number % 20 == 7 else {})})
+            watched.add(id(row))
+            weakref.finalize(row, watched.discard, id(row))
+            most = max(most, len(watched))
+            yield row
+
+    table = Table.of("t", rows())
+    assert most <= 2
+    assert table.columns["n"] == list(range(50))
+    assert table.columns["late"] == [n if n % 20 == 7 else None for n in range(50)]
+    assert len({id(name) for name in table.columns["name"]}) == 2  # the same text is kept once
 
 
 def test_a_store_is_a_table_and_so_is_its_export(tmp_path: Path) -> None:

@@ -7,12 +7,18 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from plait.records import Record, open_store
+from plait.api.runs import each as each_record
+from plait.cli.main import app
+from plait.records import Record, Store, checks, open_store
+from plait.records import record as record_module
+from plait.records import store as store_module
 
 
 def record(seed: int, kind: str = "probe", **result: Any) -> Record:
@@ -134,3 +140,45 @@ def test_a_mistake_is_one_message(plait: Any, filled: list[Record], tmp_path: Pa
     assert ran.stderr.startswith("plait: ")
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [["list", "--limit", "5000"], ["list", "--limit", "5000", "--json"], ["export", "x.csv"]]
+)
+def test_every_record_is_read_once_and_the_stores_name_is_not_made_for_each(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path}/plait.db"
+    records = [record(seed) for seed in range(40)]
+    with open_store(url) as store:
+        for each in records:
+            store.put(each)
+    parsed: Counter[str] = Counter()
+    checked: Counter[str] = Counter()
+    named: list[object] = []
+    name_of, whole, loads = store_module.display_name, checks.damage, json.loads
+    monkeypatch.setattr(store_module, "display_name", lambda url: named.append(url) or name_of(url))
+    monkeypatch.setattr(checks, "damage", lambda row: checked.update([row.key]) or whole(row))
+    monkeypatch.setattr(json, "loads", lambda text, **more: parsed.update([text]) or loads(text, **more))
+    ran = CliRunner().invoke(app, ["runs", *options, "--store", url])
+    assert ran.exit_code == 0, ran.output
+    assert checked == Counter(each.key for each in records)  # verified, each once
+    assert [parsed[record_module.json_text(each.config, "config", canonical=True)] for each in records] == [1] * 40
+    assert len(named) <= 2
+
+
+def test_a_list_is_written_while_the_store_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/plait.db"
+    with open_store(url) as store:
+        for seed in range(12):
+            store.put(record(seed))
+    monkeypatch.setattr(store_module, "AT_ONCE", 4)
+    asked: list[int] = []
+    rows_of = Store._rows
+    monkeypatch.setattr(Store, "_rows", lambda self, query: asked.append(1) or rows_of(self, query))
+    found = each_record(store=url)
+    assert not asked
+    assert [next(found).config["seed"] for _ in range(4)] == [11, 10, 9, 8]
+    assert len(asked) == 1  # the other eight are still in the store
+    assert len(list(found)) == 8

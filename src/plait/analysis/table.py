@@ -49,9 +49,21 @@ class Table:
 
     @classmethod
     def of(cls, name: str, rows: Iterable[Mapping[str, Any]]) -> Table:
-        listed = list(rows)
-        names = dict.fromkeys(column for row in listed for column in row)
-        return cls(name, {column: [row.get(column) for row in listed] for column in names})
+        """Rows may come one after the other: none is kept. Text that comes again and again is kept once."""
+        columns: dict[str, list[Any]] = {}
+        texts: dict[str, str] = {}
+        number = 0
+        for number, row in enumerate(rows, 1):
+            for column, value in row.items():
+                values = columns.get(column)
+                if values is None:
+                    values = columns[column] = []
+                if len(values) < number - 1:
+                    values.extend([None] * (number - 1 - len(values)))
+                values.append(texts.setdefault(value, value) if type(value) is str else value)
+        for values in columns.values():
+            values.extend([None] * (number - len(values)))
+        return cls(name, columns)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -81,7 +93,8 @@ class Table:
         there = np.ones(len(self), dtype=np.bool_)
         for name in names:
             there &= ~np.isnan(self.numbers(name))
-        return self.rows(np.flatnonzero(there).tolist()), int((~there).sum())
+        missing = int((~there).sum())
+        return self.rows(np.flatnonzero(there).tolist()) if missing else self, missing
 
     def where(self, conditions: Iterable[str]) -> Table:
         """The rows that meet them all: `column=value`, or with != < <= > >=. Text is compared as text.
@@ -93,7 +106,7 @@ class Table:
             column, compare, wanted = self._condition(condition)
             values = self.column(column)
             chosen = [row for row in chosen if _meets(values[row], compare, wanted)]
-        return self.rows(chosen)
+        return self.rows(chosen) if len(chosen) < len(self) else self
 
     def groups(self, name: str) -> dict[str, Table]:
         """The table apart by the values of one column, in the order of first sight."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +103,11 @@ def export(
     from plait.records import export as write
 
     with opened_store(store) as opened:
-        if not _find(opened, kind, where, 1):
+        records = _each(opened, kind, where, None)
+        first = next(records, None)
+        if first is None:
             raise UserError(f"no records to export in {opened.name}.")
-        return write(opened.each(kind, _texts(where)), Path(path), overwrite=overwrite)
+        return write(chain([first], records), Path(path), overwrite=overwrite)
 
 
 def each(
@@ -116,8 +119,7 @@ def each(
 ) -> Iterator[Record]:
     """Like `find`, but one after the other, however many there are."""
     with opened_store(store) as opened:
-        _find(opened, kind, where, 1)  # a kind that is not there is told of
-        yield from opened.each(kind, _texts(where), limit)
+        yield from _each(opened, kind, where, limit)
 
 
 def verify(*, store: str | Store | None = None) -> Verified:
@@ -151,11 +153,17 @@ def curves(runs: Sequence[str | Path], *, root: str | Path = "runs") -> CurvesRe
 
 
 def _find(store: Store, kind: str | None, where: Mapping[str, Any] | None, limit: int | None) -> list[Record]:
-    found = store.find(kind, _texts(where), limit)
-    if not found and kind is not None and kind not in (known := store.kinds()):
+    return list(_each(store, kind, where, limit))
+
+
+def _each(store: Store, kind: str | None, where: Mapping[str, Any] | None, limit: int | None) -> Iterator[Record]:
+    """As they come; a kind that is not there is told of."""
+    record = None
+    for record in store.each(kind, _texts(where), limit):
+        yield record
+    if record is None and kind is not None and kind not in (known := store.kinds()):
         there = f"It has: {', '.join(known)}." if known else "It is empty."
         raise UserError(f"no records of kind '{kind}' in {store.name}.{did_you_mean(kind, known)} {there}")
-    return found
 
 
 def _texts(where: Mapping[str, Any] | None) -> dict[str, str]:

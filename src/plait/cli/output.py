@@ -29,7 +29,7 @@ def finite(value: Any) -> Any:
     """JSON has no nan and no infinity: null stands for them."""
     if isinstance(value, dict):
         return {name: finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

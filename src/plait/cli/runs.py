@@ -183,7 +183,7 @@ def _print_table(found: Sequence[Record]) -> None:
     same = set.intersection(*({(name, str(value)) for name, value in config.items()} for config in configs))
     for record, config in zip(found, configs, strict=True):
         told = {name: value for name, value in config.items() if len(found) == 1 or (name, str(value)) not in same}
-        made.add_row(*map(plain, _cells(record, told)))
+        made.add_row(*map(plain, _cells(record, told, flat(record.result))))
     console().print(made)
 
 
@@ -197,23 +197,21 @@ def _print_lines(records: Iterator[Record]) -> None:
     widths: list[int] = []
     for record in chain(first, records):
         told = {name: value for name, value in flat(record.config).items() if name not in same}
-        cells = _cells(record, told)
+        cells = _cells(record, told, flat(record.result))
         if not widths:
             widths = [max(len(cell), width) for cell, width in zip(cells, (SHORT_KEY, 8, 16, 8, 40, 0), strict=True)]
-        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+        sys.stdout.write("  ".join(map(str.ljust, cells, widths)).rstrip() + "\n")
 
 
-def _cells(record: Record, told: dict[str, Any]) -> tuple[str, ...]:
-    from plait.records.record import flat
-
-    numbers = {name: value for name, value in flat(record.result).items() if not isinstance(value, (list, dict))}
+def _cells(record: Record, told: dict[str, Any], result: dict[str, Any]) -> tuple[str, ...]:
+    numbers = {name: value for name, value in result.items() if not isinstance(value, (list, dict))}
     started = str(record.provenance.get("started", ""))[:16].replace("T", " ")
     seconds = str(record.provenance.get("seconds", ""))
     return record.key[:SHORT_KEY], record.kind, started, seconds, _assignments(told), _assignments(numbers)
 
 
 def _assignments(fields: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_text(value, 32)}" for name, value in fields.items())
+    return " ".join([f"{name}={_text(value, 32)}" for name, value in fields.items()])
 
 
 def _text(value: Any, room: int) -> str:

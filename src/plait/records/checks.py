@@ -33,17 +33,17 @@ def seal(key: str, kind: str, config: str, result: str, about: str) -> str:
 
 def damage(row: Any) -> str:
     """What is wrong with a stored row; empty where nothing is."""
-    texts = (row.key, row.kind, row.config, row.result, row.about)
-    if not all(isinstance(text, str) for text in texts):
+    key, kind, config, result, about = texts = (row.key, row.kind, row.config, row.result, row.about)
+    if set(map(type, texts)) != {str}:
         return "a field is missing"
-    if key_of(row.kind, row.config) != row.key:
+    if key_of(kind, config) != key:
         return "its key is not the one of its kind and config"
-    found = _SEAL.match(row.about)
+    found = _SEAL.match(about)
     if found is not None:
-        if found[1] != _checksum(*texts[:4], "{" + row.about[found.end() :]):
+        if found[1] != _checksum(key, kind, config, result, "{" + about[found.end() :]):
             return "its checksum is not the one written down"
         return ""
-    for name, text in (("result", row.result), ("about", row.about)):  # of before: at least it is JSON
+    for name, text in (("result", result), ("about", about)):  # of before: at least it is JSON
         try:
             whole = isinstance(json.loads(text), dict)
         except (ValueError, RecursionError):
@@ -58,9 +58,9 @@ def record_of(row: Any, store: str) -> Record:
     if wrong := damage(row):
         raise UserError(f"the record {str(row.key)[:KEY_DIGITS]} in {store} is damaged: {wrong}. {REMEDY}")
     # What the checksum covers was written by `put`: numbers need no second look.
-    config, result, about = (json.loads(text) for text in (row.config, row.result, row.about))
+    about = json.loads(row.about)
     about.pop(CHECKSUM, None)
-    return Record(row.key, row.kind, config, result, about)
+    return Record(row.key, row.kind, json.loads(row.config), json.loads(row.result), about)
 
 
 def _checksum(*texts: str) -> str:

@@ -64,9 +64,10 @@ def _write_json(documents: Iterable[dict[str, Any]], path: Path) -> int:
 
 def _write_csv(documents: Iterable[dict[str, Any]], path: Path) -> int:
     with _Rows(documents, path.parent) as rows, path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, _ordered(rows.kinds), restval="")
-        writer.writeheader()
-        writer.writerows({name: _plain(value) for name, value in row.items()} for row in rows)
+        names = _ordered(rows.kinds)
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows([_plain(row.get(name, "")) for name in names] for row in rows)
         return rows.number
 
 
@@ -115,7 +116,9 @@ class _Rows:
         for document in documents:
             row = flat(document)
             for name, value in row.items():
-                self.kinds[name] = _merged(self.kinds.get(name, ""), _kind(value))
+                known, kind = self.kinds.get(name), _kind(value)
+                if kind != known:
+                    self.kinds[name] = _merged(known or "", kind)
             self._file.write(json.dumps(row) + "\n")
             self.number += 1
 
@@ -132,22 +135,20 @@ class _Rows:
 
 def _kind(value: Any) -> str:
     """What a column of such values is; "" where any kind will do."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "bool"
+    kind = _KINDS.get(type(value))
+    if kind is not None:
+        return kind
     if isinstance(value, int):
         return "int" if abs(value) <= EXACT else "large" if -(2**63) <= value < 2**63 else "json"
-    if isinstance(value, float):
-        return "float"
-    if isinstance(value, str):
-        return "text"
     if isinstance(value, dict) or any(isinstance(inner, (list, dict)) for inner in value):
         return "json"  # Parquet has lists of its own, but nothing for an empty dict
     inner = ""
     for each in value:
         inner = _merged(inner, _kind(each))
     return "json" if inner == "json" else f"list {inner}"
+
+
+_KINDS = {type(None): "", bool: "bool", float: "float", str: "text"}
 
 
 def _merged(one: str, other: str) -> str:

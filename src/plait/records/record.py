@@ -169,13 +169,21 @@ def flat(document: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     A name that has a dot of its own is quoted, so that no two fields share a name: `models."gpt2-1.5b".loss`.
     """
     found: dict[str, Any] = {}
+    _flatten(document, before, found)
+    return found
+
+
+def _flatten(document: Mapping[str, Any], before: str, found: dict[str, Any]) -> None:
     for plain, value in document.items():
         name = before + (json.dumps(plain) if "." in plain or '"' in plain else plain)
-        if isinstance(value, Mapping) and value:
-            found.update(flat(value, f"{name}."))
+        # Whether something is a Mapping takes long to find out: hardly any value needs the question.
+        if type(value) not in _LEAVES and isinstance(value, Mapping) and value:
+            _flatten(value, f"{name}.", found)
         else:
             found[name] = value
-    return found
+
+
+_LEAVES = frozenset((str, int, float, bool, list, type(None)))
 
 
 def matches(document: Mapping[str, Any], where: Mapping[str, Any]) -> bool:

@@ -129,15 +129,16 @@ class Store:
         Inner fields are named with dots: `{"task.name": "compression"}`. A string also matches the number, boolean or
         null that it spells, so that text from a command line can be handed on.
         """
+        name = self.name  # once: made of paths, which takes as long as all else that a record needs
         if not where:
             for row in islice(self._newest_first(select(records.c.id, *_RECORD), kind, limit), limit):
-                yield record_of(row, self.name)
+                yield record_of(row, name)
             return
         rows = self._newest_first(select(records.c.id, records.c.key, records.c.kind, records.c.config), kind)
         fitting = islice((row.id for row in rows if self._fits(row, where)), limit)
         for some in _batches(fitting):
             for row in self._rows(select(*_RECORD).where(records.c.id.in_(some)).order_by(records.c.id.desc())):
-                yield record_of(row, self.name)
+                yield record_of(row, name)
 
     def _newest_first(self, asked: Select[Any], kind: str | None, limit: int | None = None) -> Iterator[Row[Any]]:
         if kind is not None:
