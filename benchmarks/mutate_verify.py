@@ -102,9 +102,10 @@ FAULTS = [
     Fault("forget gate's bias", "linear(d, self.heads, bias=True)", "linear(d, self.heads)", "C01 F03 L03"),
     Fault("Transformer-XL's distances", '"distance": d * inner', '"distance": 2 * d * inner', "P16 L04"),
     Fault("Transformer-XL's scores", "MIXING: 6 * seq * keys * inner", "MIXING: 4 * seq * keys * inner", "P14 P17"),
-    Fault("idle experts", "active=router + self.active * expert", "active=router + self.experts * expert", "M12 M30"),
+    Fault("idle experts", "active=router + bias + self.active * expert", "active=router + bias + self.experts * expert", "M12 M30"),
     Fault("SwiGLU's FLOPs", '"gate, up": 4 * seq * d * f', '"gate, up": 2 * seq * d * f', "C02"),
-    Fault("GLA's state", "state = keys * (values // self.heads)", "state = keys * values", "M10 M13"),
+    Fault("GLA's state", "(self.conv > 0)\n        state = keys * (values // self.heads)",
+          "(self.conv > 0)\n        state = keys * values", "M10 M13"),
     Fault("Hyena's state", "fixed_state=d * S", "fixed_state=2 * d * S", "M10 M13"),
     Fault("multi-head Hyena's state", "state = d * P * S", "state = d * S", "M10 M13"),
     # the papers' own FLOP counts

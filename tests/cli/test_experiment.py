@@ -62,7 +62,7 @@ def test_what_it_means_is_shown(run, tmp_path):
     (tmp_path / "exp.yaml").write_text(YAML)
     found = json.loads(run("config", "show", "exp.yaml", "--json", "--lr", "0.5"))
     assert found["command"] == ["train"]
-    assert found["options"]["lr"] == {"value": 0.5, "from": "command line"}
+    assert found["options"]["lr"] == {"value": "0.5", "from": "command line"}
     assert found["options"]["batch"] == {"value": 2, "from": "file"}
     assert found["options"]["seed"] == {"value": 0, "from": "default"}
     assert "plait train" in run("config", "show", "exp.yaml")

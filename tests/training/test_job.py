@@ -41,5 +41,5 @@ def test_a_run_of_before_says_length(tmp_path):
     """Its folder opens, and what asks for the length of training gets it."""
     run = Run(tmp_path)
     for recipe, expected in (({"length": 24}, 24), ({"seq_len": 32}, 32), ({}, None)):
-        run.write_about({"key": "0" * 64, "config": {"recipe": recipe}})
+        run.write_about({"key": "0" * 64, "config": {"spec": "attn", "recipe": recipe}})
         assert run.seq_len == expected

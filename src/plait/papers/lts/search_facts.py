@@ -140,7 +140,8 @@ TINY = Declaration("tiny", "3", "16", [["attn[heads=2]", "mlp[inner=32]", "none"
 def engines() -> tuple[str, str, bool]:
     """Every method on one space and two objectives: its front is one, is stored once, and survives an interruption."""
     good = []
-    for method in METHODS:
+    methods = [method for method in METHODS if method != "exhaustive"]  # which takes every candidate: no engine
+    for method in methods:
         with _scratch() as (store, folder):
             request = _request(method, folder)
             record = search_front(request, None, store, folder)
@@ -155,7 +156,7 @@ def engines() -> tuple[str, str, bool]:
                 and bool(pareto_front(values).all())
                 and list(resumed.specs) == list(front.specs)
             )
-    ours = f"{sum(good)} of {len(good)} methods ({', '.join(METHODS)})"
+    ours = f"{sum(good)} of {len(good)} methods ({', '.join(methods)})"
     return "5 of 5 methods (lts, nsga2, nsga3, random, gumbel)", ours, all(good) and len(good) == 5
 
 
