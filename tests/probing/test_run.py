@@ -73,6 +73,7 @@ def same_table(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return bool(one["table"] == other["table"] and one["results"] == other["results"])
 
 
+@pytest.mark.slow
 def test_killed_and_run_again_it_gives_the_same_table(uninterrupted, store_url):
     found, killed = kill_and_finish(store_url, 4, seed=1)
     assert killed >= 2, "it was too quick to be killed"
@@ -88,7 +89,7 @@ def test_killed_twenty_times(uninterrupted, store_url):
     assert same_table(found, uninterrupted)
 
 
-@pytest.mark.parametrize("kind", ["store_url", "postgresql_url"])
+@pytest.mark.parametrize("kind", ["store_url", pytest.param("postgresql_url", marks=pytest.mark.slow)])
 def test_two_probes_on_one_store_share_the_work(uninterrupted, request, kind, tmp_path):
     url = request.getfixturevalue(kind)
     both = [start(url, steps=STEPS, folder=tmp_path) for _ in range(2)]
