@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HELD_OUT = 2**14  # tokens; candidates are compared on the same ones
 WARMUP = 10  # steps
+STARTING = 15.0  # seconds for processes to start and candidates to be timed; fixed, so that a design goes on as planned
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def hold_race(
             pool,
             config.runs,
             speed=speed,
-            seconds=config.share("race"),
+            seconds=max(0.6 * config.share("race"), config.share("race") - STARTING),
             on_stage=lambda stage, share: on_progress("race", min(NEARLY, share), stage),
         )
     shrink = min(1.0, raced.reach / max(tokens.values()))

@@ -38,6 +38,7 @@ PROTOCOL = 1
 DOUBLINGS = 7  # from the first rung to the target, at most
 FIRST_STEPS = 16  # of the first rung, at least
 RATES_AT_MOST = 0.35  # of the race's cost, for the search of rates; where it would take more, all have the usual rate
+SLACK = 1.25  # rounds end with a worker waiting for another
 REACH = 4.0  # beyond the target, of what foresight says
 
 #: What is being done, and how much of the race is done, from 0 to 1.
@@ -134,7 +135,7 @@ def race(
     if seconds is not None:
         scoring = SCORING * course.held_out * sum(speed.values()) * len(rungs)
         whole = sum(speed[c.name] for c in contenders) * rungs[-1] * course.tokens_per_step
-        limit = max(0.0, seconds * pool.workers - scoring) / whole
+        limit = max(0.0, seconds * pool.workers / SLACK - scoring) / whole
     race_ = _Race(list(contenders), rungs, speed, limit, pool, runs, on_stage)
     if rates is not None:
         race_.rates = dict(rates)
