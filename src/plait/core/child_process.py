@@ -30,7 +30,10 @@ def own_imports() -> Iterator[None]:
     what they run is in our modules."""
     before = {name: os.environ.get(name) for name in SAFE}
     main = sys.modules["__main__"]
-    hidden = {name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__}
+    hidden: dict[str, object] = {}
+    for name in ("__file__", "__spec__"):
+        if name in main.__dict__:
+            hidden[name] = main.__dict__.pop(name)
     main.__spec__ = None
     os.environ.update(SAFE)
     try:
