@@ -50,7 +50,9 @@ def _measured() -> list[tuple[Timing, Memory]]:
     archs, setting = [architecture(text) for text in (DEEP, WIDE)], Setting()
     least = 3 * 12  # on a crowded machine two of three repeats may be disturbed
     with MemoryMeter() as meter:
-        return [(measure_latency(arch, setting, seconds=0.3, least=least), meter.measure(arch, setting)) for arch in archs]
+        return [
+            (measure_latency(arch, setting, seconds=0.3, least=least), meter.measure(arch, setting)) for arch in archs
+        ]
 
 
 @facts.fact("L18", "latency and memory come apart at equal decoder parameters (Fig. 14b, c), measured here")
