@@ -73,6 +73,10 @@ class Rotary(nn.Module):
             cos, sin = rotary_angles(positions, self.head_dim, self.theta, x_BTHD.dtype)
         return rotate(x_BTHD, cos, sin)
 
+    def remember(self, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
+        """Have the angles of so many first tokens ready."""
+        self._first(tokens, dtype, device)
+
     def _first(self, tokens: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         known = self._known.get((dtype, device))
         if known is None or len(known[0]) < tokens:
