@@ -28,7 +28,7 @@ from plait.ops.paths import plain_asked, recording
 #: Targets with this value are not scored.
 IGNORE = -100
 #: Logits (tokens × vocabulary) from which on the operator is taken, and those of one chunk.
-WORTHWHILE_ON_CPU, CHUNK_ON_CPU = 2**22, 2**21
+WORTHWHILE_ON_CPU, CHUNK_ON_CPU = 2**23, 2**22
 WORTHWHILE_ON_GPU, CHUNK_ON_GPU = 2**24, 2**28
 _ALIGNED = 64
 
