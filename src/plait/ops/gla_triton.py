@@ -51,9 +51,8 @@ def tuning(K: int, V: int, dtype: torch.dtype, vector: bool) -> Tuning:
         small = Tile(32, 32, 4, 1)
         return Tuning(32, small, small, small, small)
     if vector:
-        wide = 64 if K % 64 == 0 else 32
-        return Tuning(64, Tile(32, 64, 4, 3), Tile(wide, 64, 4, 2), Tile(wide, 64, 4, 1), Tile(64, 64, 4, 2))
-    return Tuning(64, Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2))
+        return Tuning(64, Tile(32, 64, 4, 3), Tile(32, 64, 8, 1), Tile(32, 64, 8, 1), Tile(32, 64, 8, 1))
+    return Tuning(64, Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2))
 
 
 class Call(NamedTuple):
