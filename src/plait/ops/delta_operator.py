@@ -30,9 +30,9 @@ def delta_kernels(
     return o_BTHV, final_BHKV
 
 
-def delta_takes(k_BTHK: Tensor) -> bool:
-    """Whether the kernels are made for these keys."""
-    return k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and k_BTHK.dtype in DTYPES
+def delta_takes(k_BTHK: Tensor, dtype: torch.dtype) -> bool:
+    """Whether the kernels are made for these keys, brought to this dtype."""
+    return k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
 
 
 @torch.library.custom_op("plait::delta_rule", mutates_args=())

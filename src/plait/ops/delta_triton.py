@@ -2,12 +2,13 @@
 
 `plait.ops.delta` says what is computed, `plait.ops.delta_operator` makes it an operator. The design is ours:
 
-* A chunk's tokens write w, the solution of (I + A) w = β v − β d k S =: r, with A_ij = β_i D_ij (k_i·k_j) for j < i and S
-  the state before the chunk. `prepare` inverts I + A once, X = (I + A)⁻¹, for all chunks at the same time; `states` goes
-  from chunk to chunk with w = X β v − (X β d k) S; `outputs` takes all chunks at the same time again.
-* The gradient of r is dr = Xᵀ dw, and that of A is −dr wᵀ: neither X β v nor X β d k is needed again, and the inverse is
-  not differentiated. With dw = Pᵀ do + e k dS (P the scores, dS the gradient of the state after the chunk) the walk back
-  is of the same kind as the one forward, dr = (P X)ᵀ do + (Xᵀ e k) dS.
+* A chunk's tokens write w, the solution of (I + A) w = β v − β d k S =: r, with A_ij = β_i D_ij (k_i·k_j) for j < i, S
+  the state before the chunk and d the decay since then. `prepare` inverts I + A once, X = (I + A)⁻¹, for all chunks at
+  the same time; `states` goes from chunk to chunk with w = X β v − (X β d k) S; `outputs` takes all chunks at the same
+  time again.
+* The gradient of r is dr = Xᵀ dw, and that of A is −dr wᵀ: neither X β v nor X β d k is needed again, and the inverse
+  is not differentiated. With dw = Pᵀ do + e k dS (P the scores, e the decay up to the chunk's end, dS the gradient of
+  the state there) the walk back is of the same kind as the one forward, dr = (P X)ᵀ do + (Xᵀ e k) dS.
 * Kept for the backward pass are X and w; the states at the chunks' borders are summed up again from w, which is one
   product per chunk. Nothing is added across programs: the result is the same every time.
 
@@ -27,6 +28,8 @@ from torch import Tensor
 
 from plait.ops.delta_backward_triton import gradients, prepare_backward, states_backward
 from plait.ops.delta_forward_triton import outputs, prepare, states
+
+KEYS = 64  # key channels that `gradients` takes at a time
 
 
 class Tuning(NamedTuple):
@@ -52,7 +55,9 @@ def tunings(wide: int, dtype: torch.dtype) -> Tunings:
     """By the wider of K and V."""
     if dtype == torch.float32:
         narrow = Tuning(16, 4, 1)
-        return Tunings(32, Tuning(32, 4, 1), narrow, Tuning(32, 4, 1), narrow, Tuning(32, 4, 1), narrow, Tuning(16, 4, 1))
+        return Tunings(
+            32, Tuning(32, 4, 1), narrow, Tuning(32, 4, 1), narrow, Tuning(32, 4, 1), narrow, Tuning(16, 4, 1)
+        )
     return Tunings(
         64,
         prepare=Tuning(64, 4, 1),
@@ -61,7 +66,7 @@ def tunings(wide: int, dtype: torch.dtype) -> Tunings:
         again=Tuning(32, 4, 2),
         prepare_backward=Tuning(64, 4, 1),
         states_backward=Tuning(32, 4, 2),
-        gradients=Tuning(32, 8, 1),
+        gradients=Tuning(32, 4, 1),
     )
 
 
@@ -98,7 +103,7 @@ def delta_backward(
     do_BTHV: Tensor, dfinal: Tensor, q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, beta_BTH: Tensor,
     g_BTH: Tensor | None, state_BHKV: Tensor | None, X: Tensor, w: Tensor, scale: float, tuned: Tunings | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k, v, β, g (without gates: a tensor without numbers) and the first state. `do`, `dfinal`: dense."""
+    """Gradients of q, k, v, β, g (without gates: no numbers) and the first state. `do` and `dfinal` are contiguous."""
     (B, T, H, K), V = k_BTHK.shape, v_BTHV.shape[3]
     sizes = _sizes(k_BTHK, v_BTHV, g_BTH)
     tuned = tuned or _tunings(sizes, k_BTHK)
@@ -125,7 +130,7 @@ def delta_backward(
     )  # fmt: skip
     gradients[N, Z](
         q_BTHK, k_BTHK, v_BTHV, beta_BTH, g_BTH, do_BTHV, before, after, w, R, dq, dk, dv, dbeta, dg, scale, T, H, N,
-        *of_q, *of_k, *of_v, **sizes, **exact, **_launch(tuned.gradients, tuned),
+        *of_q, *of_k, *of_v, BK=min(WK, KEYS), **sizes, **exact, **_launch(tuned.gradients, tuned),
     )  # fmt: skip
     return dq, dk, dv, dbeta, dg, dfirst
 
