@@ -64,7 +64,7 @@ def until_end(g, b, h, t, c, T, H, C: tl.constexpr):
 def prepare(
     k, v, beta, g, inverse, W, U, T, H, ksb, kst, ksh, vsb, vst, vsh,
     K: tl.constexpr, WK: tl.constexpr, V: tl.constexpr, WV: tl.constexpr, BV: tl.constexpr, C: tl.constexpr,
-    GATED: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr,
+    GATED: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr, JOIN: tl.constexpr,
 ):  # fmt: skip
     """Of one chunk: the inverse X of its system, W = X (β d k) and U = X (β v)."""
     n, z = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -84,7 +84,7 @@ def prepare(
         g_C = tl.load(g + (b * T + t) * H + h, mask=inside, other=0.0).to(tl.float32)
         A *= decays(g_C, i, j, C, EXACT)
         weight = beta_C * tl.exp(tl.cumsum(g_C, axis=0))
-    X = invert(tl.where(i > j, A, 0.0), C, PRECISION).to(k.dtype.element_ty)
+    X = invert(tl.where(i > j, A, 0.0), C, JOIN).to(k.dtype.element_ty)
     at = (z * N + n) * C + c
     tl.store(inverse + at[:, None] * C + c[None, :], X)
     k_in = (k_CK * weight[:, None]).to(k.dtype.element_ty)

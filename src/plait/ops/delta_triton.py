@@ -29,6 +29,7 @@ from torch import Tensor
 from plait.ops.delta_backward_triton import gradients, prepare_backward, states_backward
 from plait.ops.delta_forward_triton import outputs, prepare, states
 
+JOIN = "tf32x3"  # the products within the inverse
 KEYS = 64  # key channels that `gradients` takes at a time
 
 
@@ -86,7 +87,21 @@ def delta_forward(
     of_q, of_k, of_v = (x.stride()[:3] for x in (q_BTHK, k_BTHK, v_BTHV))
     exact = {"EXACT": k_BTHK.dtype == torch.float32}
     prepare[N, Z](
-        k_BTHK, v_BTHV, beta_BTH, g_BTH, X, W, w, T, H, *of_k, *of_v, **sizes, **exact, **_launch(tuned.prepare, tuned)
+        k_BTHK,
+        v_BTHV,
+        beta_BTH,
+        g_BTH,
+        X,
+        W,
+        w,
+        T,
+        H,
+        *of_k,
+        *of_v,
+        JOIN=JOIN,
+        **sizes,
+        **exact,
+        **_launch(tuned.prepare, tuned),
     )
     states[WV // min(WV, tuned.states.values), Z](
         k_BTHK, g_BTH, W, w, state_BHKV, w, before, final, T, H, N, *of_k, FIRST=state_BHKV is not None, AGAIN=False,
