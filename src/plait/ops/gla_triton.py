@@ -87,7 +87,7 @@ class Call(NamedTuple):
 
 
 def _block(size: int, most: int) -> int:
-    return min(most, max(16, triton.next_power_of_2(size)))
+    return min(most, max(16, int(triton.next_power_of_2(size))))
 
 
 def call_of(q: Tensor, v: Tensor, g: Tensor, own: Tensor | None, tuned: Tuning | None, exact: bool | None) -> Call:
