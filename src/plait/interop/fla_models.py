@@ -102,7 +102,7 @@ def peer_model(spec: str, vocab: int) -> nn.Module:
 
 
 def _provide_flash_attention() -> None:
-    attn = importlib.import_module("fla.layers.attn")
+    attn: Any = importlib.import_module("fla.layers.attn")
     if attn.flash_attn_func is None:
 
         def flash(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, **_: Any) -> Tensor:

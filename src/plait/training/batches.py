@@ -33,14 +33,14 @@ _HELD_OUT_SEED = 0  # which tokens a held-out batch masks
 class Batch:
     tokens_BT: Tensor
     targets_BT: Tensor  # IGNORE where not scored
-    scored_B: np.ndarray  # how many are, of each row: known without asking the device
     fresh: bool = False  # the memory of earlier segments is to be forgotten first
     segments_BT: Tensor | None = None  # of pairs: which text a token belongs to, where the model wants to know
     follows_B: Tensor | None = None  # of pairs: 1 where the second text follows the first
+    scored_B: np.ndarray | None = None  # targets of each row that are scored: then the device need not be asked
 
     @property
     def scored(self) -> int:
-        return int(self.scored_B.sum())
+        return int((self.targets_BT != IGNORE).sum() if self.scored_B is None else self.scored_B.sum())
 
     def parts(self, count: int) -> list[Batch]:
         """Equal parts of the rows, in order."""
@@ -51,13 +51,13 @@ class Batch:
         columns = (
             self.tokens_BT.chunk(count),
             self.targets_BT.chunk(count),
-            np.split(self.scored_B, count),
             cut(self.segments_BT),
             cut(self.follows_B),
+            [None] * count if self.scored_B is None else np.split(self.scored_B, count),
         )
         return [
-            Batch(tokens, targets, scored, self.fresh, segments, follows)
-            for tokens, targets, scored, segments, follows in zip(*columns, strict=True)
+            Batch(tokens, targets, self.fresh, segments, follows, scored_B)
+            for tokens, targets, segments, follows, scored_B in zip(*columns, strict=True)
         ]
 
 
@@ -114,7 +114,8 @@ class Batches:
 
     def _batch(self, inputs: np.ndarray, targets: np.ndarray, fresh: bool = False) -> Batch:
         device = self._among.device
-        return Batch(sent(inputs, device), sent(targets, device), (targets != IGNORE).sum(1), fresh)
+        scored_B = (targets != IGNORE).sum(1)
+        return Batch(sent(inputs, device), sent(targets, device), fresh, scored_B=scored_B)
 
 
 def sent(numbers: np.ndarray, device: torch.device) -> Tensor:
