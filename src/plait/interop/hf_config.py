@@ -61,6 +61,11 @@ def activation(config: Config, key: str, default: str) -> str:
     return ACTIVATIONS[name]
 
 
+def number(value: Any) -> float:
+    """Of a file that may write infinity as JSON has no word for it."""
+    return float(value["__float__"] if isinstance(value, dict) and "__float__" in value else value)
+
+
 def tie(config: Config, default: bool) -> str:
     return str(bool(config.get("tie_word_embeddings", default))).lower()
 

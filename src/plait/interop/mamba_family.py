@@ -6,7 +6,17 @@ import math
 from functools import partial
 
 from plait.core.errors import UserError
-from plait.interop.hf_config import Config, Family, Native, Weights, output_weights, require, require_absent, tie
+from plait.interop.hf_config import (
+    Config,
+    Family,
+    Native,
+    Weights,
+    number,
+    output_weights,
+    require,
+    require_absent,
+    tie,
+)
 from plait.mixers.mamba import Mamba2Options, MambaOptions
 from plait.model.architecture import Architecture
 
@@ -45,8 +55,8 @@ def mamba2_spec(config: Config) -> str:
     expand, heads, width = config.get("expand", 2), config["num_heads"], config.get("head_dim", 64)
     if expand * d != heads * width:
         raise UserError(f"{heads} heads of {width} in the config are not expand × hidden_size = {expand * d}.")
-    low, high = config.get("time_step_limit") or (0.0, math.inf)
-    if float(low) > 0 or float(high) != math.inf:
+    low, high = map(number, config.get("time_step_limit") or (0.0, math.inf))
+    if low > 0 or high != math.inf:
         raise UserError(f"time_step_limit=({low}, {high}) in the config: only unlimited steps can be imported.")
     if eps != INNER_EPS:
         raise UserError(f"layer_norm_epsilon={eps} in the config: mamba2 has {INNER_EPS} inside.")
