@@ -50,7 +50,8 @@ def solved(text: str, question: str) -> str:
     if "words occur most often in the text" in question:
         counts = Counter(word for word in text.split() if re.fullmatch("[a-z]{6}", word))
         return ", ".join(word for word, _ in counts.most_common(3))
-    return re.search(re.escape(question) + r" (\d{10})", text)[1]
+    found = re.search(re.escape(question) + r" (\d{10})", text)
+    return found[1] if found else "not read yet"
 
 
 def any_secret(text: str, question: str) -> str:
@@ -118,7 +119,7 @@ def test_who_reads_the_question_finds_every_answer(task):
     assert [point.length for point in found.points] == lengths
     assert [point.score for point in found.points] == [1.0, 1.0]
     assert found.effective_length == 4096
-    assert all(point.chance < 0.5 and point.interval[1] == 1 for point in found.points)
+    assert all(point.chance <= 0.5 and point.interval[1] == 1 for point in found.points)
     mute = curve_of(task, asks, oracle(Letters(), lambda *_: ""), script(), lengths[:1], samples=3)
     assert mute.points[0].score == 0
     assert mute.effective_length == 0
@@ -127,7 +128,7 @@ def test_who_reads_the_question_finds_every_answer(task):
 @pytest.mark.parametrize(
     ("task", "score"),
     [("niah_single", 1.0), ("niah_single_uuid", 1.0), ("niah_multikey", 1.0), ("niah_multikey_needles", 1.0),
-     ("phonebook", 1.0), ("cwe", 0.5)],
+     ("phonebook", 1.0), ("niah_multiquery", 0.5)],
 )  # fmt: skip
 def test_copying_is_enough_for_one_value_of_one_key(task, score):
     asks = {**QUESTIONS, "phonebook": phonebook}[task]
@@ -163,7 +164,7 @@ def test_too_short_a_text_says_what_is_needed(task):
     asks = {**QUESTIONS, "phonebook": phonebook}[task]
     with pytest.raises(TooShort) as short:
         asks(script(), stream(task, 0), 60)
-    enough = short.value.least + 40  # another draw may have longer words
+    enough = 11 * short.value.least // 10  # another draw may have longer words
     assert len(asks(script(), stream(task, 1), enough).prompt) < enough
 
 

@@ -94,6 +94,15 @@ class Curve:
     certain_length: int  # the same by the intervals' lower ends
     shortest: int  # tokens that a question needs; lengths below it were left out
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        points = [{name: _listed(value) for name, value in asdict(point).items()} for point in self.points]
+        return {**asdict(self), "points": points}
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
 
 def effective(points: Sequence[LengthScore], threshold: float, *, certain: bool = False) -> int:
     """The longest length up to which every one reaches the threshold, or does by its interval's lower end."""
@@ -225,8 +234,8 @@ class LongContextEvaluation(Evaluation):
             "threshold": self.threshold,
             "lengths": reached,
             "left_out": [length for length in lengths if length not in reached],
-            "mean": asdict(mean_curve(curves, self.threshold)),
-            "tasks": {curve.task: asdict(curve) for curve in curves},
+            "mean": mean_curve(curves, self.threshold).as_dict(),
+            "tasks": {curve.task: curve.as_dict() for curve in curves},
         }
 
     def table(self, results: Results) -> ResultTable:
