@@ -110,6 +110,12 @@ def test_longer_sequences_are_of_the_same_task(name):
     assert all(task.valid(*item) for item in zip(sample.inputs_NT, sample.targets_NT, strict=True))
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_setting_of_the_grid_can_be_drawn(name):
+    for task in baseline(name).grid():
+        assert task.generate(stream(name), 2, training=False).inputs_NT.shape == (2, task.length)
+
+
 def test_groups():
     assert {group: len(elements(group)) for group in ("S3", "A4", "A5", "S5", "Z60")} == {
         "S3": 6, "A4": 12, "A5": 60, "S5": 120, "Z60": 60,

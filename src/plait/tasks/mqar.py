@@ -111,6 +111,7 @@ class ForgettingMqar(Mqar):
     skill: ClassVar[str] = "recall the last of two values"
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {**Mqar.steps, "updates": (1, 2, 4)}
 
+    length: int = 128
     updates: int = 2
     scored: str = "all"  # in evaluation: all, updated or kept
 
@@ -132,7 +133,7 @@ class CompositionalMqar(Task):
     name: ClassVar[str] = "compositional-mqar"
     skill: ClassVar[str] = "recall by two tokens together"
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "length": (48, 96, 192),
+        "length": (96, 192, 384),
         "side": (2, 3, 4),
         "train_size": TRAIN_SIZES,
     }
