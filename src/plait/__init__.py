@@ -9,10 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import analyse, front, runs, scale, study
+    from plait.api import analyse, bench, front, runs, scale, study
     from plait.api.check import check, verify
     from plait.api.compare import compare
     from plait.api.design import design
+    from plait.api.doctor import doctor
     from plait.api.downstream import finetune, harness, prepare_tasks
     from plait.api.evaluate import evaluate
     from plait.api.export import export, import_weights
@@ -46,6 +47,7 @@ DOOR: dict[str, str] = {
     "corpus": "plait.api.listing",
     "cost": "plait.api.show",
     "design": "plait.api.design",
+    "doctor": "plait.api.doctor",
     "evaluate": "plait.api.evaluate",
     "export": "plait.api.export",
     "finetune": "plait.api.downstream",
@@ -76,6 +78,7 @@ DOOR: dict[str, str] = {
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
 GROUPS: dict[str, str] = {
     "analyse": "plait.api.analyse",
+    "bench": "plait.api.bench",
     "front": "plait.api.front",
     "runs": "plait.api.runs",
     "scale": "plait.api.scale",
@@ -86,6 +89,7 @@ __all__ = [
     "__version__",
     "analyse",
     "architecture",
+    "bench",
     "build",
     "check",
     "compare",
@@ -93,6 +97,7 @@ __all__ = [
     "corpus",
     "cost",
     "design",
+    "doctor",
     "evaluate",
     "export",
     "finetune",
