@@ -203,9 +203,7 @@ def check_hf(
     import plait.interop.hf_model  # noqa: F401 (registers the classes)
 
     auto: Any = getattr(transformers, CLASSES[model.arch.header.kind][0])
-    expected_BTV = _logits(copy.deepcopy(model), model.arch.header)
-    gap_BTV = _logits(auto.from_pretrained(folder), model.arch.header) - expected_BTV
-    gap = (gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny)).item()
+    gap = logits_gap(model, auto.from_pretrained(folder))
     if not gap <= tolerance:
         raise UserError(
             f"{folder} was written, but its model gives other logits (in float64 the largest difference is {gap:.3g} "
@@ -220,6 +218,13 @@ def check_hf(
             raise UserError(f"{folder} was written, but its tokenizer gives other ids than ours.")
         compared = len(ours)
     return Check(gap, compared)
+
+
+def logits_gap(model: LanguageModel | Encoder, other: Any) -> float:
+    """The largest difference in float64, over the standard deviation of the model's own."""
+    expected_BTV = _logits(copy.deepcopy(model), model.arch.header)
+    gap_BTV = _logits(other, model.arch.header) - expected_BTV
+    return float(gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny))
 
 
 @torch.no_grad()
