@@ -54,9 +54,9 @@ def export(
 ) -> ExportResult:
     """Write a trained model in another program's format, read it again and compare.
 
-    to      hf: a folder for Hugging Face's transformers, loaded where plait is installed; native: one of its own
-            classes, such as LlamaForCausalLM, for models that are such, loaded without plait; gguf: a file for
-            llama.cpp, of those that are a Llama, Qwen2 or Qwen3; onnx: a file
+    to      hf: a folder for Hugging Face's transformers, with its code for programs without plait; native: of
+            transformers' own classes, such as LlamaForCausalLM, for models that are such; gguf: a file for llama.cpp,
+            of those that are a Llama, Qwen2 or Qwen3; onnx: a file
     output  RUN-hf, RUN-native, RUN.gguf or RUN.onnx unless given
     length  onnx: the longest input; what it was trained on unless given
     force   overwrite what is there
