@@ -54,6 +54,8 @@ def written(layers: Sequence[Layer], notation: str) -> str:
 
 
 def _layer_type(layer: Layer) -> str:
+    if layer.branches:
+        return "hybrid"
     if layer.name == "attn":
         return "sliding_attention" if dict(layer.options).get("window") else "full_attention"
     return LAYER_TYPES.get(layer.name, "linear_attention")
