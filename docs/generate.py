@@ -211,7 +211,7 @@ def _options_table(options: Any) -> str:
 
     base = options.__mro__[1]
     known = base.describe() if getattr(base, "name", None) in arch.names() else []
-    least = {f.name: f.metadata["minimum"] for f in fields(options)}
+    least = {f.name: f.metadata["minimum"] for f in options.fields()}
     body = []
     for row in options.describe():
         if row in known:
