@@ -17,6 +17,7 @@ from plait.core.errors import UserError
 from plait.spec.canonical import Repeat, compress, expand, total_size
 from plait.spec.errors import MAX_JSON, MAX_LAYERS, MAX_NESTING, MAX_TEXT, HeaderError, SpecError, quoted
 from plait.spec.nodes import BAR, BRANCHES_KEY, RESERVED_KEY, Header, Layer, Spec
+from plait.spec.notations import from_config, is_config
 from plait.spec.parser import parse
 from plait.spec.values import Value, check_value, parse_int
 from plait.spec.yaml_reader import read_yaml
@@ -38,6 +39,13 @@ def from_dict(data: object) -> Spec:
     if not isinstance(data, Mapping):
         raise SpecError(f"expected a mapping with header keys and 'layers', got {type(data).__name__}")
     values = _string_keys(data, "")
+    if is_config(values):
+        try:
+            return from_dict(from_config(values))
+        except SpecError:
+            raise
+        except UserError as error:
+            raise SpecError(f"configuration: {error}") from None
     if "layers" not in values:
         raise SpecError("'layers' is missing")
     nodes = _read_nodes(values.pop("layers"), "layers", _Budget())
