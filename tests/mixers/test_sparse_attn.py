@@ -32,6 +32,7 @@ def attend(q_P, k_NP, v_NP):
     return (k_NP @ q_P / math.sqrt(len(q_P))).softmax(0) @ v_NP
 
 
+@torch.no_grad()
 def test_tokens_of_the_learned_index():
     made, x = mixer("sparse-attn[heads=2,kv_heads=1,top=5,index_heads=3,index_dim=4]"), torch.randn(T, D).double()
     q, k, v = heads(made, x)
