@@ -57,8 +57,9 @@ WIDE = "d=128 vocab={vocab} init=0.05 embed_scale=true | {mixer} swiglu[inner=25
 TWO_LAYERS = "d=64 vocab={vocab} init=0.1 embed_scale=true | ({mixer})x2"
 RANKS = "decay_rank=8,rate_rank=8,gate_rank=8"
 PARITY = (
+    "deltanet[head_dim=16,neg_eigval,conv=1]",
     "deltanet[head_dim=16,neg_eigval]",
-    "deltanet[head_dim=16]",
+    "deltanet[head_dim=16,conv=1]",
     "mamba2[state=16,head_dim=16]",
     "mamba3[state=16,head_dim=8,rotate=1,step_max=1]",
     f"rwkv7[head_dim=16,{RANKS},neg_eigval]",

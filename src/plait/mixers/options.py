@@ -210,7 +210,7 @@ class MixerOptions:
                 message = f"{cls.name} has no option '{key}'.{did_you_mean(key, known)} Options: {listing}."
                 raise OptionError(message, key)
             try:
-                metadata = known[key].metadata
+                metadata: Mapping[str, Any] = known[key].metadata
                 if key == "canon":
                     metadata = {**metadata, "allowed": cls.canon_allowed()}
                 values[key] = coerce(value, types[key], metadata)

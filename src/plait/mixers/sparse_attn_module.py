@@ -69,7 +69,8 @@ class Index(nn.Module):
     def scores(q_BRJE: Tensor, k_BNE: Tensor, w_BRJ: Tensor) -> Tensor:
         """I, (B, R, N)."""
         products_BRJN = (q_BRJE.flatten(1, 2) @ k_BNE.mT).unflatten(1, q_BRJE.shape[1:3]).relu()
-        return (w_BRJ[..., None] * products_BRJN).sum(2)
+        scores_BRN: Tensor = (w_BRJ[..., None] * products_BRJN).sum(2)
+        return scores_BRN
 
 
 class SparseAttention(Mixer):
@@ -198,7 +199,8 @@ class SparseAttention(Mixer):
         fine = self._to_blocks(q, state, together)
         near = attention(q, state["k"], state["v"], window=self.window)
         gates = self.gates(x_BTD).sigmoid().unflatten(-1, (3, self.heads, 1)).unbind(2)
-        return gates[0] * coarse + gates[1] * fine + gates[2] * near
+        mixed: Tensor = gates[0] * coarse + gates[1] * fine + gates[2] * near
+        return mixed
 
     def _to_blocks(self, q: Tensor, state: State, scores_BHTC: Tensor) -> Tensor:
         """Attention to the best blocks before a query's own, and to that."""

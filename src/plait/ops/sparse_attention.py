@@ -65,7 +65,8 @@ def sparse_weights(q_BRHP: Tensor, k_BNGP: Tensor, mask: Tensor, scale: float) -
     q_BGQRP = q_BRHP.unflatten(2, (G, -1)).permute(0, 2, 3, 1, 4)
     scores = scale * q_BGQRP @ k_BNGP.permute(0, 2, 3, 1)[:, :, None]
     seen = mask.unflatten(1, (G, -1)) if mask.shape[1] > 1 else mask[:, :, None]
-    return scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    weights: Tensor = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    return weights
 
 
 def _weighted(weights_BGQRN: Tensor, v_BNGP: Tensor) -> Tensor:
@@ -86,7 +87,8 @@ def gathered_attention(
 
     scores_BHS = scale * (of_heads(k_BNGP) @ q_BHP[..., None])[..., 0]
     weights_BHS = scores_BHS.masked_fill(~valid_BHS, -torch.inf).softmax(-1)
-    return (weights_BHS[..., None, :] @ of_heads(v_BNGP))[..., 0, :]
+    out_BHP: Tensor = (weights_BHS[..., None, :] @ of_heads(v_BNGP))[..., 0, :]
+    return out_BHP
 
 
 def block_means(x_BNGP: Tensor, block: int) -> Tensor:
@@ -104,7 +106,7 @@ def past_blocks(first: int, last: int, visible: int, blocks: int, block: int, de
 def block_scores(q_BRHP: Tensor, means_BCGP: Tensor) -> Tensor:
     """q·mean of every head and block, (B, H, R, C)."""
     G = means_BCGP.shape[2]
-    scores = q_BRHP.unflatten(2, (G, -1)).permute(0, 2, 3, 1, 4) @ means_BCGP.permute(0, 2, 3, 1)[:, :, None]
+    scores: Tensor = q_BRHP.unflatten(2, (G, -1)).permute(0, 2, 3, 1, 4) @ means_BCGP.permute(0, 2, 3, 1)[:, :, None]
     return scores.flatten(1, 2)
 
 

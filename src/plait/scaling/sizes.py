@@ -101,7 +101,7 @@ def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Archite
         width = d * k // heads
         depth = max(1, round(periods * (width / d) ** depth_power))
         try:
-            layers = tuple(o.each(lambda mixer, width=width: _widened(mixer, width, d)) for o in period) * depth
+            layers = tuple(o.each(partial(_widened, width=width, d=d)) for o in period) * depth
             for options in set(layers):
                 options.check(width)
         except UserError:
