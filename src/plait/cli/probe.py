@@ -227,9 +227,11 @@ def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
         for row in shown.architectures:
             found = row.tasks[task]
             values = [found.accuracy, *found.lengths.values()]
-            made.add_row(plain(row.name), *(f"{value:.2f}" for value in values))
+            whole = [f" / {value:.2f}" for value in found.exact.values()] or [""] * len(values)
+            made.add_row(plain(row.name), *(f"{value:.2f}{exact}" for value, exact in zip(values, whole, strict=True)))
         out.print(made)
-        out.print(f"of the length of training; chance {first.chance:.2f}", style="dim")
+        exact = "; after / the share of sequences answered without a mistake" if first.exact else ""
+        out.print(f"of the length of training; chance {first.chance:.2f}{exact}", style="dim")
 
 
 def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:
