@@ -29,7 +29,9 @@ def command(
         list[str] | None,
         typer.Argument(help="Mixers (gla, gla\\[heads=8]), files (my_mixer.py), presets or specs.", show_default=False),
     ] = None,
-    suite: Annotated[str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, all.")] = "",
+    suite: Annotated[
+        str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, language, all.")
+    ] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs per architecture.")] = False,
     budget: Annotated[
         str, typer.Option("--time", help=f"How long it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")
