@@ -30,9 +30,11 @@ class ScalingPlan(Result):
     prices: tuple[Price, ...] = field(repr=False)
     seconds: float | None
     warnings: tuple[str, ...]
+    tokens_per_byte: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.plan.as_dict(), "seconds": self.seconds, "warnings": list(self.warnings)}
+        told = {"seconds": self.seconds, "warnings": list(self.warnings), "tokens_per_byte": self.tokens_per_byte}
+        return {**self.plan.as_dict(), **told}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per run."""
@@ -91,7 +93,7 @@ def plan(
     """
     from plait.data import open_corpus
     from plait.papers.mad.recipes import mad_recipe
-    from plait.scaling.plan import budgets_of, make_plan, warnings
+    from plait.scaling.plan import budgets_of, make_plan, tokens_per_byte, warnings
     from plait.scaling.price import given_speed, price
     from plait.scaling.rules import Rate
     from plait.scaling.sizes import family
@@ -134,7 +136,8 @@ def plan(
     if out is not None:
         found.save(Path(out))
     told = warnings(found, len(corpus.tokens("train")))
-    return ScalingPlan(found, prices, sum(each.seconds for each in prices) if prices else None, tuple(told))
+    seconds = sum(each.seconds for each in prices) if prices else None
+    return ScalingPlan(found, prices, seconds, tuple(told), tokens_per_byte(corpus))
 
 
 def _within(
