@@ -33,11 +33,15 @@ import numpy as np
 
 SEQ_LEN, BATCH, HELD_OUT = 256, 64, 2**19
 WARMUP, DECAY = 50, 0.2
-LEAST_STEPS, MOST_TOKENS = 200, 110_000_000
 HEAD, DEPTH = 32, 4
 RATE_WIDTH = 128
-BUDGETS = (3e13, 1e14, 3e14, 1e15)
-WIDTHS = (64, 96, 128, 192, 256, 384, 512)
+#: Widths by budget: from about 200 steps to 60 million bytes.
+GROUPS = {
+    3e13: (32, 64, 96, 128),
+    1e14: (64, 96, 128, 192, 256),
+    3e14: (128, 192, 256, 384, 512),
+    1e15: (192, 256, 384, 512),
+}
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
 #: Name → spec of four blocks, the best rate at width 128.
 ARCHITECTURES = {
@@ -69,18 +73,22 @@ def plans(options: argparse.Namespace) -> list[Plan]:
 
     found = []
     for name, (body, rate) in ARCHITECTURES.items():
-        for width in options.widths:
+        for width in sorted({width for widths in GROUPS.values() for width in widths}):
             spec = f"d={width} vocab=256 tie=true | " + body.format(gdn=GDN, heads=max(1, width // HEAD))
             cost = token_flops(architecture(spec), SEQ_LEN)
-            steps = [(flops, round(flops / cost / (options.batch * SEQ_LEN))) for flops in options.budgets]
-            fitting = [
-                (flops, n)
-                for flops, n in steps
-                if n >= options.least_steps and n * options.batch * SEQ_LEN <= MOST_TOKENS
+            ends = [
+                (flops / options.shrink, max(1, round(flops / options.shrink / cost / (options.batch * SEQ_LEN))))
+                for flops, widths in GROUPS.items()
+                if width in widths
             ]
-            if fitting:
-                found.append(Plan(name, spec, rate * RATE_WIDTH / width, cost, tuple(fitting)))
+            found.append(Plan(name, spec, rate * RATE_WIDTH / width, cost, tuple(ends)))
     return found
+
+
+def guess(plan: Plan) -> float:
+    """How long it takes, in some unit: a step's launches and its products. The longest go first."""
+    slow = 2.0 if "gated-deltanet" in plan.spec or "mamba2" in plan.spec else 1.0
+    return plan.ends[-1][1] * (3 * slow + plan.token_flops / 1e7)
 
 
 def python_sources() -> tuple[np.ndarray, np.ndarray]:
@@ -100,91 +108,89 @@ def python_sources() -> tuple[np.ndarray, np.ndarray]:
     return train, validation
 
 
-def text_of(path: Path) -> Any:
+def text_of(path: Path, held_out: int) -> Any:
     from plait.training.track import Text
 
     kept = np.load(path)
     tokens = kept["validation"]
     there = (len(tokens) - 1) // SEQ_LEN
-    taken = np.linspace(0, there, min(there, HELD_OUT // SEQ_LEN), endpoint=False).astype(np.int64)
+    taken = np.linspace(0, there, min(there, held_out // SEQ_LEN), endpoint=False).astype(np.int64)
     rows = tokens[taken[:, None] * SEQ_LEN + np.arange(SEQ_LEN + 1)].astype(np.int64)
     return Text(kept["train"], rows[:, :-1], rows[:, 1:])
 
 
-class Sizes:
-    """A worker's tracks: each is kept, so that larger budgets go on where smaller ones branched off."""
+class Size:
+    """One size in training. It is kept, so that larger budgets go on where smaller ones branched off."""
 
-    def __init__(self, options: argparse.Namespace, out: Path) -> None:
-        self.options, self.out = options, out
-        self.text = text_of(options.text)
+    def __init__(self, plan: Plan, text: Any, options: argparse.Namespace) -> None:
+        self.plan, self.options = plan, options
+        self.ends = list(plan.ends)  # not yet trained
+        self.track = self._track(text)
+        try:
+            self.track.advance_to(2)
+        except Exception:  # some operation cannot be captured: one by one then
+            print(f"{plan.name} {plan.spec} is not captured:\n{traceback.format_exc()[-800:]}", flush=True)
+            self.track = self._track(text)
+            self.track._stepper.captured = False
+            self.track.advance_to(2)
+        began = time.perf_counter()
+        self.track.advance_to(12)
+        self.speed = (time.perf_counter() - began) / 10  # seconds per step
 
-    def track(self, plan: Plan) -> Any:
+    def _track(self, text: Any) -> Any:
         from plait.model.architecture import architecture
         from plait.training.recipe import Recipe
         from plait.training.track import Replica, Track, track_recipe
 
         recipe = track_recipe(Recipe(batch=self.options.batch, seq_len=SEQ_LEN), WARMUP)
+        arch, replica = architecture(self.plan.spec), Replica(self.plan.lr, 0)
+        return Track(arch, [replica], [text], recipe, device=self.options.device, compiled=False)
 
-        def made() -> Any:
-            arch, replica = architecture(plan.spec), Replica(plan.lr, 0)
-            return Track(arch, [replica], [self.text], recipe, device=self.options.device, compiled=False)
-
-        track = made()
-        try:
-            track.advance_to(2)
-        except Exception:  # some operation cannot be captured: one by one then
-            print(f"{plan.name} {plan.spec} is not captured:\n{traceback.format_exc()[-800:]}", flush=True)
-            track = made()
-            track._stepper.captured = False
-        return track
-
-    def train(self, plan: Plan, track: Any, most: float, speed: float | None) -> float | None:
-        """All budgets up to `most` that are not yet trained and fit into the time; seconds per step."""
-        for flops, steps in plan.ends:
-            decay = max(1, round(DECAY * steps))
-            if flops > most or steps - decay < track.step:
-                continue
-            if speed is not None and time.time() + 1.1 * speed * (steps - track.step) > self.options.until:
-                print(f"{plan.name} {plan.spec[:8]} at {flops:.0e}: {steps} steps do not fit", flush=True)
+    def train(self, most: float, out: Path) -> None:
+        """All budgets up to `most` that are not yet trained and fit into the time."""
+        while self.ends and self.ends[0][0] <= most:
+            flops, steps = self.ends[0]
+            if time.time() + 1.1 * self.speed * (steps - self.track.step) > self.options.until:
+                print(f"{self.plan.name} {self.plan.spec[:8]} at {flops:.0e}: {steps} steps do not fit", flush=True)
                 break
-            began, first = time.perf_counter(), track.step
-            loss = float(track.annealed(steps, decay).mean())
+            began, first = time.perf_counter(), self.track.step
+            loss = float(self.track.annealed(steps, max(1, round(DECAY * steps))).mean())
             took = time.perf_counter() - began
-            speed = took / (steps - first)
-            self.write(plan, flops, steps, loss, took)
-        return speed
+            self.speed = took / (steps - first)
+            self.ends.pop(0)
+            self._write(out, flops, steps, loss, took)
 
-    def write(self, plan: Plan, flops: float, steps: int, loss: float, took: float) -> None:
-        from plait.model.architecture import architecture
+    def _write(self, out: Path, flops: float, steps: int, loss: float, took: float) -> None:
         from plait.model.cost import model_cost
         from plait.scaling.sizes import attention_share
 
-        arch = architecture(plan.spec)
-        cost, tokens = model_cost(arch, seq=SEQ_LEN), steps * self.options.batch * SEQ_LEN
+        plan, arch = self.plan, self.track.arch
+        cost, tokens = model_cost(arch, seq=SEQ_LEN), steps * self.track.tokens_per_step
         values = (
             plan.name, tokens * plan.token_flops, cost.active_params, tokens, loss,
             cost.fixed_state + cost.kv_cache, attention_share(arch), tokens // steps, steps, plan.lr, flops,
             256, "python sources", round(took, 2), plan.spec,
         )  # fmt: skip
-        with self.out.open("a", newline="", encoding="utf-8") as file:
+        with out.open("a", newline="", encoding="utf-8") as file:
             csv.writer(file).writerow(values)
         print(f"{plan.name:20s} {plan.spec[:6]} {flops:.0e} {steps:6d} steps loss {loss:.4f} {took:6.1f} s", flush=True)
 
 
 def work(number: int, queue: Any, options: argparse.Namespace) -> None:
+    """Every size up to the last budget but one; then, as far as time allows, the last, the shortest trainings first."""
     import torch
 
     torch.set_num_threads(1)
-    sizes = Sizes(options, options.out / f"rows-{number}.csv")
-    kept: list[tuple[Plan, Any, float | None]] = []
-    first = options.budgets[-2] if len(options.budgets) > 3 else options.budgets[-1]
+    text, out = text_of(options.text, options.held_out), options.out / f"rows-{number}.csv"
+    kept: list[Size] = []
+    first = sorted(GROUPS)[-2] / options.shrink
     while (plan := queue.get()) is not None and time.time() < options.until:
         with told(plan):
-            track = sizes.track(plan)
-            kept.append((plan, track, sizes.train(plan, track, first, None)))
-    for plan, track, speed in sorted(kept, key=lambda one: one[0].ends[-1][1]):
-        with told(plan):
-            sizes.train(plan, track, np.inf, speed)
+            kept.append(Size(plan, text, options))
+            kept[-1].train(first, out)
+    for size in sorted(kept, key=lambda one: one.speed * one.plan.ends[-1][1]):
+        with told(size.plan):
+            size.train(np.inf, out)
 
 
 @contextmanager
@@ -237,9 +243,8 @@ def main() -> None:
     running.add_argument("--workers", type=int, default=8)
     running.add_argument("--seconds", type=float, default=255)
     running.add_argument("--batch", type=int, default=BATCH)
-    running.add_argument("--widths", type=int, nargs="*", default=WIDTHS)
-    running.add_argument("--budgets", type=float, nargs="*", default=BUDGETS)
-    running.add_argument("--least-steps", type=int, default=LEAST_STEPS)
+    running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
+    running.add_argument("--held-out", type=int, default=HELD_OUT, help="bytes that are scored")
     running.add_argument("--most-text", type=int, default=2**27, help="bytes")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)

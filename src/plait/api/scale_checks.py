@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store
 from plait.api.scale_fit import DRAWS, flops_of, read_runs
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.records import Store
@@ -77,6 +78,7 @@ def probe(
     target: str | float,
     scores: str | Path | Mapping[str, Mapping[str, float]] | None = None,
     draws: int = DRAWS,
+    mixers: Sequence[str | Path] = (),
     svg: str | Path | None = None,
     store: str | Store | None = None,
 ) -> ProbeScale:
@@ -84,13 +86,14 @@ def probe(
 
     `file`: scaling runs, as `plait.scale.fit` takes them. `scores`: a table with a column `architecture` and one of
     accuracy per task, or such numbers themselves; without it the store's probes, whose architectures are found by their
-    patterns of mixers.
+    patterns of mixers. `mixers`: files with mixers of your own that stored runs or probes name.
     """
     from plait.analysis.probe_scale import document, losses_at, probe_to_scale
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import runs_of
     from plait.scaling.probes import probed, scores_by_pattern
 
+    load_mixers(mixers)
     table = read_runs(file)
     laws = fit_laws(runs_of(table), flops_of(target, "--target"), draws=draws)
     state, order = None, None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
 
@@ -47,6 +48,7 @@ def fit(
     draws: int = DRAWS,
     seed: int = 0,
     all_budgets: bool = False,
+    mixers: Sequence[str | Path] = (),
     svg: str | Path | None = None,
     page: str | Path | None = None,
 ) -> ScalingFit:
@@ -55,12 +57,14 @@ def fit(
     architectures is better there, all with 90 % intervals from `draws` draws of a bootstrap.
 
     Groups of the smallest budgets that lie off the law of the larger ones are left out, unless `all_budgets` are to
-    count. `svg`: where to draw all of it; `page`: where to write it as an HTML page that loads nothing.
-    Without a file, or with a store's URL, the runs are those that `plait.scale.run` has left there."""
+    count. `mixers`: files with mixers of your own that stored runs name. `svg`: where to draw all of it; `page`: where
+    to write it as an HTML page that loads nothing. Without a file, or with a store's URL, the runs are those that
+    `plait.scale.run` has left there."""
     from plait.analysis.scaling_document import document
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import runs_of
 
+    load_mixers(mixers)
     flops = flops_of(target, "--target")
     if draws < 20:
         raise UserError(f"--draws {draws}: a bootstrap needs 20 draws or more; 1000 give steady intervals.")

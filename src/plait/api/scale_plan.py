@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import seconds_of
 from plait.api.scale_fit import flops_of
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
 
@@ -81,6 +82,7 @@ def plan(
     speed: str | float | None = None,
     devices: int = 1,
     validation_tokens: int = 2**17,
+    mixers: Sequence[str | Path] = (),
     out: str | Path | None = None,
 ) -> ScalingPlan:
     """Plan IsoFLOP groups × sizes × architectures, each run with its batch, rate and steps, and price them.
@@ -89,7 +91,8 @@ def plan(
     The depth of grown ones is the width to the power of `depth_power`; 0 keeps it.
     `budgets`: FLOPs of the groups; else `groups` of them a factor `spacing` apart such that all runs together cost
     `total` FLOPs, or fit `time` here; without any of these the paper's eight. `speed`: sustained FLOPs per second of
-    each of `devices` elsewhere, instead of timing this machine. `out`: a file for `plait.scale.run`.
+    each of `devices` elsewhere, instead of timing this machine. `mixers`: files with mixers of your own that the specs
+    name. `out`: a file for `plait.scale.run`.
     """
     from plait.data import open_corpus
     from plait.papers.mad.recipes import mad_recipe
@@ -99,6 +102,7 @@ def plan(
     from plait.scaling.sizes import family
     from plait.training.distributed import precision_on
 
+    load_mixers(mixers)
     if sum(given is not None for given in (budgets, total, time)) > 1:
         raise UserError("give one of --budgets, --total and --time.")
     if not archs:

@@ -292,9 +292,7 @@ def accuracy(
 @group.command()
 def option(
     name: Annotated[str, typer.Argument(metavar="MIXER.OPTION", help="Such as mh-hyena.heads.")],
-    kind: Annotated[
-        str, typer.Option(help="Records: train, by the loss, or probe, by the accuracy.")
-    ] = "train",
+    kind: Annotated[str, typer.Option(help="Records: train, by the loss, or probe, by the accuracy.")] = "train",
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

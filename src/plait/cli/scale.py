@@ -136,6 +136,7 @@ def fit(
     ] = None,
     draws: Annotated[int, typer.Option(help="Draws of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    mixers: Mixers = None,
     all_budgets: Annotated[
         bool, typer.Option("--all-budgets", help="Also small ones that lie off the law of the larger.")
     ] = False,
@@ -174,6 +175,7 @@ def probe(
         typer.Option(help="A table: architecture, and a column of accuracy per task. \\[default: the store's probes]"),
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw scores against losses at the target.")] = None,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

@@ -23,7 +23,8 @@ TRAINED = "train"
 def stored_runs(store: Store) -> Table:
     studied = _studied(store)
     records: Iterable[Record | None] = map(store.get, studied) if studied else reversed(store.find(TRAINED))
-    rows = [run_row(record, *studied.get(record.key, ())) for record in records if record is not None]
+    found = _newest_sources([record for record in records if record is not None], studied)
+    rows = [run_row(record, *studied.get(record.key, ())) for record in found]
     if not rows:
         raise UserError(f"{store.name} has no trainings; see `plait scale plan` and `plait scale run`.")
     return Table.of(store.name, rows)
@@ -38,6 +39,16 @@ def _studied(store: Store) -> dict[str, tuple[str, float | None]]:
         if _text(record) == _text(found[0])
         for row in record.config["runs"]
     }
+
+
+def _newest_sources(records: list[Record], studied: Mapping[str, tuple[str, float | None]]) -> list[Record]:
+    """Of an architecture whose mixers are the user's own and were edited, the runs of the newest text of them."""
+    sources = {_name(record, studied): record.config.get("sources") for record in records}  # the last is the newest
+    return [record for record in records if record.config.get("sources") == sources[_name(record, studied)]]
+
+
+def _name(record: Record, studied: Mapping[str, tuple[str, float | None]]) -> str:
+    return studied[record.key][0] if record.key in studied else str(record.config["spec"])
 
 
 def _text(record: Record) -> Any:
