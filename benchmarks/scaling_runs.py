@@ -88,7 +88,8 @@ def plans(options: argparse.Namespace) -> list[Plan]:
 def guess(plan: Plan) -> float:
     """How long it takes, in some unit: a step's launches and its products. The longest go first."""
     slow = 2.0 if "gated-deltanet" in plan.spec or "mamba2" in plan.spec else 1.0
-    return plan.ends[-1][1] * (3 * slow + plan.token_flops / 1e7)
+    steps = [steps for flops, steps in plan.ends if flops < max(GROUPS)] or [0]
+    return steps[-1] * (3 * slow + plan.token_flops / 1e7)
 
 
 def python_sources() -> tuple[np.ndarray, np.ndarray]:

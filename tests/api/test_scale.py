@@ -343,6 +343,7 @@ def test_a_mixer_of_ones_own_is_planned_trained_edited_and_trained_again(tmp_pat
         assert store.kinds()["train"] == 4
 
 
+@pytest.mark.slow
 def test_workers_that_were_killed_are_resumed(tmp_path: Path) -> None:
     """kill -9 of a whole group of processes in the middle; the same command trains what is left, and nothing twice."""
     path, url = tmp_path / "plan.json", f"sqlite:///{tmp_path}/plait.db"
@@ -431,10 +432,11 @@ def test_an_options_best_value_from_stored_trainings(tmp_path: Path) -> None:
         for heads, loss in losses.items():
             for seed in (0, 1):
                 spec = architecture(f"d=128 vocab=256 | (mh-hyena[heads={heads}] swiglu)x2").text
-                config = {"spec": spec, "recipe": {"lr": 1e-3}, "seed": seed}
+                config = {"protocol": 1, "spec": spec, "recipe": {"lr": 1e-3}, "seed": seed}
                 store.put(Record.of("train", config, {"loss": loss + 0.01 * seed}, {}))
         other = architecture("d=64 vocab=256 | (mh-hyena[heads=8] swiglu)x2").text
-        store.put(Record.of("train", {"spec": other, "recipe": {"lr": 1e-3}, "seed": 0}, {"loss": 1.0}, {}))
+        config = {"protocol": 1, "spec": other, "recipe": {"lr": 1e-3}, "seed": 0}
+        store.put(Record.of("train", config, {"loss": 1.0}, {}))
     found = plait.analyse.option("mh-hyena.heads", store=url)
     rows = found.as_dict()["values"]
     assert [(row["value"], row["head_dim"], row["runs"], row["best"]) for row in rows] == [

@@ -146,13 +146,10 @@ def _best_share(shares: dict[str, float | None], chances: dict[str, float]) -> d
 
 def notes(laws: Laws) -> list[str]:
     """What to know before going by the numbers."""
-    told = []
+    beyond = max(law.extrapolation for law in laws.laws.values())
+    told = [f"the target is {beyond:.3g} times the largest budget trained: an extrapolation"] if beyond > 1 else []
     for law in laws.laws.values():
         whose = "" if law.name == ALL else f"{law.name}: "
-        if law.extrapolation > 1:
-            told.append(
-                f"{whose}the target is {law.extrapolation:.3g} times the largest budget trained: an extrapolation"
-            )
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
         if wide:
             told.append(f"{whose}{CANNOT_SAY}: {', '.join(wide)}; more budgets, wider apart, would")

@@ -96,7 +96,12 @@ def _laws(laws: Laws) -> Element:
     ]
     rows += [[f"loss at {offset:g} N*", *(f"+{shown(law.gap(offset))}" for law in every)] for offset in (0.25, 4.0)]
     columns = [f">{'value' if name == ALL else name}" for name in laws.laws]
-    return table(["", *columns], rows)
+    return table(["", *columns], [[_unbroken(row[0]), *row[1:]] for row in rows])
+
+
+def _unbroken(name: Child) -> Child:
+    """On one line however narrow the table's first column would be."""
+    return name.replace(" ", "\N{NO-BREAK SPACE}") if isinstance(name, str) else name
 
 
 def _estimates(law: Law) -> dict[str, Estimate]:
