@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from plait.api.check import check, verify
     from plait.api.compare import compare
     from plait.api.design import design
+    from plait.api.doctor import doctor
     from plait.api.downstream import finetune, harness, prepare_tasks
     from plait.api.evaluate import evaluate
     from plait.api.export import export, import_weights
@@ -46,6 +47,7 @@ DOOR: dict[str, str] = {
     "corpus": "plait.api.listing",
     "cost": "plait.api.show",
     "design": "plait.api.design",
+    "doctor": "plait.api.doctor",
     "evaluate": "plait.api.evaluate",
     "export": "plait.api.export",
     "finetune": "plait.api.downstream",
@@ -93,6 +95,7 @@ __all__ = [
     "corpus",
     "cost",
     "design",
+    "doctor",
     "evaluate",
     "export",
     "finetune",

@@ -74,7 +74,6 @@ app = typer.Typer(
     cls=Verbs,
     help="Design language-model architectures by measurement.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -83,6 +82,7 @@ app.command("list")(list_things.command)
 app.command("check")(check.command)
 app.command("new")(check.new_command)
 app.command("verify")(check.verify_command)
+app.command("doctor")(check.doctor_command)
 app.command("probe")(probe.command)
 app.command("compare")(compare.command)
 app.command("measure")(measure.command)

@@ -94,6 +94,14 @@ def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
     return run
 
 
+def autocast_dtype(x: Tensor) -> torch.dtype:
+    """What autocast would make of x in a matrix product; without autocast its own dtype."""
+    device = x.device.type
+    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return x.dtype
+    return torch.get_autocast_dtype(device)
+
+
 def _floating(x: object) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point()
 

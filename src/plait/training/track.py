@@ -56,13 +56,16 @@ class Text:
     @classmethod
     def of(cls, corpus: Corpus, seq_len: int, held_out: int) -> Text:
         """`held_out` tokens of the validation split in whole windows from all over it, or all it has."""
-        tokens = corpus.tokens("validation")
+        return cls.cut(corpus.name, corpus.tokens("train"), corpus.tokens("validation"), seq_len, held_out)
+
+    @classmethod
+    def cut(cls, name: str, train: np.ndarray, tokens: np.ndarray, seq_len: int, held_out: int) -> Text:
         there = (len(tokens) - 1) // seq_len
         if there < 1:
-            raise UserError(f"{corpus.name}: {len(tokens)} held-out tokens are fewer than one sequence of {seq_len}.")
+            raise UserError(f"{name}: {len(tokens)} held-out tokens are fewer than one sequence of {seq_len}.")
         taken = np.linspace(0, there, min(there, max(1, held_out // seq_len)), endpoint=False).astype(np.int64)
         rows = np.asarray(tokens)[taken[:, None] * seq_len + np.arange(seq_len + 1)].astype(np.int64)
-        return cls(corpus.tokens("train"), rows[:, :-1], rows[:, 1:])
+        return cls(train, rows[:, :-1], rows[:, 1:])
 
 
 class Track:
