@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import analyse, front, runs, scale, study
+    from plait.api import analyse, bench, front, runs, scale, study
     from plait.api.check import check, verify
     from plait.api.compare import compare
     from plait.api.design import design
@@ -78,6 +78,7 @@ DOOR: dict[str, str] = {
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
 GROUPS: dict[str, str] = {
     "analyse": "plait.api.analyse",
+    "bench": "plait.api.bench",
     "front": "plait.api.front",
     "runs": "plait.api.runs",
     "scale": "plait.api.scale",
@@ -88,6 +89,7 @@ __all__ = [
     "__version__",
     "analyse",
     "architecture",
+    "bench",
     "build",
     "check",
     "compare",

@@ -16,6 +16,8 @@ VARIANTS = [
     "attn[heads=3,head_dim=10,qk_norm=shared]",
     "attn[heads=4,kv_heads=2,sinks,window=9,head_gate]",
     "attn[heads=4,sinks,rotary=0.25]",
+    "attn[heads=4,qkv_bias,rope_scaling=llama3,rope_factor=4,rope_len=16,theta=50]",
+    "attn[heads=4,rope_scaling=yarn,rope_factor=4,rope_len=16,rope_high=8,theta=50]",
     "gla[heads=4,conv=4,out_gate=sigmoid]",
     "deltanet[head_dim=16,neg_eigval]",
     "gated-deltanet[head_dim=16,neg_eigval,out_gate=sigmoid]",

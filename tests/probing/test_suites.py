@@ -14,7 +14,7 @@ from plait.tasks import SUITES, baseline
 
 def test_suites_name_their_tasks() -> None:
     assert suite_tasks("tracking") == list(SUITES["tracking"])
-    assert suite_tasks("all") == [*SUITES["tracking"], *SUITES["recall"]]
+    assert suite_tasks("all") == [name for suite, found in SUITES.items() if suite != "mad" for name in found]
     assert suite_tasks("mad21") == suite_tasks("mad") == suite_tasks("") == []
     with pytest.raises(UserError, match="Did you mean 'tracking'"):
         plan_probe("gla", suite="trackin")

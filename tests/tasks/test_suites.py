@@ -19,6 +19,10 @@ SMALL = {
     "palindrome": {"vocab": 3, "length": 8},
     "phonebook": {"vocab": 8, "length": 12, "digits": 2},
     "stack": {"vocab": 3, "length": 12, "stacks": 2},
+    "forgetting-mqar": {"vocab": 32, "length": 24, "pairs": 3, "updates": 1},
+    "compositional-mqar": {"vocab": 33, "length": 36, "side": 2},
+    "copy": {"vocab": 3, "length": 8},
+    "ngram-lookup": {"vocab": 7, "length": 14, "n": 2, "before": 1},
 }
 OTHERS = [name for suite, found in SUITES.items() if suite != "mad" for name in found]
 
@@ -42,6 +46,16 @@ def setting(name, **change):
         (setting("stack", vocab=3, stacks=2, length=9), [5, 3, 1, 5, 4, 0, 6, 3, 1], [_] * 7 + [1, _]),
         # name 10 has 4 2, name 11 has 9 9; 11 is asked for
         (setting("phonebook", vocab=4, length=9, digits=2), [10, 4, 2, 11, 9, 9, 14, 11, 9], [_] * 7 + [9, 9]),
+        # (1, 11) → 21 and (2, 11) → 22 and (1, 12) → 23 and (2, 12) → 24; then asked in another order, noise between
+        (
+            setting("compositional-mqar", vocab=30, side=2, length=24),
+            [1, 11, 21, 2, 12, 24, 2, 11, 22, 1, 12, 23, 2, 11, 0, 1, 11, 5, 2, 12, 9, 1, 12, 3],
+            [_] * 13 + [22, _, _, 21, _, _, 24, _, _, 23, _],
+        ),
+        (setting("copy", vocab=3, length=6), [0, 2, 1, 3, 0, 2], [_, _, _, 0, 2, 1]),
+        # b a occurs once, and c follows: a b a c c | b a
+        (setting("ngram-lookup", vocab=8, length=8, n=2), [0, 1, 0, 2, 2, 8, 1, 0], [_] * 7 + [2]),
+        (setting("ngram-lookup", vocab=8, length=9, n=2, before=1), [1, 0, 8, 0, 1, 0, 2, 2, 8], [_] * 8 + [2]),
     ],
 )
 def test_by_hand(task, inputs, targets):
@@ -55,6 +69,18 @@ def test_mqar_by_hand():
     inputs = [3, 9, 5, 10, 3, 15, 5, 1, 0, 0, 3, 7]
     assert task.answers(inputs) == [_] * 6 + [10, _, _, _, 15, _]
     assert not task.valid(inputs, [_] * 6 + [10, _, _, _, 9, _])
+
+
+def test_updated_and_kept_keys_are_scored_apart():
+    inputs = [3, 9, 5, 10, 3, 15, 5, 1, 0, 0, 3, 7]  # key 3 is changed from 9 to 15
+    asked = {"updated": [_] * 10 + [15, _], "kept": [_] * 6 + [10, _, _, _, _, _]}
+    for scored, targets in asked.items():
+        task = setting("forgetting-mqar", vocab=16, length=12, pairs=2, updates=1, scored=scored)
+        assert task.answers(inputs) == targets
+        drawn = task.generate(stream(scored), 30, training=False)
+        assert all(task.valid(*row) for row in zip(drawn.inputs_NT, drawn.targets_NT, strict=True))
+        assert (task.generate(stream(scored), 9, training=True).targets_NT != IGNORE).sum() == 9 * 2
+    assert not task.valid(inputs, asked["updated"])
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -82,6 +108,12 @@ def test_longer_sequences_are_of_the_same_task(name):
     assert task.model_vocab == baseline(name).model_vocab
     sample = task.generate(stream(name), 5, training=False)
     assert all(task.valid(*item) for item in zip(sample.inputs_NT, sample.targets_NT, strict=True))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_setting_of_the_grid_can_be_drawn(name):
+    for task in baseline(name).grid():
+        assert task.generate(stream(name), 2, training=False).inputs_NT.shape == (2, task.length)
 
 
 def test_groups():
@@ -123,6 +155,11 @@ def test_mqar_queries_come_soon_after_the_pairs():
         ("palindrome", {"length": 9}, "even"),
         ("stack", {"length": 10}, "multiple of 3"),
         ("phonebook", {"length": 61}, "multiple of digits"),
+        ("forgetting-mqar", {"scored": "updates"}, "all, updated, kept"),
+        ("forgetting-mqar", {"pairs": 2, "scored": "kept"}, "must be all, updated"),
+        ("compositional-mqar", {"length": 50}, "multiple of 3 and at least 54"),
+        ("ngram-lookup", {"vocab": 2}, "pieces that occur once"),
+        ("copy", {"length": 7}, "even"),
     ],
 )
 def test_impossible_settings(name, change, message):

@@ -105,8 +105,8 @@ def train(
 
     `recipe` is a published one by name or one of your own, `recipe_values` any of its keys; `batch` (sequences per
     step, over all processes), `seq_len` and `lr` go before it. A spec given as text takes the data's vocabulary.
-    `from_run`: begin with the weights of a finished run, or of a Hugging Face folder (GPT-2, LLaMA, OPT, plait's own);
-    its spec and data unless given. `on_progress` is called after every step. Stopped by a signal it raises
+    `from_run`: begin with the weights of a finished run, or of a Hugging Face folder (GPT-2, Llama, Qwen …, plait's
+    own); its spec and data unless given. `on_progress` is called after every step. Stopped by a signal it raises
     `plait.training.fit.Interrupted`; everything is saved then.
     """
     started = clock.perf_counter()

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
 from plait.mixers.mixer import Mixer, State
+from plait.mixers.rope_scaling import RopeScaling
 from plait.mixers.shared import HeadNorm, Rotary
 from plait.ops.attention import alibi_slopes, attention, attention_reference
 from plait.ops.sinks import sink_attention
@@ -47,10 +48,10 @@ class Attention(Mixer):
         self.heads, self.groups, self.width = options.heads, int(options.groups()), int(options.head_width(d))
         self.causal, self.window, self.pos = options.causal, options.window, options.pos
         self.turned = int(options.rotary_width(d))
-        self.rotary = Rotary(self.turned, options.theta) if options.pos == "rope" else None
+        self.rotary = Rotary(self.turned, options.theta, _scaling(options)) if options.pos == "rope" else None
         self.forget = options.forget
         inner = self.heads * self.width
-        self.qkv = nn.Linear(d, inner + 2 * self.groups * self.width, bias=options.bias)
+        self.qkv = nn.Linear(d, inner + 2 * self.groups * self.width, bias=options.bias or options.qkv_bias)
         self.output = nn.Linear(inner, d, bias=options.bias)
         self.output_gate = nn.Linear(d, inner, bias=False) if options.out_gate else None
         self.head_gate = nn.Linear(d, self.heads, bias=False) if options.head_gate else None
@@ -259,3 +260,9 @@ def forget_bias(heads: int, t_min: float, t_max: float) -> Tensor:
     """Gate biases whose memories 1/(1−f) ≈ T are spread evenly in log T from t_min to t_max: σ(b) = e^(−1/T)."""
     memory_H = torch.exp(torch.linspace(math.log(t_min), math.log(t_max), heads))
     return -torch.log(torch.expm1(1 / memory_H))
+
+
+def _scaling(options: AttnOptions) -> RopeScaling | None:
+    if options.rope_scaling == "none":
+        return None
+    return RopeScaling(options.rope_scaling, options.rope_factor, options.rope_len, options.rope_low, options.rope_high)

@@ -131,10 +131,10 @@ class GatedLinearAttention(RecurrentMixer):
         return self._combine(o_BHV, gate), new
 
     def _heads(self, qkv: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys, values and log decays by head."""
+        """Queries, keys, values and log decays by head; only the decays need be wide."""
         q, k, v = qkv.split(self.qkv, dim=-1)
         g = F.logsigmoid(self.decay(low).to(self.state_dtype)) / self.tau
-        q, k, v, g = (part.to(self.state_dtype).unflatten(-1, (self.heads, -1)) for part in (q, k, v, g))
+        q, k, v, g = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v, g))
         return q, k, v, g
 
     def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
@@ -174,10 +174,10 @@ class Hgrn2(RecurrentMixer):
         return self._combine(x_BD, o_BHK), {"S": S_BHKK}
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys, values and log decays by head."""
-        q, f, v = self.input(x).to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        """Queries, keys, values and log decays by head; only the decays need be wide."""
+        q, f, v = self.input(x).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
         # σ(−f) is 1 − σ(f) without the cancellation.
-        return F.silu(q), (-f).sigmoid(), v, F.logsigmoid(f)
+        return F.silu(q), (-f).sigmoid(), v, F.logsigmoid(f.to(self.state_dtype))
 
     def _combine(self, x: Tensor, o: Tensor) -> Tensor:
         y: Tensor = self.output(self.norm(o.flatten(-2)).to(x.dtype))

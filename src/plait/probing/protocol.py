@@ -136,6 +136,10 @@ QUICK_SUITES: dict[str, Quick] = {
     "palindrome": Quick({"vocab": 8, "length": 24}, steps=1200),
     "phonebook": Quick({"vocab": 64, "length": 32, "digits": 3}, steps=1200),
     "stack": Quick({"vocab": 8, "length": 48, "stacks": 4}, steps=1200),
+    "forgetting-mqar": Quick({"vocab": 64, "length": 64, "pairs": 8, "updates": 4}, steps=1200),
+    "compositional-mqar": Quick({"vocab": 96, "length": 48, "side": 2}, steps=1200),
+    "copy": Quick({"vocab": 8, "length": 24}, steps=1200),
+    "ngram-lookup": Quick({"vocab": 10, "length": 24, "n": 3}, steps=1200),
 }
 QUICK_LENGTHS = (2, 4, 8)
 OWN_TASK = Quick({}, steps=400)  # a user's task, at its own baseline

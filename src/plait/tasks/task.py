@@ -198,10 +198,14 @@ TASKS: Table[type[Task]] = Table(
         "parity": "plait.tasks.tracking:Parity",
         "modular-arithmetic": "plait.tasks.tracking:ModularArithmetic",
         "word-problem": "plait.tasks.tracking:WordProblem",
-        "mqar": "plait.tasks.lookup:Mqar",
+        "mqar": "plait.tasks.mqar:Mqar",
+        "forgetting-mqar": "plait.tasks.mqar:ForgettingMqar",
+        "compositional-mqar": "plait.tasks.mqar:CompositionalMqar",
         "palindrome": "plait.tasks.lookup:Palindrome",
         "stack": "plait.tasks.lookup:Stack",
         "phonebook": "plait.tasks.lookup:Phonebook",
+        "copy": "plait.tasks.strings:Copy",
+        "ngram-lookup": "plait.tasks.strings:NgramLookup",
     },
     group="plait.tasks",
     hint=", or a .py file",
@@ -219,7 +223,16 @@ SUITES: dict[str, tuple[str, ...]] = {
         "memorization",
     ),
     "tracking": ("parity", "word-problem", "modular-arithmetic"),
-    "recall": ("mqar", "palindrome", "phonebook", "stack"),
+    "recall": (
+        "mqar",
+        "palindrome",
+        "phonebook",
+        "stack",
+        "forgetting-mqar",
+        "compositional-mqar",
+        "copy",
+        "ngram-lookup",
+    ),
 }
 
 
