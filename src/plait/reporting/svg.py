@@ -99,10 +99,10 @@ class Drawing:
 
     def rect(
         self, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "none", hint: str = "",
-        radius: float = 0,
+        radius: float = 0, key: str = "",
     ) -> None:  # fmt: skip
         place = {"x": x, "y": y, "width": width, "height": height} | ({"rx": radius} if radius else {})
-        made = self._add("rect", {**place, "fill": fill, "stroke": stroke})
+        made = self._add("rect", {**place, "fill": fill, "stroke": stroke, **({"data-key": key} if key else {})})
         if hint:
             ElementTree.SubElement(made, "title").text = hint
 
