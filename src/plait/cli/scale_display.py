@@ -63,9 +63,9 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
     found_here = findings(laws)
     if found_here:
         made = table(MAD="left", finding="left", verdict="left", P="right")
-        for one in found_here:
-            chance = "" if one.probability is None else f"{one.probability:.2f}"
-            made.add_row(str(one.number), plain(f"{one.statement}; {one.detail}"), one.verdict, chance)
+        for finding in found_here:
+            chance = "" if finding.probability is None else f"{finding.probability:.2f}"
+            made.add_row(str(finding.number), plain(f"{finding.statement}; {finding.detail}"), finding.verdict, chance)
         out.print(made)
     for note in notes(laws):
         out.print(f"note: {note}", markup=False, soft_wrap=True)
