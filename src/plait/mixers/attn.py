@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear
+from plait.mixers.cost import MIXING, Cost, Number, linear, seen_pairs
 from plait.mixers.options import MixerOptions, option
 
 
@@ -136,6 +136,7 @@ class AttnOptions(MixerOptions):
         return Cost(
             params=params,
             flops={"projections": 2 * seq * weights, MIXING: 4 * seq * seen * queries},
+            masked=4 * queries * (seq * seen - seen_pairs(seq, memory, self.window)) if self.causal else 0,
             conv_state=2 * keys if self.kv_shift else 0,
             kv_cache=held * (2 * keys + (self.heads if self.forget != "none" else 0)),
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number
+from plait.mixers.cost import MIXING, Cost, Number, seen_pairs
 from plait.mixers.options import MixerOptions, option
 
 BIASES = "content and position biases"
@@ -56,6 +56,7 @@ class XlAttnOptions(MixerOptions):
                 # content scores, position scores, and the weighted sum of values
                 MIXING: 6 * seq * keys * inner,
             },
+            masked=6 * inner * (seq * keys - seen_pairs(seq, held, self.window)),
             cached=4 * held * d * inner,
             kv_cache=(min(keys, self.window - 1) if self.window else keys) * 2 * inner,
         )
