@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from plait.core.errors import UserError, did_you_mean
 from plait.mixers.options import MixerOptions
