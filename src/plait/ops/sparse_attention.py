@@ -70,7 +70,7 @@ def sparse_weights(q_BRHP: Tensor, k_BNGP: Tensor, mask: Tensor, scale: float) -
 
 
 def _weighted(weights_BGQRN: Tensor, v_BNGP: Tensor) -> Tensor:
-    out = weights_BGQRN @ v_BNGP.permute(0, 2, 1, 3)[:, :, None]
+    out: Tensor = weights_BGQRN @ v_BNGP.permute(0, 2, 1, 3)[:, :, None]
     return out.permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 
@@ -94,7 +94,8 @@ def gathered_attention(
 def block_means(x_BNGP: Tensor, block: int) -> Tensor:
     """The mean of every complete block, (B, C, G, P)."""
     whole = x_BNGP.shape[1] // block
-    return x_BNGP[:, : whole * block].unflatten(1, (whole, block)).mean(2)
+    means: Tensor = x_BNGP[:, : whole * block].unflatten(1, (whole, block)).mean(2)
+    return means
 
 
 def past_blocks(first: int, last: int, visible: int, blocks: int, block: int, device: torch.device) -> Tensor:
