@@ -105,10 +105,11 @@ def _training(d: dict[str, Any]) -> Element:
         floor=entropy,
         floor_label=f"true entropy {entropy:.3f}" if entropy is not None else "",
     )
+    mfu = trained.get("mfu", trained.get("flop_utilisation"))
     words = (
         f"{trained['steps']:,} steps, {short(trained['tokens'])} tokens of {trained['data']} in "
-        f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens per second, "
-        f"{trained.get('mfu', trained.get('flop_utilisation', 0)):.0%} MFU (of this machine's peak)."
+        f"{trained['seconds']:.0f} s: {trained['tokens_per_second']:,.0f} tokens per second"
+        f"{'' if mfu is None else f', {mfu:.0%} MFU'}."
     )
     entries = [
         (page_charts.swatch(5), TRAINING),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear
+from plait.mixers.cost import MIXING, Cost, Number, linear, seen_pairs
 from plait.mixers.options import MixerOptions, option
 
 
@@ -21,6 +21,7 @@ class AttnOptions(MixerOptions):
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.attn_module:Attention"
     reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
+    canon_points: ClassVar[str | None] = "ab"
 
     heads: int = option(8, "query heads", minimum=1, choices=(2, 4, 8, 16))
     kv_heads: int = option(0, "key-value heads (0: as many as query heads)", minimum=0)
@@ -62,6 +63,10 @@ class AttnOptions(MixerOptions):
 
     def head_width(self, d: Number) -> Number:
         return self.head_dim or d // self.heads
+
+    def canon_width(self, point: str, d: Number) -> Number:
+        queries = d if not self.head_dim else self.heads * self.head_dim
+        return d if point == "a" else queries + 2 * queries * self.groups() // self.heads
 
     def groups(self) -> Number:
         """Key-value heads."""
@@ -136,6 +141,7 @@ class AttnOptions(MixerOptions):
         return Cost(
             params=params,
             flops={"projections": 2 * seq * weights, MIXING: 4 * seq * seen * queries},
+            masked=4 * queries * (seq * seen - seen_pairs(seq, memory, self.window)) if self.causal else 0,
             conv_state=2 * keys if self.kv_shift else 0,
             kv_cache=held * (2 * keys + (self.heads if self.forget != "none" else 0)),
         )

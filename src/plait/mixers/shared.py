@@ -74,6 +74,10 @@ class Rotary(nn.Module):
             cos, sin = self._angles(positions, x_BTHD.dtype)
         return rotate(x_BTHD, cos, sin)
 
+    def remember(self, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
+        """Have the angles of so many first tokens ready."""
+        self._first(tokens, dtype, device)
+
     def _first(self, tokens: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         known = self._known.get((dtype, device))
         if known is None or len(known[0]) < tokens:
