@@ -181,12 +181,14 @@ def _tensors(model: LanguageModel | Encoder, config: Config) -> Weights:
 
 def _interleaved(rows: Tensor, heads: int) -> Tensor:
     """Of each head: row i of the first half, then row i of the second."""
-    return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2).contiguous()
+    turned: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2)
+    return turned.flatten(0, 2).contiguous()
 
 
 def _halved(rows: Tensor, heads: int) -> Tensor:
     """The other way."""
-    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2).contiguous()
+    turned: Tensor = rows.unflatten(0, (heads, -1, 2)).transpose(1, 2)
+    return turned.flatten(0, 2).contiguous()
 
 
 def _vocabulary(tokenizer: Tokenizer, vocab: int) -> tuple[list[str], list[int], list[str]] | None:
