@@ -11,21 +11,31 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 # A decay of 2^-160 is zero in fp32, and sums of a chunk's decays stay finite whatever is asked for.
 STRONGEST = tl.constexpr(-160.0)
+DEPTH_TILE = tl.constexpr(32)  # channels that share a depth
 
 
 @triton.jit
 def cumulate(
-    g, b, whole, T, H, K, s_b, s_t, s_h, s_k,
-    C: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr,
+    g, b, whole, depth, T, H, K, s_b, s_t, s_h, s_k, limit,
+    C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     """b: the running sum of the log decays in base 2 from a chunk's start to each token, as BTHK. Exact: in two parts,
-    whole numbers and the rest, so that a difference of two such sums has all digits however far they have run."""
+    whole numbers and the rest, so that a difference of two such sums has all digits however far they have run.
+
+    depth, of every tile of channels of a chunk: blocks of 2^depth tokens are the longest of which no half decays by
+    more than 2^-limit."""
     z, n = tl.program_id(1), tl.program_id(0)
     t, k = n * C + tl.arange(0, C), tl.program_id(2) * BK + tl.arange(0, BK)
     inside = (t < T)[:, None] & (k < K)[None, :]
     from_g = g + (z // H).to(tl.int64) * s_b + (z % H) * s_h + t[:, None] * s_t + k[None, :] * s_k
     x = tl.maximum(tl.load(from_g, mask=inside, other=0.0).to(tl.float32) * LOG2E, STRONGEST)
     to_b = (z // H).to(tl.int64) * T * H * K + (t[:, None] * (H * K) + (z % H) * K + k[None, :])
+    if VECTOR and not EXACT:
+        deep = 0
+        for level in tl.static_range(LEVELS):
+            halves = tl.sum(tl.reshape(x, (C >> level, 1 << level, BK)), 1)
+            deep += (tl.min(tl.min(halves, 1), 0) >= -limit).to(tl.int32)
+        tl.store(depth + (z * tl.num_programs(0) + n) * tl.num_programs(2) + tl.program_id(2), deep)
     if EXACT:
         nearest = tl.floor(x + 0.5)
         tl.store(whole + to_b, tl.cumsum(nearest, 0), mask=inside)
@@ -129,8 +139,40 @@ def siblings(i, level):
 
 
 @triton.jit
+def depth_of(depth, z, n, N, k0, K, LEVELS: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr):
+    """How many levels a tile of channels can leave out: none where all digits are wanted."""
+    if EXACT:
+        return 0
+    else:
+        tiles = k0 // DEPTH_TILE + tl.arange(0, (BK + DEPTH_TILE - 1) // DEPTH_TILE)
+        many = tl.cdiv(K, DEPTH_TILE)
+        return tl.min(tl.load(depth + (z * N + n) * many + tiles, mask=tiles < many, other=LEVELS), 0)
+
+
+@triton.jit
+def inside(i, depth):
+    """Queries (rows) with earlier keys (columns) of the same block of 2^depth tokens."""
+    return ((i[:, None] >> depth) == (i[None, :] >> depth)) & (i[:, None] > i[None, :])
+
+
+@triton.jit
+def from_middle(b, n, i, k, in_k, T, H, K, depth, limit, C: tl.constexpr, BEFORE: tl.constexpr):
+    """What a query and a key of each token decay by from the middle of its block of 2^depth tokens: up to 2^±limit."""
+    level = tl.maximum(depth - 1, 0)
+    border = tl.minimum(n * C + (((i >> (level + 1)) * 2 + 1) << level) - 1, T - 1)
+    t = n * C + i
+    mask = (t < T)[:, None] & in_k[None, :]
+    middle = tl.load(b + border[:, None] * (H * K) + k[None, :], mask=mask, other=0.0)
+    to_key = tl.load(b + t[:, None] * (H * K) + k[None, :], mask=mask, other=0.0)
+    to_query = to_key
+    if BEFORE:
+        to_query = tl.load(b + (t - 1)[:, None] * (H * K) + k[None, :], mask=mask & (i > 0)[:, None], other=0.0)
+    return tl.exp2(tl.minimum(to_query - middle, limit)), tl.exp2(tl.minimum(middle - to_key, limit))
+
+
+@triton.jit
 def channel_scores(
-    q, k, b, whole, own, head, n, i, T, H, K, q_t, k_t, BEFORE: tl.constexpr, EXACT: tl.constexpr,
+    q, k, b, whole, depth, own, head, z, n, i, T, H, K, N, q_t, k_t, limit, BEFORE: tl.constexpr, EXACT: tl.constexpr,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Scores among a chunk's tokens with a decay per channel, the diagonal included. Pointers are at the head."""
@@ -147,7 +189,12 @@ def channel_scores(
         ks = tl.load(k + t[:, None] * k_t + at[None, :], mask=mask, other=0.0)
         if not BEFORE:
             diagonal += tl.sum(qs.to(tl.float32) * ks.to(tl.float32), 1)
-        for level in tl.range(0, LEVELS, num_stages=1):
+        deep = depth_of(depth, z, n, N, k0, K, LEVELS, BK, EXACT)
+        if not EXACT:
+            of_query, of_key = from_middle(b, n, i, at, in_k, T, H, K, deep, limit, C, BEFORE)
+            product = tl.dot((qs * of_query).to(dtype), tl.trans((ks * of_key).to(dtype)), input_precision=PRECISION)
+            A += tl.where(inside(i, deep), product, 0.0)
+        for level in tl.range(deep, LEVELS, num_stages=1):
             decay = halves(b, whole, n, i, at, in_k, T, H, K, level, C, BEFORE, EXACT)
             product = tl.dot((qs * decay).to(dtype), tl.trans((ks * decay).to(dtype)), input_precision=PRECISION)
             A += tl.where(siblings(i, level), product, 0.0)
@@ -158,8 +205,8 @@ def channel_scores(
 
 @triton.jit
 def outputs(
-    q, k, v, b, whole, own, before, o, T, H, R, K, V, N, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale,
-    VECTOR: tl.constexpr, BEFORE: tl.constexpr, EXACT: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr,
+    q, k, v, b, whole, depth, own, before, o, T, H, R, K, V, N, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale,
+    limit, VECTOR: tl.constexpr, BEFORE: tl.constexpr, EXACT: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr,
     BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One chunk of one head: scores among its tokens, then with them and with the state before it the outputs."""
@@ -177,7 +224,10 @@ def outputs(
     in_t = t < T
     dtype = o.dtype.element_ty
     if VECTOR:
-        A = channel_scores(q, k, b, whole, own, head, n, i, T, H, K, q_t, k_t, BEFORE, EXACT, C, LEVELS, BK, PRECISION)
+        A = channel_scores(
+            q, k, b, whole, depth, own, head, z, n, i, T, H, K, N, q_t, k_t, limit, BEFORE, EXACT, C, LEVELS, BK,
+            PRECISION,
+        )  # fmt: skip
         from_start = 1.0
     else:
         A = tl.zeros((C, C), tl.float32)

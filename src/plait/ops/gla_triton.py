@@ -9,7 +9,10 @@
 * With a decay per channel, two tokens of a chunk are connected as on a CPU, through the border between the halves of
   the smallest block that holds both: there every token is a key (left half) or a query (right half), which takes one
   exponential, at most 1, and one product of matrices per level. The same levels give all gradients; the log decays' is
-  a product with a constant 0/1 matrix, which only adds what has its sign, where a running sum of q∘dq − k∘dk cancels.
+  a product with a constant 0/1 matrix, which only adds what has its sign.
+* In half precision few levels are needed: blocks of which no half decays by more than 2^-40 are connected through their
+  middle at once, as (q · 2^x)(k · 2^-x) with |x| <= 40. How long such blocks are, `cumulate` finds for every chunk:
+  usually they are the whole chunk, and after strong decays a few tokens.
 * One decay per token is applied to the scores. Heads that share queries and keys are summed inside a program.
 * No atomics: every result is the same every time.
 
@@ -25,7 +28,7 @@ import triton
 from torch import Tensor
 
 from plait.ops.gla_backward_triton import backward_channels, backward_keys, backward_values, backward_written
-from plait.ops.gla_forward_triton import cumulate, outputs, states
+from plait.ops.gla_forward_triton import DEPTH_TILE, cumulate, outputs, states
 
 
 class Tile(NamedTuple):
@@ -71,6 +74,16 @@ class Call(NamedTuple):
     tuned: Tuning
 
     @property
+    def levels(self) -> int:
+        return self.tuned.chunk.bit_length() - 1
+
+    @property
+    def limit(self) -> float:
+        """The most that half a block may decay by, as a power of two, to be connected through its middle. Both factors
+        have the range for it; reading before writing, neighbours have no part in any decay's gradient and cancel."""
+        return 6.0 if self.before else 40.0
+
+    @property
     def sizes(self) -> tuple[int, int, int, int, int, int]:
         return self.T, self.H, self.R, self.K, self.V, self.N
 
@@ -83,7 +96,7 @@ class Call(NamedTuple):
         options |= {"num_warps": tile.warps, "num_stages": tile.stages}
         options |= {"VECTOR": self.vector} if vector else {}
         options |= {"BEFORE": self.before} if before else {}
-        return options | ({"LEVELS": chunk.bit_length() - 1} if levels else {})
+        return options | ({"LEVELS": self.levels} if levels else {})
 
 
 def _block(size: int, most: int) -> int:
@@ -106,12 +119,12 @@ def gla_forward(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o_BTHV and the state after the last token, BHKV in fp32."""
     call = call_of(q_BTGK, v_BTHV, g, own_BTH, tuned, exact)
-    b, whole = _cumulate(call, g)
+    b, whole, depth = _cumulate(call, g)
     before, final = _states(call, k_BTGK, v_BTHV, b, whole, state, 1.0, back=False)
     o = v_BTHV.new_empty(v_BTHV.shape)
     outputs[(call.N, call.B * call.H)](
-        q_BTGK, k_BTGK, v_BTHV, b, whole, own_BTH, before, o, *call.sizes, *_strides(q_BTGK, k_BTGK, v_BTHV), scale,
-        **call.launch(call.tuned.outputs, levels=True),
+        q_BTGK, k_BTGK, v_BTHV, b, whole, depth, own_BTH, before, o, *call.sizes, *_strides(q_BTGK, k_BTGK, v_BTHV),
+        scale, call.limit, **call.launch(call.tuned.outputs, levels=True),
     )  # fmt: skip
     return o, final
 
@@ -122,7 +135,7 @@ def gla_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, g, own (empty without) and the state. do is contiguous."""
     call = call_of(q_BTGK, v_BTHV, g, own_BTH, tuned, exact)
-    b, whole = _cumulate(call, g)
+    b, whole, depth = _cumulate(call, g)
     before, _ = _states(call, k_BTGK, v_BTHV, b, whole, state, 1.0, back=False)
     after, dfirst = _states(call, q_BTGK, do_BTHV, b, whole, dstate, scale, back=True)
     dv, dg = v_BTHV.new_empty(v_BTHV.shape), g.new_empty(g.shape)
@@ -135,11 +148,11 @@ def gla_backward(
         T, H, _, K, V, N = call.sizes
         options = call.launch(tuned.keys, vector=False, levels=True)
         backward_channels[(N, triton.cdiv(K, options["BK"]), call.B * H)](
-            *inputs, before, after, dq, dk, dg, down, T, H, K, V, N, *strides, scale, **options
+            *inputs, depth, before, after, dq, dk, dg, down, T, H, K, V, N, *strides, scale, call.limit, **options
         )
         backward_written[grid](
-            *inputs, own_BTH, after, dv, T, H, K, V, N, *strides[:6], scale,
-            **call.launch(tuned.values, vector=False, levels=True),
+            do_BTHV, q_BTGK, k_BTGK, b, whole, depth, own_BTH, after, dv, T, H, K, V, N, *strides[:6], scale,
+            call.limit, **call.launch(tuned.values, vector=False, levels=True),
         )  # fmt: skip
         return dq, dk, dv, dg, down, dfirst
     backward_values[grid](
@@ -157,16 +170,18 @@ def gla_backward(
     return dq, dk, dv, dg, down, dfirst
 
 
-def _cumulate(call: Call, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The running sums as BTHK (or BTH): the rest and, where exact, the whole numbers."""
+def _cumulate(call: Call, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The running sums as BTHK (or BTH): the rest and, where exact, the whole numbers; and the depths of chunks."""
     b = g.new_empty(g.shape, dtype=torch.float32)
     whole = torch.empty_like(b) if call.exact else b
     K, stride = (call.K, g.stride(3)) if call.vector else (1, 0)
-    block = _block(K, 64) if call.vector else 1
+    block = DEPTH_TILE.value if call.vector else 1
+    depth = g.new_empty(call.B * call.H, call.N, triton.cdiv(K, block), dtype=torch.int32)
     cumulate[(call.N, call.B * call.H, triton.cdiv(K, block))](
-        g, b, whole, call.T, call.H, K, *g.stride()[:3], stride, C=call.tuned.chunk, BK=block, EXACT=call.exact
-    )
-    return b, whole
+        g, b, whole, depth, call.T, call.H, K, *g.stride()[:3], stride, call.limit, C=call.tuned.chunk,
+        LEVELS=call.levels, BK=block, EXACT=call.exact, VECTOR=call.vector,
+    )  # fmt: skip
+    return b, whole, depth
 
 
 def _states(
