@@ -31,7 +31,7 @@ def passing(i, level, BEFORE: tl.constexpr):
     return tl.where(together & ((right & upto) | (~right & (m > t))), 1.0, 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def backward_channels(
     do, q, k, v, b, whole, depth, before, after, dq, dk, dg, down, T, H, K, V, N,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale, limit,
@@ -126,7 +126,7 @@ def backward_channels(
     tl.store(dg + running + to_k, dgs.to(dg.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def backward_written(
     do, q, k, b, whole, depth, own, after, dv, T, H, K, V, N, q_b, q_t, q_h, k_b, k_t, k_h, scale, limit,
     BEFORE: tl.constexpr, EXACT: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
@@ -167,7 +167,7 @@ def backward_written(
         tl.store(dv + head * V + t[:, None] * (H * V) + to[None, :], dvs.to(dtype), mask=mask_v)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def backward_values(
     do, q, k, v, b, whole, before, after, dv, dg, T, H, R, K, V, N,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale,
@@ -236,7 +236,7 @@ def backward_values(
     tl.store(dg + running + t * H, dgs.to(dg.dtype.element_ty), mask=in_t)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def backward_keys(
     do, q, k, v, b, whole, before, after, dq, dk, T, H, R, K, V, N, PARTS,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale,

@@ -14,7 +14,7 @@ STRONGEST = tl.constexpr(-160.0)
 DEPTH_TILE = tl.constexpr(32)  # channels that share a depth
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def cumulate(
     g, b, whole, depth, T, H, K, s_b, s_t, s_h, s_k, limit,
     C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr, VECTOR: tl.constexpr,
@@ -62,14 +62,35 @@ def between(x, x_whole, y, y_whole, EXACT: tl.constexpr):
 
 
 @triton.jit
-def states(
-    x, y, b, whole, first, out, last, T, H, R, K, V, N, x_b, x_t, x_h, y_b, y_t, y_h, scale,
+def fetch(
+    x, y, b, whole, n, i, k, v, in_k, in_v, T, H, K, x_t, y_t,
+    BACK: tl.constexpr, VECTOR: tl.constexpr, BEFORE: tl.constexpr, EXACT: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """A chunk's keys and values (or queries and gradients), its running sums and their end. Beyond the first or last
+    chunk: zeros."""
+    t = n * C + i
+    in_t, end = (t < T) & (t >= 0), tl.maximum(tl.minimum(n * C + C, T) - 1, 0)
+    xs = tl.load(x + t[:, None] * x_t + k[None, :], mask=in_t[:, None] & in_k[None, :], other=0.0)
+    ys = tl.load(y + t[:, None] * y_t + v[None, :], mask=in_t[:, None] & in_v[None, :], other=0.0)
+    at = t - 1 if BACK and BEFORE else t
+    begun = (at >= n * C) & in_t
+    if VECTOR:
+        here = at[:, None] * (H * K) + k[None, :]
+        now, now_whole = sums(b, whole, here, begun[:, None] & in_k[None, :], EXACT)
+        total, total_whole = sums(b, whole, end * (H * K) + k, in_k, EXACT)
+    else:
+        now, now_whole = sums(b, whole, at * H, begun, EXACT)
+        total, total_whole = sums(b, whole, end * H, True, EXACT)
+    return xs, ys, now, now_whole, total, total_whole
+
+
+@triton.jit
+def walk(
+    z, x, y, b, whole, first, out, last, T, H, R, K, V, N, x_b, x_t, x_h, y_b, y_t, y_h, scale,
     BACK: tl.constexpr, VECTOR: tl.constexpr, BEFORE: tl.constexpr, EXACT: tl.constexpr, FIRST: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Forward: the state before every chunk, of keys x and values y. Backward: the gradient of the state after every
-    chunk, of queries x and gradients of outputs y. The one after all, or before, is `last`."""
-    z = tl.program_id(0).to(tl.int64)
+    """A tile of the state through all chunks. The next chunk is on its way while this one is added."""
     k, v = tl.program_id(1) * BK + tl.arange(0, BK), tl.program_id(2) * BV + tl.arange(0, BV)
     in_k, in_v, i = k < K, v < V, tl.arange(0, C)
     width = K if VECTOR else 1
@@ -83,36 +104,69 @@ def states(
     S = tl.zeros((BK, BV), tl.float32)
     if FIRST:
         S += tl.load(first + z * K * V + kv, mask=inside, other=0.0).to(tl.float32)
+    xs, ys, now, now_whole, total, total_whole = fetch(
+        x, y, b, whole, N - 1 if BACK else 0, i, k, v, in_k, in_v, T, H, K, x_t, y_t, BACK, VECTOR, BEFORE, EXACT, C
+    )
     for step in range(N):
         n = N - 1 - step if BACK else step
+        xs_next, ys_next, now_next, now_whole_next, total_next, total_whole_next = fetch(
+            x, y, b, whole, n - 1 if BACK else n + 1, i, k, v, in_k, in_v, T, H, K, x_t, y_t, BACK, VECTOR, BEFORE,
+            EXACT, C,
+        )  # fmt: skip
         tl.store(out + (z * N + n) * K * V + kv, S.to(out.dtype.element_ty), mask=inside)
-        t = n * C + i
-        in_t, end = t < T, tl.minimum(n * C + C, T) - 1
-        xs = tl.load(x + t[:, None] * x_t + k[None, :], mask=in_t[:, None] & in_k[None, :], other=0.0)
-        ys = tl.load(y + t[:, None] * y_t + v[None, :], mask=in_t[:, None] & in_v[None, :], other=0.0)
-        at = t - 1 if BACK and BEFORE else t
-        begun = (at >= n * C) & in_t
-        if VECTOR:
-            mask = begun[:, None] & in_k[None, :]
-            now, now_whole = sums(b, whole, at[:, None] * (H * K) + k[None, :], mask, EXACT)
-            total, total_whole = sums(b, whole, end * (H * K) + k, in_k, EXACT)
-            if BACK:
-                decay = between(now, now_whole, 0.0, 0.0, EXACT)
-            else:
-                decay = between(total[None, :], total_whole[None, :], now, now_whole, EXACT)
-            across = between(total, total_whole, 0.0, 0.0, EXACT)[:, None]
+        if BACK:
+            decay = between(now, now_whole, 0.0, 0.0, EXACT)
+        elif VECTOR:
+            decay = between(total[None, :], total_whole[None, :], now, now_whole, EXACT)
         else:
-            now, now_whole = sums(b, whole, at * H, begun, EXACT)
-            total, total_whole = sums(b, whole, end * H, True, EXACT)
-            if BACK:
-                decay = between(now, now_whole, 0.0, 0.0, EXACT)[:, None]
-            else:
-                decay = between(total, total_whole, now, now_whole, EXACT)[:, None]
-            across = between(total, total_whole, 0.0, 0.0, EXACT)
-        decayed = (xs * decay).to(y.dtype.element_ty)
+            decay = between(total, total_whole, now, now_whole, EXACT)
+        across = between(total, total_whole, 0.0, 0.0, EXACT)
+        if VECTOR:
+            across = across[:, None]
+        else:
+            decay = decay[:, None]
+        decayed = (xs * decay).to(out.dtype.element_ty)
         added = tl.dot(tl.trans(decayed), ys, input_precision=PRECISION)
         S = S * across + (added * scale if BACK else added)
+        xs, ys, now, now_whole = xs_next, ys_next, now_next, now_whole_next
+        total, total_whole = total_next, total_whole_next
     tl.store(last + z * K * V + kv, S, mask=inside)
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def states(
+    k, v, b, whole, first, before, last, T, H, R, K, V, N, k_b, k_t, k_h, v_b, v_t, v_h,
+    VECTOR: tl.constexpr, BEFORE: tl.constexpr, EXACT: tl.constexpr, FIRST: tl.constexpr, C: tl.constexpr,
+    BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The state before every chunk, and the one after all."""
+    walk(
+        tl.program_id(0).to(tl.int64), k, v, b, whole, first, before, last, T, H, R, K, V, N, k_b, k_t, k_h,
+        v_b, v_t, v_h, 1.0, False, VECTOR, BEFORE, EXACT, FIRST, C, BK, BV, PRECISION,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def states_and_gradients(
+    do, q, k, v, b, whole, first, dlast, before, after, last, dfirst, T, H, R, K, V, N,
+    q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale,
+    VECTOR: tl.constexpr, BEFORE: tl.constexpr, EXACT: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
+    C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Half of the programs: the state before every chunk. The others: the gradient of the state after every chunk, and
+    of the one before all."""
+    z = tl.program_id(0).to(tl.int64)
+    many = tl.num_programs(0) // 2
+    if z < many:
+        walk(
+            z, k, v, b, whole, first, before, last, T, H, R, K, V, N, k_b, k_t, k_h, v_b, v_t, v_h, 1.0,
+            False, VECTOR, BEFORE, EXACT, FIRST, C, BK, BV, PRECISION,
+        )  # fmt: skip
+    else:
+        walk(
+            z - many, q, do, b, whole, dlast, after, dfirst, T, H, R, K, V, N, q_b, q_t, q_h, T * H * V, H * V, V,
+            scale, True, VECTOR, BEFORE, EXACT, LAST, C, BK, BV, PRECISION,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -203,7 +257,7 @@ def channel_scores(
     return A + tl.where(i[:, None] == i[None, :], diagonal[:, None], 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def outputs(
     q, k, v, b, whole, depth, own, before, o, T, H, R, K, V, N, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale,
     limit, VECTOR: tl.constexpr, BEFORE: tl.constexpr, EXACT: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr,

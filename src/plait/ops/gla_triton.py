@@ -28,7 +28,7 @@ import triton
 from torch import Tensor
 
 from plait.ops.gla_backward_triton import backward_channels, backward_keys, backward_values, backward_written
-from plait.ops.gla_forward_triton import DEPTH_TILE, cumulate, outputs, states
+from plait.ops.gla_forward_triton import DEPTH_TILE, cumulate, outputs, states, states_and_gradients
 
 
 class Tile(NamedTuple):
@@ -87,6 +87,9 @@ class Call(NamedTuple):
     def sizes(self) -> tuple[int, int, int, int, int, int]:
         return self.T, self.H, self.R, self.K, self.V, self.N
 
+    def state_grid(self, options: dict[str, Any], *, both: bool = False) -> tuple[int, int, int]:
+        return (1 + both) * self.B * self.H, triton.cdiv(self.K, options["BK"]), triton.cdiv(self.V, options["BV"])
+
     def launch(self, tile: Tile, *, vector: bool = True, before: bool = True, levels: bool = False) -> dict[str, Any]:
         chunk = self.tuned.chunk
         keys, values = (_block(size, most) for size, most in ((self.K, tile.keys), (self.V, tile.values)))
@@ -120,7 +123,12 @@ def gla_forward(
     """o_BTHV and the state after the last token, BHKV in fp32."""
     call = call_of(q_BTGK, v_BTHV, g, own_BTH, tuned, exact)
     b, whole, depth = _cumulate(call, g)
-    before, final = _states(call, k_BTGK, v_BTHV, b, whole, state, 1.0, back=False)
+    options = call.launch(call.tuned.states)
+    (before,), (final,) = _border_states(call, v_BTHV, 1)
+    states[call.state_grid(options)](
+        k_BTGK, v_BTHV, b, whole, state, before, final, *call.sizes, *_strides(k_BTGK, v_BTHV), FIRST=state is not None,
+        **options,
+    )  # fmt: skip
     o = v_BTHV.new_empty(v_BTHV.shape)
     outputs[(call.N, call.B * call.H)](
         q_BTGK, k_BTGK, v_BTHV, b, whole, depth, own_BTH, before, o, *call.sizes, *_strides(q_BTGK, k_BTGK, v_BTHV),
@@ -136,13 +144,16 @@ def gla_backward(
     """Gradients of q, k, v, g, own (empty without) and the state. do is contiguous."""
     call = call_of(q_BTGK, v_BTHV, g, own_BTH, tuned, exact)
     b, whole, depth = _cumulate(call, g)
-    before, _ = _states(call, k_BTGK, v_BTHV, b, whole, state, 1.0, back=False)
-    after, dfirst = _states(call, q_BTGK, do_BTHV, b, whole, dstate, scale, back=True)
+    inputs, strides = (do_BTHV, q_BTGK, k_BTGK, v_BTHV, b, whole), _strides(q_BTGK, k_BTGK, v_BTHV)
+    grid, tuned = (call.N, call.B * call.H), call.tuned
+    options = call.launch(tuned.states)
+    (before, after), (final, dfirst) = _border_states(call, v_BTHV, 2)
+    states_and_gradients[call.state_grid(options, both=True)](
+        *inputs, state, dstate, before, after, final, dfirst, *call.sizes, *strides, scale, FIRST=state is not None,
+        LAST=dstate is not None, **options,
+    )  # fmt: skip
     dv, dg = v_BTHV.new_empty(v_BTHV.shape), g.new_empty(g.shape)
     down = b.new_empty(own_BTH.shape if own_BTH is not None else (call.B, 0))
-    inputs = do_BTHV, q_BTGK, k_BTGK, v_BTHV, b, whole
-    strides, grid = _strides(q_BTGK, k_BTGK, v_BTHV), (call.N, call.B * call.H)
-    tuned = call.tuned
     if call.vector:
         dq, dk = (x.new_empty(x.shape) for x in (q_BTGK, k_BTGK))
         T, H, _, K, V, N = call.sizes
@@ -184,19 +195,11 @@ def _cumulate(call: Call, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return b, whole, depth
 
 
-def _states(
-    call: Call, x: Tensor, y: Tensor, b: Tensor, whole: Tensor, first: Tensor | None, scale: float, *, back: bool
-) -> tuple[Tensor, Tensor]:
-    """The state at every border in the values' dtype, BHNKV, and the one beyond the last, BHKV in fp32."""
-    options = call.launch(call.tuned.states)
-    out = y.new_empty(call.B, call.H, call.N, call.K, call.V)
-    last = y.new_empty(call.B, call.H, call.K, call.V, dtype=torch.float32)
-    grid = (call.B * call.H, triton.cdiv(call.K, options["BK"]), triton.cdiv(call.V, options["BV"]))
-    states[grid](
-        x, y, b, whole, first, out, last, *call.sizes, *_strides(x, y), scale, BACK=back, FIRST=first is not None,
-        **options,
-    )  # fmt: skip
-    return out, last
+def _border_states(call: Call, v_BTHV: Tensor, many: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Room for states at every border in the values' dtype, BHNKV, and for those beyond the last, BHKV in fp32."""
+    at_borders = [v_BTHV.new_empty(call.B, call.H, call.N, call.K, call.V) for _ in range(many)]
+    beyond = [v_BTHV.new_empty(call.B, call.H, call.K, call.V, dtype=torch.float32) for _ in range(many)]
+    return at_borders, beyond
 
 
 def _strides(*tensors: Tensor) -> list[int]:
