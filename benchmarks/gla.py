@@ -115,13 +115,20 @@ def check_length(T: int) -> None:
 
 
 #: Tiles (keys, values, warps, stages) to try, and the kernels that have them.
-STATES = [(32, 64, 4, 1), (32, 128, 4, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 32, 4, 1)]
-OTHERS = [(32, 64, 4, 1), (32, 64, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 2), (64, 64, 8, 2)]
+STATES = [(32, 64, 4, 1), (32, 128, 4, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 32, 4, 1), (32, 64, 4, 1, 128)]
+OTHERS = [
+    (32, 64, 8, 1),
+    (32, 64, 4, 1, 168),
+    (64, 64, 8, 1, 128),
+    (64, 64, 8, 2),
+    (64, 64, 4, 1),
+    (64, 128, 8, 1, 128),
+]
 CHOICES = {
+    "keys": ([*OTHERS, (32, 32, 8, 1, 128)], ("backward_channels", "backward_keys")),
     "states": (STATES, ("states", "states_and_gradients")),
-    "outputs": ([*OTHERS, (32, 128, 4, 1), (64, 128, 8, 1)], ("outputs",)),
+    "outputs": ([*OTHERS, (32, 128, 4, 1)], ("outputs",)),
     "values": (OTHERS, ("backward_written", "backward_values")),
-    "keys": ([*OTHERS, (32, 32, 4, 1)], ("backward_channels", "backward_keys")),
 }
 KERNELS = ("cumulate", "states", "states_and_gradients", "outputs", *CHOICES["values"][1], *CHOICES["keys"][1])
 

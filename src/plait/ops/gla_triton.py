@@ -38,6 +38,7 @@ class Tile(NamedTuple):
     values: int
     warps: int
     stages: int
+    registers: int | None = None  # a lower limit lets more programs share a multiprocessor
 
 
 class Tuning(NamedTuple):
@@ -54,8 +55,9 @@ def tuning(K: int, V: int, dtype: torch.dtype, vector: bool) -> Tuning:
         small = Tile(32, 32, 4, 1)
         return Tuning(32, small, small, small, small)
     if vector:
-        return Tuning(64, Tile(32, 64, 4, 3), Tile(32, 64, 8, 1), Tile(32, 64, 8, 1), Tile(32, 64, 8, 1))
-    return Tuning(64, Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2))
+        wide = Tile(32, 64, 8, 1, 128)
+        return Tuning(64, Tile(32, 64, 4, 1), wide, wide, wide)
+    return Tuning(64, Tile(64, 64, 4, 1), Tile(64, 64, 4, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2))
 
 
 class Call(NamedTuple):
@@ -96,7 +98,7 @@ class Call(NamedTuple):
         options: dict[str, Any] = {"C": chunk, "BK": keys, "BV": values, "EXACT": self.exact}
         # fp32 stays fp32: three tf32 products keep all its digits.
         options["PRECISION"] = "tf32x3" if self.exact else "tf32"
-        options |= {"num_warps": tile.warps, "num_stages": tile.stages}
+        options |= {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": tile.registers}
         options |= {"VECTOR": self.vector} if vector else {}
         options |= {"BEFORE": self.before} if before else {}
         return options | ({"LEVELS": self.levels} if levels else {})
