@@ -54,7 +54,7 @@ def export(
     """Write a trained model in another program's format, read it again and compare.
 
     to      hf: a folder for Hugging Face's transformers, loaded where plait is installed; native: one of its own
-            classes, LlamaForCausalLM or GPT2LMHeadModel, for models that are such, loaded without plait; onnx: a file
+            classes, such as LlamaForCausalLM, for models that are such, loaded without plait; onnx: a file
     output  RUN-hf, RUN-native or RUN.onnx unless given
     length  onnx: the longest input; what it was trained on unless given
     force   overwrite what is there
@@ -126,7 +126,8 @@ def _digest(folder: Path) -> str:
 
 
 def import_weights(folder: str | Path, output: str | Path, *, force: bool = False) -> ImportResult:
-    """Make a run, `output`, of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
+    """Make a run, `output`, of a GPT-2, OPT, Llama (SmolLM2), Mistral, Qwen2, Qwen3, Mamba or Mamba-2 model
+    that lies in a local Hugging Face folder."""
     from plait.core.atomic_write import check_free, filled_folder
     from plait.interop.hf import weights_of
     from plait.interop.import_hf import import_hf, read_config, trained_length

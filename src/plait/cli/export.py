@@ -54,7 +54,7 @@ def import_command(
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a run of a GPT-2, LLaMA or OPT model that lies in a local Hugging Face folder."""
+    """Make a run of a GPT-2, OPT, Llama, Mistral, Qwen or Mamba model that lies in a local Hugging Face folder."""
     from plait.api.export import import_weights
 
     found = import_weights(folder, output, force=force)

@@ -15,6 +15,7 @@ from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
 from plait.cli.output import console, count, plain, print_json, progress_bar, table
 from plait.core.units import digits, said, short
 from plait.device.quantities import in_rows, on_device
+from plait.device.setting import Setting
 
 if TYPE_CHECKING:
     from plait.space.constraints import Limits
@@ -63,7 +64,7 @@ def pick(
 
     It is measured first, and gives way to the next best where it does not hold them after all."""
     from plait.api.front import pick as best_of
-    from plait.api.front import value_of
+    from plait.searching.picking import value_of
 
     with progress_bar(quiet=as_json) as on_progress:
         best = best_of(
@@ -161,12 +162,11 @@ def print_front(found: dict[str, Any], spent: Mapping[str, float] | None = None)
         made.add_row(*(row[name] for name in filled))
     out.print(made)
     setting, cost = found["setting"], found["cost"]
-    tokens = f"{setting['seq']} tokens" if setting["mode"] == "prefill" else f"one token after {setting['seq']}"
     where = f"{setting['device']}, {setting['threads']} thread{'s' * (setting['threads'] > 1)}"
     out.print(
         f"{found['space']} by {found['method']}: {count(found['evaluated'])} candidates compared, "
         f"{count(found['on_front'])} on the front, {len(found['front'])} shown; "
-        f"{setting['mode']} of {tokens}, batch {setting['batch']}; {where}{_units(found)}",
+        f"{Setting(**setting).words}, batch {setting['batch']}; {where}{_units(found)}",
         style="dim",
     )
     told = spent or {name: cost[f"{of}_seconds"] for name, of in COSTS.items()}
@@ -223,7 +223,7 @@ def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:
     if "retrained_loss" in row:
         cells["retrained"] = short(row["retrained_loss"])
     for each in in_rows(found["front"]).values():
-        cells[each.unit], cells[f"predicted_{each.unit}"] = _both(row.get(each.column))
+        cells[each.heading], cells[f"predicted_{each.heading}"] = _both(row.get(each.column))
     state = {"state": short(row["state"])} if "state" in found["limits"] else {}
     return {**cells, **state, "limits": verdict(row)}
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.mixers.mixer import Mixer, State
+from plait.mixers.rope_scaling import RopeScaling
 from plait.ops.elementwise import rms_norm, rotary_angles, rotate
 
 
@@ -60,9 +61,9 @@ class Rotary(nn.Module):
     it would compute a power, a sine and a cosine for every channel.
     """
 
-    def __init__(self, head_dim: int, theta: float) -> None:
+    def __init__(self, head_dim: int, theta: float, scaling: RopeScaling | None = None) -> None:
         super().__init__()
-        self.head_dim, self.theta = head_dim, theta
+        self.head_dim, self.theta, self.scaling = head_dim, theta, scaling
         self._known: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
     def forward(self, x_BTHD: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -70,16 +71,28 @@ class Rotary(nn.Module):
         if positions is None:
             cos, sin = self._first(x_BTHD.shape[1], x_BTHD.dtype, x_BTHD.device)
         else:
-            cos, sin = rotary_angles(positions, self.head_dim, self.theta, x_BTHD.dtype)
+            cos, sin = self._angles(positions, x_BTHD.dtype)
         return rotate(x_BTHD, cos, sin)
+
+    def remember(self, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
+        """Have the angles of so many first tokens ready."""
+        self._first(tokens, dtype, device)
 
     def _first(self, tokens: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         known = self._known.get((dtype, device))
         if known is None or len(known[0]) < tokens:
-            known = rotary_angles(torch.arange(tokens, device=device), self.head_dim, self.theta, dtype)
+            known = self._angles(torch.arange(tokens, device=device), dtype)
             if not torch.compiler.is_compiling() and device.type != "meta":
                 self._known[dtype, device] = known
         return known[0][:tokens], known[1][:tokens]
+
+    def _angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        if self.scaling is None:
+            return rotary_angles(positions, self.head_dim, self.theta, dtype)
+        exact = torch.promote_types(dtype, torch.float32)
+        slowed_I = self.scaling.slowdown(self.head_dim, self.theta, exact, positions.device)
+        cos, sin = rotary_angles(positions, self.head_dim, self.theta, dtype, slowed_I)
+        return self.scaling.magnitude * cos, self.scaling.magnitude * sin
 
 
 class RecurrentMixer(Mixer):

@@ -159,8 +159,11 @@ class _SwigluAdjoint(StackedFunction):
         raise NotImplementedError("swiglu is differentiable once; for second derivatives use `plain_ops()`")
 
 
-def rotary_angles(positions: Tensor, width: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary_angles(
+    positions: Tensor, width: int, theta: float, dtype: torch.dtype, slowdown_I: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """cos and sin of every position and pair as (…, 1, I), ready to broadcast over heads; `positions` of any shape.
+    `slowdown_I` multiplies the frequencies.
 
     Computed in at least fp32 whatever the dtype they are for: at position 100,000 half precision no longer tells
     neighbours apart.
@@ -168,7 +171,10 @@ def rotary_angles(positions: Tensor, width: int, theta: float, dtype: torch.dtyp
     half = width // 2
     exact = torch.promote_types(dtype, torch.float32)
     index_I = torch.arange(half, device=positions.device, dtype=exact)
-    angles = positions.to(exact)[..., None, None] * theta ** (-index_I / half)
+    frequencies_I = theta ** (-index_I / half)
+    if slowdown_I is not None:
+        frequencies_I = frequencies_I * slowdown_I
+    angles = positions.to(exact)[..., None, None] * frequencies_I
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
