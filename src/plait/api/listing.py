@@ -68,7 +68,7 @@ def listing(
     else:
         known = [*KINDS, *known_mixers.names()]
         raise UserError(f"nothing called '{kind}' to list.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
-    if kind in (*TABLES, *WHOSE) and describe:
+    if kind is not None and kind in (*TABLES, *WHOSE) and describe:
         whose = TABLES.load(kind) if kind in TABLES else load_attribute(WHOSE[kind])
         rows = [{**row, "from": whose.origin(row["name"])} for row in rows]
     return Listing(kind or "kinds", tuple(row for row in rows if match.lower() in row["name"].lower()))
