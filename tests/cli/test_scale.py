@@ -61,7 +61,7 @@ def test_the_page_loads_nothing(runs_file: Path, tmp_path: Path) -> None:
     )
     assert ran.exit_code == 0, ran.output
     text = page.read_text()
-    for words in ("IsoFLOP curves", "Best size", "Best number of tokens", "Compute-optimal frontier", "Off the",
+    for words in ("IsoFLOP curves", "Best size", "Best number of tokens", "state-optimal frontiers", "Off the",
                   "The batch pitfall", "What to train at"):  # fmt: skip
         assert words in text
     assert text.count("<svg") >= 6
