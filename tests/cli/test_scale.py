@@ -65,7 +65,8 @@ def test_the_page_loads_nothing(runs_file: Path, tmp_path: Path) -> None:
                   "The batch pitfall", "What to train at"):  # fmt: skip
         assert words in text
     assert text.count("<svg") >= 6
-    for loads in ("http://", "https://", "src=", "@import", "url("):
+    assert "default-src 'none'" in text
+    for loads in ("http://", "https://", "src=", "@import"):
         assert loads not in text.replace("http://www.w3.org/2000/svg", "")
     nowhere = CliRunner().invoke(app, ["scale", "fit", str(runs_file), "--target", "1e22", "-o", str(runs_file / "x")])
     assert isinstance(nowhere.exception, UserError)
