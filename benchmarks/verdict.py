@@ -77,7 +77,7 @@ class Backtest:
 
     def constants(self, key: str, tables: Sequence[CurveTable]) -> Calibration:
         if key not in self.kept:
-            self.kept[key] = asdict(calibrate(tables, traits=self.traits))
+            self.kept[key] = asdict(calibrate(tables))
             self.progress(f"constants, {key}")
             if self.keep:
                 self.keep.write_text(json.dumps(self.kept, indent=1))

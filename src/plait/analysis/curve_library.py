@@ -138,21 +138,34 @@ class Known:
 
     def prior(self, names: Sequence[str], x_U: Floats) -> tuple[Floats, Floats]:
         """Mean (C, U) and covariance (C, U, C, U) of the candidates' deviations on a new text at x = ln tokens."""
-        lib, found = self.library, self.library.covariances
-        count, middle = len(names), list(lib.center[0])
-        phi_CF = lib.standard(np.array([self.traits.get(name, middle) for name in names], np.float64))
-        same_CA = np.array([[float(self.same.get(name) == other) for other in lib.names] for name in names])
-        wide_C = np.where(same_CA.any(axis=1), same_CA @ (1 / found.weight_A), 1.0)
-        phi_AF = lib.standard(lib.traits_AF)
-        across = np.kron(alike(phi_CF, phi_AF), found.alike_BB) + np.kron(same_CA / found.weight_A, found.own_BB)
-        cov = np.kron(alike(phi_CF, phi_CF), found.alike_BB) + np.kron(np.diag(wide_C), found.own_BB)
-        cov += np.kron(np.eye(count), found.text_BB) - across @ lib.inverse_NN @ across.T
-        mean_CB = (across @ lib.inverse_NN @ lib.deviation_TAB.mean(axis=0).reshape(-1)).reshape(count, -1)
-        at_UB = lib.between(x_U)
-        shape = (count, len(lib.x_B), count, len(lib.x_B))
-        cov_CUCU = np.einsum("ui,aibj,vj->aubv", at_UB, cov.reshape(shape), at_UB, optimize=True)
-        cov_CUCU[np.arange(count), :, np.arange(count)] += self._beyond(x_U)
+        mean_CB, cov_CBCB = self._told(tuple(names))
+        at_UB = self.library.between(x_U)
+        cov_CUCU = np.einsum("ui,aibj,vj->aubv", at_UB, cov_CBCB, at_UB, optimize=True)
+        everybody = np.arange(len(names))
+        cov_CUCU[everybody, :, everybody] += self._beyond(x_U)
         return mean_CB @ at_UB.T, cov_CUCU
+
+    @cached_property
+    def _kept(self) -> dict[tuple[str, ...], tuple[Floats, Floats]]:
+        return {}
+
+    def _told(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """The same at the library's budgets: (C, B), (C, B, C, B)."""
+        if names not in self._kept:
+            lib, found = self.library, self.library.covariances
+            count, middle = len(names), list(lib.center[0])
+            phi_CF = lib.standard(np.array([self.traits.get(name, middle) for name in names], np.float64))
+            same_CA = np.array([[float(self.same.get(name) == other) for other in lib.names] for name in names])
+            wide_C = np.where(same_CA.any(axis=1), same_CA @ (1 / found.weight_A), 1.0)
+            phi_AF = lib.standard(lib.traits_AF)
+            across = np.kron(alike(phi_CF, phi_AF), found.alike_BB) + np.kron(same_CA / found.weight_A, found.own_BB)
+            cov = np.kron(alike(phi_CF, phi_CF), found.alike_BB) + np.kron(np.diag(wide_C), found.own_BB)
+            cov += np.kron(np.eye(count), found.text_BB) - across @ lib.inverse_NN @ across.T
+            mean = across @ lib.inverse_NN @ lib.deviation_TAB.mean(axis=0).reshape(-1)
+            budgets = len(lib.x_B)
+            cov_CBCB = np.asarray(cov, np.float64).reshape(count, budgets, count, budgets)
+            self._kept[names] = mean.reshape(count, budgets), cov_CBCB
+        return self._kept[names]
 
     def _beyond(self, x_U: Floats) -> Floats:
         """The covariance (U, U) of what a slope makes of a deviation outside of the library's budgets."""
