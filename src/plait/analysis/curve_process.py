@@ -198,6 +198,7 @@ def _posteriors(
         seeds_NN = _library_seeds(seen, origin, noise, known)
         priors[0] = replace(priors[0], log_weight=LOG_ALONE)
         priors += [_told(at, shift, candidate, curves.names, known, seeds_NN) for shift in SHIFTS]
+        common *= 1 + 1 / len(known.library.deviation_TAB)  # the library's own curve is a mean of few texts
     found, log_weights = [], []
     for prior, scale in itertools.product(priors, SCALES):
         off_N = loss_N - prior.mean[:n]
