@@ -80,6 +80,10 @@ class Attention(Mixer):
 
     def heads_of(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """What the op attends with: q, k and v after shift, norm and rotation, and the log forget gates."""
+        if self.rotary is not None and self.kv_shift is None and self.query_norm is None:
+            turned = self.rotary.split(self._joint(x_BTD), self.heads)
+            if turned is not None:
+                return *turned, self._log_forget(x_BTD)
         q, k, v = self._project(x_BTD)
         if self.kv_shift is not None:
             k, v = self._drop_padding(k, pad_B), self._drop_padding(v, pad_B)
@@ -172,9 +176,13 @@ class Attention(Mixer):
         return [self.output.weight]
 
     def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        heads = self.qkv(x_BTD).unflatten(-1, (self.heads + 2 * self.groups, self.width))
-        q, k, v = heads.split([self.heads, self.groups, self.groups], dim=-2)
+        q, k, v = self._joint(x_BTD).split([self.heads, self.groups, self.groups], dim=-2)
         return q, k, v
+
+    def _joint(self, x_BTD: Tensor) -> Tensor:
+        """Queries, keys and values, head after head."""
+        heads: Tensor = self.qkv(x_BTD).unflatten(-1, (self.heads + 2 * self.groups, self.width))
+        return heads
 
     def _shift(self, x_BTD: Tensor, k: Tensor, v: Tensor, k_last: Tensor, v_last: Tensor) -> tuple[Tensor, Tensor]:
         """Each key and value mixed with the unshifted one before it."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from plait.mixers.mixer import Mixer, State
 from plait.mixers.rope_scaling import RopeScaling
 from plait.ops.elementwise import rms_norm, rotary_angles, rotate
+from plait.ops.fused_elementwise import fused_takes, split_rotated
 
 
 class RmsNorm(nn.Module):
@@ -76,7 +77,15 @@ class Rotary(nn.Module):
 
     def remember(self, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         """Have the angles of so many first tokens ready."""
-        self._first(tokens, dtype, device)
+        for kind in {dtype, torch.promote_types(dtype, torch.float32)}:
+            self._first(tokens, kind, device)
+
+    def split(self, packed_BTAP: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Turned queries and keys, and values, of a joint projection, where there is a kernel for that."""
+        if not fused_takes(packed_BTAP) or packed_BTAP.shape[-1] != self.head_dim:
+            return None
+        cos, sin = self._first(packed_BTAP.shape[1], torch.float32, packed_BTAP.device)
+        return split_rotated(packed_BTAP, cos.flatten(1), sin.flatten(1), heads)
 
     def _first(self, tokens: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         known = self._known.get((dtype, device))

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plait.ops.fused_elementwise import fused_swiglu, fused_takes
 from plait.ops.paths import StackedFunction, cache_blocks, plain_wanted
 
 
@@ -102,6 +103,8 @@ def swiglu_reference(gate_up: Tensor) -> Tensor:
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """The same, fast."""
+    if fused_takes(gate_up):
+        return fused_swiglu(gate_up)
     if plain_wanted() or gate_up.is_cuda:
         return swiglu_reference(gate_up)
     y_MNW: Tensor = _Swiglu.apply(gate_up.reshape(1, -1, gate_up.shape[-1]))[0]
