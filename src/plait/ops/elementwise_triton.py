@@ -3,7 +3,8 @@
 A compiler writes the gradients of both halves of a product by computing every one of them twice and choosing; here each
 is computed once and written where the product before it wants it. `plait.ops.fused_elementwise` says what is computed.
 
-Letters: N rows, W width of the gate; B batch, T time, H query heads, G key/value heads, A = H + 2G, P head width, I = P/2.
+Letters: N rows, W width of the gate; B batch, T time, H query heads, G key/value heads, A = H + 2G, P head width,
+I = P/2 (`half` in the kernels).
 """
 
 from __future__ import annotations
@@ -57,54 +58,54 @@ def swiglu_backward(x_NV: Tensor, dy_NW: Tensor) -> Tensor:
 
 
 @triton.jit
-def _split(packed, cos, sin, q, k, v, T, H, G, I, BLOCK: tl.constexpr):
+def _split(packed, cos, sin, q, k, v, T, H, G, half, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    head, i = j // I, j % I
+    head, i = j // half, j % half
     inside = head < H + 2 * G
     turns = head < H + G
-    at = (row * (H + 2 * G) + head) * (2 * I) + i
+    at = (row * (H + 2 * G) + head) * (2 * half) + i
     first = tl.load(packed + at, mask=inside, other=0.0).to(tl.float32)
-    second = tl.load(packed + at + I, mask=inside, other=0.0).to(tl.float32)
-    c = tl.load(cos + row % T * I + i, mask=inside & turns, other=1.0)
-    s = tl.load(sin + row % T * I + i, mask=inside & turns, other=0.0)
+    second = tl.load(packed + at + half, mask=inside, other=0.0).to(tl.float32)
+    c = tl.load(cos + row % T * half + i, mask=inside & turns, other=1.0)
+    s = tl.load(sin + row % T * half + i, mask=inside & turns, other=0.0)
     low, high = (first * c - second * s).to(q.dtype.element_ty), (second * c + first * s).to(q.dtype.element_ty)
     to_q, to_k, to_v = head < H, (head >= H) & turns, inside & (head >= H + G)
-    at_q, at_k = (row * H + head) * (2 * I) + i, (row * G + head - H) * (2 * I) + i
-    at_v = (row * G + head - H - G) * (2 * I) + i
+    at_q, at_k = (row * H + head) * (2 * half) + i, (row * G + head - H) * (2 * half) + i
+    at_v = (row * G + head - H - G) * (2 * half) + i
     tl.store(q + at_q, low, mask=to_q)
-    tl.store(q + at_q + I, high, mask=to_q)
+    tl.store(q + at_q + half, high, mask=to_q)
     tl.store(k + at_k, low, mask=to_k)
-    tl.store(k + at_k + I, high, mask=to_k)
+    tl.store(k + at_k + half, high, mask=to_k)
     tl.store(v + at_v, low, mask=to_v)
-    tl.store(v + at_v + I, high, mask=to_v)
+    tl.store(v + at_v + half, high, mask=to_v)
 
 
 @triton.jit
 def _join(
-    dq, dk, dv, cos, sin, packed, T, H, G, I,
+    dq, dk, dv, cos, sin, packed, T, H, G, half,
     qb, qt, qh, kb, kt, kh, vb, vt, vh, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     b, t = row // T, row % T
-    head, i = j // I, j % I
+    head, i = j // half, j % half
     inside = head < H + 2 * G
     turns = head < H + G
     of_q, of_k, of_v = head < H, (head >= H) & turns, inside & (head >= H + G)
     at_q, at_k = b * qb + t * qt + head * qh + i, b * kb + t * kt + (head - H) * kh + i
     at_v = b * vb + t * vt + (head - H - G) * vh + i
     low = tl.load(dq + at_q, mask=of_q, other=0.0).to(tl.float32)
-    high = tl.load(dq + at_q + I, mask=of_q, other=0.0).to(tl.float32)
+    high = tl.load(dq + at_q + half, mask=of_q, other=0.0).to(tl.float32)
     low += tl.load(dk + at_k, mask=of_k, other=0.0).to(tl.float32)
-    high += tl.load(dk + at_k + I, mask=of_k, other=0.0).to(tl.float32)
+    high += tl.load(dk + at_k + half, mask=of_k, other=0.0).to(tl.float32)
     low += tl.load(dv + at_v, mask=of_v, other=0.0).to(tl.float32)
-    high += tl.load(dv + at_v + I, mask=of_v, other=0.0).to(tl.float32)
-    c = tl.load(cos + t * I + i, mask=inside & turns, other=1.0)
-    s = tl.load(sin + t * I + i, mask=inside & turns, other=0.0)
-    at = (row * (H + 2 * G) + head) * (2 * I) + i
+    high += tl.load(dv + at_v + half, mask=of_v, other=0.0).to(tl.float32)
+    c = tl.load(cos + t * half + i, mask=inside & turns, other=1.0)
+    s = tl.load(sin + t * half + i, mask=inside & turns, other=0.0)
+    at = (row * (H + 2 * G) + head) * (2 * half) + i
     tl.store(packed + at, (low * c + high * s).to(packed.dtype.element_ty), mask=inside)
-    tl.store(packed + at + I, (high * c - low * s).to(packed.dtype.element_ty), mask=inside)
+    tl.store(packed + at + half, (high * c - low * s).to(packed.dtype.element_ty), mask=inside)
 
 
 def split_forward(packed_BTAP: Tensor, cos_TI: Tensor, sin_TI: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:

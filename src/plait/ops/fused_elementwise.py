@@ -1,4 +1,4 @@
-"""What stands between the matrix products of a block on a GPU, as operators that a compiled graph holds as one node each:
+"""What stands between the matrix products of a block on a GPU, as operators, each one node of a compiled graph:
 SwiGLU's gate, and the split of a joint projection into rotated queries and keys, and values.
 
     swiglu(x) = silu(x₁) ∘ x₂                       x₁, x₂ the halves of the last dimension
