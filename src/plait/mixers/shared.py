@@ -8,6 +8,7 @@ not there as zeros.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -102,6 +103,21 @@ class Rotary(nn.Module):
         slowed_I = self.scaling.slowdown(self.head_dim, self.theta, exact, positions.device)
         cos, sin = rotary_angles(positions, self.head_dim, self.theta, dtype, slowed_I)
         return self.scaling.magnitude * cos, self.scaling.magnitude * sin
+
+
+def with_room(state: State, growing: Sequence[str], tokens: int) -> State:
+    """The state with zeros behind what it holds, for `tokens` tokens in all, and their number as `held`."""
+    caches = {key: state[key] for key in growing if key in state}
+    held = next(iter(caches.values())).shape[1]
+    roomy = {key: F.pad(x, (0, 0) * (x.dim() - 2) + (0, tokens - held)) for key, x in caches.items()}
+    return {**state, **roomy, "held": torch.full((1,), held, device=state["pos"].device)}
+
+
+def appended(state: State, key: str, new: Tensor) -> Tensor:
+    """A cache with the newest entries behind the others: in place where it has room for them (`with_room`)."""
+    if "held" not in state:
+        return torch.cat([state[key], new], dim=1)
+    return state[key].index_copy_(1, state["held"], new)
 
 
 class RecurrentMixer(Mixer):
