@@ -22,6 +22,10 @@ SMALL = {
     "forgetting-mqar": {"vocab": 32, "length": 24, "pairs": 3, "updates": 1},
     "compositional-mqar": {"vocab": 33, "length": 36, "side": 2},
     "copy": {"vocab": 3, "length": 8},
+    "markov": {"vocab": 3, "length": 16},
+    "regbench": {"vocab": 5, "length": 40, "nodes": 4, "string": 5},
+    "depo": {"vocab": 6, "length": 34, "hops": 3, "word": 2, "queries": 3},
+    "mano": {"vocab": 5, "length": 8},
     "ngram-lookup": {"vocab": 7, "length": 14, "n": 2, "before": 1},
 }
 OTHERS = [name for suite, found in SUITES.items() if suite != "mad" for name in found]
@@ -56,6 +60,20 @@ def setting(name, **change):
         # b a occurs once, and c follows: a b a c c | b a
         (setting("ngram-lookup", vocab=8, length=8, n=2), [0, 1, 0, 2, 2, 8, 1, 0], [_] * 7 + [2]),
         (setting("ngram-lookup", vocab=8, length=9, n=2, before=1), [1, 0, 8, 0, 1, 0, 2, 2, 8], [_] * 8 + [2]),
+        # after 0 came 1, 1, 2, 0 and 1; after 1 came 0, 0 and 1; after 2 came 2, known as soon as it has come
+        (
+            setting("markov", vocab=3, length=12),
+            [0, 1, 0, 1, 0, 2, 2, 0, 0, 1, 1, 0],
+            [_, _, 1, 0, 1, _, 2, 1, 1, 0, 0, 1],
+        ),
+        # ring 7 8 9 10 told as 8 9, 10 7, 7 8, 9 10 (names are ids 6 to 11); 1 step after 9: 10; 2 after 10: 8
+        (
+            setting("depo", vocab=6, length=16, hops=2, queries=2),
+            [8, 9, 10, 7, 7, 8, 9, 10, 12, 9, 14, 10, 13, 10, 14, 8],
+            [_] * 10 + [10, _, _, _, 8, _],
+        ),
+        # + * 3 4 - 1 2 = 12 - 1, modulo 5
+        (setting("mano", vocab=5, length=8), [5, 7, 3, 4, 6, 1, 2, 8], [_] * 7 + [1]),
     ],
 )
 def test_by_hand(task, inputs, targets):
@@ -94,6 +112,9 @@ def test_drawn_sequences_are_what_the_solver_says(name, training):
         assert sample.inputs_NT.max() < task.model_vocab
         for inputs, targets in zip(sample.inputs_NT.tolist(), sample.targets_NT.tolist(), strict=True):
             assert any(target != IGNORE for target in targets)
+            if training and name in ("markov", "regbench"):  # every next token
+                assert targets[:-1] == inputs[1:]
+                continue
             if training and name in ("parity", "word-problem"):  # asked for everywhere
                 assert IGNORE not in targets
                 half = -(-task.length // 2)
@@ -131,6 +152,80 @@ def test_groups():
         setting("word-problem", group="S9")
 
 
+def strings_of(task, row):
+    """The strings of a sequence of `regbench`, each with the answers allowed at its symbols and before its first."""
+    bar, tokens, allowed = task.vocab, row[0].tolist(), [sorted(set(k) - {IGNORE}) for k in row[1].tolist()]
+    start = 0
+    for at in [*(i for i, token in enumerate(tokens) if token == bar), len(tokens)]:
+        yield tokens[start:at], allowed[max(start - 1, 0) : at] if start else [None, *allowed[:at]]
+        start = at + 1
+
+
+@pytest.mark.parametrize("change", [{}, {"vocab": 5, "length": 60, "nodes": 4, "string": 6}])
+def test_what_an_automaton_allows_is_the_same_wherever_its_string_begins_alike(change):
+    """A deterministic automaton: equal beginnings of strings allow the same symbols, and what came is among them."""
+    task = setting("regbench", **change)
+    drawn = task.generate(stream("automata"), 30, training=False)
+    sizes = set()
+    for row in zip(drawn.inputs_NT, drawn.allowed_NTK, strict=True):
+        after: dict[tuple[int, ...], list[int]] = {}
+        for symbols, allowed in strings_of(task, row):
+            assert len(symbols) <= task.string
+            for i, (symbol, choices) in enumerate(zip(symbols, allowed, strict=False)):
+                if choices:
+                    assert symbol in choices
+                    assert after.setdefault(tuple(symbols[:i]), choices) == choices
+                    sizes.add(len(choices))
+    assert sizes == {1, 2, 3}
+
+
+def test_no_two_states_of_an_automaton_accept_the_same_strings():
+    """By trying: for every pair of states some string of at most 12 symbols is accepted from one only."""
+    task = setting("regbench", vocab=6, nodes=6)
+
+    def accepted(automaton, state, length):
+        strings = {(): state}
+        for _step in range(length):
+            strings |= {(*s, a): to for s, at in strings.items() if len(s) == _step for a, to in automaton[at].items()}
+        return set(strings)
+
+    for i in range(20):
+        automaton = task.automaton(stream("minimal", i))
+        assert 4 <= len(automaton) <= 6
+        assert all(1 <= len(edges) <= 3 and state not in edges.values() for state, edges in enumerate(automaton))
+        assert all(len(set(edges.values())) == len(edges) for edges in automaton)
+        languages = [frozenset(accepted(automaton, state, 6)) for state in range(len(automaton))]
+        assert len(set(languages)) == len(automaton)
+
+
+def test_who_remembers_how_strings_went_on_names_an_allowed_symbol():
+    """The control of `regbench`: the symbol that came after this beginning of a string before is always allowed."""
+    task = setting("regbench", vocab=5, length=120, nodes=4, string=6)
+    drawn = task.generate(stream("control"), 20, training=False)
+    known = 0
+    for row in zip(drawn.inputs_NT, drawn.allowed_NTK, strict=True):
+        came: dict[tuple[int, ...], int] = {}
+        for symbols, allowed in strings_of(task, row):
+            for i, (symbol, choices) in enumerate(zip(symbols, allowed, strict=False)):
+                if choices and tuple(symbols[:i]) in came:
+                    known += 1
+                    assert came[tuple(symbols[:i])] in choices
+                came[tuple(symbols[:i])] = symbol
+    assert known > 500
+
+
+def test_depo_asks_for_the_largest_ring_and_powers_of_two():
+    task = setting("depo", vocab=64, length=60, hops=4, queries=5)
+    hop = task.ids("hop").start
+    for training, steps in ((True, {1, 2, 3, 4}), (False, {1, 2, 4})):
+        drawn = task.generate(stream("depo"), 200, training=training)
+        asked = drawn.inputs_NT[(drawn.inputs_NT >= hop) & (drawn.inputs_NT < hop + 4)] - hop + 1
+        assert set(asked.tolist()) == steps
+        names = (drawn.inputs_NT < hop).sum(axis=1) - 10
+        assert (len(set(names.tolist())) > 5) == training
+        assert names.max() == 2 * task.ring == 40
+
+
 def test_chance_is_the_most_frequent_answer():
     data = make_data(setting("word-problem", length=16, train_size=100), 0, evaluation=400)
     assert chance(data.test) == pytest.approx(1 / 6, abs=0.02)
@@ -160,6 +255,11 @@ def test_mqar_queries_come_soon_after_the_pairs():
         ("compositional-mqar", {"length": 50}, "multiple of 3 and at least 54"),
         ("ngram-lookup", {"vocab": 2}, "pieces that occur once"),
         ("copy", {"length": 7}, "even"),
+        ("markov", {"length": 20}, "at least four times"),
+        ("regbench", {"nodes": 3}, "nodes=3 given"),
+        ("depo", {"vocab": 8}, "enough for 16 names"),
+        ("depo", {"length": 40}, "length=40 given, but it must be at least 46"),
+        ("mano", {"length": 9}, "even"),
     ],
 )
 def test_impossible_settings(name, change, message):

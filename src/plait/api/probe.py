@@ -71,7 +71,8 @@ def probe(
     resumes.
 
     architectures  mixers (gla, gla[heads=8]), files (my_mixer.py), presets or specs
-    suite          a set of architectures, mad21; or of tasks, scored at more lengths: tracking, recall, all
+    suite          a set of architectures, mad21; or of tasks, scored at more lengths: tracking, recall, language,
+                   all
     full           the paper's protocol: 396 runs per architecture; else as much of the quick one as fits
     time           how long it may take: "90s", "10m", "2h", or seconds; ten minutes unless given
     seeds          with a time as many as fit, else 1, unless given

@@ -140,6 +140,10 @@ QUICK_SUITES: dict[str, Quick] = {
     "compositional-mqar": Quick({"vocab": 96, "length": 48, "side": 2}, steps=1200),
     "copy": Quick({"vocab": 8, "length": 24}, steps=1200),
     "ngram-lookup": Quick({"vocab": 10, "length": 24, "n": 3}, steps=1200),
+    "markov": Quick({"vocab": 5, "length": 64}, steps=1200),
+    "regbench": Quick({"vocab": 8, "length": 64, "nodes": 6, "string": 12}, steps=1200),
+    "depo": Quick({"vocab": 128, "length": 32, "hops": 2, "queries": 4}, steps=2000),
+    "mano": Quick({"vocab": 5, "length": 8}, steps=2000),
 }
 QUICK_LENGTHS = (2, 4, 8)
 OWN_TASK = Quick({}, steps=400)  # a user's task, at its own baseline

@@ -38,10 +38,12 @@ Self = TypeVar("Self", bound="Task")
 
 @dataclass(frozen=True)
 class Examples:
-    """Sequences and what a model should answer: `IGNORE` where it is not asked."""
+    """Sequences and what a model should answer: `IGNORE` where it is not asked. Where several answers are right,
+    `allowed_NTK` has all of them, `IGNORE` beyond; the target is one."""
 
     inputs_NT: np.ndarray
     targets_NT: np.ndarray
+    allowed_NTK: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.inputs_NT)
@@ -206,6 +208,10 @@ TASKS: Table[type[Task]] = Table(
         "phonebook": "plait.tasks.lookup:Phonebook",
         "copy": "plait.tasks.strings:Copy",
         "ngram-lookup": "plait.tasks.strings:NgramLookup",
+        "markov": "plait.tasks.language:Markov",
+        "regbench": "plait.tasks.language:RegBench",
+        "depo": "plait.tasks.reasoning:Depo",
+        "mano": "plait.tasks.reasoning:Mano",
     },
     group="plait.tasks",
     hint=", or a .py file",
@@ -233,6 +239,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         "copy",
         "ngram-lookup",
     ),
+    "language": ("markov", "regbench", "depo", "mano"),
 }
 
 
