@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
+from plait.mixers.attn import AttnOptions
+from plait.mixers.mlp import SwigluOptions
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
 from plait.model.decoding import Decoder, decodes
@@ -81,11 +84,9 @@ def hugging_face_speed(
     except ImportError:
         raise UserError("transformers is not installed: pip install 'plait[hf]'.") from None
     arch = with_vocabulary(spec, vocab)
-    pairs = set(zip(arch.layers[::2], arch.layers[1::2], strict=False))
-    if len(pairs) != 1 or [options.name for options in next(iter(pairs))] != ["attn", "swiglu"]:
+    attn, mlp, d = arch.layers[0], arch.layers[-1], arch.header.d
+    if not isinstance(attn, AttnOptions) or not isinstance(mlp, SwigluOptions) or set(arch.layers) != {attn, mlp}:
         raise UserError(f"transformers' Llama is not like {spec}.")
-    attn, mlp = next(iter(pairs))
-    d = arch.header.d
     config = LlamaConfig(
         vocab_size=vocab,
         hidden_size=d,
@@ -96,7 +97,8 @@ def hugging_face_speed(
         max_position_embeddings=position + tokens + 8,
     )
     with device:
-        model = LlamaForCausalLM(config).to(dtype).eval()
+        model: Any = LlamaForCausalLM(config).eval()
+    model.to(dtype)
     prompt_BT: Tensor = torch.randint(vocab, (batch, position), device=device)
 
     def run(count: int) -> float:
