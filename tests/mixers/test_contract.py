@@ -40,6 +40,20 @@ VARIANTS = [
     "mla[heads=4,out_gate=per-element,kv_rank=9,nope_dim=20]",
     "mlp[inner=40,act=relu,bias=false]",
     "moe[experts=3,active=1,inner=24]",
+    "attn[heads=4,kv_heads=2,window=9,canon=ab]",
+    "fox[heads=4,kv_shift,canon=b]",
+    "gla[heads=4,conv=4,canon=ab]",
+    "linear[heads=4,canon=ab]",
+    "mamba2[canon=a]",
+    "mlp[inner=40,canon=cd]",
+    "swiglu[canon=d]",
+    "moe[experts=4,active=2,inner=24,canon=c]",
+    "(attn[heads=4] | gla[heads=4,canon=a])[norm]",
+    "(attn[heads=4,canon=b] | mlp[inner=40] | rwkv7[head_dim=16])[canon=a]",
+    "sparse-attn[heads=4,kv_heads=2,top=9,index_heads=2,index_dim=6]",
+    "sparse-attn[heads=4,kv_heads=2,select=moba,top=12,block=4]",
+    "sparse-attn[heads=4,select=moba,top=5,block=5,pos=none]",
+    "sparse-attn[heads=4,kv_heads=2,select=nsa,top=12,block=4,window=7]",
 ]
 SUBJECTS = [*names(), *VARIANTS]
 

@@ -21,6 +21,7 @@ class AttnOptions(MixerOptions):
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.attn_module:Attention"
     reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
+    canon_points: ClassVar[str | None] = "ab"
 
     heads: int = option(8, "query heads", minimum=1, choices=(2, 4, 8, 16))
     kv_heads: int = option(0, "key-value heads (0: as many as query heads)", minimum=0)
@@ -62,6 +63,10 @@ class AttnOptions(MixerOptions):
 
     def head_width(self, d: Number) -> Number:
         return self.head_dim or d // self.heads
+
+    def canon_width(self, point: str, d: Number) -> Number:
+        queries = d if not self.head_dim else self.heads * self.head_dim
+        return d if point == "a" else queries + 2 * queries * self.groups() // self.heads
 
     def groups(self) -> Number:
         """Key-value heads."""

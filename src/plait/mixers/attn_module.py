@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
-from plait.mixers.mixer import Mixer, State
+from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, merge_tails
+from plait.mixers.mixer import Draw, Mixer, State
 from plait.mixers.rope_scaling import RopeScaling
 from plait.mixers.shared import HeadNorm, Rotary, appended, with_room
 from plait.ops.attention import alibi_slopes, attention, attention_reference
@@ -52,6 +53,8 @@ class Attention(Mixer):
         self.forget = options.forget
         inner = self.heads * self.width
         self.qkv = nn.Linear(d, inner + 2 * self.groups * self.width, bias=options.bias or options.qkv_bias)
+        self.canon = Canon(self.qkv.out_features) if "b" in options.canon else None
+        self.paddable = self.canon is None
         self.output = nn.Linear(inner, d, bias=options.bias)
         self.output_gate = nn.Linear(d, inner, bias=False) if options.out_gate else None
         self.head_gate = nn.Linear(d, self.heads, bias=False) if options.head_gate else None
@@ -75,16 +78,21 @@ class Attention(Mixer):
         if options.pos == "alibi":
             self.register_buffer("slopes_H", torch.tensor(alibi_slopes(self.heads)), persistent=False)
 
+    def init_weights(self, draw: Draw) -> None:
+        if self.canon is not None:
+            self.canon.init_weights(draw)
+
     def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
         return self._combine(x_BTD, self._attend(*self.heads_of(x_BTD, pad_B), pad_B))
 
     def heads_of(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """What the op attends with: q, k and v after shift, norm and rotation, and the log forget gates."""
+        joint = self._joint(x_BTD, {})
         if self.rotary is not None and self.kv_shift is None and self.query_norm is None:
-            turned = self.rotary.split(self._joint(x_BTD), self.heads)
+            turned = self.rotary.split(joint, self.heads)
             if turned is not None:
                 return *turned, self._log_forget(x_BTD)
-        q, k, v = self._project(x_BTD)
+        q, k, v = self._split(joint)
         if self.kv_shift is not None:
             k, v = self._drop_padding(k, pad_B), self._drop_padding(v, pad_B)
             k, v = self._shift(x_BTD, k, v, torch.zeros_like(k[:, :1]), torch.zeros_like(v[:, :1]))
@@ -105,6 +113,8 @@ class Attention(Mixer):
             # The newest keys and values as they were before the shift: the next token is mixed with the last.
             state["k_tail"] = self.zeros(batch, 1 + rollback, self.groups, self.width)
             state["v_tail"] = self.zeros(batch, 1 + rollback, self.groups, self.width)
+        if self.canon is not None:
+            state[INNER_TAIL] = self.canon.init_tail(batch, rollback)
         if self.window:
             # How much more than the window is kept, carried as a shape.
             state["spare"] = self.zeros(batch, rollback, dtype=torch.bool)
@@ -116,7 +126,7 @@ class Attention(Mixer):
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         new = dict(state)
-        q, k, v = self._project(x_BTD)
+        q, k, v = self._split(self._joint(x_BTD, new))
         positions_BT = state["pos"][:, None] + torch.arange(x_BTD.shape[1], device=x_BTD.device)
         if self.kv_shift is not None:
             held = state["held"] if "held" in state else state["k"].shape[1]
@@ -151,6 +161,8 @@ class Attention(Mixer):
             if tail in state:
                 # The freed places come first again; what they held is forgotten, so they can be no basis for a crop.
                 new[tail] = state[tail][:, : state[tail].shape[1] - tokens]
+        if INNER_TAIL in state:
+            new[INNER_TAIL] = crop_tail(state[INNER_TAIL], tokens, self.options.name)
         new["pos"] = state["pos"] - tokens
         return new
 
@@ -159,6 +171,7 @@ class Attention(Mixer):
 
     def merge(self, states: Sequence[State]) -> State:
         """Rows of different lengths side by side: shorter caches are padded on the left."""
+        states = merge_tails(states, INNER_TAIL)
         longest = max(state["k"].shape[1] for state in states)
         padded = []
         for state in states:
@@ -179,14 +192,17 @@ class Attention(Mixer):
     def residual_weights(self) -> list[Tensor]:
         return [self.output.weight]
 
-    def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self._joint(x_BTD).split([self.heads, self.groups, self.groups], dim=-2)
+    def _split(self, joint_BTAP: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = joint_BTAP.split([self.heads, self.groups, self.groups], dim=-2)
         return q, k, v
 
-    def _joint(self, x_BTD: Tensor) -> Tensor:
-        """Queries, keys and values, head after head."""
-        heads: Tensor = self.qkv(x_BTD).unflatten(-1, (self.heads + 2 * self.groups, self.width))
-        return heads
+    def _joint(self, x_BTD: Tensor, state: State) -> Tensor:
+        """Queries, keys and values, head after head; the last inputs of their convolution, where there is one, are set
+        in `state`."""
+        flat: Tensor = self.qkv(x_BTD)
+        if self.canon is not None:
+            flat, state[INNER_TAIL] = self.canon(flat, state.get(INNER_TAIL))
+        return flat.unflatten(-1, (self.heads + 2 * self.groups, self.width))
 
     def _shift(self, x_BTD: Tensor, k: Tensor, v: Tensor, k_last: Tensor, v_last: Tensor) -> tuple[Tensor, Tensor]:
         """Each key and value mixed with the unshifted one before it."""

@@ -187,9 +187,9 @@ def init_decay(log_rate_H: nn.Parameter, step_bias_H: nn.Parameter, draw: Draw) 
     init_steps(step_bias_H, draw)
 
 
-def init_steps(step_bias_H: nn.Parameter, draw: Draw) -> None:
-    """Steps softplus(b) uniform in their logarithm over STEPS."""
-    step_H = _uniform(step_bias_H, draw, math.log(STEPS[0]), math.log(STEPS[1])).exp()
+def init_steps(step_bias_H: nn.Parameter, draw: Draw, largest: float = STEPS[1]) -> None:
+    """Steps softplus(b) uniform in their logarithm, a hundredfold range that ends at the largest."""
+    step_H = _uniform(step_bias_H, draw, math.log(largest * STEPS[0] / STEPS[1]), math.log(largest)).exp()
     step_bias_H.copy_(step_H + torch.log(-torch.expm1(-step_H)))  # the inverse of softplus
 
 

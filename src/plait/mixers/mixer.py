@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import ClassVar
 
 import torch
@@ -107,3 +108,14 @@ class ChannelMixer(Mixer):
 
     def crop(self, state: State, tokens: int) -> State:
         return state
+
+
+def make_mixer(options: MixerOptions, d: int) -> Mixer:
+    """Import and build the torch side of a mixer, with Canon's convolution on its input where it has one."""
+    module, _, attribute = options.module.partition(":")
+    made: Mixer = getattr(import_module(module), attribute)(d, options)
+    if "a" in options.canon or "c" in options.canon:
+        from plait.mixers.canon_module import CanonMixer  # it is a mixer itself
+
+        return CanonMixer(made)
+    return made

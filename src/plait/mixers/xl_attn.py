@@ -20,6 +20,7 @@ class XlAttnOptions(MixerOptions):
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.xl_attn_module:RelativeAttention"
     reference: ClassVar[str] = "Dai et al. 2019, arXiv:1901.02860"
+    canon_points: ClassVar[str | None] = ""  # its memory is of inputs, before any convolution
 
     heads: int = option(8, "heads", minimum=1, choices=(2, 4, 8))
     head_dim: int = option(0, "width of a head (0: d / heads)", minimum=0)

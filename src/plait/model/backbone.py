@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import Mixer, State
+from plait.mixers.mixer import Mixer, State, make_mixer
 from plait.mixers.options import MixerOptions
 from plait.mixers.shared import Rotary, make_norm
 from plait.mixers.xl_attn_module import RelativeAttention
@@ -47,13 +46,6 @@ class ModelState:
     def nbytes(self) -> int:
         """Memory held by the layers' states."""
         return sum(value.numel() * value.element_size() for layer in self.layers for value in layer.values())
-
-
-def make_mixer(options: MixerOptions, d: int) -> Mixer:
-    """Import and build the torch side of a mixer."""
-    module, _, attribute = options.module.partition(":")
-    made: Mixer = getattr(import_module(module), attribute)(d, options)
-    return made
 
 
 class Block(nn.Module):
@@ -84,8 +76,8 @@ class Block(nn.Module):
         """Segment memory: the layer's last `tokens` inputs, where it is one that looks at them."""
         if isinstance(self.mixer, RelativeAttention):
             return self.mixer.init_memory(batch, tokens)
-        if self.mixer.options.kind != "channel":
-            raise UserError(f"segment memory is for xl-attn; {self.mixer.options.name} has its own state.")
+        if self.mixer.options.kind != "channel" or self.mixer.options.canon != "none":
+            raise UserError(f"segment memory is for xl-attn; {self.mixer.options.to_layer()} has its own state.")
         return {}
 
     def remember(self, x_BTD: Tensor, memory: State) -> State:

@@ -93,7 +93,8 @@ class Trial:
             for i, (lr, decay) in enumerate(t.grid)
         ]
         never = 2.0  # no accuracy reaches it
-        plan = Plan(t.steps, t.batch, t.eval_every, solved=never if t.solved is None else t.solved)
+        solved = never if t.solved is None else t.solved
+        plan = Plan(t.steps, t.batch, t.eval_every, solved=solved, curriculum=t.curriculum)
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
         accuracy = metric(self.task.variant)
         # The fleet counts right tokens itself, where it computes.

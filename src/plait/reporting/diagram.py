@@ -215,7 +215,8 @@ class _Page:
             self.drawing.rect(*place, self.box, ROW, tint(colour), stroke=colour, radius=7)
         self.drawing.rect(self.x, y, self.box, ROW, tint(colour), stroke=colour, radius=7, hint=_hint(box))
         self.drawing.rect(self.x, y + 7, 4, ROW - 14, colour, radius=2)
-        name, _, options = box.text.partition("[")
+        # A parallel layer, `(attn[heads=8] | mamba2)`, stands as it is written.
+        name, _, options = (box.text, "", "") if box.text.startswith("(") else box.text.partition("[")
         times = f"×{box.count}" if box.count > 1 else ""
         beside = f" {times}" if times and self.narrow else ""
         self.drawing.text(self.x + 14, y + (15 if options else 21), name + beside, bold=True, size=12.5)

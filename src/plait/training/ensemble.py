@@ -46,6 +46,7 @@ class Plan:
     solved      a member whose validation accuracy reaches this stops
     hopeless    a member stops after this share of the steps if its validation accuracy has not risen above that of
                 the first evaluation by more than `hope` since (None: never)
+    curriculum  (share of the steps, tokens): up to that share only the first tokens of a sequence are learnt from
     """
 
     steps: int
@@ -54,7 +55,12 @@ class Plan:
     solved: float = 0.999
     hopeless: float | None = None
     hope: float = 0.01
+    curriculum: tuple[tuple[float, int], ...] = ()
     optimizer: AdamW = field(default_factory=AdamW)
+
+    def tokens_at(self, step: int) -> int | None:
+        """How many tokens of a sequence are learnt from at a step; None: all of them."""
+        return next((tokens for share, tokens in self.curriculum if step < share * self.steps), None)
 
 
 #: Accuracy of (N, T) predictions given (N, T) targets; a position whose target is `IGNORE` is not scored.
@@ -124,6 +130,7 @@ class Fleet:
         self.first, self.second = zeros_like(self.params), zeros_like(self.params)
         # A tensor, so that fleets of one shape share a compiled graph however long they train.
         self._steps = torch.tensor(float(plan.steps), device=self.device)
+        self._learnt = torch.tensor(0, device=self.device)  # tokens of a sequence
         self._stepper: Stepper = self._make_stepper()
         self._orders: dict[int, Tensor] = {}
 
@@ -156,6 +163,7 @@ class Fleet:
     def advance(self, steps: int) -> Tensor:
         loss_M = torch.zeros(len(self.alive), device=self.device)
         for _ in range(steps):
+            self._learnt.fill_(self.plan.tokens_at(self.step) or self.splits["train"].inputs_DNT.shape[2])
             loss_M = self._stepper(self._batch_rows(self.step))
             self.step += 1
         return loss_M
@@ -273,7 +281,13 @@ class Fleet:
 
     def batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
         train, which_M1 = self.splits["train"], self._which_M[:, None]
-        return train.inputs_DNT[which_M1, rows_MB].long(), train.targets_DNT[which_M1, rows_MB].long()
+        tokens, targets = train.inputs_DNT[which_M1, rows_MB].long(), train.targets_DNT[which_M1, rows_MB].long()
+        if not self.plan.curriculum:
+            return tokens, targets
+        if self._stepper.captured:  # a graph has one shape; what is not learnt from is not scored
+            return tokens, targets.where(torch.arange(tokens.shape[-1], device=self.device) < self._learnt, IGNORE)
+        learnt = int(self._learnt)
+        return tokens[..., :learnt], targets[..., :learnt]
 
     def rate(self, step: Tensor) -> Tensor:
         """A cosine to zero."""
