@@ -25,13 +25,18 @@ SPECS = {name: f"{name}[{SMALL[name]}]" if name in SMALL else name for name in s
 }
 
 
+#: Their caches grow, and have neither a form with room nor take padding: generated from states that are made anew.
+UNBUFFERED = ("parallel", "sparse-attn")
+
+
 @pytest.fixture(autouse=True)
 def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "SMALLEST", 8)
 
 
 def model_of(layer: str) -> LanguageModel:
-    model = build(f"d=16 vocab=11 | {layer} swiglu[inner=16]", seed=3).double().eval()
+    width = 128 if layer in UNBUFFERED else 16  # as wide as their heads are by default
+    model = build(f"d={width} vocab=11 | {layer} swiglu[inner=16]", seed=3).double().eval()
     assert isinstance(model, LanguageModel)
     return model
 
@@ -40,6 +45,9 @@ def model_of(layer: str) -> LanguageModel:
 @pytest.mark.parametrize("name", SPECS)
 def test_logits_are_those_of_steps(name: str) -> None:
     model = model_of(SPECS[name])
+    if name in UNBUFFERED:
+        assert not decodes(model)
+        return
     assert decodes(model)
     tokens_BT = torch.randint(11, (2, 24), generator=torch.Generator().manual_seed(0))
     _, state = model.extend(tokens_BT[:, :3], model.init_state(2))

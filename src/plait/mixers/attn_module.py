@@ -199,10 +199,11 @@ class Attention(Mixer):
     def _joint(self, x_BTD: Tensor, state: State) -> Tensor:
         """Queries, keys and values, head after head; the last inputs of their convolution, where there is one, are set
         in `state`."""
-        flat: Tensor = self.qkv(x_BTD)
+        flat = self.qkv(x_BTD)
         if self.canon is not None:
             flat, state[INNER_TAIL] = self.canon(flat, state.get(INNER_TAIL))
-        return flat.unflatten(-1, (self.heads + 2 * self.groups, self.width))
+        heads: Tensor = flat.unflatten(-1, (self.heads + 2 * self.groups, self.width))
+        return heads
 
     def _shift(self, x_BTD: Tensor, k: Tensor, v: Tensor, k_last: Tensor, v_last: Tensor) -> tuple[Tensor, Tensor]:
         """Each key and value mixed with the unshifted one before it."""

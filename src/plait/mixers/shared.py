@@ -53,7 +53,8 @@ class HeadNorm(nn.Module):
     def forward(self, x_BTHD: Tensor) -> Tensor:
         if self.weight.dim() == 1:
             return rms_norm(x_BTHD, self.weight, self.eps)
-        return rms_norm(x_BTHD, torch.ones_like(self.weight[0]), self.eps) * self.weight
+        normed = rms_norm(x_BTHD, torch.ones_like(self.weight[0]), self.eps)
+        return normed * (self.weight.to(normed.dtype) if normed.is_cuda else self.weight)
 
 
 class Rotary(nn.Module):

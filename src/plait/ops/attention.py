@@ -37,7 +37,7 @@ LONGEST_PLAIN = 512
 # By head width (the smallest that is not below): the length from which on cuDNN's attention is the fastest, forward and
 # backward, on a GPU of compute capability 9.0 (benchmarks/results/2026-11-16-h200-training.md). It plans every shape
 # anew, so it is for training alone, where shapes repeat.
-CUDNN_FROM = {64: 512, 128: 512}
+CUDNN_FROM = {64: 128, 128: 128}
 
 
 def attention_reference(

@@ -33,7 +33,9 @@ def rms_norm_reference(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
-    """The same, fast on a CPU; elsewhere torch's own kernel is."""
+    """The same, fast on a CPU; elsewhere torch's own kernel is, which takes one dtype and computes in fp32."""
+    if x.is_cuda and x.dtype in (torch.bfloat16, torch.float16):
+        weight_D = weight_D.to(x.dtype)
     if plain_wanted() or x.is_cuda or x.dtype != weight_D.dtype:
         return rms_norm_reference(x, weight_D, eps)
     y_MND: Tensor = _RmsNorm.apply(x.reshape(1, -1, x.shape[-1]), weight_D[None], eps)[0]
