@@ -49,7 +49,7 @@ def errors(dtype: torch.dtype, T: int, H: int, G: int, K: int, V: int, kind: str
         bonus = leaves[5] if kind == "bonus" else None
         o, state = op(q, k, leaves[2], leaves[3], scale=K**-0.5, state=leaves[4], bonus=bonus)
         loss = (o * weights[0].to(o)).sum() + (state * weights[1].to(state)).sum()
-        return [o, state, *torch.autograd.grad(loss, leaves)]
+        return [o.detach(), state.detach(), *torch.autograd.grad(loss, leaves)]
 
     names = ("o", "S", "dq", "dk", "dv", "dg", "dS", "du")
     pairs = zip(results(gla, False), results(gla_reference, True), strict=True)
@@ -59,16 +59,17 @@ def errors(dtype: torch.dtype, T: int, H: int, G: int, K: int, V: int, kind: str
     }
 
 
-def check(seconds: float) -> None:
-    """The worst errors by dtype; hardest shapes first, until the time is up."""
+def check(seconds: float, *only: str) -> None:
+    """The worst errors by dtype; hardest shapes first, until the time is up. `only` some kinds and dtypes."""
     begun, worst, count = time.perf_counter(), {}, 0
-    shapes = [(197, 2, 2, 96, 192), (64, 4, 2, 64, 64), (1, 2, 2, 16, 16), (130, 2, 2, 128, 128), (65, 3, 3, 40, 24)]
+    shapes = [(197, 2, 2, 96, 192), (130, 4, 2, 128, 64), (1, 2, 2, 16, 16), (65, 3, 3, 40, 24)]
     wanted = [
         (dtype, *shape, kind, decays)
         for shape in shapes
         for decays in DECAYS
         for kind in ("channel", "head", "bonus")
         for dtype in (torch.bfloat16, torch.float32)
+        if not only or (kind in only and str(dtype)[6:] in only)
     ]
     for dtype, T, H, G, K, V, kind, decays in wanted:
         if kind != "head":
@@ -114,15 +115,22 @@ def check_length(T: int) -> None:
 
 
 #: Tiles (keys, values, warps, stages) to try, and the kernels that have them.
-STATES = [(32, 64, 4, 3), (64, 64, 4, 3), (32, 128, 4, 3), (64, 128, 4, 2), (64, 64, 4, 2), (32, 32, 2, 3)]
-OTHERS = [(32, 64, 4, 1), (32, 64, 4, 2), (32, 64, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (64, 64, 8, 2)]
+STATES = [(32, 64, 4, 1), (32, 128, 4, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 32, 4, 1), (32, 64, 4, 1, 128)]
+OTHERS = [
+    (32, 64, 8, 1),
+    (32, 64, 4, 1, 168),
+    (64, 64, 8, 1, 128),
+    (64, 64, 8, 2),
+    (64, 64, 4, 1),
+    (64, 128, 8, 1, 128),
+]
 CHOICES = {
-    "states": (STATES, ("states", "states_back")),
-    "outputs": ([*OTHERS, (32, 128, 4, 1), (64, 128, 8, 1)], ("outputs",)),
+    "keys": ([*OTHERS, (32, 32, 8, 1, 128)], ("backward_channels", "backward_keys")),
+    "states": (STATES, ("states", "states_and_gradients")),
+    "outputs": ([*OTHERS, (32, 128, 4, 1)], ("outputs",)),
     "values": (OTHERS, ("backward_written", "backward_values")),
-    "keys": ([*OTHERS, (32, 32, 4, 1)], ("backward_channels", "backward_keys")),
 }
-KERNELS = ("cumulate", "states", "outputs", *CHOICES["values"][1], *CHOICES["keys"][1])
+KERNELS = ("cumulate", "states", "states_and_gradients", "outputs", *CHOICES["values"][1], *CHOICES["keys"][1])
 
 
 class Timed:
@@ -137,8 +145,7 @@ class Timed:
             start.record()
             self.kernel[grid](*args, **options)
             end.record()
-            name = self.name + ("_back" if options.get("BACK") else "")
-            self.spent.setdefault(name, []).append((start, end))
+            self.spent.setdefault(self.name, []).append((start, end))
 
         return launch
 
@@ -193,7 +200,7 @@ def bench(*names: str) -> None:
 
 if __name__ == "__main__":
     parts = {
-        "check": lambda seconds="20": check(float(seconds)),
+        "check": lambda seconds="20", *only: check(float(seconds), *only),
         "length": lambda T="16384": check_length(int(T)),
         "tiles": lambda name, seconds="15": tiles(name, float(seconds)),
         "bench": bench,

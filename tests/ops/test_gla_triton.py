@@ -91,6 +91,27 @@ def test_any_decay(decays, kind):
     assert_equals_definition(draw(45, decays=decays, per_head=kind == "head", bonus="bonus" in kind), 1e-5)
 
 
+@pytest.mark.parametrize("bonus", [False, True])
+@pytest.mark.parametrize("decays", ["weak", "mixed", "strong", "bursts", "extreme"])
+def test_blocks_connected_through_their_middle(decays, bonus):
+    """What half precision does, in fp32: as few levels as the decays allow."""
+    from plait.ops.gla_triton import gla_backward, gla_forward
+
+    inputs = draw(45, K=20, decays=decays, bonus=bonus)
+    q, k, v, g, state = (inputs[name] for name in NAMES[:5])
+    own = (q * k * inputs["bonus"]).sum(-1) if bonus else None
+    leaves = {name: x.double().requires_grad_() for name, x in inputs.items()}
+    o, final = gla_reference(*(leaves[name] for name in "qkvg"), state=leaves["state"], bonus=leaves.get("bonus"))
+    do, dfinal = torch.randn_like(v), torch.randn_like(state)
+    wanted = torch.autograd.grad((o * do).sum() + (final * dfinal).sum(), [leaves[name] for name in NAMES[:5]])
+    found = list(gla_forward(q, k, v, g, own, state, 1.0, exact=False))
+    dq, dk, dv, dg, down, dstate = gla_backward(do, dfinal, q, k, v, g, own, state, 1.0, exact=False)
+    if bonus:
+        dq, dk = dq + down[..., None] * inputs["bonus"] * k, dk + down[..., None] * inputs["bonus"] * q
+    for ours, exact in zip((*found, dq, dk, dv, dg, dstate), (o.detach(), final.detach(), *wanted), strict=True):
+        assert float((ours - exact).abs().max() / exact.abs().max()) < 1e-4
+
+
 @pytest.mark.parametrize("G", [1, 2])
 def test_heads_that_share_queries_and_keys(G):
     assert_equals_definition(draw(40, H=6, G=G, per_head=True), 1e-5)

@@ -9,7 +9,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.gla_forward_triton import between, channel_scores, halves, siblings, sums
+from plait.ops.gla_forward_triton import (
+    between,
+    channel_scores,
+    depth_of,
+    from_middle,
+    halves,
+    inside,
+    siblings,
+    sums,
+)
 
 
 @triton.jit
@@ -22,10 +31,10 @@ def passing(i, level, BEFORE: tl.constexpr):
     return tl.where(together & ((right & upto) | (~right & (m > t))), 1.0, 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def backward_channels(
-    do, q, k, v, b, whole, before, after, dq, dk, dg, down, T, H, K, V, N,
-    q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale,
+    do, q, k, v, b, whole, depth, before, after, dq, dk, dg, down, T, H, K, V, N,
+    q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale, limit,
     BEFORE: tl.constexpr, EXACT: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
     BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -84,7 +93,21 @@ def backward_channels(
     dgs = tl.dot(later, (qs * dqs).to(dtype), input_precision=PRECISION)
     dgs = tl.dot(earlier, (ks * dks).to(dtype), dgs, input_precision=PRECISION)
     dgs += (through * between(total, total_whole, 0.0, 0.0, EXACT))[None, :]
-    for level in tl.range(0, LEVELS, num_stages=1):
+    deep = depth_of(depth, z, n, N, tl.program_id(1) * BK, K, LEVELS, BK, EXACT)
+    if not EXACT:
+        # Of pairs within a block both sums are taken of the same products, rounded alike: what cancels does so exactly.
+        of_query, of_key = from_middle(b, n, i, at, in_k, T, H, K, deep, limit, C, BEFORE)
+        q_here, k_here = (qs * of_query).to(dtype), (ks * of_key).to(dtype)
+        score = tl.where(inside(i, deep), scored, 0.0).to(dtype)
+        dq_here = tl.dot(score, k_here, input_precision=PRECISION)
+        dk_here = tl.dot(tl.trans(score), q_here, input_precision=PRECISION)
+        arriving, leaving = q_here * dq_here, k_here * dk_here
+        dgs += tl.cumsum(arriving - leaving, 0, reverse=True)
+        if BEFORE:
+            dgs -= arriving
+        dqs += of_query * dq_here
+        dks += of_key * dk_here
+    for level in tl.range(deep, LEVELS, num_stages=1):
         decay = halves(b, whole, n, i, at, in_k, T, H, K, level, C, BEFORE, EXACT)
         right = ((i >> level) % 2 == 1)[:, None]
         score = tl.where(siblings(i, level), scored, 0.0).to(dtype)
@@ -103,9 +126,9 @@ def backward_channels(
     tl.store(dg + running + to_k, dgs.to(dg.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def backward_written(
-    do, q, k, v, b, whole, own, after, dv, T, H, K, V, N, q_b, q_t, q_h, k_b, k_t, k_h, scale,
+    do, q, k, b, whole, depth, own, after, dv, T, H, K, V, N, q_b, q_t, q_h, k_b, k_t, k_h, scale, limit,
     BEFORE: tl.constexpr, EXACT: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
     BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -121,7 +144,9 @@ def backward_written(
     t = n * C + i
     in_t, end = t < T, tl.minimum(n * C + C, T) - 1
     dtype = dv.dtype.element_ty
-    A = channel_scores(q, k, b, whole, own, head, n, i, T, H, K, q_t, k_t, BEFORE, EXACT, C, LEVELS, BK, PRECISION)
+    A = channel_scores(
+        q, k, b, whole, depth, own, head, z, n, i, T, H, K, N, q_t, k_t, limit, BEFORE, EXACT, C, LEVELS, BK, PRECISION
+    )
     weights = tl.trans((scale * A).to(dtype))
     for v0 in range(0, V, BV):
         to = v0 + tl.arange(0, BV)
@@ -142,7 +167,7 @@ def backward_written(
         tl.store(dv + head * V + t[:, None] * (H * V) + to[None, :], dvs.to(dtype), mask=mask_v)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def backward_values(
     do, q, k, v, b, whole, before, after, dv, dg, T, H, R, K, V, N,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale,
@@ -211,7 +236,7 @@ def backward_values(
     tl.store(dg + running + t * H, dgs.to(dg.dtype.element_ty), mask=in_t)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def backward_keys(
     do, q, k, v, b, whole, before, after, dq, dk, T, H, R, K, V, N, PARTS,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale,

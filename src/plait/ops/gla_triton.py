@@ -9,7 +9,10 @@
 * With a decay per channel, two tokens of a chunk are connected as on a CPU, through the border between the halves of
   the smallest block that holds both: there every token is a key (left half) or a query (right half), which takes one
   exponential, at most 1, and one product of matrices per level. The same levels give all gradients; the log decays' is
-  a product with a constant 0/1 matrix, which only adds what has its sign, where a running sum of q∘dq − k∘dk cancels.
+  a product with a constant 0/1 matrix, which only adds what has its sign.
+* In half precision few levels are needed: blocks of which no half decays by more than 2^-40 are connected through their
+  middle at once, as (q · 2^x)(k · 2^-x) with |x| <= 40. How long such blocks are, `cumulate` finds for every chunk:
+  usually they are the whole chunk, and after strong decays a few tokens.
 * One decay per token is applied to the scores. Heads that share queries and keys are summed inside a program.
 * No atomics: every result is the same every time.
 
@@ -25,7 +28,7 @@ import triton
 from torch import Tensor
 
 from plait.ops.gla_backward_triton import backward_channels, backward_keys, backward_values, backward_written
-from plait.ops.gla_forward_triton import cumulate, outputs, states
+from plait.ops.gla_forward_triton import DEPTH_TILE, cumulate, outputs, states, states_and_gradients
 
 
 class Tile(NamedTuple):
@@ -35,6 +38,7 @@ class Tile(NamedTuple):
     values: int
     warps: int
     stages: int
+    registers: int | None = None  # a lower limit lets more programs share a multiprocessor
 
 
 class Tuning(NamedTuple):
@@ -51,8 +55,9 @@ def tuning(K: int, V: int, dtype: torch.dtype, vector: bool) -> Tuning:
         small = Tile(32, 32, 4, 1)
         return Tuning(32, small, small, small, small)
     if vector:
-        return Tuning(64, Tile(32, 64, 4, 3), Tile(32, 64, 8, 1), Tile(32, 64, 8, 1), Tile(32, 64, 8, 1))
-    return Tuning(64, Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2))
+        wide = Tile(32, 64, 8, 1, 128)
+        return Tuning(64, Tile(32, 64, 4, 1), wide, wide, wide)
+    return Tuning(64, Tile(64, 64, 4, 1), Tile(64, 64, 4, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2))
 
 
 class Call(NamedTuple):
@@ -71,8 +76,21 @@ class Call(NamedTuple):
     tuned: Tuning
 
     @property
+    def levels(self) -> int:
+        return self.tuned.chunk.bit_length() - 1
+
+    @property
+    def limit(self) -> float:
+        """The most that half a block may decay by, as a power of two, to be connected through its middle. Both factors
+        have the range for it; reading before writing, neighbours have no part in any decay's gradient and cancel."""
+        return 6.0 if self.before else 40.0
+
+    @property
     def sizes(self) -> tuple[int, int, int, int, int, int]:
         return self.T, self.H, self.R, self.K, self.V, self.N
+
+    def state_grid(self, options: dict[str, Any], *, both: bool = False) -> tuple[int, int, int]:
+        return (1 + both) * self.B * self.H, triton.cdiv(self.K, options["BK"]), triton.cdiv(self.V, options["BV"])
 
     def launch(self, tile: Tile, *, vector: bool = True, before: bool = True, levels: bool = False) -> dict[str, Any]:
         chunk = self.tuned.chunk
@@ -80,10 +98,10 @@ class Call(NamedTuple):
         options: dict[str, Any] = {"C": chunk, "BK": keys, "BV": values, "EXACT": self.exact}
         # fp32 stays fp32: three tf32 products keep all its digits.
         options["PRECISION"] = "tf32x3" if self.exact else "tf32"
-        options |= {"num_warps": tile.warps, "num_stages": tile.stages}
+        options |= {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": tile.registers}
         options |= {"VECTOR": self.vector} if vector else {}
         options |= {"BEFORE": self.before} if before else {}
-        return options | ({"LEVELS": chunk.bit_length() - 1} if levels else {})
+        return options | ({"LEVELS": self.levels} if levels else {})
 
 
 def _block(size: int, most: int) -> int:
@@ -106,12 +124,17 @@ def gla_forward(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o_BTHV and the state after the last token, BHKV in fp32."""
     call = call_of(q_BTGK, v_BTHV, g, own_BTH, tuned, exact)
-    b, whole = _cumulate(call, g)
-    before, final = _states(call, k_BTGK, v_BTHV, b, whole, state, 1.0, back=False)
+    b, whole, depth = _cumulate(call, g)
+    options = call.launch(call.tuned.states)
+    (before,), (final,) = _border_states(call, v_BTHV, 1)
+    states[call.state_grid(options)](
+        k_BTGK, v_BTHV, b, whole, state, before, final, *call.sizes, *_strides(k_BTGK, v_BTHV), FIRST=state is not None,
+        **options,
+    )  # fmt: skip
     o = v_BTHV.new_empty(v_BTHV.shape)
     outputs[(call.N, call.B * call.H)](
-        q_BTGK, k_BTGK, v_BTHV, b, whole, own_BTH, before, o, *call.sizes, *_strides(q_BTGK, k_BTGK, v_BTHV), scale,
-        **call.launch(call.tuned.outputs, levels=True),
+        q_BTGK, k_BTGK, v_BTHV, b, whole, depth, own_BTH, before, o, *call.sizes, *_strides(q_BTGK, k_BTGK, v_BTHV),
+        scale, call.limit, **call.launch(call.tuned.outputs, levels=True),
     )  # fmt: skip
     return o, final
 
@@ -122,24 +145,27 @@ def gla_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, g, own (empty without) and the state. do is contiguous."""
     call = call_of(q_BTGK, v_BTHV, g, own_BTH, tuned, exact)
-    b, whole = _cumulate(call, g)
-    before, _ = _states(call, k_BTGK, v_BTHV, b, whole, state, 1.0, back=False)
-    after, dfirst = _states(call, q_BTGK, do_BTHV, b, whole, dstate, scale, back=True)
+    b, whole, depth = _cumulate(call, g)
+    inputs, strides = (do_BTHV, q_BTGK, k_BTGK, v_BTHV, b, whole), _strides(q_BTGK, k_BTGK, v_BTHV)
+    grid, tuned = (call.N, call.B * call.H), call.tuned
+    options = call.launch(tuned.states)
+    (before, after), (final, dfirst) = _border_states(call, v_BTHV, 2)
+    states_and_gradients[call.state_grid(options, both=True)](
+        *inputs, state, dstate, before, after, final, dfirst, *call.sizes, *strides, scale, FIRST=state is not None,
+        LAST=dstate is not None, **options,
+    )  # fmt: skip
     dv, dg = v_BTHV.new_empty(v_BTHV.shape), g.new_empty(g.shape)
     down = b.new_empty(own_BTH.shape if own_BTH is not None else (call.B, 0))
-    inputs = do_BTHV, q_BTGK, k_BTGK, v_BTHV, b, whole
-    strides, grid = _strides(q_BTGK, k_BTGK, v_BTHV), (call.N, call.B * call.H)
-    tuned = call.tuned
     if call.vector:
         dq, dk = (x.new_empty(x.shape) for x in (q_BTGK, k_BTGK))
         T, H, _, K, V, N = call.sizes
         options = call.launch(tuned.keys, vector=False, levels=True)
         backward_channels[(N, triton.cdiv(K, options["BK"]), call.B * H)](
-            *inputs, before, after, dq, dk, dg, down, T, H, K, V, N, *strides, scale, **options
+            *inputs, depth, before, after, dq, dk, dg, down, T, H, K, V, N, *strides, scale, call.limit, **options
         )
         backward_written[grid](
-            *inputs, own_BTH, after, dv, T, H, K, V, N, *strides[:6], scale,
-            **call.launch(tuned.values, vector=False, levels=True),
+            do_BTHV, q_BTGK, k_BTGK, b, whole, depth, own_BTH, after, dv, T, H, K, V, N, *strides[:6], scale,
+            call.limit, **call.launch(tuned.values, vector=False, levels=True),
         )  # fmt: skip
         return dq, dk, dv, dg, down, dfirst
     backward_values[grid](
@@ -157,31 +183,25 @@ def gla_backward(
     return dq, dk, dv, dg, down, dfirst
 
 
-def _cumulate(call: Call, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The running sums as BTHK (or BTH): the rest and, where exact, the whole numbers."""
+def _cumulate(call: Call, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The running sums as BTHK (or BTH): the rest and, where exact, the whole numbers; and the depths of chunks."""
     b = g.new_empty(g.shape, dtype=torch.float32)
     whole = torch.empty_like(b) if call.exact else b
     K, stride = (call.K, g.stride(3)) if call.vector else (1, 0)
-    block = _block(K, 64) if call.vector else 1
+    block = DEPTH_TILE.value if call.vector else 1
+    depth = g.new_empty(call.B * call.H, call.N, triton.cdiv(K, block), dtype=torch.int32)
     cumulate[(call.N, call.B * call.H, triton.cdiv(K, block))](
-        g, b, whole, call.T, call.H, K, *g.stride()[:3], stride, C=call.tuned.chunk, BK=block, EXACT=call.exact
-    )
-    return b, whole
-
-
-def _states(
-    call: Call, x: Tensor, y: Tensor, b: Tensor, whole: Tensor, first: Tensor | None, scale: float, *, back: bool
-) -> tuple[Tensor, Tensor]:
-    """The state at every border in the values' dtype, BHNKV, and the one beyond the last, BHKV in fp32."""
-    options = call.launch(call.tuned.states)
-    out = y.new_empty(call.B, call.H, call.N, call.K, call.V)
-    last = y.new_empty(call.B, call.H, call.K, call.V, dtype=torch.float32)
-    grid = (call.B * call.H, triton.cdiv(call.K, options["BK"]), triton.cdiv(call.V, options["BV"]))
-    states[grid](
-        x, y, b, whole, first, out, last, *call.sizes, *_strides(x, y), scale, BACK=back, FIRST=first is not None,
-        **options,
+        g, b, whole, depth, call.T, call.H, K, *g.stride()[:3], stride, call.limit, C=call.tuned.chunk,
+        LEVELS=call.levels, BK=block, EXACT=call.exact, VECTOR=call.vector,
     )  # fmt: skip
-    return out, last
+    return b, whole, depth
+
+
+def _border_states(call: Call, v_BTHV: Tensor, many: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Room for states at every border in the values' dtype, BHNKV, and for those beyond the last, BHKV in fp32."""
+    at_borders = [v_BTHV.new_empty(call.B, call.H, call.N, call.K, call.V) for _ in range(many)]
+    beyond = [v_BTHV.new_empty(call.B, call.H, call.K, call.V, dtype=torch.float32) for _ in range(many)]
+    return at_borders, beyond
 
 
 def _strides(*tensors: Tensor) -> list[int]:
