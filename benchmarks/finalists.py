@@ -117,10 +117,10 @@ class Pool:
 
 def judge(options: argparse.Namespace) -> None:
     from plait.model.architecture import architecture
-    from plait.racing.budget import usual_rate
     from plait.racing.contenders import Contender
     from plait.racing.leg import Course
     from plait.racing.race import race
+    from plait.racing.rates import usual_rate
     from plait.training.recipe import Recipe
     from plait.training.track import track_recipe
 

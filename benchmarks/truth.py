@@ -97,14 +97,9 @@ def packed(path: Path) -> list[Any]:
 
     kept = np.load(path)
     names = dict.fromkeys(key.split("/")[0] for key in kept.files)
-    return [(name, Text(kept[f"{name}/train"], *_windows(kept[f"{name}/validation"]))) for name in names]
-
-
-def _windows(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    there = (len(tokens) - 1) // SEQ_LEN
-    taken = np.linspace(0, there, min(there, HELD_OUT // SEQ_LEN), endpoint=False).astype(np.int64)
-    rows = tokens[taken[:, None] * SEQ_LEN + np.arange(SEQ_LEN + 1)].astype(np.int64)
-    return rows[:, :-1], rows[:, 1:]
+    return [
+        (name, Text.cut(name, kept[f"{name}/train"], kept[f"{name}/validation"], SEQ_LEN, HELD_OUT)) for name in names
+    ]
 
 
 def train(name: str, shape: str, arch: Any, options: argparse.Namespace) -> None:

@@ -9,16 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import analyse, front, runs, scale, study
+    from plait.api import analyse, bench, front, runs, scale, study
     from plait.api.check import check, verify
     from plait.api.compare import compare
     from plait.api.design import design
+    from plait.api.doctor import doctor
     from plait.api.downstream import finetune, harness, prepare_tasks
     from plait.api.evaluate import evaluate
     from plait.api.export import export, import_weights
     from plait.api.generate import generate
     from plait.api.listing import corpus, listing
     from plait.api.measure import measure, measure_lengths, predict
+    from plait.api.new import new_plugin
     from plait.api.open_run import open_run
     from plait.api.probe import plan_probe, probe
     from plait.api.profile import compare_profiles, open_profile, profile
@@ -46,6 +48,7 @@ DOOR: dict[str, str] = {
     "corpus": "plait.api.listing",
     "cost": "plait.api.show",
     "design": "plait.api.design",
+    "doctor": "plait.api.doctor",
     "evaluate": "plait.api.evaluate",
     "export": "plait.api.export",
     "finetune": "plait.api.downstream",
@@ -56,6 +59,7 @@ DOOR: dict[str, str] = {
     "load_mixer": "plait.model.user_mixers",
     "measure": "plait.api.measure",
     "measure_lengths": "plait.api.measure",
+    "new_plugin": "plait.api.new",
     "open_corpus": "plait.data.opening",
     "open_profile": "plait.api.profile",
     "open_run": "plait.api.open_run",
@@ -76,6 +80,7 @@ DOOR: dict[str, str] = {
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
 GROUPS: dict[str, str] = {
     "analyse": "plait.api.analyse",
+    "bench": "plait.api.bench",
     "front": "plait.api.front",
     "runs": "plait.api.runs",
     "scale": "plait.api.scale",
@@ -86,6 +91,7 @@ __all__ = [
     "__version__",
     "analyse",
     "architecture",
+    "bench",
     "build",
     "check",
     "compare",
@@ -93,6 +99,7 @@ __all__ = [
     "corpus",
     "cost",
     "design",
+    "doctor",
     "evaluate",
     "export",
     "finetune",
@@ -104,6 +111,7 @@ __all__ = [
     "load_mixer",
     "measure",
     "measure_lengths",
+    "new_plugin",
     "open_corpus",
     "open_profile",
     "open_run",

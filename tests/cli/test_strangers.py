@@ -12,6 +12,7 @@ import pytest
 
 TEMPLATE = files("plait").joinpath("model/mixer_template.txt").read_text()
 SHADOW = "open('{name}-ran', 'w').close()\nraise SystemExit('{name}.py of the working folder was run')\n"
+PAIR = ("d=16 vocab=64 | attn[heads=2] mlp", "d=16 vocab=64 | gla[heads=2] mlp")
 
 
 @pytest.fixture
@@ -40,15 +41,54 @@ def shadows(tmp_path: Path) -> None:
     [
         ("measure", "d=32 vocab=50 | attn[heads=2]", "--seq", "16"),
         ("probe", "attn swiglu", "--tasks", "compression", "--no-baselines", "--workers", "1", "--plan"),
+        (
+            "compare",
+            *PAIR,
+            "--data",
+            "builtin:language",
+            "--tokens",
+            "2000",
+            "--seq-len",
+            "16",
+            "--seeds",
+            "2",
+            "--no-rate-search",
+        ),
+        ("scale", "run", "plan.json", "--workers", "2"),
     ],
     ids=lambda arguments: arguments[0],
 )
 def test_modules_of_the_working_folder_are_not_imported(
     installed: Any, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
+    if arguments[0] == "scale":
+        small = (
+            "--arch",
+            f"ours={PAIR[0]}",
+            "--budgets",
+            "1e9,2e9",
+            "--sizes",
+            "3",
+            "--seq-len",
+            "16",
+            "--batch",
+            "512",
+        )
+        planned = installed("scale", "plan", *small, "--out", "plan.json")
+        assert planned.returncode == 0, planned.stderr
     ran = installed(*arguments)
     assert not list(tmp_path.glob("*-ran")), ran.stderr
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_script_needs_no_guard_for_workers(tmp_path: Path) -> None:
+    script = tmp_path / "mine.py"
+    given = "data='builtin:language', tokens=2000, seq_len=16, seeds=2, held_out=160, search_rates=False, workers=2"
+    script.write_text(f"import plait\nprint('once')\nprint(plait.compare({PAIR!r}, {given}).verdict)\n")
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[0] == "once"
+    assert len(ran.stdout.splitlines()) == 2
 
 
 @pytest.mark.parametrize("where", ["at import", "when run"])

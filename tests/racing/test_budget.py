@@ -13,10 +13,12 @@ import pytest
 from plait.core.errors import UserError
 from plait.model.architecture import Architecture
 from plait.racing import comparison
-from plait.racing.budget import SHARES, Plan, Workload, makespan, rate_steps, rungs, weights
+from plait.racing.budget import SHARES, Plan, Workload, rungs, weights
 from plait.racing.comparison import Terms, compare
 from plait.racing.contenders import Contender, read_contenders
 from plait.racing.leg import KIND, Course, Leg
+from plait.racing.rates import rate_steps
+from plait.racing.workers import seconds_of_all
 from plait.records import Record, Store, provenance_of
 from plait.training.schedule import decay_steps
 
@@ -29,10 +31,10 @@ def contenders() -> list[Contender]:
 
 
 def test_workers_take_the_longest_first() -> None:
-    assert makespan([1.0] * 9, 2) == 5.0
-    assert makespan([3, 3, 2, 2, 2], 2) == 7.0
-    assert makespan([3, 3, 2, 2, 2], 1) == 12.0
-    assert makespan([], 2) == 0.0
+    assert seconds_of_all([1.0] * 9, 2) == 5.0
+    assert seconds_of_all([2, 3, 2, 3, 2], 2) == 7.0
+    assert seconds_of_all([3, 3, 2, 2, 2], 1) == 12.0
+    assert seconds_of_all([], 2) == 0.0
 
 
 def test_what_is_equal(contenders: list[Contender], course: Course) -> None:
@@ -88,7 +90,7 @@ class MadeUpMachine:
 
     def step_seconds(self, archs: Sequence[Architecture]) -> list[float]:
         per_step = [self.true[arch.text] * self.course.tokens_per_step for arch in archs]
-        type(self).clock += self.start + makespan([4 * each for each in per_step] * 2, self.workers)
+        type(self).clock += self.start + seconds_of_all([4 * each for each in per_step] * 2, self.workers)
         return [self.timing * each for each in per_step]
 
     def run(self, legs: Iterable[Leg], on_tokens: Callable[[float, float], object]) -> list[list[list[Record]]]:

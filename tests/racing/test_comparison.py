@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from plait.racing.comparison import Comparison, Terms, best_rate, compare
-from plait.racing.comparison import _beyond as beyond
+from plait.racing.comparison import Comparison, Terms, compare
 from plait.racing.contenders import Contender, read_contenders
 from plait.racing.document import document
 from plait.racing.leg import Course
+from plait.racing.rates import _beyond as beyond
+from plait.racing.rates import best_rate, stacks
 from plait.records import Store
+from plait.training.track import Replica
 
 SMALL, LARGE = "d=16 | attn[heads=2] swiglu", "d=24 | gla[heads=2] swiglu"
 TERMS = Terms(seeds=2, tokens=64 * 32)
@@ -120,3 +122,10 @@ def test_contenders_of_a_file_have_its_name(tmp_path: Path) -> None:
     (one,) = read_contenders([str(tmp_path / "mine.txt")], 32)
     assert isinstance(one, Contender)
     assert one.name == "attn swiglu"
+
+
+def test_where_nothing_is_left_to_train_nothing_is_stacked(course: Course) -> None:
+    on_gpu, pair = replace(course, device="cuda"), [Replica(1e-3, 0), Replica(2e-3, 0)]
+    assert stacks([], on_gpu) == stacks([], course) == []
+    assert stacks(pair, on_gpu) == [tuple(pair)]
+    assert stacks(pair, course) == [(pair[0],), (pair[1],)]

@@ -11,11 +11,11 @@ import pytest
 from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.model.architecture import architecture
-from plait.racing.budget import RATE_STEPS
 from plait.racing.contenders import Contender
 from plait.racing.document import race_document
 from plait.racing.leg import KIND, Course, Leg
 from plait.racing.race import race, rungs_to, speeds
+from plait.racing.rates import RATE_STEPS
 from plait.racing.workers import Workers
 from plait.records import Record, open_store
 from plait.training.recipe import Recipe
@@ -80,12 +80,10 @@ def test_the_winner_depends_on_the_budget() -> None:
 def test_it_costs_what_it_may_and_stops_those_that_cannot_win() -> None:
     pool = Pool()
     found = held(pool, 1e6)
-    trained = sum(steps for _, steps, _ in pool.legs)  # every leg as if from the start: more than was really trained
     assert found.cost <= 0.4
     assert "bad" in found.decision.stopped
     most = {name: max(steps for n, steps, _ in pool.legs if n == name) for name in CURVES}
     assert most["bad"] < most["steady"]
-    assert trained > 0
 
 
 def test_rates_are_chosen_early_and_gone_on_with() -> None:

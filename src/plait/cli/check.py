@@ -1,5 +1,6 @@
 """`plait new mixer|task FILE`: a working file to start from; `plait check MIXER`: the contract, run on it or on a mixer
-of the table; `plait verify [ID …]`: every checkable fact of the papers against what plait computes.
+of the table; `plait verify [ID …]`: every checkable fact of the papers against what plait computes; `plait doctor`:
+what is here that plait can use.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers
-from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.output import console, count, plain, print_json, progress_bar, table
 from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -26,12 +27,20 @@ TEMPLATES = {
 
 
 def new_command(
-    kind: Annotated[str, typer.Argument(help="What to make: mixer or task.")],
-    path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py.")],
+    kind: Annotated[str, typer.Argument(help="What to make: mixer, task, or plugin (a package with both).")],
+    path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py; a plugin's folder.")],
 ) -> None:
     """Write a working template."""
+    if kind == "plugin":
+        from plait.api.new import new_plugin
+
+        made = new_plugin(path)
+        print(f"{made.folder} written. Try: pip install -e {made.folder} && pytest {made.folder}")
+        return
     if kind not in TEMPLATES:
-        raise UserError(f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join(TEMPLATES)}.")
+        raise UserError(
+            f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join([*TEMPLATES, 'plugin'])}."
+        )
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise UserError(f"{path} is no Python module's name; give one such as my_{kind}.py.")
     template, look = TEMPLATES[kind]
@@ -122,4 +131,31 @@ def verify_command(
         tally = {status: sum(fact.status == status for fact in found.facts) for status in FACT_STYLE}
         out.print(", ".join(f"[{FACT_STYLE[s]}]{n} {s}[/]" for s, n in tally.items() if n))
     if found.failed:
+        raise typer.Exit(1)
+
+
+HEALTH_STYLE = {"good": "green", "missing": "yellow", "bad": "bold red"}
+
+
+def doctor_command(store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Look at versions, extras, memory, GPUs, kernels, the store and the speed here; exit code 1 if one is bad."""
+    from plait.api.doctor import doctor
+
+    with progress_bar(quiet=as_json) as on_progress:
+        found = doctor(store=store, on_progress=on_progress)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        out = console()
+        out.print(f"plait {found.plait}")
+        made = table(what="left", status="left", found="left", to_mend_it="left")
+        for one in found.findings:
+            made.add_row(
+                one.what, f"[{HEALTH_STYLE[one.status]}]{one.status}[/]", plain(one.found), plain(one.fix)
+            )  # fmt: skip
+        out.print(made)
+        out.print(
+            f"speed: {count(found.speed['GFLOP/s'])} GFLOP/s of products, {count(found.speed['GB/s'])} GB/s of copies"
+        )
+    if not found.healthy:
         raise typer.Exit(1)

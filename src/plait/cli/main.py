@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from plait import __version__
 from plait.cli import (
     analyse,
+    bench,
     check,
     compare,
     data,
@@ -74,7 +75,6 @@ app = typer.Typer(
     cls=Verbs,
     help="Design language-model architectures by measurement.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -83,6 +83,7 @@ app.command("list")(list_things.command)
 app.command("check")(check.command)
 app.command("new")(check.new_command)
 app.command("verify")(check.verify_command)
+app.command("doctor")(check.doctor_command)
 app.command("probe")(probe.command)
 app.command("compare")(compare.command)
 app.command("measure")(measure.command)
@@ -102,6 +103,7 @@ app.add_typer(task.group, name="task")
 app.add_typer(data.group, name="data")
 app.add_typer(analyse.group, name="analyse")
 app.add_typer(profile.group, name="profile")
+app.add_typer(bench.group, name="bench")
 app.add_typer(front.group, name="front")
 app.add_typer(study.group, name="study")
 app.add_typer(scale.group, name="scale")

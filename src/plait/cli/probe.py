@@ -29,7 +29,9 @@ def command(
         list[str] | None,
         typer.Argument(help="Mixers (gla, gla\\[heads=8]), files (my_mixer.py), presets or specs.", show_default=False),
     ] = None,
-    suite: Annotated[str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, all.")] = "",
+    suite: Annotated[
+        str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, language, all.")
+    ] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs per architecture.")] = False,
     budget: Annotated[
         str, typer.Option("--time", help=f"How long it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")
@@ -227,9 +229,11 @@ def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
         for row in shown.architectures:
             found = row.tasks[task]
             values = [found.accuracy, *found.lengths.values()]
-            made.add_row(plain(row.name), *(f"{value:.2f}" for value in values))
+            whole = [f" / {value:.2f}" for value in found.exact.values()] or [""] * len(values)
+            made.add_row(plain(row.name), *(f"{value:.2f}{exact}" for value, exact in zip(values, whole, strict=True)))
         out.print(made)
-        out.print(f"of the length of training; chance {first.chance:.2f}", style="dim")
+        exact = "; after / the share of sequences answered without a mistake" if first.exact else ""
+        out.print(f"of the length of training; chance {first.chance:.2f}{exact}", style="dim")
 
 
 def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:

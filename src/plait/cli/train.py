@@ -58,10 +58,14 @@ class Display:
             self._said = now.note
         validation = "" if math.isnan(now.validation) else f"  validation {now.validation:.3f}"
         loss = "" if math.isnan(now.loss) else f"loss {now.loss:.3f}"
-        words = f"{loss}{validation}  {short(now.tokens_per_second)} tokens/s  {100 * now.mfu:.0f} % MFU"
+        words = f"{loss}{validation}  {short(now.tokens_per_second)} tokens/s{_mfu(now.mfu)}"
         if self._lines is not None:
             self._lines.tell(f"{now.run.name} step {now.step} of {now.steps}", now.step / now.steps, words)
         self._bar.update(self._task, description=now.run.name, total=now.steps, completed=now.step, now=words)
+
+
+def _mfu(share: float | None) -> str:
+    return "  MFU unknown" if share is None else f"  {100 * share:.0f} % MFU"
 
 
 def command(
@@ -95,7 +99,10 @@ def command(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32 or bf16. \\[default: bf16 on cuda]")] = "",
     sharding: Annotated[str, typer.Option(help="Several processes (torchrun): ddp or fsdp.")] = "ddp",
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile the model first.")] = False,
+    compiled: Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Compile the blocks. \\[default: on cuda, where it repays]"),
+    ] = None,
     activation_checkpointing: Annotated[
         bool, typer.Option(help="Keep no activations: less memory, a third more work.")
     ] = False,
@@ -208,7 +215,7 @@ def _print(result: TrainResult) -> None:
         "tokens": count(result.tokens),
         "FLOPs": short(result.flops),
         "tokens per second": count(result.tokens_per_second),
-        "MFU": f"{100 * result.mfu:.0f} %",
+        "MFU": "unknown" if result.mfu is None else f"{100 * result.mfu:.0f} %",
         "time": f"{result.seconds:.0f} s",
     }
     for what, value in rows.items():

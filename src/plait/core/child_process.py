@@ -2,7 +2,7 @@
 
 Python puts the working folder first on the path of `python -c` and `python -m`, so that a `numpy.py` there would run in
 place of numpy. Here the child's path is its parent's, and `PYTHONSAFEPATH` (Python 3.11) covers those that
-`multiprocessing` starts.
+`multiprocessing` starts. Nor do those run the user's script again: it needs no `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,22 @@ def python_command(module: str, function: str) -> list[str]:
 
 
 @contextmanager
-def safe_path() -> Iterator[None]:
-    """Processes started meanwhile, by whatever means, leave the working folder out of their path."""
+def own_imports() -> Iterator[None]:
+    """Processes that `multiprocessing` starts meanwhile import neither from the working folder nor the main script:
+    what they run is in our modules."""
     before = {name: os.environ.get(name) for name in SAFE}
+    main = sys.modules["__main__"]
+    hidden: dict[str, object] = {}
+    for name in ("__file__", "__spec__"):
+        if name in main.__dict__:
+            hidden[name] = main.__dict__.pop(name)
+    main.__spec__ = None
     os.environ.update(SAFE)
     try:
         yield
     finally:
+        del main.__spec__
+        main.__dict__.update(hidden)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

@@ -12,7 +12,8 @@ chunk that starts from the state S, with D_tj the decay from token j to token t 
     w_t + β_t Σ_{j<t} D_tj (k_t·k_j) w_j = β_t v_t - β_t d_t Sᵀ k_t
 
 a unit lower triangular system for all w of the chunk. It is solved for both parts of the right-hand side before S is
-known, W = W_v - W_k S, which makes the step from chunk to chunk one small matrix product.
+known, W = W_v - W_k S, which makes the step from chunk to chunk one small matrix product. A GPU has kernels for it
+(`plait.ops.delta_operator`).
 
 Letters: B batch, T time, H heads, K key, V value, N chunks, C time within a chunk.
 """
@@ -22,8 +23,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from plait.ops.delta_operator import delta_kernels, delta_takes
 from plait.ops.gla import HeadDecay, chunk_length, empty_state, join_chunks, split_chunks
-from plait.ops.paths import full_precision
+from plait.ops.paths import autocast_dtype, full_precision, plain_asked
+
+LONGEST_IN_GRAPH = 256  # a compiler fuses the chunks of shorter sequences, stacked ones (a fleet's) too
 
 
 def delta_reference(
@@ -68,7 +72,6 @@ def delta_step(
     return o_BHV, state
 
 
-@full_precision
 def delta(
     q_BTHK: Tensor,
     k_BTHK: Tensor,
@@ -83,8 +86,34 @@ def delta(
     """All tokens at once: (o_BTHV, state_BHKV). `g` is the log decay, g <= 0; None means no decay.
 
     Keys are usually L2-normalised and β in (0, 1), but nothing here relies on it. `chunk` is a power of two; by
-    default the fastest on a CPU for these sizes.
+    default the fastest on a CPU for these sizes. Where the kernels take it (`delta_path`), half precision stays half
+    precision: o has the dtype of v, sums and states are in fp32.
     """
+    if chunk is None and delta_path(k_BTHK) == "kernels":
+        q, k, v = (x.to(autocast_dtype(x)) for x in (q_BTHK, k_BTHK, v_BTHV))
+        return delta_kernels(q, k, v, beta_BTH, g_BTH, state, scale)
+    return _delta_by_chunks(q_BTHK, k_BTHK, v_BTHV, beta_BTH, g_BTH, scale=scale, state=state, chunk=chunk)
+
+
+def delta_path(k_BTHK: Tensor) -> str:
+    """The path `delta` takes for these keys: "kernels" on a GPU, else "chunks"."""
+    if plain_asked() or (torch.compiler.is_compiling() and k_BTHK.shape[1] <= LONGEST_IN_GRAPH):
+        return "chunks"
+    return "kernels" if delta_takes(k_BTHK, autocast_dtype(k_BTHK)) else "chunks"
+
+
+@full_precision
+def _delta_by_chunks(
+    q_BTHK: Tensor,
+    k_BTHK: Tensor,
+    v_BTHV: Tensor,
+    beta_BTH: Tensor,
+    g_BTH: Tensor | None,
+    *,
+    scale: float,
+    state: Tensor | None,
+    chunk: int | None,
+) -> tuple[Tensor, Tensor]:
     T, K, V = k_BTHK.shape[1], k_BTHK.shape[3], v_BTHV.shape[3]
     C = chunk_length(T, chunk, default=16 if K <= 32 else 32)
     q, k, v = (split_chunks(x, C) for x in (scale * q_BTHK, k_BTHK, v_BTHV))

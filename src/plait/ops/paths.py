@@ -56,6 +56,11 @@ def plain_asked() -> bool:
     return not torch.compiler.is_compiling() and _plain.get()
 
 
+def recording() -> bool:
+    """Whether this runs inside `recorded_ops()`."""
+    return not torch.compiler.is_compiling() and _recorded.get()
+
+
 def in_graph() -> bool:
     """Whether what runs becomes part of a graph."""
     return torch.compiler.is_compiling() or _recorded.get()
@@ -92,6 +97,14 @@ def full_precision(op: Callable[Params, Result]) -> Callable[Params, Result]:
             return op(*map(cast, args), **{key: cast(x) for key, x in kwargs.items()})
 
     return run
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype:
+    """What autocast would make of x in a matrix product; without autocast its own dtype."""
+    device = x.device.type
+    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return x.dtype
+    return torch.get_autocast_dtype(device)
 
 
 def _floating(x: object) -> bool:

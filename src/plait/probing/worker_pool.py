@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from plait.core.child_process import safe_path
+from plait.core.child_process import own_imports
 from plait.core.errors import UserError
 from plait.probing.trial import Trial
 from plait.probing.worker import Event, Setup, main
@@ -126,7 +126,7 @@ class WorkerPool:
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=main, args=(theirs, self._setup), daemon=True)
-        with safe_path():
+        with own_imports():
             process.start()
         theirs.close()  # so that its death is the end of the pipe
         return _Worker(process, ours)

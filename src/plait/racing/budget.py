@@ -8,9 +8,8 @@ they will be given: nine equal ones on two workers take as long as ten.
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,16 +17,15 @@ from plait.core.errors import UserError, did_you_mean
 from plait.core.units import duration
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course
+from plait.racing.rates import rate_steps
+from plait.racing.workers import seconds_of_all
 
 EQUAL = ("tokens", "flops", "time")
 SHARES = tuple(2.0**-k for k in range(4, -1, -1))  # of a budget, at which a learning curve is taken
-RATE_SHARE = 1 / 8  # of a budget, after which the learning rate is chosen
 SCORING = 1 / 3  # a token that is scored, in trained ones
 TIMED_SLACK, TRAINED_SLACK = 1.12, 1.04  # speeds of a few steps may be wrong by so much; those of a search are not
 LAST_SECONDS = 2.0  # of the verdict and of processes that end
 LEAST_STEPS = 32  # of a budget: fewer are no training
-RATE_STEPS = 96  # at least, before a rate is judged: in fewer, too large a one wins (benchmarks/results, finalists)
-USUAL_WIDTH, WIDEST = 128, 2.0  # at which the recipe's rate is meant, and how many times it narrow models may have
 
 
 @dataclass(frozen=True)
@@ -68,12 +66,12 @@ class Plan:
         each = [
             self.seconds_per_token[name] * self.workload.search(count, self.course) for name, count in steps.items()
         ]
-        return makespan(each * self.workload.rates, self.workers) + makespan(each, self.workers)
+        return seconds_of_all(each * self.workload.rates, self.workers) + seconds_of_all(each, self.workers)
 
     def training(self, budgets: Mapping[str, float]) -> float:
         """Seconds of the training."""
         each = [self.seconds_per_token[name] * self.workload.training(tokens) for name, tokens in budgets.items()]
-        return makespan(each * self.workload.seeds, self.workers)
+        return seconds_of_all(each * self.workload.seeds, self.workers)
 
     def budgets(self, seconds: float, spent: float = 0.0) -> dict[str, float]:
         """Tokens for each contender so that search and training end in so many seconds, some of them spent already."""
@@ -116,14 +114,6 @@ class Plan:
         return self._budgets(low)
 
 
-def makespan(seconds: Iterable[float], workers: int) -> float:
-    """When the last leg ends if whoever is free takes the longest that is left."""
-    free = [0.0] * max(1, workers)
-    for each in sorted(seconds, reverse=True):
-        heapq.heapreplace(free, free[0] + each)
-    return max(free)
-
-
 def weights(
     contenders: Sequence[Contender], course: Course, equal: str, seconds_per_token: Mapping[str, float]
 ) -> dict[str, float]:
@@ -141,18 +131,6 @@ def weights(
 def require_equal(equal: str) -> None:
     if equal not in EQUAL:
         raise UserError(f"--at {equal}: must be one of {', '.join(EQUAL)}.{did_you_mean(equal, EQUAL)}")
-
-
-def usual_rate(contender: Contender, course: Course) -> float:
-    """Where a search begins, and the rate where none is made: the recipe's at a width of 128, falling as 1 / width
-    (Yang et al. 2022, arXiv:2203.03466, for matrices under Adam)."""
-    return course.recipe.lr * min(WIDEST, USUAL_WIDTH / contender.arch.header.d)
-
-
-def rate_steps(tokens: float, course: Course) -> int:
-    """After which the learning rate of a budget is chosen."""
-    steps = course.steps(tokens)
-    return max(min(steps, RATE_STEPS), round(RATE_SHARE * steps))
 
 
 def rungs(tokens: float, course: Course) -> list[int]:

@@ -1,10 +1,7 @@
 """Architectures compared by training them: same text, same batches, same held-out windows, several seeds, each at a
 learning rate that suits it.
 
-1. The rate: one seed, three rates a factor of two apart around the usual one, which falls with the width, to an eighth
-   of the budget and at least 96 steps; where the best is at the edge, one further. The best is used for the whole
-   budget. That is the rule by which rates transfer here: of 29 architectures, the best at 128 steps cost 0.002 nats on
-   average at four times as many; judged after fewer than 100 steps, too large rates win and cost 0.03 to 0.06.
+1. The rate: one seed, a few rates around the usual one, to an eighth of the budget (`rates`).
 2. The training: every seed to the budget, with the learning curve taken on its way from annealed branches.
 3. The verdict: paired differences over seeds and windows (`analysis.paired`), and who would be best at other budgets
    (`analysis.foresight`).
@@ -26,17 +23,26 @@ from plait.analysis.learning_curve import CALIBRATION, extrapolate
 from plait.analysis.paired import Compared, compare_losses
 from plait.core.errors import UserError
 from plait.model.reference_curves import reference_known
-from plait.racing.budget import RATE_SHARE, RATE_STEPS, Plan, Workload, makespan, rate_steps, rungs, usual_rate, weights
+from plait.racing.budget import Plan, Workload, rungs, weights
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of, windows_of
+from plait.racing.rates import (
+    FACTORS,
+    RATE_SHARE,
+    RATE_STEPS,
+    Search,
+    best_rate,
+    rate_steps,
+    search_rates,
+    stacks,
+    usual_rate,
+)
 from plait.racing.workers import Workers
 from plait.records import Record, Store, provenance_of, record_key
 from plait.training.track import Replica
 
 PLAN = "compare-plan"
 PROTOCOL = 3
-FACTORS = (0.5, 1.0, 2.0)  # of the usual rate
-FURTHER = 2  # times that the search may go on beyond its edge
 REACH = 8.0  # of the longest training: how far foresight goes here
 
 #: What is being done, how much of the whole is done, from 0 to 1.
@@ -139,9 +145,12 @@ def compare(
         share = 0.0
         if plan.searches:
             share = RATE_SHARE * len(FACTORS) / (RATE_SHARE * len(FACTORS) + terms.seeds)
-            search = search_rates(
-                contenders, budgets, usual, pool, runs, lambda done: on_stage("learning rates", share * done)
-            )
+            steps = {c.name: rate_steps(budgets[c.name], course) for c in contenders}
+
+            def searching(done: float) -> None:
+                on_stage("learning rates", share * done)
+
+            search = search_rates(contenders, steps, usual, pool, runs, on_share=searching)
             rates, budgets = search.losses, plan.after(search)
         chosen = {c.name: best_rate(rates[c.name], usual[c.name]) for c in contenders}
         legs = [
@@ -161,69 +170,6 @@ def compare(
     ]
     trained = sum(float(r.result["seconds"]) for row in rows for at in row.records for r in at)
     return Comparison(course, terms, rows, time.perf_counter() - began, trained)
-
-
-def stacks(replicas: Sequence[Replica], course: Course) -> list[tuple[Replica, ...]]:
-    """Which replicas are trained as one: all on a GPU, where that is faster; each alone on a CPU, where workers are."""
-    return [(replica,) for replica in replicas] if course.device == "cpu" else [tuple(replicas)]
-
-
-@dataclass(frozen=True)
-class Search:
-    """Of learning rates. `losses`: of each contender, rate → loss after `steps`; `each`: seconds of a training."""
-
-    losses: dict[str, dict[float, float]]
-    steps: dict[str, int]
-    each: dict[str, float]
-    seconds: float  # of all, with the workers there are
-
-
-def search_rates(
-    contenders: Sequence[Contender],
-    budgets: Mapping[str, float],
-    usual: Mapping[str, float],
-    pool: Workers,
-    runs: Path,
-    on_share: Callable[[float], object] = lambda share: None,
-) -> Search:
-    """Rates of each contender around its `usual` one, to an eighth of its budget, one seed."""
-    course = pool.course
-    losses: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
-    wanted = {c.name: [factor * usual[c.name] for factor in FACTORS] for c in contenders}
-    steps = {c.name: rate_steps(budgets[c.name], course) for c in contenders}
-    took: dict[str, list[float]] = {c.name: [] for c in contenders}
-    seconds = 0.0
-    for round_ in range(1 + FURTHER):
-        asked = [(c, stack) for c in contenders for stack in stacks([Replica(lr, 0) for lr in wanted[c.name]], course)]
-        legs = [Leg(course, c.arch, stack, (steps[c.name],), runs) for c, stack in asked if stack]
-        if not legs:
-            break
-        begun = 0.0 if round_ == 0 else 1.0
-        found = pool.run(legs, partial(_tell, on_share, begun))
-        for (c, stack), (records,) in zip(asked, found, strict=True):
-            for replica, record in zip(stack, records, strict=True):
-                losses[c.name][replica.lr] = loss_of(record)
-                took[c.name].append(float(record.result["seconds"]))
-        seconds += makespan([sum(float(r.result["seconds"]) for r in leg[0]) for leg in found], pool.workers)
-        wanted = {c.name: _beyond(losses[c.name]) for c in contenders}
-    return Search(losses, steps, {name: sum(each) / len(each) for name, each in took.items()}, seconds)
-
-
-def _tell(on_share: Callable[[float], object], begun: float, done: float, total: float) -> None:
-    on_share(begun or done / total)
-
-
-def _beyond(losses: Mapping[float, float]) -> list[float]:
-    """The next rate, where the best is at the edge."""
-    best, rates = best_rate(losses, math.nan), sorted(losses)
-    if not math.isfinite(losses.get(best, math.inf)):
-        return [rates[0] / 2]  # all diverged
-    return [rates[0] / 2] if best == rates[0] else [rates[-1] * 2] if best == rates[-1] else []
-
-
-def best_rate(losses: Mapping[float, float], usual: float) -> float:
-    """Of equally good ones the smaller; the recipe's where none was searched."""
-    return min(sorted(losses), key=lambda lr: losses[lr]) if losses else usual
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ paused and gone on with, never repeated. The answer is a pure function of the lo
 once and kept, so that a race that was killed goes on as it would have.
 
 Rates: everybody's is chosen among three at the first rung that has steps enough to judge them, if that can be afforded;
-otherwise everybody has the usual one for its width (see `comparison`).
+otherwise everybody has the usual one for its width (see `rates`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from plait.analysis.learning_curve import CALIBRATION, WAY, Forecast, Prediction
 from plait.analysis.race_policy import POLICY, Decision, RaceState, decide
 from plait.core.errors import UserError
 from plait.model.reference_curves import reference_known
-from plait.racing.budget import RATE_STEPS, SCORING, usual_rate
-from plait.racing.comparison import FACTORS, best_rate, stacks
+from plait.racing.budget import SCORING
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of
+from plait.racing.rates import FACTORS, RATE_STEPS, best_rate, search_rates, usual_rate
 from plait.racing.workers import Workers
 from plait.records import Record, provenance_of, record_key
 from plait.training.track import Replica
@@ -203,17 +203,12 @@ class _Race:
         share = (len(FACTORS) - 1) * enough[0] / self.rungs[-1] if enough else math.inf
         if share > RATES_AT_MOST * self.state.limit:
             return
-        asked = [
-            (c.name, stack, Leg(self.course, c.arch, stack, (enough[0],), self.runs))
-            for c in self.contenders
-            for stack in stacks([Replica(factor * self.rates[c.name], 0) for factor in FACTORS], self.course)
-        ]
-        found = self.pool.run([leg for *_, leg in asked], lambda done, total: self._tell("learning rates"))
-        losses: dict[str, dict[float, float]] = {}
-        for (name, stack, _), (records,) in zip(asked, found, strict=True):
-            for replica, record in zip(stack, records, strict=True):
-                losses.setdefault(name, {})[replica.lr] = loss_of(record)
-        self.rates = {name: best_rate(rates, self.rates[name]) for name, rates in losses.items()}
+        steps = {c.name: enough[0] for c in self.contenders}
+        found = search_rates(
+            self.contenders, steps, self.rates, self.pool, self.runs, further=0,
+            on_share=lambda done: self._tell("learning rates"),
+        )  # fmt: skip
+        self.rates = {name: best_rate(losses, self.rates[name]) for name, losses in found.losses.items()}
         self.searched = True
         self.state = replace(self.state, limit=self.state.limit - share)
 

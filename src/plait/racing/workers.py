@@ -20,11 +20,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from plait.core.child_process import own_imports
 from plait.core.errors import UserError
 from plait.core.progress import stop_signals
 from plait.core.user_files import announce_nothing
@@ -32,6 +33,7 @@ from plait.data import open_corpus
 from plait.mixers.options import MixerSource
 from plait.model.architecture import Architecture, architecture
 from plait.model.user_mixers import adopt
+from plait.probing.plan import makespan
 from plait.racing.leg import Course, Leg, Stopped
 from plait.records import Record, Store, open_store
 from plait.training.track import Replica, Text, Track
@@ -149,7 +151,9 @@ class Workers:
     def __enter__(self) -> Workers:
         self._pool: ProcessPoolExecutor | None = None
         self._text: Text | None = None
+        self._imports = ExitStack()
         if self.workers > 1:
+            self._imports.enter_context(own_imports())  # a pool starts its processes when it is given work
             context = multiprocessing.get_context("spawn")
             self._told, self._stop, ready = context.Queue(), context.Event(), context.Barrier(self.workers)
             given = (self.course, self.store.url, self.mixers, self._told, self._stop, ready, os.getpid())
@@ -162,6 +166,7 @@ class Workers:
         if self._pool is not None:
             self._stop.set()
             self._pool.shutdown(wait=True, cancel_futures=True)
+        self._imports.close()
 
     def step_seconds(self, archs: Sequence[Architecture]) -> list[float]:
         """Of one training step of one replica of each, with as many at once as will train at once."""
@@ -234,6 +239,11 @@ class Workers:
             raise (KeyboardInterrupt if asked.is_set() else UserError(DIED)) from None
         except Stopped:
             raise KeyboardInterrupt from None
+
+
+def seconds_of_all(legs: Iterable[float], workers: int) -> float:
+    """What so long legs take together: the longest are begun first."""
+    return makespan(sorted(legs, reverse=True), workers)
 
 
 class _Meter:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from plait.core.child_process import python_command
 from plait.core.errors import UserError
 from plait.records import Store
 
@@ -28,19 +28,8 @@ def helpers(
         return
     threads = max(1, (os.cpu_count() or 1) // (count + 1))
     _own_share(threads, device)
-    command = [
-        sys.executable,
-        "-m",
-        "plait",
-        "scale",
-        "run",
-        str(plan),
-        "--runs",
-        str(runs),
-        "--device",
-        device,
-        "--json",
-    ]
+    command = [*python_command("plait.cli.main", "main"), "scale", "run", str(plan), "--json"]
+    command += ["--runs", str(runs), "--device", device]
     command += [part for file in mixers for part in ("--mixers", file)]
     environments = [_environment(store, threads, device, 1 + place) for place in range(count)]
     quiet, piped = subprocess.DEVNULL, subprocess.PIPE

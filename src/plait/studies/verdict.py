@@ -25,11 +25,10 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.model.cost import model_cost
 from plait.model.reference_curves import reference_known
-from plait.racing.budget import usual_rate
-from plait.racing.comparison import stacks
 from plait.racing.contenders import Contender
 from plait.racing.leg import Leg, loss_of
 from plait.racing.race import rungs_to
+from plait.racing.rates import stacks, usual_rate
 from plait.racing.workers import Workers
 from plait.training.track import Replica
 

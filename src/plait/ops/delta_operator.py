@@ -1,0 +1,133 @@
+"""The delta rule as an operator around the GPU's kernels (`plait.ops.delta_triton`).
+
+A compiled graph sees one operator forward and one backward; stacked members (vmap) are more sequences of the batch.
+
+Letters: B batch, T time, H heads, K key, V value; Z = batch · heads, N chunks of C tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from plait.ops.paths import fold_members, unfold_members
+
+WIDEST_KEY = 128
+DTYPES = (torch.bfloat16, torch.float32)
+
+
+def delta_kernels(
+    q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, beta_BTH: Tensor, g_BTH: Tensor | None, state: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(o_BTHV in the dtype of v, state_BHKV in fp32)."""
+    beta_BTH = beta_BTH.float()
+    g_BTH, state = (None if x is None else x.float() for x in (g_BTH, state))
+    o_BTHV, final_BHKV, *_ = _DeltaRule.apply(q_BTHK, k_BTHK, v_BTHV, beta_BTH, g_BTH, state, scale)
+    return o_BTHV, final_BHKV
+
+
+def delta_takes(k_BTHK: Tensor, dtype: torch.dtype) -> bool:
+    """Whether the kernels are made for these keys, brought to this dtype."""
+    return k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
+
+
+@torch.library.custom_op("plait::delta_rule", mutates_args=())
+def _delta_rule(
+    q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, beta_BTH: Tensor, g_BTH: Tensor | None, state: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    from plait.ops.delta_triton import delta_forward  # Triton comes with CUDA builds of torch
+
+    q, k, v = (_with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
+    return delta_forward(q, k, v, beta_BTH.contiguous(), _dense(g_BTH), _dense(state), scale)
+
+
+@torch.library.custom_op("plait::delta_rule_backward", mutates_args=())
+def _delta_rule_backward(
+    do_BTHV: Tensor, dfinal_BHKV: Tensor, q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, beta_BTH: Tensor,
+    X_ZNCC: Tensor, w_ZNCV: Tensor, g_BTH: Tensor | None, state: Tensor | None, scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    from plait.ops.delta_triton import delta_backward
+
+    q, k, v = (_with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
+    return delta_backward(
+        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, v, beta_BTH.contiguous(), _dense(g_BTH), _dense(state),
+        X_ZNCC, w_ZNCV, scale,
+    )  # fmt: skip
+
+
+def _with_dense_rows(x_BTHD: Tensor) -> Tensor:
+    """Any strides but the last: slices of a fused projection need no copy."""
+    return x_BTHD if x_BTHD.stride(3) == 1 else x_BTHD.contiguous()
+
+
+def _dense(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
+
+
+class _DeltaRule(torch.autograd.Function):
+    """Joins the two operators, so that torch.func differentiates them too."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None, state: Tensor | None, scale: float
+    ) -> tuple[Tensor, ...]:
+        outputs: tuple[Tensor, ...] = _delta_rule(q, k, v, beta, g, state, scale)
+        return outputs
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        q, k, v, beta, g, state, ctx.scale = inputs
+        ctx.mark_non_differentiable(*output[2:])
+        ctx.save_for_backward(q, k, v, beta, *output[2:], g, state)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do_BTHV: Tensor, dfinal_BHKV: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        *saved, g, state = ctx.saved_tensors
+        *grads, dg, dstate = _delta_rule_backward(do_BTHV, dfinal_BHKV, *saved, g, state, ctx.scale)
+        return (*grads, None if g is None else dg, None if state is None else dstate, None)
+
+
+def _fake(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor | None, state: Tensor | None, scale: float
+) -> tuple[Tensor, ...]:
+    (B, T, H, K), V = k.shape, v.shape[3]
+    C = 32 if k.dtype == torch.float32 else 64
+    N, wide = (T + C - 1) // C, max(16, 1 << (V - 1).bit_length())
+    return (
+        v.new_empty(B, T, H, V),
+        v.new_empty(B, H, K, V, dtype=torch.float32),
+        k.new_empty(B * H, N, C, C),
+        k.new_empty(B * H, N, C, wide),
+    )
+
+
+def _fake_backward(
+    do: Tensor, dfinal: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, X: Tensor, w: Tensor, g: Tensor | None,
+    state: Tensor | None, scale: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    dg = beta.new_empty(0 if g is None else g.shape)
+    return (*(x.new_empty(x.shape) for x in (q, k, v, beta)), dg, dfinal.new_empty(dfinal.shape))
+
+
+def _vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
+    outputs = _delta_rule(*fold_members(args, in_dims, info.batch_size))
+    return tuple(unfold_members(x, info.batch_size) for x in outputs), (0,) * len(outputs)
+
+
+def _vmap_backward(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
+    grads = _delta_rule_backward(*fold_members(args, in_dims, info.batch_size))
+    return tuple(unfold_members(x, info.batch_size) for x in grads), (0,) * len(grads)
+
+
+_delta_rule.register_fake(_fake)
+_delta_rule.register_vmap(_vmap)
+_delta_rule_backward.register_fake(_fake_backward)
+_delta_rule_backward.register_vmap(_vmap_backward)
