@@ -48,8 +48,8 @@ class Calibration:
     logarithms, distances in natural logarithms of tokens ("per e-fold").
 
     noise: the standard deviation between seeds, worth `noise_freedom` degrees of freedom beside the seeds at hand.
-    reach: the longest extrapolation, in multiples of the longest observed budget: 16 times ahead 90 % intervals hold 96 %
-    of the truth for architectures, and 86 % for a text, that the library does not know (backtest).
+    reach: the longest extrapolation, in multiples of the longest observed budget: 16 times ahead 90 % intervals hold
+    96 % of the truth for architectures, and 86 % for a text, that the library does not know (backtest).
     """
 
     noise: float = 0.01
