@@ -6,9 +6,9 @@ what they will learn?
 
 Four of the six tasks (compression trains an encoder, which is another model; memorization is solved by all), at the
 quick protocol's difficulty, two seeds and two rates each, all of one architecture as one fleet: sequences are filled up
-to one length, and all have one vocabulary. The step is captured as a CUDA graph but not compiled, which would take longer
-than the training. An architecture that is finished in FOLDER is not trained again. `benchmarks/verdict.py` holds the
-accuracies against the table.
+to one length, and all have one vocabulary. The step is captured as a CUDA graph but not compiled, which would take
+longer than the training. An architecture that is finished in FOLDER is not trained again. `benchmarks/verdict.py` holds
+the accuracies against the table.
 """
 
 from __future__ import annotations
