@@ -25,9 +25,7 @@ from torch import Tensor
 
 from plait.ops.delta_operator import delta_kernels, delta_takes
 from plait.ops.gla import HeadDecay, chunk_length, empty_state, join_chunks, split_chunks
-from plait.ops.paths import autocast_dtype, full_precision, plain_asked
-
-LONGEST_IN_GRAPH = 256  # a compiler fuses the chunks of shorter sequences, stacked ones (a fleet's) too
+from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, full_precision, plain_asked
 
 
 def delta_reference(

@@ -27,6 +27,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+LONGEST_IN_GRAPH = 256  # tokens of a sequence whose ops a compiler may fuse itself, stacked ones (a fleet's) too
+
 _plain: ContextVar[bool] = ContextVar("plait_plain_ops", default=False)
 _recorded: ContextVar[bool] = ContextVar("plait_recorded_ops", default=False)
 
