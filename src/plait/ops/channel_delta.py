@@ -58,8 +58,8 @@ def _rule(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     from plait.ops.channel_delta_triton import channel_forward  # Triton comes with CUDA builds of torch
 
-    inputs = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
-    return channel_forward(*inputs, g_BTHK.contiguous(), dense(state), scale)
+    q, k, e, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
+    return channel_forward(q, k, e, v, g_BTHK.contiguous(), dense(state), scale)
 
 
 @torch.library.custom_op("plait::channel_delta_rule_backward", mutates_args=())
@@ -69,9 +69,9 @@ def _rule_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     from plait.ops.channel_delta_triton import channel_backward
 
-    inputs = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
+    q, k, e, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
     return channel_backward(
-        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), *inputs, g_BTHK.contiguous(), dense(state), P_ZNCC, X_ZNCC,
+        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, e, v, g_BTHK.contiguous(), dense(state), P_ZNCC, X_ZNCC,
         w_ZNCV, scale,
     )  # fmt: skip
 
