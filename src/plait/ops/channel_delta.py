@@ -19,9 +19,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.delta_operator import WIDEST_KEY, dense, with_dense_rows
+from plait.ops.delta_operator import WIDEST_KEY
 from plait.ops.dplr import dplr
-from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, fold_members, plain_asked, unfold_members
+from plait.ops.paths import (
+    LONGEST_IN_GRAPH,
+    autocast_dtype,
+    dense,
+    fold_members,
+    plain_asked,
+    unfold_members,
+    with_dense_rows,
+)
 
 
 def channel_delta(

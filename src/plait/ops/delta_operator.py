@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, unfold_members
+from plait.ops.paths import dense, fold_members, unfold_members, with_dense_rows
 
 WIDEST_KEY = 128
 DTYPES = (torch.bfloat16, torch.float32)
@@ -58,15 +58,6 @@ def _delta_rule_backward(
         do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state),
         X_ZNCC, w_ZNCV, scale,
     )  # fmt: skip
-
-
-def with_dense_rows(x_BTHD: Tensor) -> Tensor:
-    """Any strides but the last: slices of a fused projection need no copy."""
-    return x_BTHD if x_BTHD.stride(3) == 1 else x_BTHD.contiguous()
-
-
-def dense(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.contiguous()
 
 
 class _DeltaRule(torch.autograd.Function):

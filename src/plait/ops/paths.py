@@ -147,3 +147,12 @@ def cache_blocks(
     for m in range(0, n_models, models):
         for b in range(0, batch, rows):
             yield slice(m, min(m + models, n_models)), slice(b, min(b + rows, batch))
+
+
+def with_dense_rows(x: Tensor) -> Tensor:
+    """Any strides but the last: a slice of a fused projection needs no copy."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def dense(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()

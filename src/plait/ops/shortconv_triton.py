@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from plait.ops.paths import dense, with_dense_rows
+
 TIME, CHANNELS = 64, 64  # what one program holds
 
 
@@ -106,7 +108,8 @@ def conv_forward(
 ) -> Tensor:
     (M, batch, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
     y = x_MBTC.new_empty(M, batch, T, C)
-    x, state, weight, bias = _dense(x_MBTC, state_MBHC, weight_MWC, bias_MC)
+    x, weight = with_dense_rows(x_MBTC), weight_MWC.contiguous()
+    state, bias = dense(state_MBHC), dense(bias_MC)
     grid = (M * batch, triton.cdiv(T, TIME), triton.cdiv(C, CHANNELS))
     _forward[grid](x, state, weight, bias, y, T, C, batch, *x.stride()[:3], **_sizes(W, state, bias, silu))
     return y
@@ -118,7 +121,8 @@ def conv_backward(
     """Gradients of input, weight, history and bias (without them: no numbers). Sums over time and batch cross programs,
     so each writes a part."""
     (M, batch, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
-    x, state, weight, bias = _dense(x_MBTC, state_MBHC, weight_MWC, bias_MC)
+    x, weight = with_dense_rows(x_MBTC), weight_MWC.contiguous()
+    state, bias = dense(state_MBHC), dense(bias_MC)
     blocks = triton.cdiv(T, TIME) + (state is not None)
     grad_x, grad_weight = x.new_empty(M, batch, T, C), x.new_empty(M, batch * blocks, W, C, dtype=torch.float32)
     grad_state = x.new_empty(M, 0) if state is None else state.new_empty(state.shape)
@@ -128,12 +132,6 @@ def conv_backward(
         *x.stride()[:3], **_sizes(W, state, bias, silu),
     )  # fmt: skip
     return grad_x, grad_weight.sum(1).to(weight.dtype), grad_state, grad_bias.sum(1).to(weight.dtype)
-
-
-def _dense(x_MBTC: Tensor, *others: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Any strides of x but the last: a slice of a fused projection needs no copy."""
-    x = x_MBTC if x_MBTC.stride(3) == 1 else x_MBTC.contiguous()
-    return (x, *(other if other is None else other.contiguous() for other in others))
 
 
 def _sizes(W: int, state: Tensor | None, bias: Tensor | None, silu: bool) -> dict[str, Any]:
