@@ -30,8 +30,8 @@ from rich.progress import track
 from rich.table import Table
 
 from plait import __version__
+from plait.mixers.mixer import make_mixer
 from plait.model import build
-from plait.model.backbone import make_mixer
 from plait.model.construct import seed_mixer
 from plait.model.contract import Subject, forward_equals_steps
 from plait.model.user_mixers import load_mixer

@@ -1,46 +1,100 @@
-"""State tracking on one core: which mixers keep a parity and follow the group S3 beyond the length of training.
+"""State tracking and recall at equal state: which mixers keep a parity, follow a group and recall pairs.
 
-    python benchmarks/tracking.py [--steps 400] [--seeds 3] [--only parity] [--out FILE.md]
+    python benchmarks/tracking.py SET [--only MIXER] [--steps 800] [--seeds 3] [--out FILE.jsonl]
+    python benchmarks/tracking.py page FILE.jsonl … --out FILE.md
 
-One layer of a mixer and a SwiGLU at width 32, trained on sequences of 32 bits (parity) or 16 elements (S3) with the
-state asked for after every token, batch 32, AdamW at 1e-2 falling to 0 along a cosine. Scored in the second half of new
-sequences 1, 2, 4 and 8 times as long: at 2 and more every scored position lies beyond training. What is expected:
-Grazzi et al. 2024, arXiv:2411.12537 (parity needs a negative eigenvalue); Siems et al. 2025, arXiv:2502.10297 (S3 in
-one layer needs two steps).
+A set is a task, its sizes and the mixers that run on it (`SETS`); every mixer of a set has the same training: AdamW
+without weight decay, the rate falling to 0 along a cosine; where every prefix of a sequence is one of the task's, an
+eighth of the length comes first, then a quarter, then half (`plait.probing.protocol.CURRICULUM`). Scored in the second
+half of new sequences 1, 2, 4 and 8 times as long as in training: at 2 and more every scored position lies beyond it.
+
+On a GPU `--until` (seconds since 1970) says when to be done: a few steps are timed, and as many taken as there is time
+for. What is expected: Grazzi et al. 2024, arXiv:2411.12537 (parity needs a negative eigenvalue); Siems et al. 2025,
+arXiv:2502.10297 (S3 in one layer needs two steps); Arora et al. 2023, arXiv:2312.04927 (recall grows with the state).
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import time
+import traceback
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from plait.analysis.intervals import estimate
 from plait.model.architecture import architecture
+from plait.model.resize import decoder_params, total_state
+from plait.probing.protocol import curriculum
 from plait.records import provenance_of
 from plait.tasks import Examples, baseline, chance, draw, make_data
 from plait.training.ensemble import Fleet, Member, Plan, Split
+from plait.training.ensemble_step import Stepper
 
-LENGTHS = (1, 2, 4, 8)
-TASKS = {"parity": {"length": "32"}, "word-problem": {"length": "16", "group": "S3"}}
-MIXERS = {
-    "parity": (
-        "deltanet[head_dim=16,neg_eigval]",
-        "deltanet[head_dim=16]",
-        "mamba2[state=16,head_dim=16]",
-        "mamba3[state=16,head_dim=16]",
-        "rwkv7[head_dim=16,decay_rank=8,rate_rank=8,gate_rank=8,neg_eigval]",
-        "rwkv7[head_dim=16,decay_rank=8,rate_rank=8,gate_rank=8]",
-        "attn[heads=2]",
-    ),
-    "word-problem": (
-        "deltaproduct[head_dim=16,steps=2]",
-        "deltanet[head_dim=16,neg_eigval]",
-    ),
-}
+FIT, SCORING = 40, 10.0  # timed steps; seconds kept for the scores at the end
+
+
+@dataclasses.dataclass(frozen=True)
+class Set:
+    """A task at a size, what is trained on it and how."""
+
+    task: str
+    settings: dict[str, str]
+    mixers: tuple[str, ...]
+    spec: str  # with {mixer}
+    steps: int
+    batch: int
+    lr: float
+    lengths: tuple[int, ...] = (2, 4, 8)
+
+
+ONE_LAYER = "d=32 vocab={vocab} init=0.15 embed_scale=true | {mixer} swiglu[inner=64]"
+WIDE = "d=128 vocab={vocab} init=0.05 embed_scale=true | {mixer} swiglu[inner=256]"
+TWO_LAYERS = "d=64 vocab={vocab} init=0.1 embed_scale=true | ({mixer})x2"
+RANKS = "decay_rank=8,rate_rank=8,gate_rank=8"
+PARITY = (
+    "deltanet[head_dim=16,neg_eigval,conv=1]",
+    "deltanet[head_dim=16,neg_eigval]",
+    "deltanet[head_dim=16,conv=1]",
+    "mamba2[state=16,head_dim=16]",
+    "mamba3[state=16,head_dim=8,rotate=1,step_max=1]",
+    f"rwkv7[head_dim=16,{RANKS},neg_eigval]",
+    "attn[heads=2]",
+)
+#: Without short convolutions, which look a few elements up instead of composing them.
+GROUPS = (
+    "deltaproduct[head_dim=16,steps=2,conv=1]",
+    "deltanet[head_dim=16,neg_eigval,conv=1]",
+    "deltaproduct[head_dim=16,steps=4,conv=1]",
+    "rwkv7[head_dim=16,neg_eigval]",
+)
+#: 4,096 numbers of recurrent state per layer each; linear has the sums of its keys besides.
+EQUAL_STATE = (
+    "deltanet[head_dim=64]",
+    "gated-deltanet[head_dim=64]",
+    "kda[heads=1,head_dim=64]",
+    "mamba2[state=32,head_dim=64]",
+    "gla[heads=1,conv=4]",
+    "gla[heads=1]",
+    "linear[heads=1,canon=b]",
+)
+SETS: dict[str, Set] = {
+    "parity": Set("parity", {"length": "32"}, PARITY, ONE_LAYER, 800, 32, 1e-2),
+    "s3": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS, ONE_LAYER, 1200, 64, 5e-3),
+    "s3-wide": Set("word-problem", {"length": "32", "group": "S3"}, GROUPS, WIDE, 4000, 256, 2e-3),
+    "a5": Set("word-problem", {"length": "32", "group": "A5"}, GROUPS, WIDE, 4000, 256, 2e-3),
+    "s5": Set("word-problem", {"length": "32", "group": "S5"}, GROUPS, WIDE, 4000, 256, 2e-3),
+    "palindrome": Set("palindrome", {"length": "24", "vocab": "8"}, (*EQUAL_STATE, "attn[heads=2]"), TWO_LAYERS,
+                      800, 32, 5e-3, lengths=(2,)),
+    "mqar-small": Set("mqar", {"vocab": "64", "length": "64", "pairs": "8"}, (*EQUAL_STATE, "attn[heads=2]"),
+                      TWO_LAYERS, 800, 32, 5e-3, lengths=(2,)),
+    "mqar": Set("mqar", {"vocab": "512", "length": "256", "pairs": "64"}, EQUAL_STATE, TWO_LAYERS, 3000, 64, 3e-3,
+                lengths=()),
+}  # fmt: skip
 
 
 def split(examples: list[Examples]) -> Split:
@@ -48,63 +102,128 @@ def split(examples: list[Examples]) -> Split:
     return Split(torch.from_numpy(inputs), torch.from_numpy(targets))
 
 
-def run(name: str, mixer: str, steps: int, seeds: int) -> dict[str, list[float]]:
+class Eager(Fleet):
+    """Step by step, without a compiled graph, for what cannot be captured."""
+
+    def _make_stepper(self) -> Stepper:
+        made = super()._make_stepper()
+        made.captured = False
+        return made
+
+
+def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fleet) -> dict[str, Any]:
     """Accuracies by length, one per seed."""
-    task = baseline(name).with_settings(TASKS[name])
-    data = [make_data(task, seed, evaluation=128) for seed in range(seeds)]
-    longer = {str(n): split([draw(task.longer(n), seed, "test", 128) for seed in range(seeds)]) for n in LENGTHS[1:]}
-    arch = architecture(f"d=32 vocab={task.model_vocab} init=0.15 embed_scale=true | {mixer} swiglu[inner=64]")
-    fleet = Fleet(
+    chosen = SETS[name]
+    task = baseline(chosen.task).with_settings(chosen.settings)
+    seeds, steps = range(given.seeds), given.steps or chosen.steps
+    data = [make_data(task, seed, evaluation=128) for seed in seeds]
+    longer = {str(n): split([draw(task.longer(n), seed, "test", 128) for seed in seeds]) for n in chosen.lengths}
+    arch = architecture(chosen.spec.format(vocab=task.model_vocab, mixer=mixer))
+    began = time.perf_counter()
+    fleet = kind(
         arch,
-        [Member(1e-2, 0.0, seed, seed) for seed in range(seeds)],
-        Plan(steps, 32, steps // 4, solved=2.0),
+        [Member(given.lr or chosen.lr, 0.0, seed, seed) for seed in seeds],
+        Plan(steps, chosen.batch, steps, solved=2.0, curriculum=curriculum(task)),
         *(split([one.split(part) for one in data]) for part in ("train", "validation", "test")),
+        device=given.device,
         others=longer,
     )
+    if given.until:
+        steps = fit_steps(fleet, given.until)
     records = fleet.run()
     found = {"1": [record.test[0] if record.test else 0.0 for record in records]}
-    return {**found, **{n: [record.others[n] for record in records] for n in longer}}
+    return {
+        "set": name,
+        "task": {"task": chosen.task, **chosen.settings},
+        "mixer": mixer,
+        "steps": steps,
+        "batch": chosen.batch,
+        "lr": given.lr or chosen.lr,
+        "params": decoder_params(arch),
+        "state": total_state(arch),
+        "accuracy": {**found, **{n: [record.others[n] for record in records] for n in longer}},
+        "chance": chance(data[0].test),
+        "seconds": round(time.perf_counter() - began, 1),
+        "path": "captured" if kind is Fleet and fleet.device.type == "cuda" else "eager",
+        "provenance": provenance_of(time.time(), time.perf_counter() - began),
+    }
+
+
+def fit_steps(fleet: Fleet, until: float) -> int:
+    """Set the plan's steps to what there is time for."""
+    fleet.advance(FIT)
+    float(fleet.params[next(iter(fleet.params))].sum())
+    began = time.perf_counter()
+    fleet.advance(FIT)
+    float(fleet.params[next(iter(fleet.params))].sum())
+    each = (time.perf_counter() - began) / FIT
+    steps = 2 * FIT + max(FIT, min(20_000, int((until - time.time() - SCORING) / each)))
+    fleet.plan = dataclasses.replace(fleet.plan, steps=steps, eval_every=steps)
+    fleet._steps.fill_(float(steps))
+    return steps
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """One table a set, with the mean at 1, 2, 4 and 8 times the length, and every seed and the interval at 4."""
+    text = ["# State tracking and recall at equal state", "", str(__doc__).split("\n\n")[2].strip(), ""]
+    for name in dict.fromkeys(row["set"] for row in rows):
+        mine = [row for row in rows if row["set"] == name]
+        first = mine[0]
+        said = ", ".join(f"{key}={value}" for key, value in first["task"].items() if key != "task")
+        spec = SETS[name].spec.replace("{vocab} ", "… ")
+        text += [f"## {name}: {first['task']['task']}, {said}", "", f"`{spec}`, batch {first['batch']}.", ""]
+        lengths = list(first["accuracy"])
+        told = "4" if "4" in lengths else lengths[-1]
+        heads = " | ".join(f"{n}×" for n in lengths)
+        text += [
+            f"| mixer | state | steps | lr | {heads} | {told}×, by seed | {told}×, 95 % | chance | where |",
+            "|" + "---|" * (8 + len(lengths)),
+        ]
+        for row in mine:
+            at = estimate(np.array(row["accuracy"][told]))
+            ends = "" if at.interval is None else "{:.2f} to {:.2f}".format(*at.interval)
+            means = " | ".join(f"{np.mean(row['accuracy'][n]):.3f}" for n in lengths)
+            by_seed = ", ".join(f"{value:.3f}" for value in row["accuracy"][told])
+            text.append(
+                f"| `{row['mixer']}` | {row['state']:,} | {row['steps']} | {row['lr']:g} | {means} | {by_seed} "
+                f"| {ends} | {row['chance']:.2f} | {row.get('where', '')} |"
+            )
+        text.append("")
+    return "\n".join(text)
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--steps", type=int, default=400)
+    asked.add_argument("set", choices=[*SETS, "page"])
+    asked.add_argument("files", nargs="*", type=Path)
+    asked.add_argument("--only", action="append")
+    asked.add_argument("--steps", type=int)
+    asked.add_argument("--lr", type=float)
     asked.add_argument("--seeds", type=int, default=3)
-    asked.add_argument("--only", choices=TASKS)
+    asked.add_argument("--device", default="cpu")
+    asked.add_argument("--until", type=float)
+    asked.add_argument("--where", default="")
     asked.add_argument("--out", type=Path)
     given = asked.parse_args()
+    if given.set == "page":
+        lines = [line for file in given.files for line in file.read_text(encoding="utf-8").splitlines() if line]
+        text = page([json.loads(line) for line in lines])
+        given.out.write_text(text, encoding="utf-8") if given.out else print(text)
+        return
     torch.set_num_threads(1)
-    started, began, rows = time.perf_counter(), time.time(), []
-    for name in [given.only] if given.only else TASKS:
-        task = baseline(name).with_settings(TASKS[name])
-        level = chance(make_data(task, 0, evaluation=128).test)
-        for mixer in MIXERS[name]:
-            before = time.perf_counter()
-            found = run(name, mixer, given.steps, given.seeds)
-            at_4 = estimate(np.array(found["4"]))
-            ends = "" if at_4.interval is None else "{:.2f} to {:.2f}".format(*at_4.interval)
-            means = " | ".join(f"{np.mean(values):.3f}" for values in found.values())
-            seeds = ", ".join(f"{value:.3f}" for value in found["4"])
-            seconds = time.perf_counter() - before
-            rows.append(f"| {name} | `{mixer}` | {means} | {seeds} | {ends} | {level:.2f} | {seconds:.0f} |")
-            print(rows[-1], flush=True)
-            if given.out:
-                known = provenance_of(began, time.perf_counter() - started)
-                given.out.write_text(_page(given, rows, known), encoding="utf-8")
-
-
-def _page(given: argparse.Namespace, rows: list[str], known: dict[str, object]) -> str:
-    table, about = "\n".join(rows), str(__doc__).split("\n\n")[2].strip()
-    return f"""# State tracking, one layer, {given.steps} steps, {given.seeds} seeds
-
-`python benchmarks/tracking.py --steps {given.steps} --seeds {given.seeds}`: {about}
-
-| task | mixer | 1× | 2× | 4× | 8× | 4×, by seed | 4×, 95 % | chance | seconds |
-|---|---|---|---|---|---|---|---|---|---|
-{table}
-
-{known}
-"""
+    for mixer in given.only or SETS[given.set].mixers:
+        try:
+            row = run(given.set, mixer, given)
+        except Exception:
+            if given.device == "cpu":
+                raise
+            traceback.print_exc()  # an op that a graph cannot hold
+            row = run(given.set, mixer, given, Eager)
+        row["where"] = given.where
+        print(json.dumps({key: value for key, value in row.items() if key != "provenance"}), flush=True)
+        if given.out:
+            with given.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ def _options_table(options: Any) -> str:
 
     base = options.__mro__[1]
     known = base.describe() if getattr(base, "name", None) in arch.names() else []
-    least = {f.name: f.metadata["minimum"] for f in fields(options)}
+    least = {f.name: f.metadata["minimum"] for f in options.fields()}
     body = []
     for row in options.describe():
         if row in known:
@@ -230,7 +230,11 @@ SCHEMES: dict[str, list[tuple[str, str, str]]] = {
     "gpt2": [(r"gpt2-\d+m", "GPT-2", "gpt2-124m")],
     "opt": [(r"opt-[\d.]+[mb]", "OPT (Table 1)", "opt-125m")],
     "open": [
-        (r"(qwen3-next|kimi-linear|nemotron-h-8b|minimax-01)", "hybrids", "qwen3-next"),
+        (
+            r"(qwen3-next|kimi-linear|nemotron-[a-z0-9-]+b|minimax-01|olmo-hybrid|falcon-h1|hymba|samba)(-[\d.]+[mb])?",
+            "hybrids",
+            "qwen3-next",
+        ),
         (r"(gpt-oss-[\d.]+[mb]|deepseek-v3)", "attention and experts", "deepseek-v3"),
         (r"(mamba|mamba2|rwkv-7)-[\d.]+[mb]", "recurrent all through", "rwkv-7-1.5b"),
         (r"[a-z0-9.-]+", "attention and an MLP", "qwen3-0.6b"),

@@ -26,7 +26,10 @@ def prose(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES)
+LONG = {"docs/compare.md", "docs/export.md", "docs/generate.md"}  # their examples train and export for a minute or so
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in PAGES])
 def test_page_is_up_to_date_and_its_examples_run(page: str) -> None:
     written = PAGES[page].read_text(encoding="utf-8")
     now = generate.up_to_date(written)

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.api import analyse, front, runs, scale, study
+    from plait.api import analyse, bench, front, runs, scale, study
     from plait.api.check import check, verify
     from plait.api.compare import compare
     from plait.api.design import design
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plait.api.generate import generate
     from plait.api.listing import corpus, listing
     from plait.api.measure import measure, measure_lengths, predict
+    from plait.api.new import new_plugin
     from plait.api.open_run import open_run
     from plait.api.probe import plan_probe, probe
     from plait.api.profile import compare_profiles, open_profile, profile
@@ -58,6 +59,7 @@ DOOR: dict[str, str] = {
     "load_mixer": "plait.model.user_mixers",
     "measure": "plait.api.measure",
     "measure_lengths": "plait.api.measure",
+    "new_plugin": "plait.api.new",
     "open_corpus": "plait.data.opening",
     "open_profile": "plait.api.profile",
     "open_run": "plait.api.open_run",
@@ -78,6 +80,7 @@ DOOR: dict[str, str] = {
 #: Verbs with several functions, as `plait.front.pick`: name → the module that has them.
 GROUPS: dict[str, str] = {
     "analyse": "plait.api.analyse",
+    "bench": "plait.api.bench",
     "front": "plait.api.front",
     "runs": "plait.api.runs",
     "scale": "plait.api.scale",
@@ -88,6 +91,7 @@ __all__ = [
     "__version__",
     "analyse",
     "architecture",
+    "bench",
     "build",
     "check",
     "compare",
@@ -107,6 +111,7 @@ __all__ = [
     "load_mixer",
     "measure",
     "measure_lengths",
+    "new_plugin",
     "open_corpus",
     "open_profile",
     "open_run",

@@ -15,9 +15,11 @@ from scipy.optimize import minimize_scalar
 
 from plait.analysis.scaling_bootstrap import bootstrap, interval
 from plait.analysis.scaling_document import document, notes
+from plait.analysis.scaling_findings import CONTRADICTED, OPEN, SHOWN, findings
 from plait.analysis.scaling_frontier import TokenCost
 from plait.analysis.scaling_isoflop import groups_of
-from plait.analysis.scaling_laws import CANNOT_SAY, fit_laws
+from plait.analysis.scaling_laws import CANNOT_SAY, Laws, fit_laws
+from plait.analysis.scaling_range import within_law
 from plait.analysis.scaling_runs import Runs, runs_of
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
 from plait.analysis.scaling_surface import Layout, Points, fit_surface, log_loss
@@ -228,6 +230,89 @@ def test_a_growing_batch_is_noted() -> None:
     fixed = fit_laws(replace(runs, batch=np.full(len(runs), 2.0**19)), 1e22, draws=20)
     assert any("batch grows" in note for note in notes(grown))
     assert not any("batch" in note for note in notes(fixed))
+
+
+def test_small_budgets_off_the_law_are_left_out() -> None:
+    """Short trainings lie above the law, the more the shorter: up to 150 % at the smallest budget."""
+    for seed in range(3):
+        runs = simulated(CHINCHILLA, Design(np.logspace(18, 21, 7)), 0.003, rng(seed))
+        runs = replace(runs, loss=runs.loss * (1 + 0.3 * (1e9 / runs.tokens) ** 1.5))
+        laws, all_of_them = fit_laws(runs, 1e22, draws=60), fit_laws(runs, 1e22, draws=60, all_budgets=True)
+        budgets = [one.flops for one in laws.left_out if one.left]
+        assert len(budgets) >= 3
+        assert budgets == pytest.approx(np.logspace(18, 21, 7)[: len(budgets)])
+        assert len(laws.runs) == len(runs) - 7 * len(budgets)
+        assert any("lie off the law of the larger budgets" in note for note in notes(laws))
+        assert document(laws)["left_out"][0]["runs"] == 7
+        one, other = (found.best.surface_estimates()["E"] for found in (laws, all_of_them))
+        assert other.low > 1.817 + 0.2
+        assert abs(one.value - 1.817) < (other.value - 1.817) / 2
+
+
+def test_a_law_is_hardly_ever_left_out_of() -> None:
+    found = [
+        within_law(simulated(CHINCHILLA, Design(np.logspace(18, 21, 5)), 0.005, rng(seed)))[1] for seed in range(40)
+    ]
+    assert sum(map(bool, found)) <= 2  # one in a hundred is expected
+
+
+def test_a_bend_that_cannot_be_left_out_marks_the_entropy() -> None:
+    runs = simulated(CHINCHILLA, Design(np.logspace(18, 20, 3)), 0.001, rng(0))
+    loss = np.where(runs.group == 0, runs.loss * 1.05, runs.loss)
+    laws = fit_laws(replace(runs, loss=loss), 1e21, draws=50)
+    assert not laws.left_out[0].left
+    assert len(laws.runs) == len(runs)
+    assert document(laws)["surface"]["E"]["verdict"] == CANNOT_SAY
+    assert any("the law bends" in note for note in notes(laws))
+
+
+def _shares(a_T: float, a_H: float, noise: float, extra: float = 0.0) -> Laws:
+    """Transformer, hybrid and attention-free runs; exponents by β / (α + β) at α = 0.34, the hybrid's loss lower."""
+    parts = []
+    for name, share, a, more in (("T", 1.0, a_T, 0.05), ("H", 0.25, a_H, extra), ("R", 0.0, a_H, 0.4)):
+        truth = surface(1.817, 480.0 * (1 + more), 2100.0 * (1 + more), 0.34, 0.34 * a / (1 - a))
+        runs = simulated(truth, Design(np.logspace(18, 21, 5)), noise, rng(11), name=name)
+        parts.append(replace(runs, attention=np.full(len(runs), share), state=np.sqrt(runs.params)))
+    return fit_laws(joined(parts), 1e22, draws=200)
+
+
+def test_findings_are_shown_contradicted_or_open() -> None:
+
+    def verdicts(*given: float) -> dict[int, str]:
+        return {one.number: one.verdict for one in findings(_shares(*given))}
+
+    assert verdicts(0.53, 0.49, 0.001)[5] == SHOWN
+    assert verdicts(0.49, 0.53, 0.001)[5] == CONTRADICTED
+    assert verdicts(0.51, 0.51, 0.001)[7] == SHOWN  # the hybrid's loss is the lowest
+    assert verdicts(0.51, 0.51, 0.001, 0.2)[7] == CONTRADICTED
+    noisy = verdicts(0.51, 0.51, 0.02)
+    assert noisy[5] == OPEN
+    assert set(noisy) == {5, 6, 7, 8}
+    assert findings(fit_laws(simulated(CHINCHILLA, Design(BUDGETS), 0.003, rng()), 1e22, draws=20)) == []
+
+
+def test_tokenizers_are_compared_by_the_byte() -> None:
+    """One text read as bytes and in tokens of four: the same nats per byte, so neither is better."""
+    per_byte = {"bytes": 1.0, "bpe": 0.25}
+    made = []
+    for k, (name, tokens_per_byte) in enumerate(per_byte.items()):
+        for row in rows(simulated(CHINCHILLA, Design(BUDGETS), 0.002, rng(k))):
+            tokens, loss = row["tokens"] * tokens_per_byte, row["loss"] / tokens_per_byte
+            more = {"architecture": name, "vocab": 256 if k == 0 else 8192, "tokens_per_byte": tokens_per_byte}
+            made.append({**row, "tokens": tokens, "loss": loss, **more})
+    laws = fit_laws(runs_of(Table.of("runs.csv", made)), 1e22, draws=100)
+    assert laws.runs.unit == document(laws)["unit"] == "byte"
+    assert laws.shared
+    assert laws.comparisons[0].verdict == CANNOT_SAY
+    E = laws.best.surface_estimates()["E"]
+    assert E.low <= 1.817 <= E.high
+    without = [{k: v for k, v in row.items() if k != "tokens_per_byte"} for row in made]
+    with pytest.raises(UserError, match="or give a column tokens_per_byte"):
+        runs_of(Table.of("runs.csv", without))
+    with pytest.raises(UserError, match="runs of two tokenizers"):
+        runs_of(Table.of("runs.csv", [{**row, "architecture": "one"} for row in made]))
+    alike = [{**row, "tokens_per_byte": 0.25} for row in made if row["architecture"] == "bpe"]
+    assert runs_of(Table.of("runs.csv", alike)).unit == "token"
 
 
 def _changed(change: dict[str, Any], row: int = 3) -> list[dict[str, Any]]:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +23,7 @@ from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.scaling.plan import budgets_of, read_plan
 from plait.scaling.price import Speed
-from plait.scaling.rules import Rate, batch_tokens
+from plait.scaling.rules import LEAST_STEPS, Rate, batch_tokens
 from plait.scaling.sizes import attention_share, family, grown, pattern_of
 
 TINY = "T=d=8 tie=true | (attn[heads=2] swiglu[inner=16])x1"
@@ -280,6 +286,191 @@ def test_stored_probes_against_runs_that_name_their_specs(tmp_path: Path) -> Non
     found = plait.scale.probe(runs, target=1e21, store=url, draws=50)
     assert {row["architectures"] for row in found.rows()} == {5}
     assert all(row["r"] < -0.95 for row in found.rows())
+
+
+MIXER = """
+from dataclasses import dataclass
+from typing import ClassVar
+from torch import nn
+from plait.mixers import Cost, Mixer, MixerOptions
+
+@dataclass(frozen=True)
+class Options(MixerOptions):
+    name: ClassVar[str] = "halve"
+    kind: ClassVar[str] = "sequence"
+
+    def cost(self, d, seq, memory=0):
+        return Cost(params={"map": d * d}, flops={"map": 2 * seq * d * d})
+
+class Halve(Mixer):
+    Options = Options
+
+    def __init__(self, d, options):
+        super().__init__(d, options)
+        self.map = nn.Linear(d, d, bias=False)
+
+    def forward(self, x_BTD):
+        return self.map(x_BTD) * FACTOR
+
+    def init_state(self, batch, *, rollback=0):
+        return {}
+
+    def step(self, x_BD, state):
+        return self.forward(x_BD), {}
+"""
+
+
+def test_a_mixer_of_ones_own_is_planned_trained_edited_and_trained_again(tmp_path: Path) -> None:
+    """After an edit all is trained again, and a fit reads the runs of the newest text alone."""
+    from plait.scaling.stored import stored_runs
+
+    file, url = tmp_path / "halve.py", f"sqlite:///{tmp_path}/plait.db"
+    given: dict[str, Any] = {"budgets": [1e6], "params": ["600", "2K"], "seq_len": 16, "batch": 4, "priced": False,
+                             "validation_tokens": 2**10, "mixers": [file]}  # fmt: skip
+    losses = []
+    for factor in (0.5, 2.0):
+        file.write_text(MIXER.replace("FACTOR", str(factor)))
+        plan = plait.scale.plan(["mine=d=16 tie=true | (halve swiglu[inner=16])x1"], **given).plan
+        found = plait.scale.run(plan, mixers=[file], runs=tmp_path, store=url)
+        assert not found.missing
+        losses.append([row["loss"] for row in found.rows()])
+        with plait.open_store(url) as store:
+            table = stored_runs(store)
+        assert set(table.column("architecture")) == {"mine"}
+        assert sorted(table.column("loss")) == sorted(losses[-1])
+    assert losses[0] != losses[1]
+    with plait.open_store(url) as store:
+        assert store.kinds()["train"] == 4
+
+
+@pytest.mark.slow
+def test_workers_that_were_killed_are_resumed(tmp_path: Path) -> None:
+    """kill -9 of a whole group of processes in the middle; the same command trains what is left, and nothing twice."""
+    path, url = tmp_path / "plan.json", f"sqlite:///{tmp_path}/plait.db"
+    plan = tiny_plan(out=path, budgets=[2e6, 3e7], params=["600", "2K", "5K"]).plan
+    command = [
+        sys.executable,
+        "-m",
+        "plait",
+        "scale",
+        "run",
+        str(path),
+        "--workers",
+        "2",
+        "--runs",
+        str(tmp_path),
+        "--json",
+    ]
+    environment = {**os.environ, "PLAIT_STORE": url, "OMP_NUM_THREADS": "1"}
+    quiet = subprocess.DEVNULL
+    first = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet, start_new_session=True)
+    try:
+        while first.poll() is None and not list(tmp_path.glob("train-*/result.json")):
+            time.sleep(0.05)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    with plait.open_store(url) as store:
+        before = {record.key: record.result["seconds"] for record in store.find("train")}
+        assert len(before) < len(plan.runs)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["missing"] == []
+    assert {row["key"]: row["seconds"] for row in found["runs"] if row["key"] in before} == before
+    with plait.open_store(url) as store:
+        assert store.kinds() == {"scale": 1, "train": len(plan.runs)}
+
+
+def test_runs_of_other_trainers_come_as_parquet(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow = pytest.importorskip("pyarrow")
+    runs, _ = probes_and_runs(tmp_path)
+    lines = [line.split(",") for line in Path(runs).read_text().splitlines()]
+    columns = {name: [row[i] if i == 0 else float(row[i]) for row in lines[1:]] for i, name in enumerate(lines[0])}
+    parquet.write_table(arrow.table(columns), tmp_path / "runs.parquet")
+    by_csv = plait.scale.fit(runs, target=1e21, draws=20).as_dict()
+    by_parquet = plait.scale.fit(tmp_path / "runs.parquet", target=1e21, draws=20).as_dict()
+    assert by_parquet["surface"] == by_csv["surface"]
+
+
+def test_small_budgets_have_batches_that_leave_all_runs_long() -> None:
+    found = plait.scale.plan([TINY], budgets=[1e10, 4e10], seq_len=16, sizes=4, span=4.0, priced=False)
+    for budget in found.plan.budgets:
+        own = [run for run in found.plan.runs if run.budget == budget]
+        assert len({run.recipe.batch for run in own}) == 1
+        assert min(run.steps for run in own) >= LEAST_STEPS
+        assert {run.recipe.min_lr_ratio for run in own} == {0.0}
+    assert not any("fewer than" in warning and "steps" in warning for warning in found.warnings)
+    short = plait.scale.plan([TINY], budgets=[1e10], seq_len=16, batch=256, sizes=4, span=4.0, priced=False)
+    assert any(f"fewer than {LEAST_STEPS} steps" in warning for warning in short.warnings)
+
+
+def test_tokens_per_byte_are_told_and_stored(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("ab cd ab ef " * 4000)
+    url = f"sqlite:///{tmp_path}/plait.db"
+    from plait.scaling.stored import stored_runs
+
+    for tokenizer in ("bytes", "words"):
+        found = tiny_plan(budgets=[1e6], params=["600", "2K"], data=str(text), tokenizer=tokenizer)
+        assert found.tokens_per_byte == pytest.approx(1.0 if tokenizer == "bytes" else found.tokens_per_byte)
+        plait.scale.run(found.plan, runs=tmp_path, store=url)
+    with plait.open_store(url) as store:
+        table = stored_runs(store)
+    assert len(table) == 4
+    assert len(set(table.column("tokens_per_byte"))) == 2
+
+
+def test_an_options_best_value_from_stored_trainings(tmp_path: Path) -> None:
+    from plait.records import Record
+
+    url = f"sqlite:///{tmp_path}/plait.db"
+    losses = {64: 1.9, 16: 1.7, 4: 1.8}  # head dimensions 2, 8 and 32
+    with plait.open_store(url) as store:
+        for heads, loss in losses.items():
+            for seed in (0, 1):
+                spec = architecture(f"d=128 vocab=256 | (mh-hyena[heads={heads}] swiglu)x2").text
+                config = {"protocol": 1, "spec": spec, "recipe": {"lr": 1e-3}, "seed": seed}
+                store.put(Record.of("train", config, {"loss": loss + 0.01 * seed}, {}))
+        other = architecture("d=64 vocab=256 | (mh-hyena[heads=8] swiglu)x2").text
+        config = {"protocol": 1, "spec": other, "recipe": {"lr": 1e-3}, "seed": 0}
+        store.put(Record.of("train", config, {"loss": 1.0}, {}))
+    found = plait.analyse.option("mh-hyena.heads", store=url)
+    rows = found.as_dict()["values"]
+    assert [(row["value"], row["head_dim"], row["runs"], row["best"]) for row in rows] == [
+        ("16", 8, 2, True), ("4", 32, 2, False), ("64", 2, 2, False)
+    ]  # fmt: skip
+    assert rows[0]["quality"] == pytest.approx(1.705)
+    for name, message in (
+        ("mh-hyena.hands", "did you mean|has no option"),
+        ("heads", "MIXER.OPTION"),
+        ("gla.heads", "no train"),
+    ):
+        with pytest.raises(UserError, match=f"(?i){message}"):
+            plait.analyse.option(name, store=url)
+
+
+def test_the_best_rate_of_each_architecture_from_stored_trainings(tmp_path: Path) -> None:
+    from plait.records import Record
+
+    url = f"sqlite:///{tmp_path}/plait.db"
+    best = {64: 4e-3, 128: 2e-3, 256: 2e-3}
+    with plait.open_store(url) as store:
+        for d, good in best.items():
+            for lr in (1e-3, 2e-3, 4e-3):
+                config = {"protocol": 1, "spec": f"d={d} vocab=256 | attn swiglu", "recipe": {"lr": lr}}
+                loss = 2 - d / 1000 + abs(math.log(lr / good))
+                store.put(Record.of("train", config, {"loss": loss, "params": d}, {}))
+    found = plait.analyse.lr(
+        url, where=["kind=train"], model="config.spec", rate="config.recipe.lr", quality="result.loss",
+        proxy="result.params",
+    )  # fmt: skip
+    assert {row["model"]: row["rate"] for row in found.as_dict()["best"]} == {
+        f"d={d} vocab=256 | attn swiglu": rate for d, rate in best.items()
+    }
+    assert found.as_dict()["src_best"] == pytest.approx(1.0)
 
 
 def test_the_pitfall() -> None:

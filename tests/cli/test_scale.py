@@ -54,6 +54,24 @@ def test_the_table_says_what_counts_and_draws(runs_file: Path, tmp_path: Path) -
         assert words in drawn
 
 
+def test_the_page_loads_nothing(runs_file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    ran = CliRunner().invoke(
+        app, ["scale", "fit", str(runs_file), "--target", "1e22", "--draws", "50", "-o", str(page)]
+    )
+    assert ran.exit_code == 0, ran.output
+    text = page.read_text()
+    for words in ("IsoFLOP curves", "Best size", "Best number of tokens", "state-optimal frontiers", "Off the",
+                  "The batch pitfall", "What to train at"):  # fmt: skip
+        assert words in text
+    assert text.count("<svg") >= 6
+    assert "default-src 'none'" in text
+    for loads in ("http://", "https://", "src=", "@import"):
+        assert loads not in text.replace("http://www.w3.org/2000/svg", "")
+    nowhere = CliRunner().invoke(app, ["scale", "fit", str(runs_file), "--target", "1e22", "-o", str(runs_file / "x")])
+    assert isinstance(nowhere.exception, UserError)
+
+
 def test_a_character_plot_has_its_marks_in_place() -> None:
     lines = character_plot([(1, 1.0, "a"), (100, 3.0, "b"), (10, 2.0, "c")], "x", "y").splitlines()
     rows = [line.partition("│")[2] for line in lines if "│" in line]

@@ -129,5 +129,6 @@ def document(
         },
         "stages": {"profile": 72.0, "search": 2.0, "measure": 30.0, "probe": 30.0, "race": 100.0, "train": 60.0},
         "commands": ["plait design --latency 20ms"],
-        "advice": "Take it.",
+        "points": ["Take it.", "It is the best."],
+        "advice": "Take it. It is the best.",
     }  # fmt: skip

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import plait
 from plait.core.errors import UserError
+from plait.designing import workflow
 from plait.designing.config import SHARES, DesignConfig, TrainFor, with_vocab
 from plait.device.setting import Setting
 from plait.model.architecture import architecture
@@ -96,3 +99,33 @@ def test_budgets_that_are_none(text: str) -> None:
 def test_what_is_left_of_the_time_is_the_budget_unless_stated() -> None:
     assert config(300).budget == TrainFor("seconds", 42.0)
     assert replace(config(300), train_for=TrainFor("tokens", 5.0)).budget.tokens(1, 1) == 5.0
+
+
+def test_what_a_user_asks_for_reaches_the_design(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the front door to its config and the commands that do it again."""
+    seen: list[DesignConfig] = []
+
+    def stop(config: DesignConfig, *_: object) -> None:
+        seen.append(config)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workflow, "design", stop)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        plait.design(
+            data="builtin:language", tokenizer=None, mode="both", answer=8, tokens_per_second=500, ttft="30ms",
+            batch=2, threads=2, constraints=["count(attn) >= 1"], state="1MB", latency=None, memory=None,
+        )  # fmt: skip
+    (config,) = seen
+    assert config.setting == Setting("both", 256, batch=2, threads=2, answer=8)
+    assert config.limits.as_dict() == {"ttft": 0.03, "token_time": 0.002, "state": 1e6}
+    assert config.constraints == ("count(attn) >= 1",)
+    document = {
+        "config": config.as_dict(), "pick": {"spec": "d=8 | attn"}, "train": {"recipe": {"lr": 0.1}},
+        "race": {"architectures": []}, "budget": {"tokens": 1e6},
+    }  # fmt: skip
+    whole, searching, measuring, *_ = workflow.commands(document)
+    for command in (whole, searching):
+        assert "--ttft 30ms --token-time 2ms --state 1MB --constraint 'count(attn) >= 1'" in command
+        assert "--seq 256 --mode both --batch 2 --threads 2 --answer 8" in command
+    assert measuring == "plait measure 'd=8 | attn' --seq 256 --mode both --batch 2 --threads 2 --answer 8"

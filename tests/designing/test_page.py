@@ -1,21 +1,15 @@
-"""The page of a design: whole, escaped, small, and the same in a browser."""
+"""The page of a design: whole, escaped, small."""
 
 from __future__ import annotations
 
 import html
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
-import pytest
 from made_document import document
 
 from plait.designing.page import report_page
-
-CHROMIUM = shutil.which("chromium")
 
 
 def example(**changes: Any) -> dict[str, Any]:
@@ -33,7 +27,11 @@ class Text(HTMLParser):
     def __init__(self, page: str) -> None:
         super().__init__()
         self.data = ""
+        self.tags: set[str] = set()
         self.feed(page)
+
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(name)
 
     def handle_data(self, data: str) -> None:
         self.data += data + "\n"
@@ -56,18 +54,19 @@ def test_everything_is_on_it() -> None:
         "torch 2.13", "plait design --latency 20ms", "10,200 candidates", "25ms, not 20ms",
     ):  # fmt: skip
         assert words in text
-    assert len(page.encode()) < 60_000
+    assert len(page.encode()) < 120_000  # of them 35,000 for style and script
 
 
 def test_nothing_is_loaded_and_nothing_gets_through() -> None:
     given = example()
-    given["advice"] = given["candidates"][0]["spec"] = given["train"]["data"] = (
+    given["points"][0] = given["candidates"][0]["spec"] = given["train"]["data"] = (
         "<img src=x onerror=alert(1)> & \"so on'"
     )
     page = report_page(given)
-    assert "<img" not in page
+    assert "img" not in Text(page).tags
     assert page.count("&lt;img src=x onerror=alert(1)&gt; &amp;") >= 3
-    assert not re.search(r"https?://|url\(|@import|<link", page)
+    # Neither a name of XML's nor a part of the page itself is loaded.
+    assert not re.search(r"https?://|url\((?!#)|@import|<link", page.replace("http://www.w3.org/2000/svg", ""))
 
 
 def test_without_entropy_there_is_no_floor() -> None:
@@ -85,17 +84,3 @@ def test_a_model_that_could_not_be_measured_is_only_predicted() -> None:
 def test_a_probe_cut_short_says_so() -> None:
     assert "cut to 20% of their steps" in report_page(example(scale=0.2))
     assert "cut to" not in report_page(example())
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the page is not looked at in a browser")
-def test_in_a_browser(tmp_path: Path) -> None:
-    """The script has run: hints are where it puts them, and no title is left on a mark."""
-    path = tmp_path / "report.html"
-    path.write_text(report_page(example()), encoding="utf-8")
-    options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom")
-    ran = subprocess.run(
-        [str(CHROMIUM), *options, path.as_uri()], capture_output=True, text=True, timeout=600, check=True
-    )
-    assert 'id="tip"' in ran.stdout
-    assert ran.stdout.count('data-hint="gla+attn') >= 4  # on both fronts and in every panel of bars
-    assert not re.search(r'class="hover"[^>]*><title>', ran.stdout)

@@ -32,7 +32,8 @@ def test_a_line_says_all_there_is_to_know(each: object) -> None:
 
 def test_names_columns_and_units() -> None:
     assert {name: each.column for name, each in on_device().items()} == {
-        "latency": "latency_ms", "memory": "memory_mb", "energy": "energy_mj",
+        "latency": "latency_ms", "ttft": "ttft_ms", "token_time": "token_time_ms", "memory": "memory_mb",
+        "energy": "energy_mj",
     }  # fmt: skip
     assert everywhere() == ["latency", "memory"]
     assert quantity("latency").scale == 1e3

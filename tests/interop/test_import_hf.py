@@ -24,6 +24,8 @@ OPT = {
     "vocab_size": 37, "hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 24, "word_embed_proj_dim": 32,
 }  # fmt: skip
+MAMBA = {"vocab_size": 37, "hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}
+MAMBA2 = {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 16}
 CASES = {
     "gpt2": ("GPT2", GPT2),
     "gpt2 untied, narrow": (
@@ -37,13 +39,51 @@ CASES = {
         {**LLAMA, "tie_word_embeddings": True, "head_dim": 16, "attention_bias": True, "rms_norm_eps": 1e-3,
          "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
     ),
+    # Contexts so short that some frequencies are slowed, some kept and some between within the 19 tokens compared.
+    "llama 3: scaled frequencies": (
+        "Llama",
+        {**LLAMA, "head_dim": 16, "tie_word_embeddings": True,
+         "rope_parameters": {"rope_type": "llama3", "rope_theta": 50.0, "factor": 8.0, "low_freq_factor": 1.0,
+                             "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
+    ),
+    "smollm2": (
+        "Llama",
+        {**LLAMA, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0}},
+    ),
+    "llama: linear scaling": (
+        "Llama", {**LLAMA, "rope_parameters": {"rope_type": "linear", "rope_theta": 50.0, "factor": 2.0}},
+    ),
+    "qwen2": ("Qwen2", {**LLAMA, "rms_norm_eps": 1e-4}),
+    "qwen2 tied, windows in its later layers": (
+        "Qwen2",
+        {**LLAMA, "tie_word_embeddings": True, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+    ),
+    "qwen2: yarn": (
+        "Qwen2",
+        {**LLAMA, "head_dim": 16,
+         "rope_parameters": {"rope_type": "yarn", "rope_theta": 50.0, "factor": 4.0, "beta_fast": 8.0,
+                             "original_max_position_embeddings": 64}},
+    ),
+    "qwen3 with heads wider than d / heads": ("Qwen3", {**LLAMA, "head_dim": 24}),
+    "qwen3 tied, biased": ("Qwen3", {**LLAMA, "head_dim": 8, "tie_word_embeddings": True, "attention_bias": True}),
+    "mistral": ("Mistral", {**LLAMA, "sliding_window": 5}),
+    "mistral without a window": ("Mistral", {**LLAMA, "sliding_window": None, "head_dim": 12}),
+    "mamba": ("Mamba", MAMBA),
+    "mamba untied, biased, narrow": (
+        "Mamba",
+        {**MAMBA, "tie_word_embeddings": False, "use_bias": True, "use_conv_bias": False, "expand": 1,
+         "conv_kernel": 3, "time_step_rank": 5, "layer_norm_epsilon": 1e-3},
+    ),
+    "mamba2": ("Mamba2", MAMBA2),
+    "mamba2 tied, in groups": ("Mamba2", {**MAMBA2, "tie_word_embeddings": True, "n_groups": 2, "conv_kernel": 3}),
 }  # fmt: skip
 
 
 def written(name, folder, **options):
     kind, fields = CASES[name]
     torch.manual_seed(0)
-    model_class = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM", "OPT": "OPTForCausalLM"}[kind]
+    model_class = "GPT2LMHeadModel" if kind == "GPT2" else f"{kind}ForCausalLM"
     theirs = getattr(transformers, model_class)(getattr(transformers, f"{kind}Config")(**fields)).eval()
     with torch.no_grad():
         for parameter in theirs.parameters():
@@ -68,10 +108,11 @@ def test_the_same_logits_and_back_again(name, tmp_path):
     torch.testing.assert_close(again(tokens).logits, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("gpt2")])
 @torch.no_grad()
-def test_opt_writes_the_same_text(tmp_path):
-    """Greedy tokens of a folder as transformers loads it, from prompts that start at the table's first position."""
-    theirs = written("opt", tmp_path).eval()
+def test_the_same_text_is_written(name, tmp_path):
+    """Greedy tokens of a folder as transformers loads it, from prompts that start at the first position."""
+    theirs = written(name, tmp_path).eval()
     ours = import_hf(tmp_path)[0]
     for prompt in ([5, 9, 3], [7], [1, 2, 3, 4, 5, 6, 8]):
         options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
@@ -113,7 +154,16 @@ def test_shards_and_files_without_the_prefix(tmp_path):
     ("change", "message"),
     [
         ({"model_type": "lama"}, "Did you mean 'llama'"),
-        ({"rope_scaling": {"rope_type": "yarn"}, "rope_parameters": None}, "yarn"),
+        ({"rope_scaling": {"rope_type": "yarn"}, "rope_parameters": None}, "'yarn' lacks factor"),
+        ({"rope_scaling": {"rope_type": "longrope"}, "rope_parameters": None}, "by 'longrope'; linear, llama3, yarn"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4, "attention_factor": 0.5}},
+            "attention_factor=0.5",
+        ),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "by kind of layer"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ({"mlp_bias": True}, "mlp_bias=True"),
         ({"num_attention_heads": "many"}, "many"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
@@ -124,6 +174,28 @@ def test_shards_and_files_without_the_prefix(tmp_path):
 )
 def test_what_the_mapping_does_not_know_is_refused(change, message, tmp_path):
     written("llama", tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(UserError, match=message):
+        import_hf(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("mamba", {"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        ("mamba2", {"time_step_limit": [0.001, 0.1]}, r"time_step_limit=\(0.001, 0.1\)"),
+        ("mamba2", {"use_bias": True}, "use_bias=True"),
+        ("mamba2", {"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon"),
+        ("mamba2", {"num_heads": 7}, "7 heads of 8"),
+        ("mistral", {"layer_types": ["full_attention", "sliding_attention"]}, "every layer the same window"),
+        ("qwen2", {"use_sliding_window": True, "layer_types": ["chunked_attention"] * 2}, "one per layer"),
+        ("qwen3", {"use_sliding_window": True, "layer_types": ["sliding_attention"] * 2}, "sliding_window is None"),
+        ("qwen3", {"model_type": "qwen3_moe"}, "Did you mean 'qwen3'"),
+    ],
+)
+def test_so_it_is_in_the_other_families(name, change, message, tmp_path):
+    written(next(case for case in CASES if case.startswith(name)), tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(UserError, match=message):

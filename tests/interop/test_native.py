@@ -28,6 +28,20 @@ NATIVE = {
         "LlamaForCausalLM",
     ),
     "wide heads, biased": ("d=32 vocab=256 | (attn[heads=2,head_dim=24,bias] swiglu[inner=48])x1", "LlamaForCausalLM"),
+    "llama 3": (
+        "d=32 vocab=256 | (attn[heads=2,theta=50,rope_scaling=llama3,rope_factor=8,rope_len=64] swiglu)x2",
+        "LlamaForCausalLM",
+    ),
+    "mistral": ("d=32 vocab=256 | (attn[heads=4,window=9] swiglu)x2", "MistralForCausalLM"),
+    "qwen2": ("d=32 vocab=256 tie=true | (attn[heads=4,qkv_bias] swiglu)x2", "Qwen2ForCausalLM"),
+    "qwen2, windows by turns": (
+        "d=32 vocab=256 | (attn[heads=4,qkv_bias,window=9] swiglu attn[heads=4,qkv_bias] swiglu)x2",
+        "Qwen2ForCausalLM",
+    ),
+    "qwen3": ("d=32 vocab=256 | (attn[heads=4,head_dim=12,qk_norm=shared,qk_eps=1e-6] swiglu)x2", "Qwen3ForCausalLM"),
+    "mamba": ("d=32 vocab=256 | (mamba[state=4])x3", "MambaForCausalLM"),
+    "mamba, narrow": ("d=32 vocab=256 tie=true | (mamba[state=4,expand=1,conv_bias=false,bias])x2", "MambaForCausalLM"),
+    "mamba2": ("d=32 vocab=256 eps=1e-5 | (mamba2[state=8,head_dim=16,groups=2])x3", "Mamba2ForCausalLM"),
     "gpt2": (f"{LEARNED} tie=true eps=1e-5 | (attn[heads=4,pos=none,bias] mlp[act=gelu-tanh])x2", "GPT2LMHeadModel"),
     "gpt2, untied, narrow": (f"{LEARNED} | (attn[heads=4,pos=none,bias] mlp[inner=40,act=relu])x2", "GPT2LMHeadModel"),
 }
@@ -73,7 +87,11 @@ def test_it_loads_where_there_is_no_plait(tmp_path):
     "text",
     [
         "d=32 vocab=256 | (gla[heads=2] swiglu)x2",
-        "d=32 vocab=256 | (attn[heads=4,window=8] swiglu)x2",
+        "d=32 vocab=256 | (attn[heads=4,window=8,qkv_bias] swiglu attn[heads=4,window=9,qkv_bias] swiglu)x2",
+        "d=32 vocab=256 | (attn[heads=4,qk_norm=shared,qk_eps=1e-5] swiglu)x2",
+        "d=32 vocab=256 | (attn[heads=4,rotary=0.5] swiglu)x2",
+        "d=32 vocab=256 | mamba[state=4] mlp",
+        "d=32 vocab=256 | (mamba2[state=8,head_dim=16])x2",
         "d=32 vocab=256 | attn[heads=4] swiglu attn[heads=2] swiglu",
         "d=32 vocab=256 | (attn[heads=4] mlp)x2",
         "d=32 vocab=256 | (fox[heads=4] swiglu)x2",
@@ -82,7 +100,7 @@ def test_it_loads_where_there_is_no_plait(tmp_path):
 )
 def test_anything_else_is_refused(text, tmp_path):
     assert native_class(architecture(text)) is None
-    with pytest.raises(UserError, match=r"neither a LLaMA.*--to hf"):
+    with pytest.raises(UserError, match=r"neither a Llama.*--to hf"):
         export_native(build(text), None, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

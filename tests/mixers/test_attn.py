@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from plait.core.errors import UserError
+from plait.mixers.rope_scaling import RopeScaling
 from plait.model import build
 from plait.model.architecture import architecture
 
@@ -49,6 +52,10 @@ def test_part_of_a_head_turns_and_part_does_not() -> None:
         ("attn[heads=2,rotary=0.2]", "needs an even number of channels to turn, not 3"),
         ("attn[heads=2,out_gate,head_gate]", "two gates on the same output"),
         ("fox[heads=2,sinks]", "sinks go with neither"),
+        ("attn[heads=2,bias,qkv_bias]", "leave qkv_bias out"),
+        ("attn[heads=2,pos=none,rope_scaling=linear]", "needs pos=rope"),
+        ("attn[heads=2,rope_scaling=llama3,rope_low=4]", "rope_low=4 must be less than rope_high=4"),
+        ("attn[heads=2,rope_scaling=yarn,theta=1]", "theta above 1"),
     ],
 )
 def test_options_that_do_not_fit(spec: str, message: str) -> None:
@@ -62,3 +69,32 @@ def test_a_gate_per_head() -> None:
     gates = torch.sigmoid(x @ mixer.head_gate.weight.T)
     want = mixer.output((mixed * gates[..., None]).flatten(-2))
     torch.testing.assert_close(mixer._combine(x, mixed), want)
+
+
+def test_slow_frequencies_are_divided_and_fast_ones_kept() -> None:
+    """Llama 3.1's numbers: context 8192, factor 8, base 500,000, heads of 128; turns 4 and 1 are the two ends."""
+    width, theta, context, factor = 128, 500_000.0, 8192, 8.0
+    scaled = RopeScaling("llama3", factor, context, 1.0, 4.0).slowdown(width, theta, torch.float64, torch.device("cpu"))
+    for i, found in enumerate(scaled.tolist()):
+        wavelength = 2 * math.pi * theta ** (2 * i / width)
+        if wavelength < context / 4:
+            assert found == 1
+        elif wavelength > context:
+            assert found == pytest.approx(1 / factor)
+        else:
+            smooth = (context / wavelength - 1) / 3
+            assert found == pytest.approx((1 - smooth) / factor + smooth)
+    assert (scaled == 1).sum() > 20
+    assert ((scaled > 1 / factor) & (scaled < 1)).sum() > 2
+
+
+def test_yarn_at_its_papers_numbers() -> None:
+    """LLaMA's base and context with s = 16: 32 turns are made by pair 20.9 of 64, one by pair 45.03 (their formula by
+    hand), so pairs up to 20 are kept and from 46 on divided; queries and keys grow by 0.1 ln 16 + 1."""
+    scaling = RopeScaling("yarn", 16.0, 4096, 1.0, 32.0)
+    slowed = scaling.slowdown(128, 10_000.0, torch.float64, torch.device("cpu"))
+    assert (slowed[:21] == 1).all()
+    assert slowed[21] < 1
+    torch.testing.assert_close(slowed[46:], torch.full((18,), 1 / 16, dtype=torch.float64))
+    assert slowed[45] > 1 / 16
+    assert scaling.magnitude == pytest.approx(1.27726, abs=1e-5)

@@ -62,6 +62,7 @@ ODD_OPTIONS = {
         "heads=3,head_dim=10,qk_norm=shared",
         "heads=4,window=5,pos=alibi",
         "heads=4,sinks,head_gate,rotary=0.5",
+        "heads=4,kv_heads=2,qkv_bias,rope_scaling=linear,rope_factor=2",
     ],
     "fox": [
         "heads=4,kv_heads=1,head_dim=6,qk_norm=per-head,out_gate,out_norm,kv_shift,bias",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.open_models import PUBLISHED, catalog
 from plait.spec import presets
@@ -13,7 +14,11 @@ def test_every_model_has_a_published_count() -> None:
     assert list(catalog()) == list(PUBLISHED)
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "kimi-linear"])
+#: What a name rounds, and what the spec cannot have: their presets' lines say so.
+OTHERWISE = ("kimi-linear", "olmo-hybrid-7b", "hymba-1.5b")
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name not in OTHERWISE])
 def test_total_parameters_are_within_one_percent(name: str) -> None:
     assert model_cost(name).total_params / 1e6 == pytest.approx(PUBLISHED[name][0], rel=0.01)
 
@@ -24,6 +29,7 @@ EXACT = {
     "llama-3.2-1b": 1_235_814_400,
     "llama-3.1-8b": 8_030_261_248,
     "mistral-7b": 7_241_732_096,
+    "qwen2.5-1.5b": 1_543_714_304,
     "qwen3-0.6b": 596_049_920,
     "mamba-130m": 129_135_360,
 }
@@ -34,9 +40,52 @@ def test_exact_counts(name: str) -> None:
     assert model_cost(name).total_params == EXACT[name]
 
 
-def test_kimi_linears_name_rounds_down() -> None:
-    """The checkpoint has 49.1 billion."""
+#: What config.json of these checkpoints says of the architecture.
+CONFIGS = {
+    "llama-3.2-1b": {
+        "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "hidden_act": "silu", "attention_bias": False,
+        "mlp_bias": False, "max_position_embeddings": 131072, "rope_theta": 500000.0, "pretraining_tp": 1,
+        "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                         "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+    },
+    "qwen2.5-1.5b": {
+        "model_type": "qwen2", "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28,
+        "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True, "hidden_act": "silu", "max_position_embeddings": 131072,
+        "max_window_layers": 28, "rope_theta": 1000000.0, "sliding_window": 131072, "use_sliding_window": False,
+    },
+    "qwen3-0.6b": {
+        "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+        "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "hidden_act": "silu", "attention_bias": False,
+        "max_position_embeddings": 40960, "max_window_layers": 28, "rope_scaling": None, "rope_theta": 1000000,
+        "sliding_window": None, "use_sliding_window": False,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_checkpoints_config_is_the_preset(name: str) -> None:
+    from plait.interop.import_hf import spec_text
+    from plait.interop.native import _explicit
+
+    assert _explicit(architecture(spec_text(CONFIGS[name]))) == _explicit(architecture(name))
+
+
+def test_names_that_round_down() -> None:
+    """Kimi Linear's checkpoint has 49.1 billion, Olmo-Hybrid's 7.4."""
     assert 49.0e9 < model_cost("kimi-linear").total_params < 49.2e9
+    assert 7.35e9 < model_cost("olmo-hybrid-7b").total_params < 7.45e9
+
+
+def test_hymbas_own_output_maps_and_keys_are_what_it_has_more() -> None:
+    """Both kinds of its heads share one output map, its values are twice as wide, and 15 of 32 layers take another's
+    keys and values; ours have an output map for attention, too, and all their keys and values."""
+    d, layers, kv = 1600, 32, 2 * 320
+    more = layers * d * d + 15 * d * (kv + 320) - layers * d * 320
+    assert (model_cost("hymba-1.5b").total_params - more) / 1e6 == pytest.approx(PUBLISHED["hymba-1.5b"][0], rel=0.01)
 
 
 @pytest.mark.parametrize(("name", "embeddings"), [("gpt-oss-20b", 1), ("gpt-oss-120b", 1), ("minimax-01", 0)])
@@ -58,6 +107,10 @@ def test_patterns_are_the_published_ones() -> None:
     letters = {"mamba2": "M", "mlp": "-", "attn": "*"}
     pattern = "".join(letters[layer.name] for layer in presets_layers("nemotron-h-8b"))
     assert pattern == "M-M-M-M*-" + "M-M-M-M-M*-" * 3 + "M-M-M-M-M-"
+    pattern = "".join(letters[layer.name] for layer in presets_layers("nemotron-nano-2-12b"))
+    assert pattern == "M-M-M-M*-" * 6 + "M-M-M-M-"
+    whole = [layer.branches[0].window == 0 for layer in presets_layers("hymba-1.5b") if layer.name == "attn|mamba"]
+    assert [i for i, seen in enumerate(whole) if seen] == [0, 15, 31]
     windows = [layer.window for layer in presets_layers("gemma-3-1b") if layer.name == "attn"]
     assert [i for i, window in enumerate(windows) if not window] == [5, 11, 17, 23]
 

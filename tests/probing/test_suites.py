@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from plait.api.probe import plan_probe
 from plait.core.errors import UserError
@@ -14,7 +15,7 @@ from plait.tasks import SUITES, baseline
 
 def test_suites_name_their_tasks() -> None:
     assert suite_tasks("tracking") == list(SUITES["tracking"])
-    assert suite_tasks("all") == [*SUITES["tracking"], *SUITES["recall"]]
+    assert suite_tasks("all") == [name for suite, found in SUITES.items() if suite != "mad" for name in found]
     assert suite_tasks("mad21") == suite_tasks("mad") == suite_tasks("") == []
     with pytest.raises(UserError, match="Did you mean 'tracking'"):
         plan_probe("gla", suite="trackin")
@@ -46,9 +47,63 @@ def test_a_trial_with_lengths() -> None:
         chosen = fleet.records[seed["chosen"]]
         assert (chosen.member.data, seed["lengths"]) == (row, chosen.others)
         assert 0.5 <= seed["chance"] <= 1
+        assert set(seed["exact"]) == {"1", "2", "4"}
+        assert seed["exact"] == {"1": chosen.exact["test"], **{f: chosen.exact[f] for f in ("2", "4")}}
+        assert all(seed["exact"][f] <= seed["lengths"][f] for f in ("2", "4"))
+
+
+def test_a_sequence_counts_as_exact_where_every_answer_is_right() -> None:
+    """A member that always says 1, on sequences of which the first asks for ones alone, the second for a 0,
+    and the third allows 0 or 1 in one place."""
+    from plait.model.architecture import architecture
+    from plait.training.ensemble import Fleet, Member, Plan, Split
+
+    inputs = torch.zeros(1, 3, 4, dtype=torch.long)
+    targets = torch.tensor([[[1, 1, 1, -100], [1, 0, 1, 1], [-100, 0, 1, -100]]])
+    allowed = torch.full((1, 3, 4, 2), -100)
+    allowed[..., 0] = targets
+    allowed[0, 2, 1, 1] = 1
+    plain, several = Split(inputs, targets), Split(inputs, targets, allowed)
+    fleet = Fleet(architecture("d=8 vocab=3 | mlp"), [Member(0.0, 0.0, 0, 0)], Plan(1, 3), plain, plain, several)
+    fleet._forward = lambda params, tokens: torch.nn.functional.one_hot(torch.ones_like(tokens), 3).float()
+    accuracy, _, exact = fleet.score("validation")
+    assert (accuracy.item(), exact.item()) == (pytest.approx(7 / 9), pytest.approx(1 / 3))
+    accuracy, _, exact = fleet.score("test")
+    assert (accuracy.item(), exact.item()) == (pytest.approx(8 / 9), pytest.approx(2 / 3))
+
+
+def test_several_right_answers_reach_the_fleet() -> None:
+    task = baseline("regbench").with_settings({"length": "12", "train_size": "8", "nodes": "4", "vocab": "5"})
+    training = Training(1, 4, ((1e-3, 0.0),), 6, 1, None, lengths=(2,))
+    (one,) = candidates(["attn"], quick(["regbench"]), baselines=False)
+    fleet = Trial.of(one, Setting("regbench", task, training), (0, 1)).fleet()
+    assert fleet.splits["train"].allowed_DNTK is None
+    assert fleet.splits["test"].allowed_DNTK.shape == (2, 6, 12, 3)
+    assert fleet.splits["2"].allowed_DNTK.shape == (2, 6, 24, 3)
 
 
 def test_controls_run_beside_a_single_candidate() -> None:
     found = candidates(["kda"], quick(suite_tasks("tracking")), controls=CONTROLS)
     assert [one.name for one in found] == ["kda", *CONTROLS]
     assert {one.state for one in found[1:] if one.name != "attn"} == {found[2].state}
+
+
+OWN = """
+from plait.tasks.tracking import Parity
+
+
+class Mine(Parity):
+    name = "mine"
+
+    def check(self):
+        super().check()
+        self.require(self.length <= 128, "length", "at most 128")
+"""
+
+
+def test_a_task_of_ones_own_is_scored_at_the_lengths_that_it_has(tmp_path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    (setting,) = quick([str(tmp_path / "mine.py")], longer=True).settings
+    assert setting.training.lengths == (2, 4)
+    (setting,) = quick([str(tmp_path / "mine.py")]).settings
+    assert setting.training.lengths == ()

@@ -219,3 +219,23 @@ def test_a_new_store_waits_for_another_writer(
     with open_store("sqlite:///store.db") as store:
         assert store.put(make_record())
         assert released.is_set()
+
+
+@pytest.mark.parametrize("question", range(1, 5))
+def test_another_process_makes_the_tables_while_we_look(url: str, make_record: Make, question: int) -> None:
+    """After whichever of our questions: the tables are all there or none is."""
+    with open_store(url) as ours, open_store(url) as theirs:
+        asked: list[str] = []
+
+        @event.listens_for(ours._engine, "after_cursor_execute")
+        def they_are_first(*given: object) -> None:
+            statement = str(given[2])
+            if "IMMEDIATE" in statement or "lock" in statement:  # from now on they have to wait
+                asked.extend(["locked"] * question)
+            if any(name in statement for name in ("pg_class", "sqlite_master", "table_info")):
+                asked.append(statement)
+            if len(asked) == question and asked[-1] == statement:
+                theirs.put(make_record(1))
+
+        assert ours.put(make_record(2))
+        assert ours.get(make_record(2).key)

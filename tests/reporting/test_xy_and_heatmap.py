@@ -145,7 +145,7 @@ def test_round_numbers_fill_the_range(low: float, high: float, first: float, las
 
 
 def test_labels_are_short() -> None:
-    assert [label(v) for v in (0.25, 512, 16000, 65536)] == ["0.25", "512", "16k", "65.536k"]
+    assert [label(v) for v in (0.25, 512, 16000, 65536, 2e20)] == ["0.25", "512", "16k", "65.536k", "2e20"]
     assert Scale(512, 65536, 0, 1, log=True).ticks()[0] == 512
 
 

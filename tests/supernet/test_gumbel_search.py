@@ -271,6 +271,7 @@ def started(folder: Path, rest: float = 0.0) -> subprocess.Popen[str]:
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_killed_again_and_again_finds_the_same(tmp_path: Path) -> None:
     whole = json.loads(started(tmp_path / "whole").communicate(timeout=600)[0])
     stopped = []

@@ -49,7 +49,9 @@ def written(tmp_path, text, name="mine.py"):
 
 def test_the_table_loads_every_task_under_its_name():
     assert [load(name).name for name in names()] == names()
-    assert [baseline(name).model_kind for name in names()] == ["lm"] * 4 + ["autoencoder"] + ["lm"] * 8
+    kinds = {name: baseline(name).model_kind for name in names()}
+    assert kinds.pop("compression") == "autoencoder"
+    assert set(kinds.values()) == {"lm"}
 
 
 def test_a_users_task_is_one_file(tmp_path):

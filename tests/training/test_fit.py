@@ -239,7 +239,7 @@ def test_a_time_budget_is_kept_and_resumed_with_the_same_steps(tmp_path, monkeyp
     clock = Clock()
     for module in (speed, sys.modules[fit.__module__]):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(Trainer, "advance", clock.slowing(Trainer.advance, 0.05))
+    monkeypatch.setattr(Trainer, "launch", clock.slowing(Trainer.launch, 0.05))
     monkeypatch.setattr(Trainer, "validation_loss", clock.slowing(Trainer.validation_loss, 0.4))
     job = small_job()
     timed = Job(job.arch, job.corpus, job.recipe, Budget(seconds=4.0), validation_tokens=512)

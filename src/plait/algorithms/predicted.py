@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from plait.algorithms.objectives import Batch
 from plait.core.errors import UserError
+from plait.device.answer import AnswerPredictor
 from plait.device.predictor import PartTable, Prediction, Predictor
 from plait.mixers.options import MixerOptions
 from plait.space.allowed import layer_fits
@@ -29,9 +30,9 @@ AT_ONCE = 1024  # rows predicted together: a regression holds their distances to
 class DevicePredictor:
     """A `plait.algorithms.objectives.Predictor` that knows one device, in one setting."""
 
-    def __init__(self, predictor: Predictor) -> None:
+    def __init__(self, predictor: Predictor | AnswerPredictor) -> None:
         self.predictor = predictor
-        self._spaces: dict[Space, SpaceTables] = {}
+        self._spaces: dict[Space, list[SpaceTables]] = {}
         self._last: tuple[Batch, dict[str, Prediction]] | None = None
 
     def predict(self, quantity: str, batch: Batch) -> tuple[Floats, Floats]:
@@ -50,8 +51,10 @@ class DevicePredictor:
         """All quantities come from the same tables, and objectives ask for them one after the other."""
         if self._last is None or self._last[0] is not batch:
             if batch.space not in self._spaces:
-                self._spaces[batch.space] = SpaceTables(batch.space, self.predictor)
-            self._last = batch, self._spaces[batch.space].predict(batch)
+                parts = [self.predictor] if isinstance(self.predictor, Predictor) else self.predictor.parts
+                self._spaces[batch.space] = [SpaceTables(batch.space, part) for part in parts]
+            found = [tables.predict(batch) for tables in self._spaces[batch.space]]
+            self._last = batch, found[0] if isinstance(self.predictor, Predictor) else self.predictor.joined(found)
         return self._last[1]
 
 

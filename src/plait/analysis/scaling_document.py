@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from plait.analysis.scaling_bootstrap import CONFIDENCE
+from plait.analysis.scaling_findings import findings
 from plait.analysis.scaling_frontier import OFFSETS
 from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law, Laws
+from plait.analysis.scaling_range import LEVEL
 from plait.analysis.scaling_runs import ALL
 from plait.analysis.scaling_state import chances_of_least
 
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
+
+
+def number(value: float) -> str:
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "–"
+    if abs(value) >= 1e4:
+        for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")):
+            if 1e15 > abs(value) >= size:
+                return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}" if abs(value) >= 1e4 or abs(value) < 1e-3 else f"{value:.4g}"
+
+
+def ends(one: Estimate) -> str:
+    return f"{number(one.low)} … {number(one.high)}"
+
+
+def shown(one: Estimate) -> str:
+    """A value and its interval; in brackets where the data cannot say."""
+    told = f"{number(one.value)} ({ends(one)})"
+    return f"[{told}]" if one.wide else told
 
 
 def estimate(one: Estimate) -> dict[str, Any]:
@@ -29,6 +52,7 @@ def document(laws: Laws) -> dict[str, Any]:
         "target": laws.target,
         "confidence": CONFIDENCE,
         "runs": len(laws.runs),
+        "unit": laws.runs.unit,
         "noise": {"run": laws.draws.noise, "group": laws.draws.group_noise, "group_p": laws.draws.group_p},
         **({} if len(laws.laws) == 1 else {"architecture": best.name}),
         **whole,
@@ -46,6 +70,8 @@ def document(laws: Laws) -> dict[str, Any]:
         ],
         "state": state_document(laws),
         "attention": attention_document(laws),
+        "left_out": [asdict(one) for one in laws.left_out],
+        "findings": [asdict(one) for one in findings(laws)],
         "notes": notes(laws),
     }
 
@@ -120,13 +146,10 @@ def _best_share(shares: dict[str, float | None], chances: dict[str, float]) -> d
 
 def notes(laws: Laws) -> list[str]:
     """What to know before going by the numbers."""
-    told = []
+    beyond = max(law.extrapolation for law in laws.laws.values())
+    told = [f"the target is {beyond:.3g} times the largest budget trained: an extrapolation"] if beyond > 1 else []
     for law in laws.laws.values():
         whose = "" if law.name == ALL else f"{law.name}: "
-        if law.extrapolation > 1:
-            told.append(
-                f"{whose}the target is {law.extrapolation:.3g} times the largest budget trained: an extrapolation"
-            )
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
         if wide:
             told.append(f"{whose}{CANNOT_SAY}: {', '.join(wide)}; more budgets, wider apart, would")
@@ -138,6 +161,7 @@ def notes(laws: Laws) -> list[str]:
             power = f"{law.cost.kappa:.3g} N^{law.cost.power:.2f}"
             told.append(f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {power}, by which N* is told")
         told += _disagreement(law, whose)
+    told += _left_out(laws)
     if laws.draws.group_noise:
         told.append(
             f"groups lie off the surface together by {laws.draws.group_noise:.2%} (p = {laws.draws.group_p:.3f}); the "
@@ -149,6 +173,25 @@ def notes(laws: Laws) -> list[str]:
             "On one text the entropy is one; look for runs that are not trained alike"
         )
     return told + _batches(laws)
+
+
+def _left_out(laws: Laws) -> list[str]:
+    """Which budgets the law was not fitted to, or should not have been."""
+    told = []
+    for name in dict.fromkeys(one.architecture for one in laws.left_out):
+        whose = "" if name == ALL else f"{name}: "
+        gone = [one for one in laws.left_out if one.architecture == name and one.left]
+        if gone:
+            budgets = ", ".join(f"{one.flops:.3g}" for one in gone)
+            told.append(
+                f"{whose}runs at {budgets} FLOPs lie off the law of the larger budgets (p < {LEVEL}) and are left out"
+            )
+        if any(one.architecture == name and not one.left for one in laws.left_out):
+            told.append(
+                f"{whose}the law bends: the smallest budget lies off that of the larger ones (p < {LEVEL}), and there "
+                "are too few to leave it out. Train larger budgets before going by E"
+            )
+    return told
 
 
 def _disagreement(law: Law, whose: str) -> list[str]:

@@ -17,6 +17,7 @@ import numpy as np
 from plait.analysis.scaling_bootstrap import CONFIDENCE, DRAWS, Draws, bootstrap, interval
 from plait.analysis.scaling_frontier import Surface, TokenCost
 from plait.analysis.scaling_isoflop import Parabola, Powers, parabolas, powers
+from plait.analysis.scaling_range import LeftOut, within_law
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import StateLaw, line_of, state_law
 from plait.analysis.scaling_surface import Floats, Layout, Points, SurfaceFit, fit_surface
@@ -63,6 +64,7 @@ class Law:
     lowest: float  # loss among them
     groups: list[Parabola]
     powers: Powers | None
+    bends: bool = False  # within its budgets, so that E is not to go by
 
     @property
     def extrapolation(self) -> float:
@@ -71,7 +73,7 @@ class Law:
 
     def surface_estimates(self) -> dict[str, Estimate]:
         values = {name: Estimate.of(getattr(self.surface, name), getattr(self.draws, name)) for name in SURFACE}
-        values["E"] = values["E"].wider_than(0.25 * self.lowest)
+        values["E"] = replace(values["E"], wide=True) if self.bends else values["E"].wider_than(0.25 * self.lowest)
         return {name: one.over(2) if name in ("alpha", "beta") else one for name, one in values.items()}
 
     def frontier_estimates(self, target: float | None = None) -> dict[str, Estimate]:
@@ -124,6 +126,7 @@ class Laws:
     draws: Draws
     laws: dict[str, Law]
     shared_p: float | None  # how often one E for all would fit as badly by chance; None for one architecture
+    left_out: list[LeftOut]  # groups of small budgets that the others contradict
 
     @property
     def shared(self) -> bool:
@@ -147,13 +150,18 @@ class Laws:
         return state_law({name: line for name, line in made.items() if line is not None})
 
 
-def fit_laws(runs: Runs, target: float, *, draws: int = DRAWS, seed: int = 0) -> Laws:
-    """The whole analysis; a `UserError` where the runs cannot carry it."""
+def fit_laws(runs: Runs, target: float, *, draws: int = DRAWS, seed: int = 0, all_budgets: bool = False) -> Laws:
+    """The whole analysis; a `UserError` where the runs cannot carry it. `all_budgets`: also those that lie off the law
+    of the larger ones."""
+    runs, left_out = (runs, []) if all_budgets else within_law(runs)
     points = Points.at(runs.params, runs.tokens)
     fit, shared_p = _pooled(runs, points)
     drawn = bootstrap(fit, runs.group, draws, seed)
-    laws = {name: _law(runs, fit, drawn, k, name, target) for k, name in enumerate(runs.names)}
-    return Laws(runs, target, fit, drawn, laws, shared_p)
+    bends = {one.architecture for one in left_out if not one.left}
+    laws = {
+        name: replace(_law(runs, fit, drawn, k, name, target), bends=name in bends) for k, name in enumerate(runs.names)
+    }
+    return Laws(runs, target, fit, drawn, laws, shared_p, left_out)
 
 
 def _pooled(runs: Runs, points: Points) -> tuple[SurfaceFit, float | None]:

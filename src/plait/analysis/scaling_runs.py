@@ -1,9 +1,11 @@
 """The runs that scaling laws are fitted to, and what is wrong with a table that cannot be.
 
     flops, params, tokens, loss        what every run has; the loss in nats per token
-    architecture, state, active_params, attention, vocab, batch    where they are there
+    architecture, state, active_params, attention, vocab, batch, tokens_per_byte    where they are there
 
-Of mixtures of experts the size is the active parameters.
+Of mixtures of experts the size is the active parameters. A loss per token means something else with every tokenizer:
+runs of several are only comparable by the byte, and are where each says how many tokens it has for one; losses are then
+in nats per byte and D in bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ OPTIONAL = ("state", "attention", "batch")
 VOCABULARIES = ("vocab", "vocabulary", "tokenizer")
 #: From so many runs on, budgets that are mostly different are a scatter and not groups of one.
 SCATTER = 30
+PER_BYTE = "tokens_per_byte"
 ALL = "all"  # the name of runs that have none
 
 
@@ -38,6 +41,7 @@ class Runs:
     state: Floats | None = None
     attention: Floats | None = None  # share of attention among the sequence mixers
     batch: Floats | None = None
+    unit: str = "token"  # of losses and of D: byte where several tokenizers are compared
 
     def __len__(self) -> int:
         return len(self.loss)
@@ -62,7 +66,11 @@ def runs_of(table: Table) -> Runs:
             f"{', '.join(COLUMNS)}. It has: {has}."
         )
     flops, params, tokens, loss = (_positive(table, name) for name in COLUMNS)
-    _one_vocabulary(table)
+    per_byte = _tokens_per_byte(table)
+    if per_byte is None:
+        _one_vocabulary(table)
+    else:
+        loss, tokens = loss * per_byte, tokens / per_byte
     if len(texts := list(dict.fromkeys(map(str, table.columns.get("data", []))))) > 1:
         raise UserError(
             f"{table.name} mixes texts: data is {', '.join(texts[:4])}. Each has its own entropy; fit one at a time: "
@@ -75,7 +83,10 @@ def runs_of(table: Table) -> Runs:
     architecture = tuple(ALL if name is None else str(name) for name in given)
     extra = {name: _positive(table, name) for name in ("state", "batch") if _has(table, name)}
     attention = table.numbers("attention") if _has(table, "attention") else None
-    runs = Runs(flops, params, tokens, loss, architecture, _groups(architecture, flops), attention=attention, **extra)
+    unit = "token" if per_byte is None else "byte"
+    runs = Runs(
+        flops, params, tokens, loss, architecture, _groups(architecture, flops), attention=attention, unit=unit, **extra
+    )
     for name in runs.names:
         _check(runs, name)
     return runs
@@ -98,13 +109,32 @@ def _positive(table: Table, name: str) -> Floats:
     return values
 
 
+def _tokens_per_byte(table: Table) -> Floats | None:
+    """None where there is one tokenizer, or where it is not said."""
+    if not _has(table, PER_BYTE):
+        return None
+    values = _positive(table, PER_BYTE)
+    if np.ptp(values) < 1e-9 * values.max():
+        return None
+    names = table.columns.get("architecture") or [None] * len(table)
+    seen: dict[Any, float] = {}
+    for row, (name, value) in enumerate(zip(names, values.tolist(), strict=True)):
+        if abs(seen.setdefault(name, value) / value - 1) > 1e-9:
+            raise UserError(
+                f"{table.name}, row {row + 1}: {name or 'the architecture'} has runs of two tokenizers ({PER_BYTE} "
+                f"{seen[name]:g} and {value:g}); name them apart in the column architecture."
+            )
+    return values
+
+
 def _one_vocabulary(table: Table) -> None:
     for column in VOCABULARIES:
         seen = list(dict.fromkeys(str(value) for value in table.columns.get(column, []) if value is not None))
         if len(seen) > 1:
             raise UserError(
                 f"{table.name} mixes vocabularies: {column} is {', '.join(seen[:4])}. A loss per token means something "
-                f"else in each; fit one at a time: --where {column}={seen[0]}."
+                f"else in each; fit one at a time, --where {column}={seen[0]}, or give a column {PER_BYTE} to compare "
+                "them by the byte."
             )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,8 +70,8 @@ def joined(parts: Sequence[Runs]) -> Runs:
     first = np.cumsum([0, *(int(part.group.max()) + 1 for part in parts)])
     group = np.concatenate([part.group + at for part, at in zip(parts, first, strict=False)])
     names = tuple(name for part in parts for name in part.architecture)
-    there = [name for name in OPTIONAL if all(getattr(part, name) is not None for part in parts)]
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in (*COLUMNS, *there)}
+    there = [*COLUMNS, *(name for name in OPTIONAL if all(getattr(part, name) is not None for part in parts))]
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in there}
     return Runs(**columns, architecture=names, group=group)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from plait.api.analyse_fronts import dominated, front, front_distance, hypervolume, matched_pairs, savings
 from plait.api.analyse_layers import layers
 from plait.api.analyse_ranks import aspect, heatmap, lr, ranks
-from plait.api.analyse_records import accuracy, difficulty, infer
+from plait.api.analyse_records import accuracy, difficulty, infer, option
 
 __all__ = [
     "accuracy",
@@ -20,6 +20,7 @@ __all__ = [
     "layers",
     "lr",
     "matched_pairs",
+    "option",
     "ranks",
     "savings",
 ]

@@ -1,5 +1,5 @@
-"""What stored probes, evaluations and measurements say together: `plait.analyse.difficulty`, `accuracy`; and a column
-that a table lost, from a count that it prints: `infer`."""
+"""What stored probes, trainings, evaluations and measurements say together: `plait.analyse.difficulty`, `accuracy`,
+`option`; and a column that a table lost, from a count that it prints: `infer`."""
 
 from __future__ import annotations
 
@@ -87,6 +87,33 @@ def accuracy(
         save(accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values), Path(svg))
     notes = ["accuracy in per cent; average: over the ten short-context tasks", f"drawn: {svg}" if svg else ""]
     return analysis({"models": rows}, "models", notes=notes)
+
+
+def option(
+    name: str,
+    *,
+    kind: str = "train",
+    store: str | Store | None = None,
+) -> Analysis:
+    """Tell which value of a mixer's option is best, from stored trainings or probes alike in everything else.
+
+    `name`: mixer and option, such as `mh-hyena.heads`. `kind`: `train`, by the loss, or `probe`, by the accuracy."""
+    from dataclasses import asdict
+
+    from plait.scaling.option_sweep import QUALITY, option_values
+
+    mixer, _, option = name.rpartition(".")
+    if not mixer or kind not in QUALITY:
+        raise UserError(f"{name}, --kind {kind}: give MIXER.OPTION, such as mh-hyena.heads, and train or probe.")
+    command = "plait train SPEC" if kind == "train" else "plait probe SPEC"
+    found = option_values(_records(store, kind, command), mixer, option, kind)
+    quality = QUALITY[kind][0]
+    rows = [{**asdict(one), "quality": one.quality} for one in found]
+    settings = len({one.setting for one in found})
+    wins: Counter[str] = Counter(one.value for one in found if one.best)
+    told = ", ".join(f"{value} in {count}" for value, count in wins.most_common())
+    note = f"quality: mean {quality}; best {option}: {told} of {settings} settings"
+    return analysis({"values": rows, "best": dict(wins)}, "values", notes=[note])
 
 
 def _records(store: str | Store | None, kind: str, command: str) -> list[Record]:

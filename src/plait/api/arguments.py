@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture
 from plait.records import Store, open_store
 
 if TYPE_CHECKING:
+    from plait.device.setting import Setting
     from plait.space.constraints import Limits
+
+ANSWER = 64  # tokens, where mode both does not say
 
 
 @contextmanager
@@ -47,9 +50,23 @@ def seconds_of(time: str | float) -> float:
     return parse_duration(time) if isinstance(time, str) else float(time)
 
 
-def read_limits(**limits: str | float | None) -> Limits:
-    """Of quantities by name: 40ms, 300MB, or numbers of seconds and bytes."""
+def read_setting(mode: str, answer: int | None, **others: Any) -> Setting:
+    """`answer` goes with mode both."""
+    from plait.device.setting import BOTH, Setting
+
+    return Setting(mode, **others, answer=answer or (ANSWER if mode == BOTH else 0))
+
+
+def read_limits(tokens_per_second: float | None = None, /, **limits: str | float | None) -> Limits:
+    """Of quantities by name: 40ms, 300MB, or numbers of seconds and bytes. `tokens_per_second`, at least, is one of
+    the time per token."""
+    from plait.core.errors import UserError
     from plait.space.constraints import Limits
+
+    if tokens_per_second is not None:
+        if limits.get("token_time") is not None:
+            raise UserError("--tokens-per-second and --token-time say the same: give one of them.")
+        limits["token_time"] = 1 / tokens_per_second
 
     texts = {name: limit for name, limit in limits.items() if isinstance(limit, str)}
     numbers = {name: float(limit) for name, limit in limits.items() if isinstance(limit, (int, float))}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.api.arguments import read_limits, seconds_of, writable_store
+from plait.api.arguments import read_limits, read_setting, seconds_of, writable_store
 from plait.api.show import load_mixers
 from plait.core.result import Result
 from plait.records import Store
@@ -53,7 +53,15 @@ def design(
     *,
     space: str = "small-hybrid",
     data: str = "builtin:stdlib",
+    tokenizer: str | None = None,
     seq_len: int = 256,
+    constraints: Sequence[str] = (),
+    mode: str = "prefill",
+    answer: int | None = None,
+    tokens_per_second: float | None = None,
+    batch: int = 1,
+    device: str = "cpu",
+    threads: int = 1,
     time: str | float = "5m",
     train_for: str = "",
     out: str | Path = "report.html",
@@ -67,22 +75,37 @@ def design(
     """Design a model for this machine under `limits` (`latency="20ms"`, `memory="100MB"` unless given): profile it,
     search, probe the best few, race them on the text for the budget `train_for` ("2h", "20M tokens", "1e18 FLOPs";
     what is left of `time` unless given), train the pick for it, and write the page `out`. Interrupted, the same call
-    resumes."""
+    resumes. `mode`, `answer`, `tokens_per_second`, `batch`, `device`, `threads`: how it will run, as `plait.search` has
+    them; `constraints` further hold in the search."""
     started = clock.perf_counter()
     from plait.designing.config import TrainFor
     from plait.designing.page import report_page
     from plait.designing.workflow import design as run
     from plait.designing.workflow import design_config
     from plait.reporting.page import check_writable, write
+    from plait.training.distributed import usable
 
     load_mixers(mixers)
     seconds, page = seconds_of(time), Path(out)
     check_writable(page)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     on_progress("text", None, f"opening {data}")
-    held = read_limits(**{**LIMITS, **limits})
-    budget = TrainFor.read(train_for) if train_for else None
-    config = design_config(space, held, data, seq_len, seconds, seed, runs=Path(runs), workers=cores, train_for=budget)
+    setting = read_setting(mode, answer, seq=seq_len, batch=batch, device=device, threads=threads)
+    held = read_limits(tokens_per_second, **{**LIMITS, **limits})
+    usable(device)
+    config = design_config(
+        space,
+        held,
+        data,
+        setting,
+        seconds,
+        seed,
+        runs=Path(runs),
+        workers=cores,
+        train_for=TrainFor.read(train_for) if train_for else None,
+        tokenizer=tokenizer,
+        constraints=tuple(constraints),
+    )
     on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
     with writable_store(store) as opened:
         document = run(config, opened, on_progress, started)

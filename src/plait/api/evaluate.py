@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from plait.training.run import Run
 
 
+#: As a record names the text, where there is none.
+NO_TEXT = {"name": "", "fingerprint": "", "split": ""}
+
+
 @dataclass(frozen=True)
 class EvaluationResult:
     """One evaluation of one run."""
@@ -77,7 +81,8 @@ def evaluate(
 ) -> EvaluateResult:
     """Evaluate trained models; what the store holds of the same weights on the same text is not measured again.
 
-    runs      a run or several: a folder, the beginning of a key, or latest
+    runs      a run or several: a folder, the beginning of a key, or latest; or a Hugging Face folder, which is
+              imported once
     on        evaluations (`plait.listing("evaluations")`), as a list or separated by commas
     settings  theirs, such as {"length": 4096}
     data      a corpus; the run's own unless given
@@ -88,14 +93,14 @@ def evaluate(
     from plait.records import open_store
 
     load_mixers(mixers)
-    opened = [run_of(run, root) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
-    # Every name and setting is checked before anything is measured.
+    # Every name and setting is checked before anything is read or measured.
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
+    opened = [_run(run, Path(root)) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
     records: dict[tuple[str, str], tuple[Any, bool, dict[str, Any]]] = {}
     with open_store(store) as records_store:
         records_store.require_writable()
         for run in opened:
-            subject, text = _subject(run, data, split, device)
+            subject, text = _subject(run, data, split, device, text=any(each.needs_text for each in chosen))
             for evaluation in chosen:
                 what = f"{evaluation.name}, {run.name}"
                 record, stored = evaluated(
@@ -124,9 +129,19 @@ def evaluate(
     )
 
 
+def _run(given: str | Path | OpenRun, root: Path) -> Run:
+    """A run, or what a Hugging Face folder becomes."""
+    from plait.api.export import imported_run
+    from plait.training.run import ABOUT
+
+    folder = None if isinstance(given, OpenRun) else Path(given)
+    is_theirs = folder is not None and (folder / "config.json").is_file() and not (folder / ABOUT).exists()
+    return run_of(imported_run(folder, root) if folder is not None and is_theirs else given, root)
+
+
 def _conditions(data: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
     used = {name: "" if value in (0, -1) else f"{name} {value}" for name, value in settings.items()}
-    return {"data": f"{data['name']}, {data['split']}", **used}
+    return {"data": f"{data['name']}, {data['split']}" if data["name"] else "", **used}
 
 
 def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
@@ -139,21 +154,26 @@ def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
     ]
 
 
-def _subject(run: Run, data: str, split: str, device: str) -> tuple[Subject, dict[str, Any]]:
-    """The run's model and the text it is evaluated on, and which text that is."""
+def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tuple[Subject, dict[str, Any]]:
+    """The run's model and the text it is evaluated on, and which text that is: none where no evaluation needs one and
+    none was given."""
+    import numpy as np
+
     from plait.evals.evaluation import Subject
     from plait.training.distributed import usable
 
     tokenizer = run.tokenizer()
+    if not data and not text:
+        return Subject(run.model(device=usable(device)), np.empty(0, np.int64), run.seq_len or 1024, tokenizer), NO_TEXT
     corpus = _corpus(data, run.folder / "tokenizer") if data else run.corpus()
     if corpus.tokenizer.as_dict() != tokenizer.as_dict():
         raise UserError(f"{corpus.name} was tokenised by another tokenizer than {run.name}'s; its ids mean other text.")
-    text = corpus.tokens(split)
+    tokens = corpus.tokens(split)
     model = run.model(device=usable(device))
     trained_length = run.seq_len
     assert trained_length is not None
     counts = corpus.characters(split), corpus.bytes(split)
-    subject = Subject(model, text, trained_length, tokenizer, *counts, corpus.entropy)
+    subject = Subject(model, tokens, trained_length, tokenizer, *counts, corpus.entropy)
     return subject, {"name": corpus.name, "fingerprint": corpus.fingerprint, "split": split}
 
 

@@ -1,4 +1,5 @@
-"""What a search found, and the one model to go on with: `plait.front.show`, `pick`, `table`, `candidates`."""
+"""What a search found, and the one model to go on with: `plait.front.show`, `pick`, `score`, `table`,
+`candidates`."""
 
 from __future__ import annotations
 
@@ -12,28 +13,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store, read_limits
+from plait.api.front_score import FrontScores as FrontScores
+from plait.api.front_score import score as score
 from plait.api.show import load_mixers
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.core.units import said
-from plait.device.quantities import in_rows, on_device, quantity
+from plait.device.quantities import in_rows
 from plait.records import Record, Store
+from plait.searching import picking
+from plait.searching.picking import Row, value_of
 
 if TYPE_CHECKING:
     from plait.device.measurements import Measurements
     from plait.searching.validation import Validated
-    from plait.space.constraints import Limits
 
 KIND = "search"
 LATEST = "latest"
 SHOWN = 16
 ENDINGS = (".csv", ".jsonl")
-NOTHING = {"measured": None, "predicted": None}
-MOST_MEASURED = 8  # models, before the best of them is picked
 ATTENTION, FEED_FORWARD = ("attn", "xl-attn"), "mlp"
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -201,13 +200,13 @@ def pick(
     with _opened(key, store) as (record, known, _), known:
         asked = Limits(**{**record.result["limits"], **given})
         rows = [describe(row, asked, known.find(row["spec"])) for row in record.result["front"]]
-        name, maximise = _direction(record, by, rows[0])
-        if measure and _is_here(record, known) and (asked.on_device or record.result["profile"]):
-            rows = _measured_until_best(record, rows, asked, known, name, maximise, on_progress)
-    pool = [row for row in rows if _holds(row) or _should_hold(row, asked)]
+        name, maximise = picking.direction(record, by, rows[0])
+        if measure and picking.is_here(record, known) and (asked.on_device or record.result["profile"]):
+            rows = picking.measured_until_best(record, rows, asked, known, name, maximise, on_progress)
+    pool = [row for row in rows if picking.holds(row) or picking.should_hold(row, asked)]
     if not pool:
-        raise UserError(_nothing_holds(rows, asked))
-    best = _best(pool, name, maximise)
+        raise UserError(picking.nothing_holds(rows, asked))
+    best = picking.best(pool, name, maximise)
     return Picked(best["spec"], best, name, len(pool))
 
 
@@ -292,91 +291,6 @@ def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
 
     limits = Limits(**record.result["limits"])
     return validate(Front.from_dict(record.result), limits, count, lambda spec, again: known.find(spec))
-
-
-# ---- picking
-
-
-def value_of(row: Row, name: str) -> Any:
-    """A column; of a quantity of the device what was measured, else what was predicted."""
-    if name not in on_device():
-        return row[name]
-    entry = row.get(quantity(name).column, NOTHING)
-    return entry["predicted"] if entry["measured"] is None else entry["measured"]
-
-
-def _best(rows: Sequence[Row], name: str, maximise: bool) -> Row:
-    return (max if maximise else min)(rows, key=lambda row: float(value_of(row, name)))
-
-
-def _is_here(record: Record, known: Measurements) -> bool:
-    """Whether the search was for the machine that this runs on."""
-    from plait.device.profile import SAME, Profile
-
-    here = Profile.here(known.setting).device
-    there = (record.result["profile"] or {}).get("machine", here)  # records of before do not say
-    return all(there.get(name) == here.get(name) for name in SAME)
-
-
-def _measured_until_best(
-    record: Record, rows: list[Row], limits: Limits, known: Measurements, name: str, maximise: bool, told: OnProgress
-) -> list[Row]:
-    """The rows, the best of those that may hold the limits measured: so many that the best is one that does."""
-    from plait.searching.validation import measured_row
-
-    found = list(rows)
-    for done in range(MOST_MEASURED):
-        open_ = [row for row in found if _holds(row) or _may_hold(row, limits)]
-        if not open_ or (best := _best(open_, name, maximise))["measurement"] is not None:
-            break
-        told("measuring the pick", done, None)
-        at = found.index(best)
-        found[at] = measured_row(
-            record.result["front"][at], limits, lambda spec, again: known.measure(spec, again=again)
-        )[0]
-    return found
-
-
-def _holds(row: Row) -> bool:
-    """Measured within the limits."""
-    return bool(row["within"]) and row["measurement"] is not None
-
-
-def _may_hold(row: Row, limits: Limits) -> bool:
-    """Not measured yet, and not predicted above a limit."""
-    if row["measurement"] or row["exceeded"]:
-        return False
-    predicted = {name: row[each.column]["predicted"] for name, each in in_rows([row]).items()}
-    asked = {name: predicted[name] / quantity(name).scale for name in limits.on_device if predicted.get(name)}
-    return not limits.exceeded(asked)
-
-
-def _direction(record: Record, by: str, row: Row) -> tuple[str, bool]:
-    """What to compare, and whether more of it is better."""
-    objectives = {each["objective"]: bool(each["maximise"]) for each in record.result["objectives"]}
-    if not by:
-        return next(iter(objectives.items()))
-    numbers = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
-    known = [*numbers, *(name for name in in_rows([row]) if value_of(row, name) is not None)]
-    if by not in known:
-        raise UserError(f"--by {by}: the front has no such column.{did_you_mean(by, known)} It has {', '.join(known)}.")
-    return by, objectives.get(by, by.endswith("decoder_params"))
-
-
-def _should_hold(row: Row, limits: Limits) -> bool:
-    if row["measurement"] or row["exceeded"]:
-        return False
-    highest = {name: row[each.column]["interval"] for name, each in in_rows([row]).items()}
-    asked = {name: highest[name][1] / quantity(name).scale for name in limits.on_device if highest.get(name)}
-    return len(asked) == len(limits.on_device) and not limits.exceeded(asked)
-
-
-def _nothing_holds(rows: list[Row], limits: Limits) -> str:
-    shown = in_rows(rows)
-    least = {name: min((v for row in rows if (v := value_of(row, name)) is not None), default=None) for name in shown}
-    asked = ", ".join(constraint.replace("_high", "") for constraint in limits.constraints())
-    there = f"the least on it are {' and '.join(f'{said(least[name])} {each.unit}' for name, each in shown.items())}"
-    return f"no model of this front holds {asked}; {there}. Search again under these limits."
 
 
 # ---- shapes

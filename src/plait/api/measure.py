@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import read_specs, writable_store
+from plait.api.arguments import read_setting, read_specs, writable_store
 from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
@@ -97,6 +97,7 @@ def measure(
     seq_len: int = 192,
     batch: int = 1,
     mode: str = "prefill",
+    answer: int | None = None,
     device: str = "cpu",
     dtype: str = "float32",
     threads: int = 1,
@@ -108,12 +109,13 @@ def measure(
     on_progress: OnProgress = ignore,
 ) -> MeasureResult:
     """Measure latency, peak memory and, where it can be read, energy of models here: `mode="prefill"` of `seq_len`
-    tokens, or `"decode"`, one token after them. A `needed` quantity that cannot be read is an error. What is
-    in the store is not measured `again` unless it was noisy; `archai`: also as LiteTransformerSearch's code counts."""
+    tokens, `"decode"`, one token after them, or `"both"`, a prompt and an `answer` of so many (64). A `needed` quantity
+    that cannot be read is an error. What is in the store is not measured `again` unless it was noisy; `archai`: also
+    as LiteTransformerSearch's code counts."""
     from plait.device.measurements import Measurements, noisy
 
     load_mixers(mixers)
-    setting = Setting(mode=mode, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
+    setting = read_setting(mode, answer, seq=seq_len, batch=batch, device=device, dtype=dtype, threads=threads)
     require_measurable(needed, setting)
     archs = read_specs(specs)  # all of them are checked before the first is measured
     models = []
@@ -202,20 +204,21 @@ def predict(
     seq_len: int = 192,
     batch: int = 1,
     mode: str = "prefill",
+    answer: int | None = None,
     anywhere: bool = False,
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
 ) -> PredictResult:
     """Predict from a profile (a file of `plait.profile`; else this machine's, which searches keep in `runs`), with 95 %
     intervals; `anywhere`: it may be another machine's."""
-    from plait.device.predictor import Predictor
+    from plait.device.answer import predictor_of
     from plait.device.profile import Profile
     from plait.device.quantities import quantity
 
     load_mixers(mixers)
     path = Path(profile) if profile is not None else _kept_profile(Path(runs))
     archs, read = read_specs(specs), Profile.load(path, anywhere=anywhere)
-    predictor = Predictor(read, Setting(mode=mode, seq=seq_len, batch=batch))
+    predictor = predictor_of(read, read_setting(mode, answer, seq=seq_len, batch=batch))
     found = {quantity(name): each for name, each in predictor.predict(archs).items()}
     models = []
     for index, arch in enumerate(archs):

@@ -71,7 +71,8 @@ def probe(
     resumes.
 
     architectures  mixers (gla, gla[heads=8]), files (my_mixer.py), presets or specs
-    suite          a set of architectures, mad21; or of tasks, scored at more lengths: tracking, recall, all
+    suite          a set of architectures, mad21; or of tasks, scored at more lengths: tracking, recall, language,
+                   all
     full           the paper's protocol: 396 runs per architecture; else as much of the quick one as fits
     time           how long it may take: "90s", "10m", "2h", or seconds; ten minutes unless given
     seeds          with a time as many as fit, else 1, unless given
@@ -187,7 +188,8 @@ def _prepared(
     given += presets.suite(suite) if suite and not suite_tasks else []
     if not given:
         raise UserError("nothing to probe: give a mixer, a spec, a file, or --suite mad21.")
-    protocol = (protocols.full if full else protocols.quick)(list(tasks) or suite_tasks, variant)
+    named = list(tasks) or suite_tasks
+    protocol = protocols.full(named, variant) if full else protocols.quick(named, variant, longer=bool(suite_tasks))
     machine = Machine(_usable(device), workers or _cores())
     beside = baselines and bool(suite_tasks or not suite)
     return protocol, candidates(given, protocol, baselines=beside, matched=match, controls=controls), machine

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store
 from plait.api.scale_fit import DRAWS, flops_of, read_runs
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.records import Store
 
 if TYPE_CHECKING:
+    from plait.analysis.probe_scale import Trend
     from plait.analysis.table import Table
     from plait.scaling.probes import Probed
 
@@ -21,11 +23,37 @@ NAME = "architecture"
 
 
 @dataclass(frozen=True)
+class OrderTest:
+    """Of hybrids in both orders: in how many pairs attention last scores higher, of how many that differ, and how often
+    chance gives as many."""
+
+    above: int
+    pairs: int
+    p: float
+
+
+@dataclass(frozen=True)
 class ProbeScale(Result):
-    """Correlations of probe scores with compute-optimal losses, by task and budget; `notes` has state and order."""
+    """Correlations of probe scores with compute-optimal losses, by task and budget. From stored probes also whether
+    scores rise with the fixed state (`state`) and whether attention is better last or first (`order`); None where too
+    few were probed."""
 
     correlations: list[dict[str, Any]]
-    notes: tuple[str, ...]
+    state: Trend | None = None
+    order: OrderTest | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Both in words."""
+        told = []
+        if self.state is not None:
+            ends = "" if self.state.interval is None else " ({:.2f} … {:.2f})".format(*self.state.interval)
+            count = self.state.architectures
+            told.append(f"score against fixed state: Spearman {self.state.value:.2f}{ends}, {count} architectures")
+        if self.order is not None:
+            share = f"{self.order.above} of {self.order.pairs} pairs"
+            told.append(f"attention last beats attention first in {share}, p = {self.order.p:.2f}")
+        return tuple(told)
 
     def rows(self) -> list[dict[str, Any]]:
         return self.correlations
@@ -50,6 +78,7 @@ def probe(
     target: str | float,
     scores: str | Path | Mapping[str, Mapping[str, float]] | None = None,
     draws: int = DRAWS,
+    mixers: Sequence[str | Path] = (),
     svg: str | Path | None = None,
     store: str | Store | None = None,
 ) -> ProbeScale:
@@ -57,20 +86,21 @@ def probe(
 
     `file`: scaling runs, as `plait.scale.fit` takes them. `scores`: a table with a column `architecture` and one of
     accuracy per task, or such numbers themselves; without it the store's probes, whose architectures are found by their
-    patterns of mixers.
+    patterns of mixers. `mixers`: files with mixers of your own that stored runs or probes name.
     """
     from plait.analysis.probe_scale import document, losses_at, probe_to_scale
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import runs_of
     from plait.scaling.probes import probed, scores_by_pattern
 
+    load_mixers(mixers)
     table = read_runs(file)
     laws = fit_laws(runs_of(table), flops_of(target, "--target"), draws=draws)
-    notes: list[str] = []
+    state, order = None, None
     if scores is None:
         with opened_store(store) as opened:
             models = probed(opened)
-        notes += _notes(models)
+        state, order = _state(models), _order(models)
         known, patterns = scores_by_pattern(models), _patterns(table)
         found = {name: known[pattern] for name, pattern in patterns.items() if pattern in known} or known
     else:
@@ -93,7 +123,7 @@ def probe(
             for k, name in enumerate(names)
         ]
         save(probe_figure(rows, laws.target), Path(svg))
-    return ProbeScale(document(correlations), tuple(notes))
+    return ProbeScale(document(correlations), state, order)
 
 
 def _patterns(table: Table) -> dict[str, str]:
@@ -122,22 +152,23 @@ def _scores(file: str | Path) -> dict[str, dict[str, float]]:
     }
 
 
-def _notes(models: list[Probed]) -> list[str]:
-    """The paper's findings about state and order, as far as these probes tell (section 3.3)."""
-    from plait.analysis.probe_scale import sign_test, state_trend
+def _state(models: list[Probed]) -> Trend | None:
+    """Poli et al. 2024, section 3.3: the score rises with the total fixed state."""
+    from plait.analysis.probe_scale import state_trend
+
+    fixed = [one for one in models if one.state and not one.attention]
+    if len({one.state for one in fixed}) < 2 or len(fixed) < 3:
+        return None
+    return state_trend([one.state for one in fixed], [one.mean for one in fixed])
+
+
+def _order(models: list[Probed]) -> OrderTest | None:
+    """There, too: convolution before attention beats the reverse."""
+    from plait.analysis.probe_scale import sign_test
     from plait.scaling.probes import order_pairs
 
-    told = []
-    fixed = [one for one in models if one.state and not one.attention]
-    if len({one.state for one in fixed}) > 1 and len(fixed) >= 3:
-        trend = state_trend([one.state for one in fixed], [one.mean for one in fixed])
-        ends = "" if trend.interval is None else " ({:.2f} … {:.2f})".format(*trend.interval)
-        told.append(f"score against fixed state: Spearman {trend.value:.2f}{ends}, {trend.architectures} architectures")
     pairs = order_pairs(models)
-    if pairs:
-        above, of, p = sign_test([one.mean - twin.mean for one, twin in pairs])
-        told.append(f"attention last beats attention first in {above} of {of} pairs, p = {p:.2f}")
-    return told
+    return OrderTest(*sign_test([one.mean - twin.mean for one, twin in pairs])) if pairs else None
 
 
 def pitfall(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
 
@@ -46,30 +47,45 @@ def fit(
     where: Sequence[str] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
+    all_budgets: bool = False,
+    mixers: Sequence[str | Path] = (),
     svg: str | Path | None = None,
+    page: str | Path | None = None,
 ) -> ScalingFit:
     """Fit scaling laws to the runs in a table (`flops, params, tokens, loss`; further columns where they are there):
     the surface, the compute-optimal frontier at `target` FLOPs, IsoFLOP parabolas, state, and which of several
     architectures is better there, all with 90 % intervals from `draws` draws of a bootstrap.
 
-    `svg`: where to draw all of it. Without a file, or with a store's URL, the runs are those that `plait.scale.run` has
-    left there."""
+    Groups of the smallest budgets that lie off the law of the larger ones are left out, unless `all_budgets` are to
+    count. `mixers`: files with mixers of your own that stored runs name. `svg`: where to draw all of it; `page`: where
+    to write it as an HTML page that loads nothing. Without a file, or with a store's URL, the runs are those that
+    `plait.scale.run` has left there."""
     from plait.analysis.scaling_document import document
     from plait.analysis.scaling_laws import fit_laws
     from plait.analysis.scaling_runs import runs_of
 
+    load_mixers(mixers)
     flops = flops_of(target, "--target")
     if draws < 20:
         raise UserError(f"--draws {draws}: a bootstrap needs 20 draws or more; 1000 give steady intervals.")
     table = read_runs(file).where(where or [])
     if not len(table):
         raise UserError(f"no row of {file} meets {' and '.join(where or [])}.")
-    laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed)
+    if page is not None:
+        from plait.reporting.page import check_writable
+
+        check_writable(Path(page))
+    laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed, all_budgets=all_budgets)
     if svg is not None:
         from plait.reporting.scaling import scaling_figure
         from plait.reporting.svg import save
 
         save(scaling_figure(laws), Path(svg))
+    if page is not None:
+        from plait.reporting.page import write
+        from plait.reporting.scaling_page import scaling_page
+
+        write(Path(page), scaling_page(laws, table.name))
     return ScalingFit(laws, {"file": table.name, **document(laws)})
 
 

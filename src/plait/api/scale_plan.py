@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import seconds_of
 from plait.api.scale_fit import flops_of
+from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
 
@@ -30,9 +31,11 @@ class ScalingPlan(Result):
     prices: tuple[Price, ...] = field(repr=False)
     seconds: float | None
     warnings: tuple[str, ...]
+    tokens_per_byte: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.plan.as_dict(), "seconds": self.seconds, "warnings": list(self.warnings)}
+        told = {"seconds": self.seconds, "warnings": list(self.warnings), "tokens_per_byte": self.tokens_per_byte}
+        return {**self.plan.as_dict(), **told}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per run."""
@@ -79,6 +82,7 @@ def plan(
     speed: str | float | None = None,
     devices: int = 1,
     validation_tokens: int = 2**17,
+    mixers: Sequence[str | Path] = (),
     out: str | Path | None = None,
 ) -> ScalingPlan:
     """Plan IsoFLOP groups × sizes × architectures, each run with its batch, rate and steps, and price them.
@@ -87,16 +91,18 @@ def plan(
     The depth of grown ones is the width to the power of `depth_power`; 0 keeps it.
     `budgets`: FLOPs of the groups; else `groups` of them a factor `spacing` apart such that all runs together cost
     `total` FLOPs, or fit `time` here; without any of these the paper's eight. `speed`: sustained FLOPs per second of
-    each of `devices` elsewhere, instead of timing this machine. `out`: a file for `plait.scale.run`.
+    each of `devices` elsewhere, instead of timing this machine. `mixers`: files with mixers of your own that the specs
+    name. `out`: a file for `plait.scale.run`.
     """
     from plait.data import open_corpus
     from plait.papers.mad.recipes import mad_recipe
-    from plait.scaling.plan import budgets_of, make_plan, warnings
+    from plait.scaling.plan import budgets_of, make_plan, tokens_per_byte, warnings
     from plait.scaling.price import given_speed, price
     from plait.scaling.rules import Rate
     from plait.scaling.sizes import family
     from plait.training.distributed import precision_on
 
+    load_mixers(mixers)
     if sum(given is not None for given in (budgets, total, time)) > 1:
         raise UserError("give one of --budgets, --total and --time.")
     if not archs:
@@ -134,7 +140,8 @@ def plan(
     if out is not None:
         found.save(Path(out))
     told = warnings(found, len(corpus.tokens("train")))
-    return ScalingPlan(found, prices, sum(each.seconds for each in prices) if prices else None, tuple(told))
+    seconds = sum(each.seconds for each in prices) if prices else None
+    return ScalingPlan(found, prices, seconds, tuple(told), tokens_per_byte(corpus))
 
 
 def _within(

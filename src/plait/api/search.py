@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import read_limits, writable_store
+from plait.api.arguments import read_limits, read_setting, writable_store
 from plait.api.front import FrontResult
 from plait.api.show import load_mixers
 from plait.core.errors import UserError
@@ -53,6 +53,8 @@ def search(
     seq_len: int | None = None,
     batch: int = 1,
     mode: str = "prefill",
+    answer: int | None = None,
+    tokens_per_second: float | None = None,
     method: str = "lts",
     iterations: int | None = None,
     population: int | None = None,
@@ -74,7 +76,8 @@ def search(
     **limits: str | float | None,
 ) -> FrontResult:
     """Search a space for the best architectures under `limits` (`latency="40ms"`, `memory="300MB"` …; numbers are
-    seconds and bytes), and measure `front` of them (0: all) unless `validate=False`.
+    seconds and bytes), and measure `front` of them (0: all) unless `validate=False`. In `mode="both"` a prompt of
+    `seq_len` tokens has an `answer` of so many (64), with limits `ttft`, `token_time` or `tokens_per_second`.
 
     The machine is profiled the first time, or `profile` names a file of `plait.profile`; with `anywhere` it may be
     another machine's, and nothing is measured. Interrupted, the same call resumes.
@@ -86,7 +89,7 @@ def search(
 
     load_mixers(mixers)
     whole, asked = load_space(str(space)), supernets or Supernets()
-    common = {"mode": mode, "seq": seq_len or whole.seq, "batch": batch}
+    common = {"mode": mode, "answer": answer, "seq": seq_len or whole.seq, "batch": batch}
     read, setting = _given_profile(profile, anywhere, common, device, threads)
     # Another machine's device is predicted for, not trained on.
     where = device or ("cpu" if anywhere else setting.device)
@@ -98,7 +101,7 @@ def search(
         adapted(whole, fix or {}, corpus),
         setting,
         list(objectives),
-        read_limits(**limits),
+        read_limits(tokens_per_second, **limits),
         list(constraints),
         method,
         iterations,
@@ -171,19 +174,18 @@ def _given_profile(
     path: str | Path | None, anywhere: bool, common: dict[str, Any], device: str | None, threads: int | None
 ) -> tuple[Profile | None, Setting]:
     from plait.device.profile import Profile
-    from plait.device.setting import Setting
 
     given = {"device": device, "threads": threads}
     asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if path is None:
         if anywhere:
             raise UserError("--anywhere is about a profile of another machine; name it with --profile.")
-        return None, Setting(**common, **asked)
+        return None, read_setting(**common, **asked)
     read = Profile.load(Path(path), anywhere=anywhere)
     for name, value in asked.items():
         if read.common[name] != value:
             raise UserError(f"--{name} {value} given, but {path} is a profile of {name} {read.common[name]}.")
-    return read, Setting(**common, **read.common)
+    return read, read_setting(**common, **read.common)
 
 
 def _predictor(
@@ -191,7 +193,7 @@ def _predictor(
 ) -> DevicePredictor | None:
     """From the profile given, else this machine's, which is made where it is not there yet; None where all is exact."""
     from plait.algorithms.predicted import DevicePredictor
-    from plait.device.predictor import Predictor
+    from plait.device.answer import predictor_of
     from plait.searching.attainable import check_attainable
     from plait.searching.local_profile import is_covered, local_profile
 
@@ -208,7 +210,7 @@ def _predictor(
                 runs,
                 on_progress=lambda point, over: on_progress(what, round(SHARES * min(1.0, over)), SHARES),
             )
-        return DevicePredictor(Predictor(profile, request.setting))
+        return DevicePredictor(predictor_of(profile, request.setting))
     return None
 
 

@@ -48,7 +48,7 @@ class TrainResult(Result):
     flops: float
     seconds: float
     tokens_per_second: float
-    mfu: float  # model FLOPs utilisation
+    mfu: float | None  # model FLOPs utilisation; None where the device's peak is not known
     params: int
     trained_now: bool  # False: it had been trained before
     curve: tuple[tuple[int, float], ...]  # (step, training loss)
@@ -91,7 +91,7 @@ def train(
     device: str = "cpu",
     precision: str = "",
     sharding: str = "ddp",
-    compiled: bool = False,
+    compiled: bool | None = None,
     activation_checkpointing: bool = False,
     save_every: str | float = "60s",
     save_steps: int = 0,
@@ -105,8 +105,9 @@ def train(
 
     `recipe` is a published one by name or one of your own, `recipe_values` any of its keys; `batch` (sequences per
     step, over all processes), `seq_len` and `lr` go before it. A spec given as text takes the data's vocabulary.
-    `from_run`: begin with the weights of a finished run, or of a Hugging Face folder (GPT-2, LLaMA, OPT, plait's own);
-    its spec and data unless given. `on_progress` is called after every step. Stopped by a signal it raises
+    `from_run`: begin with the weights of a finished run, or of a Hugging Face folder (GPT-2, Llama, Qwen …, plait's
+    own); its spec and data unless given. `compiled`: compile the blocks; left open, that is done on a GPU where the run
+    is long enough to repay it. `on_progress` is called after every step. Stopped by a signal it raises
     `plait.training.fit.Interrupted`; everything is saved then.
     """
     started = clock.perf_counter()

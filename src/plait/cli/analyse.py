@@ -289,6 +289,17 @@ def accuracy(
     show(verbs.accuracy, locals())
 
 
+@group.command()
+def option(
+    name: Annotated[str, typer.Argument(metavar="MIXER.OPTION", help="Such as mh-hyena.heads.")],
+    kind: Annotated[str, typer.Option(help="Records: train, by the loss, or probe, by the accuracy.")] = "train",
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell which value of a mixer's option is best, from stored trainings or probes alike in everything else."""
+    show(verbs.option, locals())
+
+
 #: As earlier releases called them.
 for old, command in (("src", ranks), ("davg", front_distance), ("twins", matched_pairs)):
     group.command(old, hidden=True)(command)

@@ -12,8 +12,19 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from plait.analysis.foresight import count
-from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
-from plait.cli.output import console, plain, print_json, table
+from plait.cli.options import (
+    Answer,
+    AsJson,
+    Batch,
+    Constraints,
+    Mixers,
+    Mode,
+    StoreUrl,
+    Tokenizer,
+    TokensPerSecond,
+    limit_options,
+)
+from plait.cli.output import console, plain, print_json, table, within_time
 from plait.core.units import short
 from plait.device.quantities import in_rows
 
@@ -79,7 +90,15 @@ def command(
     limits: Limits,
     space: Annotated[str, typer.Option(help="What may be chosen: a space by name, or a file.")] = "small-hybrid",
     data: Annotated[str, typer.Option(help="Text to train on; `plait data list`.")] = "builtin:stdlib",
+    tokenizer: Tokenizer = None,
     seq: Annotated[int, typer.Option("--seq-len", "--seq", min=2, help="Tokens of a sequence.")] = 256,
+    constraint: Constraints = None,
+    mode: Mode = "prefill",
+    answer: Answer = None,
+    tokens_per_second: TokensPerSecond = None,
+    batch: Batch = 1,
+    device: Annotated[str, typer.Option(help="What it is designed for, and trained on: cpu, cuda …")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="Of the processor, where models are measured.")] = 1,
     budget: Annotated[str, typer.Option("--time", help="How long all of it may take: 90s, 5m, 1h.")] = "5m",
     train_for: Annotated[
         str,
@@ -97,12 +116,20 @@ def command(
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped
 
-    with Display(quiet=as_json) as display:
+    with within_time(budget), Display(quiet=as_json) as display:
         try:
             found = design(
                 space=space,
                 data=data,
+                tokenizer=tokenizer,
                 seq_len=seq,
+                constraints=constraint or (),
+                mode=mode,
+                answer=answer,
+                tokens_per_second=tokens_per_second,
+                batch=batch,
+                device=device,
+                threads=threads,
                 time=budget,
                 train_for=train_for,
                 out=out,
@@ -125,7 +152,7 @@ def _print(document: dict[str, Any]) -> None:
     probed = {row["name"]: row["mean"] for row in document["probe"]["architectures"]}
     rows = {row["pattern"]: row for row in document["candidates"]}
     shown = list(in_rows(document["candidates"]).values())
-    units = {each.unit: "right" for each in shown}
+    units = {each.heading: "right" for each in shown}
     made = table(**{"": "left"}, pattern="left", params="right", **units, loss="right", p_best="right", probe="right")
     for raced in document["race"]["architectures"]:
         row, chosen = rows[raced["name"]], raced["name"] == document["pick"]["pattern"]
@@ -147,7 +174,11 @@ def _print(document: dict[str, Any]) -> None:
         f"measured {' and '.join(each.name for each in shown)}; nats per token forecast at {budget} tokens with 90 % "
     )
     out.print(f"{told}intervals; probability of being the best; mean probe accuracy", style="dim")
-    out.print(f"\n{document['advice']}\n", markup=False)
+    verdict, *points = document["points"]
+    out.print(f"\n{verdict}", markup=False, style="bold")
+    for point in points:
+        out.print(f"• {point}", markup=False)
+    out.print()
     out.print(document["pick"]["spec"], style="bold", markup=False, soft_wrap=True)
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["stages"].items())
     out.print(f"\n{document['machine']['seconds']:.0f} s in all: {took}", style="dim")

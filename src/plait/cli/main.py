@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from plait import __version__
 from plait.cli import (
     analyse,
+    bench,
     check,
     compare,
     data,
@@ -102,6 +103,7 @@ app.add_typer(task.group, name="task")
 app.add_typer(data.group, name="data")
 app.add_typer(analyse.group, name="analyse")
 app.add_typer(profile.group, name="profile")
+app.add_typer(bench.group, name="bench")
 app.add_typer(front.group, name="front")
 app.add_typer(study.group, name="study")
 app.add_typer(scale.group, name="scale")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, StoreUrl, needed_options
+from plait.cli.options import Answer, AsJson, Batch, Mixers, Mode, StoreUrl, needed_options
 from plait.cli.output import console, plain, print_json, progress_bar, table
 from plait.core.units import SIZES
 from plait.device.quantities import on_device
@@ -29,8 +29,9 @@ def command(
     seq: Annotated[
         int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, held ones in decode.")
     ] = 192,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
-    mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
+    batch: Batch = 1,
+    mode: Mode = "prefill",
+    answer: Answer = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64; on a GPU bfloat16 and float16, too.")] = "float32",
     threads: Annotated[int, typer.Option(min=1, help="Of the processor.")] = 1,
@@ -64,7 +65,7 @@ def command(
         raise UserError("--svg draws latency over lengths: give --lengths, too, as 128,256,512.")
     with progress_bar(quiet=as_json) as on_progress:
         kept: dict[str, Any] = {"needed": needed, "archai": archai, "again": again, "store": store}
-        found = measure(specs, seq_len=seq, **common, **kept, on_progress=on_progress)
+        found = measure(specs, seq_len=seq, answer=answer, **common, **kept, on_progress=on_progress)
     print_json(found.as_dict()) if as_json else _print(found, archai)
 
 
@@ -78,8 +79,7 @@ def _check_lengths_alone(*, archai: bool, again: bool, store: str | None) -> Non
 
 def _print(found: MeasureResult, archai: bool) -> None:
     out, setting = console(), found.setting
-    tokens = f"{setting.seq} tokens" if setting.mode == "prefill" else f"one token after {setting.seq}"
-    out.print(f"{setting.mode} of {tokens}, batch {setting.batch}; {setting.where}", style="dim")
+    out.print(f"{setting.words}, batch {setting.batch}; {setting.where}", style="dim")
     rows = [{name: cell for each in on_device().values() for name, cell in _cells(each, one)} for one in found.models]
     extra = {"archai_ms": "right", "archai_MB": "right"} if archai else {}
     made = table(spec="left", **dict.fromkeys(rows[0], "right"), **extra, noise="left")
@@ -92,6 +92,10 @@ def _print(found: MeasureResult, archai: bool) -> None:
             noise(one.result["latency"]),
         )
     out.print(made)
+    for one in found.models:
+        if one.result.get("token_time"):
+            speed = 1 / one.result["token_time"]["seconds"]
+            out.print(f"{plain(one.spec)}: {speed:,.0f} tokens per second in each answer", style="dim")
 
 
 def _cells(each: Quantity, one: MeasuredModel) -> Iterator[tuple[str, str]]:
@@ -103,9 +107,9 @@ def _cells(each: Quantity, one: MeasuredModel) -> Iterator[tuple[str, str]]:
     def text(entry: str) -> str:
         return f"{each.scale * found[entry]:.{each.decimals}f}"
 
-    yield each.unit, text(each.value)
+    yield each.heading, text(each.value)
     if "low" in found:
-        yield f"{each.unit}_interval", f"{text('low')} to {text('high')}"
+        yield f"{each.heading}_interval", f"{text('low')} to {text('high')}"
     yield from ((f"{part}_{each.unit}", text(part)) for part in each.parts)
 
 
@@ -156,8 +160,9 @@ def predict_command(
     seq: Annotated[
         int, typer.Option("--seq-len", "--seq", min=1, help="Tokens: new ones in prefill, held ones in decode.")
     ] = 192,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
-    mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
+    batch: Batch = 1,
+    mode: Mode = "prefill",
+    answer: Answer = None,
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Take a profile of another machine.")] = False,
     mixers: Mixers = None,
     runs: Annotated[Path, typer.Option(help="Where profiles are kept.")] = Path("runs"),
@@ -168,13 +173,21 @@ def predict_command(
     from plait.device.quantities import in_rows
 
     found = predict(
-        specs, profile, seq_len=seq, batch=batch, mode=mode, anywhere=anywhere, mixers=mixers or (), runs=runs
+        specs,
+        profile,
+        seq_len=seq,
+        batch=batch,
+        mode=mode,
+        answer=answer,
+        anywhere=anywhere,
+        mixers=mixers or (),
+        runs=runs,
     )
     if as_json:
         print_json(found.as_dict())
         return
     shown = in_rows(found.rows()).values()
-    made = table(spec="left", **{name: "right" for of in shown for name in (of.unit, f"{of.unit}_interval")})
+    made = table(spec="left", **{name: "right" for of in shown for name in (of.heading, f"{of.heading}_interval")})
     for model in found.models:
         estimates = [model.quantities[of.column] for of in shown]
         cells = [(f"{one.mean:.1f}", "{:.1f} to {:.1f}".format(*one.interval)) for one in estimates]

@@ -49,6 +49,20 @@ Mixers = Annotated[
 #: Goes with an option `seq_len`, which it sets.
 FormerLength = Annotated[int | None, typer.Option("--length", hidden=True, is_eager=True, callback=_former_length)]
 Text = Annotated[str, typer.Option("--data", help="Corpus, folder or file; `plait data list` shows them.")]
+Tokenizer = Annotated[str | None, typer.Option(help="Of the data: bytes, chars, words, bpe:SIZE …")]
+#: How a model is run where it is measured, predicted or searched for.
+Mode = Annotated[
+    str,
+    typer.Option(help="prefill: all tokens at once; decode: one token after them; both: a prompt and its --answer."),
+]
+Answer = Annotated[int | None, typer.Option(min=1, help="Tokens of the answer in --mode both. \\[default: 64]")]
+Batch = Annotated[int, typer.Option(min=1, help="Sequences at once.")]
+Constraints = Annotated[
+    list[str] | None, typer.Option("--constraint", "--rule", help="Further ones, such as 'count(attn) >= 1'.")
+]
+TokensPerSecond = Annotated[
+    float | None, typer.Option(min=0.001, help="At least, of an answer in --mode both: a limit of its token time.")
+]
 
 
 Command = Callable[..., None]
@@ -74,7 +88,7 @@ def needed_options() -> Callable[[Command], Command]:
     options = {
         each.name: (f"Stop where {each.name} cannot be read; without it, shown where it can.", False)
         for each in quantities()
-        if each.optional
+        if each.optional and not each.mode
     }
     return _in_place_of("needed", options, bool, lambda **given: tuple(name for name, asked in given.items() if asked))
 

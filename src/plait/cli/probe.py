@@ -14,7 +14,7 @@ import typer
 
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import ProgressLines, console, count, plain, print_json, table
+from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
 from plait.core.units import duration
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def command(
         list[str] | None,
         typer.Argument(help="Mixers (gla, gla\\[heads=8]), files (my_mixer.py), presets or specs.", show_default=False),
     ] = None,
-    suite: Annotated[str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, all.")] = "",
+    suite: Annotated[
+        str, typer.Option(help="A set of architectures, mad21; or of tasks: tracking, recall, language, all.")
+    ] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's protocol: 396 runs per architecture.")] = False,
     budget: Annotated[
         str, typer.Option("--time", help=f"How long it may take: 90s, 10m, 2h.  \\[default: {DEFAULT_TIME}]")
@@ -53,7 +55,8 @@ def command(
     """Probe what architectures can do, on synthetic tasks, with intervals and a verdict."""
 
     named = [name.strip() for name in tasks.split(",") if name.strip()]
-    with Display(quiet=as_json) as display:
+    allowed = None if full or plan else budget or DEFAULT_TIME
+    with within_time(allowed), Display(quiet=as_json) as display:
         try:
             found = (plan_probe if plan else probe)(
                 architectures or [], suite=suite, full=full, time=budget, seeds=seeds, tasks=named, variant=variant,
@@ -227,9 +230,11 @@ def _print_lengths(shown: ProbeResult, tasks: list[str]) -> None:
         for row in shown.architectures:
             found = row.tasks[task]
             values = [found.accuracy, *found.lengths.values()]
-            made.add_row(plain(row.name), *(f"{value:.2f}" for value in values))
+            whole = [f" / {value:.2f}" for value in found.exact.values()] or [""] * len(values)
+            made.add_row(plain(row.name), *(f"{value:.2f}{exact}" for value, exact in zip(values, whole, strict=True)))
         out.print(made)
-        out.print(f"of the length of training; chance {first.chance:.2f}", style="dim")
+        exact = "; after / the share of sequences answered without a mistake" if first.exact else ""
+        out.print(f"of the length of training; chance {first.chance:.2f}{exact}", style="dim")
 
 
 def _table(shown: ProbeResult, tasks: list[str], *, intervals: bool) -> Table:

@@ -43,6 +43,7 @@ def plan(
     lr: Annotated[
         str | None, typer.Option(help="Rate and the width it was found at: 8e-3@64. \\[default: rules]")
     ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any other key of the recipe: key=value.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each size.")] = 1,
     device: Annotated[str, typer.Option(help="Where models will be trained: cpu or cuda.")] = "cpu",
     priced: Annotated[
@@ -63,6 +64,8 @@ def plan(
     from plait.api.analyse_table import names
     from plait.api.scale import plan as verb
     from plait.cli.scale_display import print_plan
+    from plait.core.settings import read_pairs
+    from plait.training.recipe import Recipe
 
     found = verb(
         arch or ("mad-transformer",),
@@ -81,6 +84,7 @@ def plan(
         seq_len=seq_len,
         batch=batch,
         lr=lr,
+        recipe_values=read_pairs(set_ or [], "--set", Recipe),
         seeds=seeds,
         device=device,
         priced=priced,
@@ -132,7 +136,14 @@ def fit(
     ] = None,
     draws: Annotated[int, typer.Option(help="Draws of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    mixers: Mixers = None,
+    all_budgets: Annotated[
+        bool, typer.Option("--all-budgets", help="Also small ones that lie off the law of the larger.")
+    ] = False,
     svg: Annotated[Path | None, typer.Option(help="Draw IsoFLOP curves, frontiers and gaps.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write all of it as an HTML page that loads nothing.")
+    ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Draw the IsoFLOP curves in the terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -144,10 +155,11 @@ def fit(
     from plait.api.scale import fit as verb
     from plait.cli.scale_display import print_fit
 
-    found = verb(file, target=target, where=where, draws=draws, seed=seed, svg=svg)
+    found = verb(file, target=target, where=where, draws=draws, seed=seed, all_budgets=all_budgets, svg=svg, page=out)
     print_json(found.as_dict()) if as_json else print_fit(found.laws, plot=plot)
-    if svg is not None and not as_json:
-        console().print(f"drawn: {svg}", markup=False, soft_wrap=True)
+    for made, path in (("drawn", svg), ("written", out)):
+        if path is not None and not as_json:
+            console().print(f"{made}: {path}", markup=False, soft_wrap=True)
 
 
 @group.command()
@@ -163,6 +175,7 @@ def probe(
         typer.Option(help="A table: architecture, and a column of accuracy per task. \\[default: the store's probes]"),
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw scores against losses at the target.")] = None,
+    mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:

@@ -22,12 +22,14 @@ LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
 def print_fit(laws: Laws, *, plot: bool = False) -> None:
     """A column per architecture; what is too wide to go by is in brackets."""
     from plait.analysis.scaling_document import attention_document, notes, state_document
+    from plait.analysis.scaling_findings import findings
     from plait.analysis.scaling_runs import ALL
 
     out = console()
     runs, best = laws.runs, laws.best
+    per_byte = "; losses in nats per byte, D in bytes" if runs.unit == "byte" else ""
     budgets = f"{runs.flops.min():.3g} to {runs.flops.max():.3g}"
-    out.print(f"[bold]{len(runs)} runs[/], {budgets} FLOPs; target {laws.target:.3g} FLOPs; 90 % intervals")
+    out.print(f"[bold]{len(runs)} runs[/], {budgets} FLOPs; target {laws.target:.3g} FLOPs; 90 % intervals{per_byte}")
     made = table(**{" ": "left"}, **{"value" if name == ALL else plain(name): "right" for name in laws.laws})
     for name in ("E", "A", "B", "alpha", "beta"):
         made.add_row(LETTERS.get(name, name), *(shown(law.surface_estimates()[name]) for law in laws.laws.values()))
@@ -58,6 +60,13 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
     for kind, found in (attention_document(laws) or {}).items():
         words = kind.replace("_", "-")
         out.print(f"{words} share of attention: {found['attention']:.0%}, P {found['probability']:.2f}")
+    found_here = findings(laws)
+    if found_here:
+        made = table(MAD="left", finding="left", verdict="left", P="right")
+        for finding in found_here:
+            chance = "" if finding.probability is None else f"{finding.probability:.2f}"
+            made.add_row(str(finding.number), plain(f"{finding.statement}; {finding.detail}"), finding.verdict, chance)
+        out.print(made)
     for note in notes(laws):
         out.print(f"note: {note}", markup=False, soft_wrap=True)
 
@@ -120,6 +129,8 @@ def print_plan(found: ScalingPlan, out_file: Path | None) -> None:
     out.print(made)
     whole = "" if found.seconds is None else f", about {duration(found.seconds)} one after the other"
     out.print(f"[bold]{len(plan.runs)} runs[/] on {plain(plan.data)}, {plan.flops:.3g} FLOPs{whole}")
+    if found.tokens_per_byte is not None and found.tokens_per_byte != 1:
+        out.print(f"{found.tokens_per_byte:.4f} tokens per byte: losses are compared with other tokenizers by the byte")
     for warning in found.warnings:
         out.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if out_file is not None:
@@ -151,17 +162,12 @@ def _parabolas(law: Law) -> str:
 
 
 def shown(one: Estimate) -> str:
-    """A value and its interval; in brackets where the data cannot say."""
-    value, low, high = (number(each) for each in (one.value, one.low, one.high))
-    told = f"{value} ({low} … {high})"
-    return plain(f"[{told}]") if one.wide else told
+    from plait.analysis.scaling_document import shown as words
+
+    return plain(words(one))
 
 
 def number(value: float) -> str:
-    if not math.isfinite(value):
-        return "∞" if value > 0 else "–"
-    if abs(value) >= 1e4:
-        for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")):
-            if 1e15 > abs(value) >= size:
-                return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}" if abs(value) >= 1e4 or abs(value) < 1e-3 else f"{value:.4g}"
+    from plait.analysis.scaling_document import number as words
+
+    return words(value)

@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
+from plait.cli.options import (
+    Answer,
+    AsJson,
+    Batch,
+    Constraints,
+    Mixers,
+    Mode,
+    StoreUrl,
+    Tokenizer,
+    TokensPerSecond,
+    limit_options,
+)
 from plait.cli.output import console, print_json, progress_bar
 
 if TYPE_CHECKING:
     from plait.space.constraints import Limits
 
 FRONT = 16  # models returned, each measured
+LTS = "lts"
 
 
 @limit_options()
@@ -29,15 +41,17 @@ def command(
     ] = "",
     *,
     limits: Limits,
-    constraint: Annotated[
-        list[str] | None, typer.Option("--constraint", "--rule", help="Further ones, such as 'count(attn) >= 1'.")
-    ] = None,
+    constraint: Constraints = None,
     seq: Annotated[
         int | None, typer.Option("--seq-len", "--seq", min=1, help="Tokens. \\[default: the space's]")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
-    mode: Annotated[str, typer.Option(help="prefill: all tokens at once; decode: one token after them.")] = "prefill",
-    method: Annotated[str, typer.Option(help="lts, nsga2, nsga3, random or gumbel.")] = "lts",
+    batch: Batch = 1,
+    mode: Mode = "prefill",
+    answer: Answer = None,
+    tokens_per_second: TokensPerSecond = None,
+    method: Annotated[
+        str | None, typer.Option(help="lts, nsga2, nsga3, random, exhaustive or gumbel. \\[default: lts]")
+    ] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="\\[default: the method's, 30 for lts]")] = None,
     population: Annotated[int | None, typer.Option(min=2, help="\\[default: the method's, 100 for lts]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
@@ -45,7 +59,7 @@ def command(
     data: Annotated[
         str | None, typer.Option(help="What gumbel trains on, and proxies look at; `plait data list`.")
     ] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Of the data: bytes, chars, words, bpe:SIZE …")] = None,
+    tokenizer: Tokenizer = None,
     steps: Annotated[int | None, typer.Option(min=1, help="gumbel: of each supernet. \\[default: 2000]")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="gumbel: supernets to train. \\[default: 1]")] = None,
     recipe: Annotated[str, typer.Option(help="gumbel: how weights are trained; `plait list recipes`.")] = "",
@@ -99,7 +113,9 @@ def command(
                 seq_len=seq,
                 batch=batch,
                 mode=mode,
-                method=method,
+                answer=answer,
+                tokens_per_second=tokens_per_second,
+                method=method or LTS,
                 iterations=iterations,
                 population=population,
                 seed=seed,
@@ -124,3 +140,8 @@ def command(
         console(stderr=True).print(f"interrupted{where}. All is saved; the same command resumes from there.")
         raise typer.Exit(130) from None
     print_json(found.as_dict()) if as_json else print_front(found.as_dict(), found.spent)
+    if method is not None and found.method != method:
+        told = (
+            f"the space is small: all of it was compared, in place of {method}; --iterations asks for {method} itself"
+        )
+        console(stderr=True).print(told, style="dim", markup=False)

@@ -19,7 +19,7 @@ def command(
     vocab: Annotated[int | None, typer.Option(help="Vocabulary instead of the spec's own.", min=2)] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the architecture into this file, too.")] = None,
     notation: Annotated[
-        str, typer.Option("--as", help="Print its layers in another notation instead: megatron, layer_types, fla.")
+        str, typer.Option("--as", help="Print its layers in another notation instead: megatron, huggingface, fla.")
     ] = "",
     mixers: Mixers = None,
     as_json: AsJson = False,

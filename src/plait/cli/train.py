@@ -12,9 +12,9 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl
-from plait.cli.output import ProgressLines, console, count, plain, print_json, table
+from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
 from plait.core.errors import UserError
-from plait.core.units import short
+from plait.core.units import parse_duration, short
 
 if TYPE_CHECKING:
     from plait.api.sweep import SweepResult
@@ -58,10 +58,14 @@ class Display:
             self._said = now.note
         validation = "" if math.isnan(now.validation) else f"  validation {now.validation:.3f}"
         loss = "" if math.isnan(now.loss) else f"loss {now.loss:.3f}"
-        words = f"{loss}{validation}  {short(now.tokens_per_second)} tokens/s  {100 * now.mfu:.0f} % MFU"
+        words = f"{loss}{validation}  {short(now.tokens_per_second)} tokens/s{_mfu(now.mfu)}"
         if self._lines is not None:
             self._lines.tell(f"{now.run.name} step {now.step} of {now.steps}", now.step / now.steps, words)
         self._bar.update(self._task, description=now.run.name, total=now.steps, completed=now.step, now=words)
+
+
+def _mfu(share: float | None) -> str:
+    return "  MFU unknown" if share is None else f"  {100 * share:.0f} % MFU"
 
 
 def command(
@@ -95,7 +99,10 @@ def command(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32 or bf16. \\[default: bf16 on cuda]")] = "",
     sharding: Annotated[str, typer.Option(help="Several processes (torchrun): ddp or fsdp.")] = "ddp",
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile the model first.")] = False,
+    compiled: Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Compile the blocks. \\[default: on cuda, where it repays]"),
+    ] = None,
     activation_checkpointing: Annotated[
         bool, typer.Option(help="Keep no activations: less memory, a third more work.")
     ] = False,
@@ -117,7 +124,8 @@ def command(
     rates = _rates(lr)
     first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun started
     try:
-        with Display(data or from_, quiet=as_json or not first) as display:
+        quiet, allowed = as_json or not first, _allowed(budget, len(rates), seeds)
+        with within_time(allowed), Display(data or from_, quiet=quiet) as display:
             options: dict[str, Any] = {
                 "data": data,
                 "from_run": from_,
@@ -157,6 +165,11 @@ def command(
             print_json(found.as_dict())
         else:
             _print_sweep(found) if isinstance(found, SweepResult) else _print(found)
+
+
+def _allowed(budget: str, rates: int, seeds: int) -> str | None:
+    """Of all trainings together."""
+    return f"{parse_duration(budget) * max(1, rates) * seeds:g}s" if budget else None
 
 
 def _rates(text: str) -> list[float]:
@@ -208,7 +221,7 @@ def _print(result: TrainResult) -> None:
         "tokens": count(result.tokens),
         "FLOPs": short(result.flops),
         "tokens per second": count(result.tokens_per_second),
-        "MFU": f"{100 * result.mfu:.0f} %",
+        "MFU": "unknown" if result.mfu is None else f"{100 * result.mfu:.0f} %",
         "time": f"{result.seconds:.0f} s",
     }
     for what, value in rows.items():

@@ -1,4 +1,4 @@
-"""What to take and why: one paragraph computed from the numbers. Nothing is said that the document does not hold.
+"""What to take and why, sentences computed from the numbers. Nothing is said that the document does not hold.
 
 The rule: of the models measured within every limit, the one with the least expected loss above the best at the stated
 training budget, by the race on the user's text. The probe decides nothing: it tells what a pattern can do.
@@ -24,7 +24,12 @@ CUT = 0.5  # of the probe's steps: with fewer, its scores are provisional
 
 
 def advice(document: dict[str, Any]) -> str:
-    """What to take, why, what it beats, what cannot be told, what would change the choice, how it trains."""
+    """As one paragraph."""
+    return " ".join(advice_points(document))
+
+
+def advice_points(document: dict[str, Any]) -> list[str]:
+    """What to take; then why, what it beats, what cannot be told, what would change the choice, how it trains."""
     said = [
         _what(document),
         _why(document),
@@ -35,7 +40,7 @@ def advice(document: dict[str, Any]) -> str:
         _change(document),
         _trained(document),
     ]
-    return " ".join(sentence for sentence in said if sentence)
+    return [sentence for sentence in said if sentence]
 
 
 def _what(d: dict[str, Any]) -> str:

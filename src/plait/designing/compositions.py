@@ -19,6 +19,7 @@ from plait.model.resize import decoder_params, match
 from plait.probing.candidates import TOLERANCE, Candidate, candidates
 from plait.probing.protocol import Protocol
 from plait.space.compositions import shortest
+from plait.spec import Layer
 
 
 def mixers_of(spec: str) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ def probe_candidate(spec: str, protocol: Protocol) -> Candidate:
 
 def _probe_layer(options: MixerOptions, protocol: Protocol) -> MixerOptions:
     if options.kind == "sequence":
-        return _probe_mixer(options.name, protocol).arch.layers[0]
+        return _probe_mixer(str(Layer(options.name)), protocol).arch.layers[0]
     inner = getattr(options, "inner", None)
     return dataclasses.replace(options, inner=protocol.inner) if isinstance(inner, int) else options  # type: ignore[call-arg]
 

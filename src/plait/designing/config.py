@@ -76,13 +76,18 @@ class DesignConfig:
     seconds: float
     seed: int = 0
     runs: Path = Path("runs")
-    device: str = "cpu"
     workers: int = 2
     train_for: TrainFor | None = None  # None: what is left of `seconds`
+    tokenizer: str | None = None  # None: the data's own
+    constraints: tuple[str, ...] = ()  # beside the limits
 
     def __post_init__(self) -> None:
         if self.seconds < LEAST_SECONDS:
             raise UserError(f"{self.seconds:.0f} s given; a design takes {LEAST_SECONDS:.0f} s at the very least.")
+
+    @property
+    def device(self) -> str:
+        return self.setting.device
 
     def share(self, stage: str) -> float:
         """Seconds."""
@@ -112,6 +117,8 @@ class DesignConfig:
             "seconds": self.seconds,
             "seed": self.seed,
             "train_for": self.budget.text,
+            **({"tokenizer": self.tokenizer} if self.tokenizer else {}),
+            **({"constraints": list(self.constraints)} if self.constraints else {}),
         }
 
 

@@ -12,8 +12,8 @@ from plait.algorithms.predicted import DevicePredictor
 from plait.core.errors import UserError
 from plait.designing.compositions import compositions, few_of, pattern_name
 from plait.designing.config import NEARLY, DesignConfig, OnProgress
+from plait.device.answer import predictor_of
 from plait.device.measurements import Measurements
-from plait.device.predictor import Predictor
 from plait.device.profile import Profile
 from plait.records import Record, Store
 from plait.searching.job import Request, search_front, usual_objectives
@@ -69,10 +69,12 @@ def find(config: DesignConfig, store: Store, on_progress: OnProgress, seconds: d
     on_progress("profile", 1.0, f"{len(profile.points)} measurements")
     seconds["profile"] = time.perf_counter() - begun
     begun = time.perf_counter()
-    predictor = DevicePredictor(Predictor(profile, config.setting))
+    predictor = DevicePredictor(predictor_of(profile, config.setting))
     # State that grows with the text is a cost of its own; without it only mixers cheap a parameter would be left.
     objectives = [*usual_objectives(config.space), "min:kv_cache"]
-    request = Request(config.space, config.setting, objectives, config.limits, method=METHOD, seed=config.seed)
+    request = Request(
+        config.space, config.setting, objectives, config.limits, config.constraints, METHOD, seed=config.seed
+    )
 
     def step(search: Any) -> None:
         on_progress("search", NEARLY * search.iteration / search.iterations, f"{search.evaluated:,} candidates")
@@ -97,7 +99,7 @@ def _transformers(
     slots = [slot for slot in config.space.slots if any(option and option.name == PLAIN for option in slot.options)]
     if not slots:
         return []
-    only = [f"count({PLAIN}) == {len(slots)} * layers"]
+    only = [*config.constraints, f"count({PLAIN}) == {len(slots)} * layers"]
     request = Request(config.space, config.setting, objectives, config.limits, only, METHOD, seed=config.seed)
     try:
         return Front.from_dict(search_front(request, predictor, store, config.runs).result).rows

@@ -51,7 +51,7 @@ def hold_race(
     from plait.training.track import track_recipe
 
     recipe = track_recipe(Recipe(seq_len=config.setting.seq), WARMUP)
-    course = Course(config.data, None, corpus.fingerprint, recipe, HELD_OUT, config.device)
+    course = Course(config.data, config.tokenizer, corpus.fingerprint, recipe, HELD_OUT, config.device)
     contenders = [Contender(name, architecture(row["spec"])) for name, row in rows.items()]
     sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
     on_progress("race", None, "timing the candidates")

@@ -16,7 +16,7 @@ from typing import Any
 
 import plait
 from plait.data import open_corpus
-from plait.designing.advice import RULE, advice
+from plait.designing.advice import RULE, advice_points
 from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
 from plait.designing.finding import Found, find
@@ -77,12 +77,13 @@ def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> dict[
 
 
 def design_config(
-    space: str, limits: Limits, data: str, seq: int, seconds: float, seed: int, **others: Any
-) -> DesignConfig:
+    space: str, limits: Limits, data: str, setting: Setting, seconds: float, seed: int, tokenizer: str | None = None,
+    **others: Any,
+) -> DesignConfig:  # fmt: skip
     """From what a user gives. Text is tokenised here, the first time."""
-    corpus = open_corpus(data)
-    setting = Setting(seq=seq)
-    return DesignConfig(with_vocab(load_space(space), corpus.vocab), setting, limits, data, seconds, seed, **others)
+    corpus = open_corpus(data, tokenizer)
+    fitting = with_vocab(load_space(space), corpus.vocab)
+    return DesignConfig(fitting, setting, limits, data, seconds, seed, tokenizer=tokenizer, **others)
 
 
 def design(config: DesignConfig, store: Store, on_progress: OnProgress, started: float | None = None) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     on_progress("probe", 1.0, f"{len(outcome.records)} trainings")
     seconds["probe"] = time.perf_counter() - begun
     begun = time.perf_counter()
-    corpus = open_corpus(config.data)
+    corpus = open_corpus(config.data, config.tokenizer)
     raced = hold_race(config, rows, corpus, store, on_progress)
     pick = raced.pick
     on_progress("race", 1.0, raced.document["verdict"])
@@ -130,7 +131,8 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "plait": plait.__version__,
     }
     document["commands"] = commands(document)
-    document["advice"] = advice(document)
+    document["points"] = advice_points(document)
+    document["advice"] = " ".join(document["points"])
     return document
 
 
@@ -146,18 +148,28 @@ def _thin(found: Found) -> list[dict[str, Any]]:
 
 def commands(document: dict[str, Any]) -> list[str]:
     """What does the same again, whole and in parts."""
-    config, limits, pick = document["config"], document["config"]["limits"], document["pick"]["spec"]
-    seq, space, data = config["setting"]["seq"], shlex.quote(config["space"]), shlex.quote(config["data"])
-    pick = shlex.quote(pick)
-    held = " ".join(f"--{name} {quantity(name).text(limit)}" for name, limit in limits.items())
+    config, limits = document["config"], document["config"]["limits"]
+    space, data, pick = (shlex.quote(text) for text in (config["space"], config["data"], document["pick"]["spec"]))
+    held = " ".join(f"--{name.replace('_', '-')} {quantity(name).text(limit)}" for name, limit in limits.items())
+    for constraint in config.get("constraints", ()):
+        held += f" --constraint {shlex.quote(constraint)}"
     seed = f" --seed {config['seed']}" if config["seed"] else ""
+    text = f"--data {data}" + (f" --tokenizer {shlex.quote(config['tokenizer'])}" if config.get("tokenizer") else "")
+    how, seq = _how(config["setting"]), config["setting"]["seq"]
     lr = document["train"]["recipe"]["lr"]
     specs = " ".join(shlex.quote(row["spec"]) for row in document["race"]["architectures"][:3])
     return [
-        f"plait design {held} --space {space} --data {data} --seq {seq} "
+        f"plait design {held} --space {space} {text} {how} "
         f"--time {config['seconds']:g}s --train-for {shlex.quote(str(config['train_for']))}{seed}",
-        f"plait search --space {space} {held} --seq {seq} --method nsga2{seed}",
-        f"plait measure {pick} --seq {seq}",
-        f"plait compare {specs} --data {data} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}",
-        f"plait train {pick} --data {data} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h",
+        f"plait search --space {space} {held} {how} --method nsga2{seed}",
+        f"plait measure {pick} {how}",
+        f"plait compare {specs} {text} --seq-len {seq} --tokens {document['budget']['tokens']:.3g}",
+        f"plait train {pick} {text} --seq-len {seq} --lr {lr:g} --set schedule=wsd --time 1h",
     ]
+
+
+def _how(setting: Mapping[str, Any]) -> str:
+    """The options of a setting, those left out that are the usual ones."""
+    usual = Setting(seq=setting["seq"]).as_dict()
+    others = [f" --{name} {value}" for name, value in setting.items() if value != usual.get(name)]
+    return f"--seq {setting['seq']}" + "".join(others)

@@ -86,7 +86,10 @@ def _fits(options: MixerOptions, d: int) -> bool:
 
 
 #: Options that change neither a layer's shape nor its path.
-WITHOUT_COST = ("theta", "qk_eps", "t_min", "t_max", "tau", "balance")
+WITHOUT_COST = (
+    "theta", "qk_eps", "t_min", "t_max", "tau", "balance", "rope_scaling", "rope_factor", "rope_len", "rope_low",
+    "rope_high",
+)  # fmt: skip
 EMBEDDING_AND_HEAD = "outside"  # as profiles call the embedding and the head
 HEADER_NUMBERS = ("vocab", "d_embed", "div")
 HEADER_NAMES = ("kind", "pos", "tie", "embed", "norm", "final_norm", "embed_norm", "head_bias", "segments")
@@ -122,10 +125,12 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
     place = {"d": math.log2(d), **_setting_place(setting)}
     names = {"norm": norm if options.prenorm else "", "mode": setting.mode}
     for name in values:
+        if name in WITHOUT_COST:
+            continue
         value = _effective(options, name, values, d, new + held)
         if isinstance(value, bool | str):
             names[name] = str(value)
-        elif name not in WITHOUT_COST:
+        else:
             place[name] = math.copysign(math.log2(1 + abs(value)), value)
     return Features(options.name, terms, place, names)
 

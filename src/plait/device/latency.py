@@ -210,10 +210,10 @@ class LatencyMeter:
 
 
 def measure_latency(
-    arch: Architecture, setting: Setting, *, seconds: float = 1.0, stopwatch: Stopwatch | None = None
+    arch: Architecture, setting: Setting, *, seconds: float = 1.0, least: int = 5, stopwatch: Stopwatch | None = None
 ) -> Timing:
-    """Time of one prefill of `seq` tokens, or of one decoding step after `seq` of them."""
+    """Time of one prefill of `seq` tokens, or of one decoding step after `seq` of them; `least` repeats of it."""
     keep_freed_memory()
     with threads(setting):
         work = Workload(arch, setting)
-        return (stopwatch or Stopwatch(setting)).time(work.run, seconds=seconds)
+        return (stopwatch or Stopwatch(setting)).time(work.run, seconds=seconds, least=least)

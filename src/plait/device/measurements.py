@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from plait.core.errors import UserError
 from plait.device.profile import Profile
 from plait.device.quantities import QUANTITIES, measurable, on_device, quantity
-from plait.device.setting import Setting
+from plait.device.setting import BOTH, Setting
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of, record_key
 
@@ -52,7 +54,27 @@ class Measurements:
         stored, names = self.find(spec), measurable(self.setting)
         if stored is not None and not again and all(name in stored.result for name in names):
             return stored
-        started, arch = time.time(), architecture(spec)
+        started = time.time()
+        result = self._joined(spec, again) if self.setting.mode == BOTH else self._result(spec, names)
+        record = Record.of("measure", self.config(spec), result, provenance_of(started, time.time() - started))
+        if stored is not None:
+            self.store.delete([stored.key])
+        self.store.put(record)
+        return record
+
+    def _joined(self, spec: str, again: bool) -> dict[str, Any]:
+        """Of a prompt and its answer, from a measurement of each."""
+        from plait.device.answer import joined_result
+
+        if self.archai:
+            raise UserError("--archai goes with --mode prefill alone.")
+        with ExitStack() as stack:
+            parts = [stack.enter_context(Measurements(self.store, part)) for part in self.setting.parts]
+            prompt, token = (part.measure(spec, again=again).result for part in parts)
+        return joined_result(prompt, token, self.setting.answer)
+
+    def _result(self, spec: str, names: Sequence[str]) -> dict[str, Any]:
+        arch = architecture(spec)
         order = sorted(names, key=lambda name: not quantity(name).first)
         found = {name: self._meter(name).measure(arch, self.setting).as_dict() for name in order}
         result = {name: found[name] for name in names}
@@ -60,11 +82,7 @@ class Measurements:
             from plait.device.archai import measure_archai
 
             result["archai"] = measure_archai(arch, self.setting).as_dict()
-        record = Record.of("measure", self.config(spec), result, provenance_of(started, time.time() - started))
-        if stored is not None:
-            self.store.delete([stored.key])
-        self.store.put(record)
-        return record
+        return result
 
     def _meter(self, name: str) -> Meter:
         if name not in self._meters:

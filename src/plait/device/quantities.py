@@ -61,7 +61,8 @@ class Quantity(Entry):
     parts       further entries in the same unit that it consists of
     predicted   how, from a profile: `sum` (parts of a model add up), `peak` (as memory does) or `exact` (no profile)
     decimals    in tables of measurements
-    optional    not every machine can tell
+    optional    not every machine, or not every mode, can tell
+    mode        the only one that has it; empty: all
     first       measured before the others, in a process of its own: a model that is too large ends that one, not ours
     example     of a limit
     limit       what a limit holds for, where that is not plain
@@ -75,6 +76,7 @@ class Quantity(Entry):
     predicted: str = SUM
     decimals: int = 1
     optional: bool = False
+    mode: str = ""
     first: bool = False
     example: str = ""
     limit: str = ""
@@ -88,6 +90,11 @@ class Quantity(Entry):
     def column(self) -> str:
         """Its key in documents, where it is in `unit`: latency_ms."""
         return f"{self.name}_{self.unit.lower()}"
+
+    @property
+    def heading(self) -> str:
+        """Of a table's column: its unit, with its name where another quantity has the same unit."""
+        return f"{self.name}_{self.unit}" if self.mode else self.unit
 
     @property
     def upper(self) -> str:
@@ -106,13 +113,39 @@ class Quantity(Entry):
 _LINES = (
     Quantity(
         "plait.device.latency:LatencyMeter",
-        "time of one call: all tokens of a prefill, or one decoded token",
+        "time of one call: all tokens of a prefill, one decoded token, or a prompt with its whole answer",
         name="latency",
         dimension="seconds",
         unit="ms",
         value="seconds",
         decimals=2,
         example="40ms",
+    ),
+    Quantity(
+        "plait.device.answer:FirstToken",
+        "time to first token: the whole prompt, of --mode both",
+        name="ttft",
+        dimension="seconds",
+        unit="ms",
+        value="seconds",
+        decimals=2,
+        optional=True,
+        mode="both",
+        example="40ms",
+        limit="time to first token",
+    ),
+    Quantity(
+        "plait.device.answer:NextToken",
+        "time per token of the answer, one over tokens per second, of --mode both",
+        name="token_time",
+        dimension="seconds",
+        unit="ms",
+        value="seconds",
+        decimals=2,
+        optional=True,
+        mode="both",
+        example="5ms",
+        limit="per token of the answer",
     ),
     Quantity(
         "plait.device.memory:MemoryMeter",

@@ -9,5 +9,8 @@ HOMES = {
     "Haystack": "haystack",
     "NEEDLES": "haystack",
     "attention_map": "maps",
+    "QUESTIONS": "ruler_questions",
+    "Script": "questions",
+    "curve_of": "long_context",
 }
 __getattr__ = lazy(__name__, HOMES)

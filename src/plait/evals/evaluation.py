@@ -76,6 +76,11 @@ class Evaluation(ABC):
     def table(self, results: Results) -> ResultTable:
         """The results of one or more runs for a terminal."""
 
+    @property
+    def needs_text(self) -> bool:
+        """Whether it reads held-out text of a corpus; False of one that brings its own."""
+        return True
+
     def resolved(self: Self, subject: Subject) -> Self:
         """These settings with every 0 that stands for a choice replaced by the choice."""
         return self
@@ -105,6 +110,8 @@ EVALUATIONS: Table[type[Evaluation]] = Table(
         "per-token": "plait.evals.per_token:PerTokenEvaluation",
         "extrapolation": "plait.evals.extrapolation:ExtrapolationEvaluation",
         "needle": "plait.evals.needle:NeedleEvaluation",
+        "ruler": "plait.evals.ruler:RulerEvaluation",
+        "phonebook": "plait.evals.phonebook:PhonebookEvaluation",
         "maps": "plait.evals.maps:MapsEvaluation",
     },
     group="plait.evaluations",

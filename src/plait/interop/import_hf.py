@@ -1,49 +1,29 @@
-"""GPT-2, LLaMA, OPT and plait's own exports from a local Hugging Face folder: config.json and safetensors become one of
-our models.
+"""GPT-2, OPT, Llama, Qwen, Mistral, Mamba and plait's own exports from a local Hugging Face folder: config.json and
+safetensors become one of our models.
 
-Only safetensors are read: a pickle may run anything. A config that asks for what the mapping does not know (scaled
-rotary frequencies, biases in the MLP …) is refused, never approximated.
+Only safetensors are read: a pickle may run anything. A config that asks for what the mapping does not know (biases in
+the MLP, long-rope …) is refused, never approximated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
 from plait.core.json_files import loads
 from plait.data import Tokenizer, load_tokenizer
 from plait.data.trained_tokenizers import FILE, open_file
+from plait.interop import llama_family, mamba_family
+from plait.interop.hf_config import Config, Family, Weights, activation, require, tie
 from plait.model import build
 from plait.model.heads import LanguageModel
 from plait.training.run import fill
 
-Weights = dict[str, Tensor]
-Config = dict[str, Any]
-
 OWN = "plait"  # the model_type of what plait itself exports
-ACTIVATIONS = {
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "silu",
-}
-
-
-@dataclass(frozen=True)
-class Family:
-    spec: Callable[[Config], str]
-    weights: Callable[[Config, Weights], Weights]  # takes what it uses out of theirs
-    prefix: str  # of the names in a file that holds the output layer, too
-    ignored: tuple[str, ...] = ()  # ends of names that are masks and tables, not weights
 
 
 def import_hf(folder: Path) -> tuple[LanguageModel, Tokenizer | None]:
@@ -106,14 +86,13 @@ def copy_weights(model: LanguageModel, config: Config, theirs: Weights) -> None:
 
 
 def _gpt2_spec(config: Config) -> str:
-    _require(config, "scale_attn_weights", True)
-    _require(config, "scale_attn_by_inverse_layer_idx", False)
-    _require(config, "add_cross_attention", False)
-    d, act = config["n_embd"], _activation(config, "activation_function", "gelu_new")
-    tie = str(config.get("tie_word_embeddings", True)).lower()
+    require(config, "scale_attn_weights", True)
+    require(config, "scale_attn_by_inverse_layer_idx", False)
+    require(config, "add_cross_attention", False)
+    d, act = config["n_embd"], activation(config, "activation_function", "gelu_new")
     return (
-        f"d={d} vocab={config['vocab_size']} pos=learned max_len={config['n_positions']} tie={tie} norm=layer"
-        f" eps={config.get('layer_norm_epsilon', 1e-5)} | (attn[heads={config['n_head']},pos=none,bias]"
+        f"d={d} vocab={config['vocab_size']} pos=learned max_len={config['n_positions']} tie={tie(config, True)}"
+        f" norm=layer eps={config.get('layer_norm_epsilon', 1e-5)} | (attn[heads={config['n_head']},pos=none,bias]"
         f" mlp[inner={config.get('n_inner') or 4 * d},act={act}])x{config['n_layer']}"
     )
 
@@ -140,58 +119,23 @@ def _gpt2_weights(config: Config, theirs: Weights) -> Weights:
     return ours
 
 
-def _llama_spec(config: Config) -> str:
-    _require(config, "hidden_act", "silu")
-    _require(config, "mlp_bias", False)
-    heads = config["num_attention_heads"]
-    options = [f"heads={heads}", f"kv_heads={config.get('num_key_value_heads') or heads}", f"theta={_theta(config)}"]
-    options += [f"head_dim={config['head_dim']}"] if config.get("head_dim") else []
-    options += ["bias"] if config.get("attention_bias") else []
-    tie = str(config.get("tie_word_embeddings", False)).lower()
-    return (
-        f"d={config['hidden_size']} vocab={config['vocab_size']} tie={tie} eps={config.get('rms_norm_eps', 1e-6)}"
-        f" | (attn[{','.join(options)}] swiglu[inner={config['intermediate_size']}])x{config['num_hidden_layers']}"
-    )
-
-
-def _llama_weights(config: Config, theirs: Weights) -> Weights:
-    ours = {
-        "backbone.embedding.tables.0.weight": theirs.pop("embed_tokens.weight"),
-        "backbone.final_norm.weight": theirs.pop("norm.weight"),
-    }
-    kinds = ("weight", "bias") if config.get("attention_bias") else ("weight",)
-    for i in range(config["num_hidden_layers"]):
-        attention, mlp, layer = f"backbone.blocks.{2 * i}", f"backbone.blocks.{2 * i + 1}", f"layers.{i}"
-        ours[f"{attention}.norm.weight"] = theirs.pop(f"{layer}.input_layernorm.weight")
-        ours[f"{mlp}.norm.weight"] = theirs.pop(f"{layer}.post_attention_layernorm.weight")
-        for kind in kinds:
-            parts = [theirs.pop(f"{layer}.self_attn.{name}_proj.{kind}") for name in ("q", "k", "v")]
-            ours[f"{attention}.mixer.qkv.{kind}"] = torch.cat(parts)
-            ours[f"{attention}.mixer.output.{kind}"] = theirs.pop(f"{layer}.self_attn.o_proj.{kind}")
-        gate_up = [theirs.pop(f"{layer}.mlp.{name}_proj.weight") for name in ("gate", "up")]
-        ours[f"{mlp}.mixer.gate_up.weight"] = torch.cat(gate_up)
-        ours[f"{mlp}.mixer.down.weight"] = theirs.pop(f"{layer}.mlp.down_proj.weight")
-    return ours
-
-
 #: OPT's learned positions begin at this row of their table; the rows before were meant for padding.
 OPT_OFFSET = 2
 
 
 def _opt_spec(config: Config) -> str:
-    d, act = config["hidden_size"], _activation(config, "activation_function", "relu")
-    _require(config, "do_layer_norm_before", True)
-    _require(config, "_remove_final_layer_norm", False)
-    _require(config, "layer_norm_elementwise_affine", True)
-    _require(config, "enable_bias", True)
+    d, act = config["hidden_size"], activation(config, "activation_function", "relu")
+    require(config, "do_layer_norm_before", True)
+    require(config, "_remove_final_layer_norm", False)
+    require(config, "layer_norm_elementwise_affine", True)
+    require(config, "enable_bias", True)
     if (config.get("word_embed_proj_dim") or d) != d:
         raise UserError(
             f"word_embed_proj_dim={config['word_embed_proj_dim']} in the config: only hidden_size={d} can be imported."
         )
-    tie = str(config.get("tie_word_embeddings", True)).lower()
     return (
-        f"d={d} vocab={config['vocab_size']} pos=learned max_len={config['max_position_embeddings']} tie={tie}"
-        f" norm=layer eps=1e-5 | (attn[heads={config['num_attention_heads']},pos=none,bias]"
+        f"d={d} vocab={config['vocab_size']} pos=learned max_len={config['max_position_embeddings']}"
+        f" tie={tie(config, True)} norm=layer eps=1e-5 | (attn[heads={config['num_attention_heads']},pos=none,bias]"
         f" mlp[inner={config['ffn_dim']},act={act}])x{config['num_hidden_layers']}"
     )
 
@@ -219,19 +163,11 @@ def _opt_weights(config: Config, theirs: Weights) -> Weights:
     return ours
 
 
-def _theta(config: Config) -> float:
-    """The rotary base: at the top in older configs, among the rotary parameters in newer ones."""
-    rotary = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
-    kind = rotary.get("rope_type", rotary.get("type", "default"))
-    if kind != "default":
-        raise UserError(f"the config scales its rotary frequencies ({kind}); only the plain ones can be imported.")
-    return float(rotary.get("rope_theta") or config.get("rope_theta") or 10000.0)
-
-
 FAMILIES = {
     "gpt2": Family(_gpt2_spec, _gpt2_weights, "transformer.", (".attn.bias", ".attn.masked_bias")),
-    "llama": Family(_llama_spec, _llama_weights, "model.", (".rotary_emb.inv_freq",)),
     "opt": Family(_opt_spec, _opt_weights, "model."),
+    **llama_family.FAMILIES,
+    **mamba_family.FAMILIES,
 }
 
 
@@ -280,15 +216,3 @@ def _read_weights(folder: Path) -> Weights:
         if isinstance(wrong, UserError):
             raise
         raise UserError(f"the weights of {folder} cannot be read: {wrong}") from wrong
-
-
-def _activation(config: Config, key: str, default: str) -> str:
-    name = config.get(key, default)
-    if name not in ACTIVATIONS:
-        raise UserError(f"{key}={name!r} in the config: known are {', '.join(ACTIVATIONS)}.")
-    return ACTIVATIONS[name]
-
-
-def _require(config: Config, key: str, value: object) -> None:
-    if config.get(key, value) != value:
-        raise UserError(f"{key}={config[key]!r} in the config: only {value!r} can be imported.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear
+from plait.mixers.cost import MIXING, Cost, Number, linear, seen_pairs
 from plait.mixers.options import MixerOptions, option
 
 
@@ -21,6 +21,7 @@ class AttnOptions(MixerOptions):
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.attn_module:Attention"
     reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
+    canon_points: ClassVar[str | None] = "ab"
 
     heads: int = option(8, "query heads", minimum=1, choices=(2, 4, 8, 16))
     kv_heads: int = option(0, "key-value heads (0: as many as query heads)", minimum=0)
@@ -28,9 +29,19 @@ class AttnOptions(MixerOptions):
     pos: str = option("rope", "positions inside attention", allowed=("rope", "alibi", "none"))
     theta: float = option(10000.0, "base of the rotary frequencies", minimum=1)
     rotary: float = option(1.0, "share of a head's channels that pos=rope turns", minimum=0, choices=(0.25, 1.0))
+    rope_scaling: str = option(
+        "none",
+        "how rotary frequencies are slowed for contexts beyond rope_len",
+        allowed=("none", "linear", "llama3", "yarn"),
+    )
+    rope_factor: float = option(1.0, "rope_scaling: by how much", minimum=1)
+    rope_len: int = option(8192, "llama3, yarn: the context before scaling", minimum=1)
+    rope_low: float = option(1.0, "llama3, yarn: turns within rope_len up to which it is slowed", minimum=1e-3)
+    rope_high: float = option(4.0, "llama3, yarn: turns from which a frequency is kept (YaRN: 32)", minimum=1e-3)
     window: int = option(0, "sliding window in tokens, the query's own included (0: none)", minimum=0)
     causal: bool = option(True, "a position sees itself and earlier ones; false in encoders")
     bias: bool = option(False, "biases on the four projections")
+    qkv_bias: bool = option(False, "biases on queries, keys and values alone (Qwen2)")
     forget: str = option(
         "none",
         "forget gate: from the data, a bias per head, fixed per head",
@@ -52,6 +63,10 @@ class AttnOptions(MixerOptions):
 
     def head_width(self, d: Number) -> Number:
         return self.head_dim or d // self.heads
+
+    def canon_width(self, point: str, d: Number) -> Number:
+        queries = d if not self.head_dim else self.heads * self.head_dim
+        return d if point == "a" else queries + 2 * queries * self.groups() // self.heads
 
     def groups(self) -> Number:
         """Key-value heads."""
@@ -77,6 +92,14 @@ class AttnOptions(MixerOptions):
             raise UserError(f"{self.name}: sinks go with neither causal=false, forget gates nor pos=alibi.")
         if not self.causal and (self.forget != "none" or self.pos == "alibi" or self.kv_shift):
             raise UserError(f"{self.name}: causal=false goes with neither forget gates, pos=alibi nor kv_shift.")
+        if self.bias and self.qkv_bias:
+            raise UserError(f"{self.name}: bias is on queries, keys and values as well; leave qkv_bias out.")
+        if self.rope_scaling != "none" and self.pos != "rope":
+            raise UserError(f"{self.name}: rope_scaling={self.rope_scaling} needs pos=rope.")
+        if self.rope_scaling == "yarn" and self.theta <= 1:
+            raise UserError(f"{self.name}: rope_scaling=yarn needs theta above 1.")
+        if self.rope_scaling in ("llama3", "yarn") and self.rope_low >= self.rope_high:
+            raise UserError(f"{self.name}: rope_low={self.rope_low:g} must be less than rope_high={self.rope_high:g}.")
         if self.t_min > self.t_max:
             raise UserError(f"{self.name}: t_min={self.t_min} is larger than t_max={self.t_max}.")
 
@@ -85,8 +108,8 @@ class AttnOptions(MixerOptions):
         queries = d if not self.head_dim else self.heads * self.head_dim
         keys = queries * self.groups() // self.heads
         params = {
-            "query": linear(d, queries, self.bias),
-            "key, value": 2 * linear(d, keys, self.bias),
+            "query": linear(d, queries, self.bias or self.qkv_bias),
+            "key, value": 2 * linear(d, keys, self.bias or self.qkv_bias),
             "output": linear(queries, d, self.bias),
         }
         weights = d * queries + 2 * d * keys + queries * d
@@ -118,6 +141,7 @@ class AttnOptions(MixerOptions):
         return Cost(
             params=params,
             flops={"projections": 2 * seq * weights, MIXING: 4 * seq * seen * queries},
+            masked=4 * queries * (seq * seen - seen_pairs(seq, memory, self.window)) if self.causal else 0,
             conv_state=2 * keys if self.kv_shift else 0,
             kv_cache=held * (2 * keys + (self.heads if self.forget != "none" else 0)),
         )

@@ -32,6 +32,7 @@ class Cost:
     active         parameters that one token meets (less than all of them for experts); None: all
     shared         parameters held once for the whole model, by name, however many layers use them
     flops          forward FLOPs for the `seq` new tokens, by term
+    masked         those of `flops` that causal masks and windows leave out, which fast kernels do not compute
     cached         those of `flops` that a generation does not spend, its state being a cache of their results: for
                    Transformer-XL's attention the keys and values of its memory, which training computes again
     fixed_state    numbers of recurrent state that do not grow with the sequence (MAD's "fixed state")
@@ -41,6 +42,7 @@ class Cost:
 
     params: Mapping[str, Number]
     flops: Mapping[str, Number]
+    masked: Number = 0
     cached: Number = 0
     active: Number | None = None
     shared: Mapping[str, Number] = field(default_factory=dict)
@@ -62,9 +64,22 @@ class Cost:
         return sum(self.flops.values())
 
     @property
+    def unmasked_flops(self) -> Number:
+        """What must be computed: of causal attention the pairs of query and key that see each other."""
+        return self.total_flops - self.masked
+
+    @property
     def generation_flops(self) -> Number:
         """From the state, as generation runs it."""
         return self.total_flops - self.cached
+
+
+def seen_pairs(seq: int, memory: int, window: int = 0) -> int:
+    """Pairs of a query and a key that it sees: all up to its own place, or the last `window` of those."""
+    if not window:
+        return seq * memory + seq * (seq + 1) // 2
+    growing = min(seq, max(0, window - memory))  # queries that see everything before them
+    return growing * memory + growing * (growing + 1) // 2 + (seq - growing) * window
 
 
 def linear(d_in: Number, d_out: Number, bias: bool = False) -> Number:

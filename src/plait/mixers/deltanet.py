@@ -65,24 +65,31 @@ class GatedDeltaNetOptions(MixerOptions):
     conv: int = option(4, "width of the short convolutions on queries, keys and values", minimum=1)
     neg_eigval: bool = option(False, "write strengths up to 2: the state's eigenvalues reach -1", choices=(False, True))
     out_gate: str = option("silu", "gate on the output", allowed=("none", "silu", "sigmoid"))
+    heads: int = option(0, "heads (0: d / head_dim)", minimum=0)
+
+    def head_count(self, d: Number) -> Number:
+        return d // self.head_dim if isinstance(self.heads, int) and not self.heads else self.heads
+
+    def key_width(self, d: Number) -> Number:
+        return d if isinstance(self.heads, int) and not self.heads else self.heads * self.head_dim
 
     def value_width(self, d: Number) -> Number:
         return fraction(d, self.expand_v)
 
     def check(self, d: int) -> None:
-        if d % self.head_dim:
-            raise UserError(f"gated-deltanet: d={d} is not a multiple of head_dim={self.head_dim}.")
-        heads, width = d // self.head_dim, d * self.expand_v
+        if not self.heads and d % self.head_dim:
+            raise UserError(f"gated-deltanet: d={d} is not a multiple of head_dim={self.head_dim}; or give heads, too.")
+        heads, width = self.head_count(d), d * self.expand_v
         if width % heads or width < heads:
             raise UserError(f"gated-deltanet: d × expand_v = {width:g} is not a multiple of the {heads} heads.")
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
-        heads, values = d // self.head_dim, self.value_width(d)
-        convolved, state = 2 * d + values, self.head_dim * values
+        heads, keys, values = self.head_count(d), self.key_width(d), self.value_width(d)
+        convolved, state = 2 * keys + values, self.head_dim * values
         gate = linear(d, values) if self.out_gate != "none" else 0
         return Cost(
             params={
-                "query, key": linear(d, 2 * d),
+                "query, key": linear(d, 2 * keys),
                 "value": linear(d, values),
                 "write strength": linear(d, heads),
                 "forget gate": linear(d, heads) + 2 * heads,
@@ -92,7 +99,7 @@ class GatedDeltaNetOptions(MixerOptions):
                 "output": linear(values, d),
             },
             flops={
-                "projections": 2 * seq * (2 * d * d + 2 * d * values + gate + 2 * d * heads),
+                "projections": 2 * seq * (2 * d * keys + 2 * d * values + gate + 2 * d * heads),
                 SHORT_CONV: 2 * seq * convolved * self.conv,
                 MIXING: 6 * seq * state,
             },

@@ -101,15 +101,15 @@ class GatedDeltaNet(RecurrentMixer):
 
     def __init__(self, d: int, options: GatedDeltaNetOptions) -> None:
         super().__init__(d, options)
-        values = options.value_width(d)
-        self.heads, self.key_width = d // options.head_dim, options.head_dim
+        keys, values = options.key_width(d), options.value_width(d)
+        self.heads, self.key_width = options.head_count(d), options.head_dim
         self.value_width, self.scale = values // self.heads, self.key_width**-0.5
         self.strongest, self.out_gate = 1 + options.neg_eigval, options.out_gate
         self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
         # Query, key and value (convolved together), output gate, write strength and decay in one product.
-        self.splits = [2 * d + values, values if self.out_gate != "none" else 0, self.heads, self.heads]
+        self.splits = [2 * keys + values, values if self.out_gate != "none" else 0, self.heads, self.heads]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
-        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(2 * d + values, options.conv))
+        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(2 * keys + values, options.conv))
         self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
         self.step_bias_H = nn.Parameter(torch.zeros(self.heads))
         self.norm = HeadNorm(self.heads, self.value_width, eps=1e-6, shared=True)
@@ -147,7 +147,8 @@ class GatedDeltaNet(RecurrentMixer):
         return qkv, gate, beta, -self.log_rate_H.to(step.dtype).exp() * F.softplus(step + self.step_bias_H)
 
     def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = qkv.to(self.state_dtype).split([self.d, self.d, self.heads * self.value_width], dim=-1)
+        keys = self.heads * self.key_width
+        q, k, v = qkv.to(self.state_dtype).split([keys, keys, self.heads * self.value_width], dim=-1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v))
         return unit_length(q), unit_length(k), v
 

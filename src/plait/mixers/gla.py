@@ -21,12 +21,16 @@ class LinearOptions(MixerOptions):
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.gla_module:LinearAttention"
     reference: ClassVar[str] = "Katharopoulos et al. 2020, arXiv:2006.16236"
+    canon_points: ClassVar[str | None] = "ab"
 
     heads: int = option(8, "heads", minimum=1, choices=(2, 4, 8, 16))
     feature: str = option(
         "elu1", "feature of queries and keys", allowed=("elu1", "relu", "squared_relu", "softmax", "identity")
     )
     normalize: bool = option(True, "divide by the sum of the weights, as softmax attention does")
+
+    def canon_width(self, point: str, d: Number) -> Number:
+        return d if point == "a" else 3 * d
 
     def check(self, d: int) -> None:
         if d % self.heads:
@@ -53,6 +57,7 @@ class GlaOptions(MixerOptions):
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.gla_module:GatedLinearAttention"
     reference: ClassVar[str] = "Yang et al. 2023, arXiv:2312.06635"
+    canon_points: ClassVar[str | None] = "ab"
 
     heads: int = option(4, "heads", minimum=1, choices=(2, 4, 8, 16))
     expand_k: float = option(1.0, "width of all keys, in d", minimum=1e-3, choices=(0.5, 1.0))
@@ -61,6 +66,9 @@ class GlaOptions(MixerOptions):
     tau: float = option(16.0, "temperature of the decays: the larger, the longer the memory", minimum=1e-3)
     conv: int = option(0, "width of short convolutions on q, k and v (0: none)", minimum=0, choices=(0, 4))
     out_gate: str = option("silu", "gate on the output", allowed=("none", "silu", "sigmoid"))
+
+    def canon_width(self, point: str, d: Number) -> Number:
+        return d if point == "a" else 2 * self.key_width(d) + self.value_width(d)
 
     def key_width(self, d: Number) -> Number:
         return fraction(d, self.expand_k)

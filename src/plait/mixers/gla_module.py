@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from plait.mixers.canon_module import INNER_TAIL, Canon
 from plait.mixers.gla import GlaOptions, Hgrn2Options, LinearOptions
 from plait.mixers.mixer import Draw, State
 from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
@@ -32,28 +33,42 @@ class LinearAttention(RecurrentMixer):
         self.feature = feature_map(options.feature)
         self.scale = self.width**-0.5  # cancels in the division
         self.qkv = nn.Linear(d, 3 * d, bias=False)
+        self.canon = Canon(3 * d) if "b" in options.canon else None
         self.output = nn.Linear(d, d, bias=False)
+
+    def init_weights(self, draw: Draw) -> None:
+        if self.canon is not None:
+            self.canon.init_weights(draw)
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         state = {"S": self.zeros(batch, self.heads, self.width, self.width, dtype=self.state_dtype)}
+        if self.canon is not None:
+            state[INNER_TAIL] = self.canon.init_tail(batch, 0)
         if self.normalize:
             state["z"] = self.zeros(batch, self.heads, self.width, dtype=self.state_dtype)
         return state
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v = self._project(x_BTD)
+        flat, new = self.qkv(x_BTD), {}
+        if self.canon is not None:
+            flat, new[INNER_TAIL] = self.canon(flat, state.get(INNER_TAIL))
+        q, k, v = self._heads(flat)
         o_BTHK, held = linear_attention(
             q, k, v, scale=self.scale, normalize=self.normalize, state=_values(state) if state else None
         )
-        return self._combine(x_BTD, o_BTHK), _named(held)
+        return self._combine(x_BTD, o_BTHK), {**new, **_named(held)}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v = self._project(x_BD)
+        flat, new = self.qkv(x_BD), {}
+        if self.canon is not None:
+            after_BTC, new[INNER_TAIL] = self.canon(flat[:, None], state[INNER_TAIL])
+            flat = after_BTC[:, 0]
+        q, k, v = self._heads(flat)
         o_BHK, held = linear_attention_step(q, k, v, _values(state), scale=self.scale, normalize=self.normalize)
-        return self._combine(x_BD, o_BHK), _named(held)
+        return self._combine(x_BD, o_BHK), {**new, **_named(held)}
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self.qkv(x).to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+    def _heads(self, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = flat.to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
         return self.feature(q), self.feature(k), v
 
     def _combine(self, x: Tensor, o: Tensor) -> Tensor:
@@ -100,6 +115,7 @@ class GatedLinearAttention(RecurrentMixer):
         self.taps_std = (3 * max(1, options.conv)) ** -0.5  # that of torch's own convolutions, U(±1/√W)
         taps_CW = nn.Parameter(self.taps_std * torch.randn(sum(self.qkv), options.conv)) if options.conv else None
         self.register_parameter("taps_CW", taps_CW)
+        self.canon = Canon(sum(self.qkv)) if "b" in options.canon else None
         self.decay = nn.Linear(options.gate_rank, keys)
         self.norm = HeadNorm(self.heads, self.value_width, eps=1e-6, shared=True)
         self.output = nn.Linear(values, d, bias=False)
@@ -107,16 +123,22 @@ class GatedLinearAttention(RecurrentMixer):
     def init_weights(self, draw: Draw) -> None:
         if self.taps_CW is not None:
             draw(self.taps_CW, self.taps_std)
+        if self.canon is not None:
+            self.canon.init_weights(draw)
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         state = {"S": self.zeros(batch, self.heads, self.key_width, self.value_width, dtype=self.state_dtype)}
         if self.taps_CW is not None:
             state["conv"] = self.zeros(batch, self.taps_CW.shape[1] - 1, self.taps_CW.shape[0])
+        if self.canon is not None:
+            state[INNER_TAIL] = self.canon.init_tail(batch, 0)
         return state
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BTC, gate, low = self.input(x_BTD).split(self.splits, dim=-1)
         new = {}
+        if self.canon is not None:
+            qkv_BTC, new[INNER_TAIL] = self.canon(qkv_BTC, state.get(INNER_TAIL))
         if self.taps_CW is not None:
             qkv_BTC, new["conv"] = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
         o_BTHV, new["S"] = gla(*self._heads(qkv_BTC, low), scale=self.scale, state=state.get("S"))
@@ -125,16 +147,19 @@ class GatedLinearAttention(RecurrentMixer):
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BC, gate, low = self.input(x_BD).split(self.splits, dim=-1)
         new = {}
+        if self.canon is not None:
+            after_BTC, new[INNER_TAIL] = self.canon(qkv_BC[:, None], state[INNER_TAIL])
+            qkv_BC = after_BTC[:, 0]
         if self.taps_CW is not None:
             qkv_BC, new["conv"] = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
         o_BHV, new["S"] = gla_step(*self._heads(qkv_BC, low), state["S"], scale=self.scale)
         return self._combine(o_BHV, gate), new
 
     def _heads(self, qkv: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys, values and log decays by head."""
+        """Queries, keys, values and log decays by head; only the decays need be wide."""
         q, k, v = qkv.split(self.qkv, dim=-1)
         g = F.logsigmoid(self.decay(low).to(self.state_dtype)) / self.tau
-        q, k, v, g = (part.to(self.state_dtype).unflatten(-1, (self.heads, -1)) for part in (q, k, v, g))
+        q, k, v, g = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v, g))
         return q, k, v, g
 
     def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
@@ -174,10 +199,10 @@ class Hgrn2(RecurrentMixer):
         return self._combine(x_BD, o_BHK), {"S": S_BHKK}
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys, values and log decays by head."""
-        q, f, v = self.input(x).to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        """Queries, keys, values and log decays by head; only the decays need be wide."""
+        q, f, v = self.input(x).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
         # σ(−f) is 1 − σ(f) without the cancellation.
-        return F.silu(q), (-f).sigmoid(), v, F.logsigmoid(f)
+        return F.silu(q), (-f).sigmoid(), v, F.logsigmoid(f.to(self.state_dtype))
 
     def _combine(self, x: Tensor, o: Tensor) -> Tensor:
         y: Tensor = self.output(self.norm(o.flatten(-2)).to(x.dtype))

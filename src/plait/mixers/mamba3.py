@@ -29,6 +29,9 @@ class Mamba3Options(MixerOptions):
     head_dim: int = option(64, "inner channels that share a decay", minimum=1, choices=(32, 64, 128))
     groups: int = option(1, "groups of heads, each with its own B and C", minimum=1)
     rotate: float = option(0.5, "share of the state that turns (0: none of it)", minimum=0, choices=(0.0, 0.5, 1.0))
+    step_max: float = option(
+        0.1, "largest initial step Δ; what turns by more at the start learns to turn sooner", minimum=1e-3
+    )
     rank: int = option(1, "inputs and outputs of the state per channel (MIMO)", minimum=1, choices=(1, 4))
 
     def inner_width(self, d: Number) -> Number:

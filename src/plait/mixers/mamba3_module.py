@@ -42,6 +42,7 @@ class Mamba3(RecurrentMixer):
         super().__init__(d, options)
         inner = int(options.inner_width(d))
         self.heads, self.width, self.rank = int(options.heads(d)), options.head_dim, options.rank
+        self.step_max = options.step_max
         self.groups, self.state_size, self.angles = options.groups, options.state, options.angles()
         shared = self.rank * self.groups * self.state_size
         self.splits = [inner, inner, shared, shared, self.heads, self.heads, self.heads, self.angles]
@@ -59,7 +60,7 @@ class Mamba3(RecurrentMixer):
         self.output = nn.Linear(inner, d, bias=False)
 
     def init_weights(self, draw: Draw) -> None:
-        init_steps(self.step_bias_H, draw)
+        init_steps(self.step_bias_H, draw, self.step_max)
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         H, N, P = self.heads, self.state_size, self.width

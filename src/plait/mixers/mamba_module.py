@@ -147,7 +147,8 @@ class Mamba2(RecurrentMixer):
         )
         q, k, v_BTHP = self._heads(mixed_BTC)
         step_BTH, g_BTH = self._decay(step)
-        y_BTHP, S_BHNP = gla(q, k, step_BTH[..., None] * v_BTHP, g_BTH, state=state.get("S"))
+        written_BTHP = (step_BTH[..., None] * v_BTHP).to(v_BTHP.dtype)
+        y_BTHP, S_BHNP = gla(q, k, written_BTHP, g_BTH, state=state.get("S"))
         return self._combine(y_BTHP, v_BTHP, z), {"S": S_BHNP, "conv": conv}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
@@ -155,18 +156,19 @@ class Mamba2(RecurrentMixer):
         mixed_BC, conv = short_conv_step(mixed_BC, self.taps_CW, self.taps_bias_C, state["conv"], activation="silu")
         q, k, v_BHP = self._heads(mixed_BC)
         step_BH, g_BH = self._decay(step)
-        y_BHP, S_BHNP = gla_step(q, k, step_BH[..., None] * v_BHP, g_BH, state["S"])
+        y_BHP, S_BHNP = gla_step(self._to_heads(q), self._to_heads(k), step_BH[..., None] * v_BHP, g_BH, state["S"])
         return self._combine(y_BHP, v_BHP, z), {"S": S_BHNP, "conv": conv}
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries C and keys B, repeated for the heads of their group, and values x."""
+        """Queries C and keys B by group, and values x by head."""
         shared = self.groups * self.state_size
-        v, k, q = mixed.to(self.state_dtype).split([self.heads * self.width, shared, shared], dim=-1)
-        return self._to_heads(q), self._to_heads(k), v.unflatten(-1, (self.heads, self.width))
+        v, k, q = mixed.split([self.heads * self.width, shared, shared], dim=-1)
+        q, k = (part.unflatten(-1, (self.groups, self.state_size)) for part in (q, k))
+        return q, k, v.unflatten(-1, (self.heads, self.width))
 
-    def _to_heads(self, shared: Tensor) -> Tensor:
-        by_group: Tensor = shared.unflatten(-1, (self.groups, 1, self.state_size))
-        return by_group.expand(*by_group.shape[:-2], self.heads // self.groups, -1).flatten(-3, -2)
+    def _to_heads(self, by_group: Tensor) -> Tensor:
+        """Repeated for the heads of their group."""
+        return by_group.repeat_interleave(self.heads // self.groups, dim=-2)
 
     def _decay(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """The step Δ and the log decay −exp(A) Δ."""
@@ -185,9 +187,9 @@ def init_decay(log_rate_H: nn.Parameter, step_bias_H: nn.Parameter, draw: Draw) 
     init_steps(step_bias_H, draw)
 
 
-def init_steps(step_bias_H: nn.Parameter, draw: Draw) -> None:
-    """Steps softplus(b) uniform in their logarithm over STEPS."""
-    step_H = _uniform(step_bias_H, draw, math.log(STEPS[0]), math.log(STEPS[1])).exp()
+def init_steps(step_bias_H: nn.Parameter, draw: Draw, largest: float = STEPS[1]) -> None:
+    """Steps softplus(b) uniform in their logarithm, a hundredfold range that ends at the largest."""
+    step_H = _uniform(step_bias_H, draw, math.log(largest * STEPS[0] / STEPS[1]), math.log(largest)).exp()
     step_bias_H.copy_(step_H + torch.log(-torch.expm1(-step_H)))  # the inverse of softplus
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import ClassVar
 
 import torch
@@ -69,6 +70,11 @@ class Mixer(nn.Module, ABC):
             "states are never changed in place, so keep the one you may want to return to."
         )
 
+    def with_capacity(self, state: State, tokens: int) -> State | None:
+        """The same state in buffers that `tokens` tokens in all fit into, which `step` then fills in place (`held`
+        counts them); None where a mixer's cache does not grow or knows no such form."""
+        return None
+
     def merge(self, states: Sequence[State]) -> State:
         """One batch of the rows of several states, which may stand at different lengths."""
         return {key: torch.cat([state[key] for state in states]) for key in states[0]}
@@ -102,3 +108,14 @@ class ChannelMixer(Mixer):
 
     def crop(self, state: State, tokens: int) -> State:
         return state
+
+
+def make_mixer(options: MixerOptions, d: int) -> Mixer:
+    """Import and build the torch side of a mixer, with Canon's convolution on its input where it has one."""
+    module, _, attribute = options.module.partition(":")
+    made: Mixer = getattr(import_module(module), attribute)(d, options)
+    if "a" in options.canon or "c" in options.canon:
+        from plait.mixers.canon_module import CanonMixer  # it is a mixer itself
+
+        return CanonMixer(made)
+    return made

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear
+from plait.mixers.cost import MIXING, Cost, Number, linear, seen_pairs
 from plait.mixers.options import MixerOptions, option
 
 
@@ -72,6 +72,7 @@ class MlaOptions(MixerOptions):
         return Cost(
             params=params,
             flops={"projections": 2 * seq * weights, MIXING: training},
+            masked=2 * heads * (nope + rope + values) * (seq * seen - seen_pairs(seq, memory)),
             cached=training - generation,
             kv_cache=seen * (rank + rope),
         )

@@ -18,10 +18,14 @@ class MlpOptions(MixerOptions):
     kind: ClassVar[str] = "channel"
     module: ClassVar[str] = "plait.mixers.mlp_module:Mlp"
     reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
+    canon_points: ClassVar[str | None] = "cd"
 
     inner: int = option(0, "inner width (0: 4 d)", minimum=0, choices=(512, 1024, 2048, 3072))
     act: str = option("gelu", "nonlinearity", allowed=("gelu", "gelu-tanh", "relu", "silu", "relu2"))
     bias: bool = option(True, "biases on both maps")
+
+    def canon_width(self, point: str, d: Number) -> Number:
+        return d if point == "c" else self.inner_width(d)
 
     def inner_width(self, d: Number) -> Number:
         return 4 * d if isinstance(self.inner, int) and not self.inner else self.inner
@@ -42,8 +46,12 @@ class SwigluOptions(MixerOptions):
     kind: ClassVar[str] = "channel"
     module: ClassVar[str] = "plait.mixers.mlp_module:Swiglu"
     reference: ClassVar[str] = "Shazeer 2020, arXiv:2002.05202"
+    canon_points: ClassVar[str | None] = "cd"
 
     inner: int = option(0, "inner width (0: 8 d / 3, rounded to a multiple of 16)", minimum=0)
+
+    def canon_width(self, point: str, d: Number) -> Number:
+        return d if point == "c" else 2 * self.inner_width(d)
 
     def inner_width(self, d: Number) -> Number:
         # MAD Table C.2 rounds to the nearest 16 in all its 35 rows; 8 d / 3 / 16 is d / 6.
@@ -65,6 +73,7 @@ class IdentityOptions(MixerOptions):
     kind: ClassVar[str] = "channel"
     module: ClassVar[str] = "plait.mixers.mlp_module:Identity"
     prenorm: ClassVar[bool] = False
+    canon_points: ClassVar[str | None] = ""
     reference: ClassVar[str] = "Mandava et al. 2020, arXiv:2009.04534"
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:

@@ -7,13 +7,15 @@ identity  0, so that the residual sum passes x on: F(X) = X (Mandava et al. 2020
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.mixer import ChannelMixer, Draw
+from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, merge_tails
+from plait.mixers.mixer import ChannelMixer, Draw, State
 from plait.mixers.mlp import IdentityOptions, MlpOptions, MoeOptions, SwigluOptions
 from plait.ops.elementwise import swiglu
 
@@ -26,36 +28,81 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Mlp(ChannelMixer):
+class DenseMixer(ChannelMixer):
+    """Base of the two below: `narrow(widen(x))`, with Canon's convolution between the two where `canon` has a d; the
+    last inputs of that are a state."""
+
+    def __init__(self, d: int, options: MlpOptions | SwigluOptions) -> None:
+        super().__init__(d, options)
+        self.canon = Canon(options.canon_width("d", d)) if "d" in options.canon else None
+        self.paddable = self.canon is None
+        self.down = nn.Linear(options.inner_width(d), d, bias=isinstance(options, MlpOptions) and options.bias)
+
+    @abstractmethod
+    def widen(self, x_BTD: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def narrow(self, inner_BTW: Tensor) -> Tensor: ...
+
+    def init_weights(self, draw: Draw) -> None:
+        if self.canon is not None:
+            self.canon.init_weights(draw)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.extend(x_BTD, {})[0]
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        return {} if self.canon is None else {INNER_TAIL: self.canon.init_tail(batch, rollback)}
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        y_BTD, state = self.extend(x_BD[:, None], state)
+        return y_BTD[:, 0], state
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        inner_BTW = self.widen(x_BTD)
+        if self.canon is None:
+            return self.narrow(inner_BTW), state
+        inner_BTW, tail = self.canon(inner_BTW, state.get(INNER_TAIL))
+        return self.narrow(inner_BTW), {INNER_TAIL: tail}
+
+    def crop(self, state: State, tokens: int) -> State:
+        return {key: crop_tail(tail, tokens, self.options.name) for key, tail in state.items()}
+
+    def merge(self, states: Sequence[State]) -> State:
+        return super().merge(merge_tails(states, INNER_TAIL))
+
+    def residual_weights(self) -> list[Tensor]:
+        return [self.down.weight]
+
+
+class Mlp(DenseMixer):
     def __init__(self, d: int, options: MlpOptions) -> None:
         super().__init__(d, options)
-        inner = options.inner_width(d)
-        self.up = nn.Linear(d, inner, bias=options.bias)
-        self.down = nn.Linear(inner, d, bias=options.bias)
+        self.up = nn.Linear(d, options.inner_width(d), bias=options.bias)
         self.act = ACTIVATIONS[options.act]
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        y: Tensor = self.down(self.act(self.up(x_BTD)))
+    def widen(self, x_BTD: Tensor) -> Tensor:
+        inner_BTW: Tensor = self.up(x_BTD)
+        return inner_BTW
+
+    def narrow(self, inner_BTW: Tensor) -> Tensor:
+        y: Tensor = self.down(self.act(inner_BTW))
         return y
 
-    def residual_weights(self) -> list[Tensor]:
-        return [self.down.weight]
 
-
-class Swiglu(ChannelMixer):
+class Swiglu(DenseMixer):
     def __init__(self, d: int, options: SwigluOptions) -> None:
         super().__init__(d, options)
-        inner = options.inner_width(d)
         # Gate and up in one product: one large matrix product is faster than two of half its size.
-        self.gate_up = nn.Linear(d, 2 * inner, bias=False)
-        self.down = nn.Linear(inner, d, bias=False)
+        self.gate_up = nn.Linear(d, 2 * options.inner_width(d), bias=False)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        y: Tensor = self.down(swiglu(self.gate_up(x_BTD)))
+    def widen(self, x_BTD: Tensor) -> Tensor:
+        inner_BTW: Tensor = self.gate_up(x_BTD)
+        return inner_BTW
+
+    def narrow(self, inner_BTW: Tensor) -> Tensor:
+        y: Tensor = self.down(swiglu(inner_BTW))
         return y
-
-    def residual_weights(self) -> list[Tensor]:
-        return [self.down.weight]
 
 
 class Identity(ChannelMixer):

@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, wraps
 from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 from plait.core.errors import UserError, did_you_mean
-from plait.mixers.cost import Cost
+from plait.mixers.cost import SHORT_CONV, Cost, Number
 from plait.spec import Layer
 
 _DIGITS = 16  # of a hash
+
+#: Canon's convolutions reach this far: a token and the three before it.
+CANON_WIDTH = 4
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ def option(
     allowed: tuple[str, ...] | None = None,
     minimum: float | None = None,
     choices: tuple[Any, ...] = (),
+    kw_only: bool = False,
 ) -> Any:
     """A field of an options class.
 
@@ -81,7 +85,8 @@ def option(
     minimum   the least number allowed
     choices   values worth trying in a search
     """
-    return field(default=default, metadata={"doc": doc, "allowed": allowed, "minimum": minimum, "choices": choices})
+    metadata = {"doc": doc, "allowed": allowed, "minimum": minimum, "choices": choices}
+    return field(default=default, metadata=metadata, kw_only=kw_only)
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,46 @@ class MixerOptions:
     state_knobs: ClassVar[tuple[str, ...]] = ()  # options that set the fixed state, the first to be tried first
     prenorm: ClassVar[bool] = True  # whether the block normalises this mixer's input
     reference: ClassVar[str] = ""  # the paper
+    canon_points: ClassVar[str | None] = None  # where it can have Canon's convolutions; None: on its input alone
+
+    canon: str = option(
+        "none",
+        "residual convolutions of width 4 (Canon): a, c on the input, b on queries, keys, values, d inside an MLP",
+        kw_only=True,
+    )
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        if "cost" in cls.__dict__:
+            setattr(cls, "cost", _with_canon(cls.__dict__["cost"]))  # noqa: B010 # a type checker minds the other way
+
+    def __post_init__(self) -> None:
+        allowed = self.canon_allowed()
+        if self.canon not in allowed:
+            near = did_you_mean(self.canon, allowed)
+            raise OptionError(
+                f"{self.name}[canon]: '{self.canon}' given.{near} Allowed: {', '.join(allowed)}.", "canon"
+            )
+        if self.canon != "none" and self.bidirectional:
+            raise OptionError(f"{self.name}: canon looks back only and does not go with causal=false.", "canon")
+
+    @classmethod
+    def canon_allowed(cls) -> tuple[str, ...]:
+        """The values of `canon`: the points one by one and all together."""
+        points = cls.canon_points
+        if points is None:
+            points = "a" if cls.kind == "sequence" else "c"
+        return ("none", *points, *([points] if len(points) > 1 else []))
+
+    @classmethod
+    def canon_choices(cls) -> tuple[str, ...]:
+        """Those worth trying in a search: without, and at all points."""
+        allowed = cls.canon_allowed()
+        return (allowed[0], allowed[-1])
+
+    def canon_width(self, point: str, d: Number) -> Number:
+        """Channels that the convolution at a point runs over, at model width `d`."""
+        return d
 
     def cost(self, d: int, seq: int, memory: int = 0) -> Cost:
         """Exact cost at model width `d`, for `seq` new tokens after `memory` older ones."""
@@ -117,7 +162,22 @@ class MixerOptions:
 
     @classmethod
     def has(cls, option: str) -> bool:
-        return any(field.name == option for field in dataclasses.fields(cls))
+        return any(field.name == option for field in cls.fields())
+
+    @classmethod
+    def fields(cls) -> list[dataclasses.Field[Any]]:
+        """What may be set, the mixer's own options first."""
+        own = [field for field in dataclasses.fields(cls) if field.name != "canon"]
+        return own if cls.canon_points == "" else own + [f for f in dataclasses.fields(cls) if f.name == "canon"]
+
+    @property
+    def parts(self) -> tuple[MixerOptions, ...]:
+        """The mixers of this layer: itself, or several side by side."""
+        return (self,)
+
+    def each(self, change: Callable[[MixerOptions], MixerOptions]) -> MixerOptions:
+        """This layer with every one of its mixers changed."""
+        return change(self)
 
     @property
     def source_hash(self) -> str:
@@ -142,7 +202,7 @@ class MixerOptions:
     def from_layer(cls, layer: Layer) -> MixerOptions:
         """Typed options from a parsed layer."""
         types = _types(cls)
-        known = {f.name: f for f in dataclasses.fields(cls)}
+        known = {f.name: f for f in cls.fields()}
         values: dict[str, Any] = {}
         for key, value in layer.options:
             if key not in known:
@@ -150,7 +210,10 @@ class MixerOptions:
                 message = f"{cls.name} has no option '{key}'.{did_you_mean(key, known)} Options: {listing}."
                 raise OptionError(message, key)
             try:
-                values[key] = coerce(value, types[key], known[key].metadata)
+                metadata: Mapping[str, Any] = known[key].metadata
+                if key == "canon":
+                    metadata = {**metadata, "allowed": cls.canon_allowed()}
+                values[key] = coerce(value, types[key], metadata)
             except UserError as wrong:
                 raise OptionError(f"{cls.name}[{key}]: {wrong}", key) from None
         return cls(**values)
@@ -175,12 +238,33 @@ class MixerOptions:
                 "option": f.name,
                 "type": types[f.name].__name__,
                 "default": f.default,
-                "allowed": list(f.metadata["allowed"] or ()),
-                "choices": list(f.metadata["choices"]),
+                "allowed": list(cls.canon_allowed() if f.name == "canon" else f.metadata["allowed"] or ()),
+                "choices": list(cls.canon_choices() if f.name == "canon" else f.metadata["choices"]),
                 "doc": f.metadata["doc"],
             }
-            for f in dataclasses.fields(cls)
+            for f in cls.fields()
         ]
+
+
+def _with_canon(cost: Callable[..., Cost]) -> Callable[..., Cost]:
+    """A mixer's cost with its Canon convolutions, which are counted alike for all."""
+
+    @wraps(cost)
+    def whole(self: MixerOptions, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        found = cost(self, d, seq, memory)
+        if self.canon == "none" or type(self).cost is not whole:  # a subclass that builds on this one counts them
+            return found
+        taps = CANON_WIDTH * sum(self.canon_width(point, d) for point in self.canon)
+        own_taps, own_flops = found.params.get(SHORT_CONV, 0), found.flops.get(SHORT_CONV, 0)
+        return dataclasses.replace(
+            found,
+            params={**found.params, SHORT_CONV: own_taps + taps},
+            active=None if found.active is None else found.active + taps,
+            flops={**found.flops, SHORT_CONV: own_flops + 2 * seq * taps},
+            conv_state=found.conv_state + taps * (CANON_WIDTH - 1) // CANON_WIDTH,
+        )
+
+    return whole
 
 
 @cache

@@ -57,13 +57,13 @@ class Retention(RecurrentMixer):
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         B, T = x_BTD.shape[:2]
         *qkv, gate = self.input(x_BTD).split(self.splits, dim=-1)
-        q, k, v = (part.to(self.state_dtype).unflatten(-1, (self.heads, -1)) for part in qkv)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in qkv)
         if self.act == "silu":
             q, k, v = F.silu(q), F.silu(k), F.silu(v)
         start_B = state.get("pos")
         if self.rotary is not None:
             places = None if start_B is None else start_B[:, None] + torch.arange(T, device=x_BTD.device)
-            q, k = self.rotary(q, places), self.rotary(k, places)
+            q, k = (self.rotary(part.to(self.state_dtype), places).to(part.dtype) for part in (q, k))
         o_BTHV, S_BHKV = gla(q, k, v, self.log_decay().expand(B, T, -1), scale=self.scale, state=state.get("S"))
         y: Tensor = self.output(gated(self.norm(o_BTHV).flatten(-2).to(x_BTD.dtype), gate, self.out_gate))
         new = {"S": S_BHKV} if start_B is None else {"S": S_BHKV, "pos": start_B + T}

@@ -86,8 +86,8 @@ class Rwkv6(RecurrentMixer):
         for_decay, for_key, for_value, for_receptance, for_gate = self._shift(x, before)
         w = self.decay_up(self.decay_down(for_decay).tanh())
         parts = (self.receptance(for_receptance), self.key(for_key), self.value(for_value), w)
-        r, k, v, w = (part.to(self.state_dtype).unflatten(-1, (self.heads, self.width)) for part in parts)
-        return r, k, v, -w.exp(), self.gate(for_gate)
+        r, k, v, w = (part.unflatten(-1, (self.heads, self.width)) for part in parts)
+        return r, k, v, -w.to(self.state_dtype).exp(), self.gate(for_gate)
 
     def _shift(self, x: Tensor, before: Tensor) -> list[Tensor]:
         """The five inputs, each between a token and the one before, at a place of its own that the data sets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,8 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "kda": "plait.mixers.kda:KdaOptions",
         "rwkv7": "plait.mixers.rwkv7:Rwkv7Options",
         "mamba3": "plait.mixers.mamba3:Mamba3Options",
+        "sparse-attn": "plait.mixers.sparse_attn:SparseAttnOptions",
+        "parallel": "plait.mixers.parallel:ParallelOptions",
         # channel mixers
         "mlp": "plait.mixers.mlp:MlpOptions",
         "swiglu": "plait.mixers.mlp:SwigluOptions",
@@ -100,8 +103,14 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
     return found
 
 
-def options_of(layer: Layer) -> MixerOptions:
-    """The typed options of a parsed layer."""
+def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = None) -> MixerOptions:
+    """The typed options of a parsed layer. Names in `mixers` mean what they do there."""
+    if layer.branches:
+        from plait.mixers.parallel import ParallelOptions  # not needed by most
+
+        return ParallelOptions.of(layer, tuple(options_of(branch, mixers) for branch in layer.branches))
+    if mixers and layer.name in mixers:
+        return mixers[layer.name].from_layer(layer)
     if layer.name not in MIXERS:
         MIXERS.discover(layer.name)
     if layer.name not in MIXERS:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number
+from plait.mixers.cost import MIXING, Cost, Number, seen_pairs
 from plait.mixers.options import MixerOptions, option
 
 BIASES = "content and position biases"
@@ -20,6 +20,7 @@ class XlAttnOptions(MixerOptions):
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.xl_attn_module:RelativeAttention"
     reference: ClassVar[str] = "Dai et al. 2019, arXiv:1901.02860"
+    canon_points: ClassVar[str | None] = ""  # its memory is of inputs, before any convolution
 
     heads: int = option(8, "heads", minimum=1, choices=(2, 4, 8))
     head_dim: int = option(0, "width of a head (0: d / heads)", minimum=0)
@@ -56,6 +57,7 @@ class XlAttnOptions(MixerOptions):
                 # content scores, position scores, and the weighted sum of values
                 MIXING: 6 * seq * keys * inner,
             },
+            masked=6 * inner * (seq * keys - seen_pairs(seq, held, self.window)),
             cached=4 * held * d * inner,
             kv_cache=(min(keys, self.window - 1) if self.window else keys) * 2 * inner,
         )

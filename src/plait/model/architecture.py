@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,7 +47,8 @@ class Architecture:
     @property
     def mixer_sources(self) -> dict[str, MixerSource]:
         """Of the mixers that are not plait's own, by name."""
-        return {options.name: options.source for options in self.layers if options.source is not None}
+        parts = [part for options in self.layers for part in options.parts]
+        return {part.name: part.source for part in parts if part.source is not None}
 
     @property
     def source_hash(self) -> str:
@@ -86,7 +88,7 @@ def architecture(
 
 
 def _checked(header: Header, layer: Layer, mixers: Mapping[str, type[MixerOptions]]) -> MixerOptions:
-    options = mixers[layer.name].from_layer(layer) if layer.name in mixers else options_of(layer)
+    options = options_of(layer, mixers)
     options.check(header.d)
     if options.kind == "sequence" and options.bidirectional != (header.kind == "encoder"):
         remedy = "it needs causal=false" if header.kind == "encoder" else "only kind=encoder looks ahead"
@@ -103,6 +105,10 @@ def _check_sharing(wanted: dict[str, tuple[int, ...]], shared: dict[str, tuple[i
 
 def _pointing(spec: Spec, layer: Layer, wrong: UserError) -> SpecError:
     """The same error, with the place in the text it is about."""
+    for branch in layer.branches:  # mixers name themselves first
+        if re.match(rf"{re.escape(branch.name)}\b", str(wrong)):
+            layer = branch
+            break
     where = layer.where
     if isinstance(wrong, OptionError) and wrong.option is not None:
         where = layer.option_where.get(wrong.option, where)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -20,9 +19,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import Mixer, State
+from plait.mixers.mixer import Mixer, State, make_mixer
 from plait.mixers.options import MixerOptions
-from plait.mixers.shared import make_norm
+from plait.mixers.shared import Rotary, make_norm
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.architecture import Architecture
 from plait.model.embedding import AdaptiveEmbedding
@@ -47,13 +46,6 @@ class ModelState:
     def nbytes(self) -> int:
         """Memory held by the layers' states."""
         return sum(value.numel() * value.element_size() for layer in self.layers for value in layer.values())
-
-
-def make_mixer(options: MixerOptions, d: int) -> Mixer:
-    """Import and build the torch side of a mixer."""
-    module, _, attribute = options.module.partition(":")
-    made: Mixer = getattr(import_module(module), attribute)(d, options)
-    return made
 
 
 class Block(nn.Module):
@@ -84,8 +76,8 @@ class Block(nn.Module):
         """Segment memory: the layer's last `tokens` inputs, where it is one that looks at them."""
         if isinstance(self.mixer, RelativeAttention):
             return self.mixer.init_memory(batch, tokens)
-        if self.mixer.options.kind != "channel":
-            raise UserError(f"segment memory is for xl-attn; {self.mixer.options.name} has its own state.")
+        if self.mixer.options.kind != "channel" or self.mixer.options.canon != "none":
+            raise UserError(f"segment memory is for xl-attn; {self.mixer.options.to_layer()} has its own state.")
         return {}
 
     def remember(self, x_BTD: Tensor, memory: State) -> State:
@@ -107,6 +99,33 @@ class Blocks(nn.ModuleList):
         return cast("Iterator[Block]", super().__iter__())
 
 
+class Region(nn.Module):
+    """Consecutive blocks that are compiled as one graph. Regions of equal blocks share what was compiled."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        super().__init__()
+        self.blocks = Blocks(blocks)
+
+    def forward(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
+        own: Tensor | None = None
+        for block in self.blocks:
+            x_BTD, loss = block.forward_with_loss(x_BTD)
+            own = loss if own is None else own if loss is None else own + loss
+        return x_BTD, own
+
+
+#: Blocks of one compiled region at most: a longer one takes longer to compile and gains nothing.
+LONGEST_REGION = 8
+
+
+def repeated_pattern(layers: Sequence[MixerOptions]) -> int:
+    """How many layers repeat all through a model, as 2 in (attn swiglu)x12; 1 where nothing does."""
+    for period in range(1, min(LONGEST_REGION, len(layers) // 2) + 1):
+        if len(layers) % period == 0 and tuple(layers) == tuple(layers[:period]) * (len(layers) // period):
+            return period
+    return 1
+
+
 class Backbone(nn.Module):
     def __init__(self, arch: Architecture) -> None:
         super().__init__()
@@ -121,6 +140,7 @@ class Backbone(nn.Module):
         # Set by a training that wants them: dropout on the embeddings, and blocks that compute their activations again
         # in the backward pass instead of keeping them.
         self.dropout, self.activation_checkpointing = 0.0, False
+        self._regions: list[Region] | None = None
         share_biases(block.mixer for block in self.blocks)
 
     def forward(
@@ -142,10 +162,28 @@ class Backbone(nn.Module):
         """Hidden vectors, and the sum of the mixers' own losses (zero without experts)."""
         x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, None), segments_BT)
         own = x_BTD.new_zeros(())
-        for block in self.blocks:
-            x_BTD, loss = self._run(block.forward_with_loss, x_BTD)
+        parts = [block.forward_with_loss for block in self.blocks] if self._regions is None else self._regions
+        for part in parts:
+            x_BTD, loss = self._run(part, x_BTD)
             own = own if loss is None else own + loss
         return self.final_norm(x_BTD), own
+
+    def compile_blocks(self, tokens: int, dtype: torch.dtype, backend: str = "inductor") -> int:
+        """Compile the pattern of blocks that the model repeats, once for all its repetitions, for training on sequences
+        of `tokens` tokens in products of `dtype`; returns how many different patterns there are to compile."""
+        device = next(self.parameters()).device
+        for module in self.modules():
+            if isinstance(module, Rotary):  # read in the graph, not computed there for every channel
+                module.remember(tokens, dtype, device)
+        period = repeated_pattern(self.arch.layers)
+        blocks = list(self.blocks)
+        self._regions = [Region(blocks[i : i + period]) for i in range(0, len(blocks), period)]
+        distinct = {self.arch.layers[i : i + period] for i in range(0, len(blocks), period)}
+        limit = torch._dynamo.config.recompile_limit
+        torch._dynamo.config.recompile_limit = max(limit, 8 + 2 * len(distinct))
+        for region in self._regions:
+            region.compile(fullgraph=True, dynamic=False, backend=backend)
+        return len(distinct)
 
     def init_state(self, batch: int, *, rollback: int = 0, pad_B: Tensor | None = None) -> ModelState:
         """The state before the first token. With `pad_B`, the first `pad_B[b]` tokens of row b are padding."""

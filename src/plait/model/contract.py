@@ -21,9 +21,8 @@ from torch.utils.flop_counter import flop_registry
 
 from plait.core.errors import UserError
 from plait.mixers.cost import MIXING, SHORT_CONV
-from plait.mixers.mixer import Mixer
+from plait.mixers.mixer import Mixer, make_mixer
 from plait.mixers.options import MixerOptions
-from plait.model.backbone import make_mixer
 from plait.model.construct import seed_mixer
 
 

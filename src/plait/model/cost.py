@@ -199,6 +199,11 @@ class ModelCost:
         return self.input_flops + int(sum(layer.total_flops for layer in self.layers)) + self.output_flops
 
     @property
+    def unmasked_flops(self) -> int:
+        """The same without what causal masks and windows leave out: what MFU counts."""
+        return self.flops - int(sum(layer.masked for layer in self.layers))
+
+    @property
     def generation_flops(self) -> int:
         """Forward FLOPs for the new tokens as generation runs them: from the state, the whole vocabulary scored."""
         layers = int(sum(layer.generation_flops for layer in self.layers))

@@ -15,10 +15,9 @@ from plait.mixers.shared import make_norm
 from plait.model.architecture import Architecture
 from plait.model.backbone import Backbone, ModelState
 from plait.model.embedding import AdaptiveSoftmax
+from plait.ops.linear_cross_entropy import IGNORE as IGNORE
+from plait.ops.linear_cross_entropy import linear_cross_entropy
 from plait.ops.relative import sinusoid
-
-#: Targets with this value are not scored.
-IGNORE = -100
 
 
 def make_output(arch: Architecture, backbone: Backbone) -> nn.Module:
@@ -31,6 +30,14 @@ def make_output(arch: Architecture, backbone: Backbone) -> nn.Module:
     if h.tie:
         output.weight = backbone.embedding.first_table
     return output
+
+
+def cross_entropy_of(output: nn.Module, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
+    """Mean over targets that are not `IGNORE`; through a linear output layer without all logits in memory."""
+    if type(output) is nn.Linear:  # not what was put in its place, as by an adapter or a quantizer
+        hidden_ND, targets_N = hidden_BTD.flatten(0, -2), targets_BT.flatten()
+        return linear_cross_entropy(hidden_ND, output.weight, targets_N, output.bias)
+    return F.cross_entropy(output(hidden_BTD).flatten(0, -2), targets_BT.flatten(), ignore_index=IGNORE)
 
 
 class LanguageModel(nn.Module):
@@ -61,7 +68,7 @@ class LanguageModel(nn.Module):
             # The adaptive softmax scores only the clusters that targets lie in; the full vocabulary is never formed.
             scored = targets_BT != IGNORE
             return self.output.nll(hidden_BTD[scored], targets_BT[scored]).mean()
-        return F.cross_entropy(self.output(hidden_BTD).flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE)
+        return cross_entropy_of(self.output, hidden_BTD, targets_BT)
 
     def init_state(self, batch: int, *, rollback: int = 0, pad_B: Tensor | None = None) -> ModelState:
         return self.backbone.init_state(batch, rollback=rollback, pad_B=pad_B)
@@ -113,8 +120,7 @@ class Encoder(nn.Module):
         """Mean cross-entropy over the masked positions (targets that are not `IGNORE`); with `follows_B`, plus that of
         telling from the first position whether the second text follows the first."""
         hidden_BTD, own = self.backbone.forward_with_loss(tokens_BT, segments_BT)
-        logits = self.output(self.transform(hidden_BTD))
-        loss = F.cross_entropy(logits.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE) + own
+        loss = cross_entropy_of(self.output, self.transform(hidden_BTD), targets_BT) + own
         if follows_B is None:
             return loss
         assert self.next_sentence is not None

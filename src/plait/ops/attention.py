@@ -9,7 +9,8 @@
 Letters: B batch, M queries, N keys (N >= M: query i sits at position N−M+i), H query heads, G key/value heads, D head
 width.
 
-Paths. "sdpa" is torch's own fused attention, for what it can express; "narrow" is the same for narrow heads on a GPU
+Paths. "sdpa" is torch's own fused attention, for what it can express; "cudnn" is cuDNN's, which torch has too but does
+not prefer, for the shapes where it is faster (`CUDNN_FROM`); "narrow" is the same for narrow heads on a GPU
 (`plait.ops.narrow_attention`); "forgetting" is ours for gates, slopes and padding on a GPU
 (`plait.ops.forgetting_attention`). "plain" is the definition, for short compiled sequences. "tiled" is ours, for
 everything else (`plait.ops.tiled_attention`): windows, wide heads and float64 on a GPU, and most of a CPU's work.
@@ -33,6 +34,10 @@ from plait.ops.tiled_attention import mask_value, tiled_attention
 NARROW_HEAD = 16
 # Up to here a compiled graph may hold all scores at once.
 LONGEST_PLAIN = 512
+# By head width (the smallest that is not below): the length from which on cuDNN's attention is the fastest, forward and
+# backward, on a GPU of compute capability 9.0 (benchmarks/results/2026-11-16-h200-training.md). It plans every shape
+# anew, so it is for training alone, where shapes repeat.
+CUDNN_FROM = {64: 128, 128: 128}
 
 
 def attention_reference(
@@ -100,7 +105,7 @@ def attention_path(
     stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
     tiles_win = not q_BMHD.is_cuda and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
     if expressible and not tiles_win:
-        return "sdpa"
+        return "cudnn" if not stacked and _cudnn_wins(q_BMHD, k_BNGD) else "sdpa"
     short_in_graph = torch.compiler.is_compiling() and N <= LONGEST_PLAIN
     if causal and not 0 < window < N and forgetting_takes(q_BMHD) and not short_in_graph:
         return "forgetting"
@@ -119,8 +124,10 @@ def attention(
     window: int = 0,
     pad_B: Tensor | None = None,
     scale: float | None = None,
+    last: Tensor | None = None,
 ) -> Tensor:
-    """`attention_reference`, fast and without a quadratic tensor. Returns o_BMHD."""
+    """`attention_reference`, fast and without a quadratic tensor. Returns o_BMHD. One query may look at a
+    cache with room for more than it holds: it sees keys up to the place `last`, a tensor of one number."""
     _check_shapes(q_BMHD, k_BNGD, window)
     H, D = q_BMHD.shape[2:]
     scale = D**-0.5 if scale is None else scale
@@ -146,9 +153,11 @@ def attention(
         if slopes_H is not None:
             log_f_BNH = log_f_BNH - torch.as_tensor(slopes_H, dtype=torch.float32, device=k_BNGD.device)
         return forgetting_attention(q_BMHD, k_BNGD, v_BNGD, log_f_BNH, pad_B, scale=scale)
+    if path == "cudnn":
+        return _cudnn(q_BMHD, k_BNGD, v_BNGD, scale, causal)
     c_BNH = _cumulative_bias(k_BNGD, H, log_f_BNH, slopes_H, pad_B)
     if path == "sdpa":
-        return _sdpa(q_BMHD, k_BNGD, v_BNGD, c_BNH, pad_B, scale, causal, window)
+        return _sdpa(q_BMHD, k_BNGD, v_BNGD, c_BNH, pad_B, scale, causal, window, last)
     # Half precision would round the biased scores to three digits.
     exact = q_BMHD.dtype if q_BMHD.dtype == torch.float64 else torch.float32
     q, k, v = (x.to(exact) for x in (q_BMHD, k_BNGD, v_BNGD))
@@ -208,6 +217,7 @@ def _sdpa(
     scale: float,
     causal: bool,
     window: int,
+    last: Tensor | None = None,
 ) -> Tensor:
     """torch's fused attention: a plain softmax, or one query with any bias (`attention_path` sees to it)."""
     M, H = q_BMHD.shape[1:3]
@@ -215,11 +225,16 @@ def _sdpa(
     bias_BH1N = None
     if c_BNH is not None:
         c_BHN = c_BNH.transpose(1, 2)
-        bias_BH1N = (c_BHN[:, :, -1:] - c_BHN).to(q_BMHD.dtype)[:, :, None]
-    if pad_B is not None:
-        padded_B11N = torch.arange(N, device=k_BNGD.device) < pad_B[:, None, None, None]
+        own_BH1 = c_BHN[:, :, -1:] if last is None else c_BHN.index_select(2, last)
+        bias_BH1N = (own_BH1 - c_BHN).to(q_BMHD.dtype)[:, :, None]
+    position_N = torch.arange(N, device=k_BNGD.device)
+    hidden_B11N = None if pad_B is None else position_N < pad_B[:, None, None, None]
+    if last is not None:
+        beyond_N = position_N > last
+        hidden_B11N = beyond_N[None, None, None] if hidden_B11N is None else hidden_B11N | beyond_N
+    if hidden_B11N is not None:
         bias_BH1N = q_BMHD.new_zeros(1) if bias_BH1N is None else bias_BH1N
-        bias_BH1N = torch.where(padded_B11N, mask_value(q_BMHD.dtype), bias_BH1N)
+        bias_BH1N = torch.where(hidden_B11N, mask_value(q_BMHD.dtype), bias_BH1N)
     if M == 1 and 0 < window < N:
         k_BNGD, v_BNGD = k_BNGD[:, -window:], v_BNGD[:, -window:]
         bias_BH1N = None if bias_BH1N is None else bias_BH1N[..., -window:]
@@ -229,4 +244,37 @@ def _sdpa(
     )
     if pad_B is not None:
         o_BHMD = o_BHMD.masked_fill((pad_B >= N)[:, None, None, None], 0.0)
+    return o_BHMD.transpose(1, 2)
+
+
+def _cudnn_wins(q_BMHD: Tensor, k_BNGD: Tensor) -> bool:
+    """Whether cuDNN's attention takes these and was measured to be the fastest."""
+    if not q_BMHD.is_cuda or not torch.is_grad_enabled() or not q_BMHD.requires_grad:
+        return False
+    N, G, D = k_BNGD.shape[1:]
+    half = _half(q_BMHD.dtype) in (torch.bfloat16, torch.float16)
+    taken = half and q_BMHD.shape[1] == N and q_BMHD.shape[2] == G and D % 8 == 0 and max(CUDNN_FROM) >= D
+    if not taken or CUDNN_FROM[min(width for width in CUDNN_FROM if width >= D)] > N:
+        return False
+    fast: bool = _has_fast_cudnn(q_BMHD.device.index or 0)
+    return fast
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_fast_cudnn(device: int) -> bool:
+    return torch.backends.cudnn.is_available() and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def _half(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a fused operator's inputs on a GPU."""
+    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else dtype
+
+
+def _cudnn(q_BMHD: Tensor, k_BNGD: Tensor, v_BNGD: Tensor, scale: float, causal: bool) -> Tensor:
+    """The operator itself: torch's choice among its kernels cannot be made inside a compiled graph."""
+    half = _half(q_BMHD.dtype)
+    q, k, v = (x.to(half).transpose(1, 2) for x in (q_BMHD, k_BNGD, v_BNGD))
+    o_BHMD: Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(
+        q, k, v, None, compute_log_sumexp=True, is_causal=causal, scale=scale
+    )[0]
     return o_BHMD.transpose(1, 2)

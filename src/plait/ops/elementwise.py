@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plait.ops.fused_elementwise import fused_swiglu, fused_takes
 from plait.ops.paths import StackedFunction, cache_blocks, plain_wanted
 
 
@@ -32,7 +33,9 @@ def rms_norm_reference(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
-    """The same, fast on a CPU; elsewhere torch's own kernel is."""
+    """The same, fast on a CPU; elsewhere torch's own kernel is, which takes one dtype and computes in fp32."""
+    if x.is_cuda and x.dtype in (torch.bfloat16, torch.float16):
+        weight_D = weight_D.to(x.dtype)
     if plain_wanted() or x.is_cuda or x.dtype != weight_D.dtype:
         return rms_norm_reference(x, weight_D, eps)
     y_MND: Tensor = _RmsNorm.apply(x.reshape(1, -1, x.shape[-1]), weight_D[None], eps)[0]
@@ -102,6 +105,8 @@ def swiglu_reference(gate_up: Tensor) -> Tensor:
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """The same, fast."""
+    if fused_takes(gate_up):
+        return fused_swiglu(gate_up)
     if plain_wanted() or gate_up.is_cuda:
         return swiglu_reference(gate_up)
     y_MNW: Tensor = _Swiglu.apply(gate_up.reshape(1, -1, gate_up.shape[-1]))[0]
@@ -159,8 +164,11 @@ class _SwigluAdjoint(StackedFunction):
         raise NotImplementedError("swiglu is differentiable once; for second derivatives use `plain_ops()`")
 
 
-def rotary_angles(positions: Tensor, width: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary_angles(
+    positions: Tensor, width: int, theta: float, dtype: torch.dtype, slowdown_I: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """cos and sin of every position and pair as (…, 1, I), ready to broadcast over heads; `positions` of any shape.
+    `slowdown_I` multiplies the frequencies.
 
     Computed in at least fp32 whatever the dtype they are for: at position 100,000 half precision no longer tells
     neighbours apart.
@@ -168,7 +176,10 @@ def rotary_angles(positions: Tensor, width: int, theta: float, dtype: torch.dtyp
     half = width // 2
     exact = torch.promote_types(dtype, torch.float32)
     index_I = torch.arange(half, device=positions.device, dtype=exact)
-    angles = positions.to(exact)[..., None, None] * theta ** (-index_I / half)
+    frequencies_I = theta ** (-index_I / half)
+    if slowdown_I is not None:
+        frequencies_I = frequencies_I * slowdown_I
+    angles = positions.to(exact)[..., None, None] * frequencies_I
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 

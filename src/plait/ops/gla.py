@@ -23,13 +23,15 @@ Letters: B batch, T time, H heads, K key, V value, N chunks, C time within a chu
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops.paths import full_precision
+from plait.ops.gated_linear_attention import gated_linear_attention, kernels_take
+from plait.ops.paths import full_precision, plain_asked
 
 
 def gla_reference(
@@ -72,10 +74,9 @@ def gla_step(
     return o_BHV, new_state
 
 
-@full_precision
 def gla(
-    q_BTHK: Tensor,
-    k_BTHK: Tensor,
+    q_BTGK: Tensor,
+    k_BTGK: Tensor,
     v_BTHV: Tensor,
     g: Tensor,
     *,
@@ -86,8 +87,40 @@ def gla(
 ) -> tuple[Tensor, Tensor]:
     """All tokens at once: (o_BTHV, state_BHKV). `g` is the log decay, g <= 0: g_BTHK, or g_BTH for one per head.
 
-    `bonus` is u_HK of RWKV-6. `chunk` is a power of two; by default the fastest on a CPU for these sizes.
+    Queries and keys may have fewer heads than values: each serves H/G of them. `bonus` is u_HK of RWKV-6. `chunk` is a
+    power of two; by default the fastest on a CPU for these sizes. On a GPU half precision stays half precision (sums
+    and states are fp32); otherwise everything has the widest dtype among the inputs.
     """
+    if gla_path(q_BTGK, v_BTHV, g, chunk=chunk) == "triton":
+        return gated_linear_attention(q_BTGK, k_BTGK, v_BTHV, g, scale=scale, state=state, bonus=bonus)
+    dtype = reduce(torch.promote_types, (x.dtype for x in (q_BTGK, k_BTGK, v_BTHV, g)))
+    H, v_BTHV = v_BTHV.shape[2], v_BTHV.to(dtype)
+    q_BTHK, k_BTHK = (_to_heads(x.to(dtype), H) for x in (q_BTGK, k_BTGK))
+    return _gla_in_chunks(q_BTHK, k_BTHK, v_BTHV, g, scale=scale, state=state, bonus=bonus, chunk=chunk)
+
+
+def gla_path(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor, *, chunk: int | None = None) -> str:
+    """The path `gla` takes for these (it asks here): "triton", the GPU's kernels, or "chunked", plain operations."""
+    return "triton" if chunk is None and not plain_asked() and kernels_take(q_BTGK, v_BTHV, g) else "chunked"
+
+
+def _to_heads(x_BTGK: Tensor, H: int) -> Tensor:
+    G = x_BTGK.shape[2]
+    return x_BTGK if G == H else x_BTGK.repeat_interleave(H // G, dim=2)
+
+
+@full_precision
+def _gla_in_chunks(
+    q_BTHK: Tensor,
+    k_BTHK: Tensor,
+    v_BTHV: Tensor,
+    g: Tensor,
+    *,
+    scale: float,
+    state: Tensor | None,
+    bonus: Tensor | None,
+    chunk: int | None,
+) -> tuple[Tensor, Tensor]:
     T, K = k_BTHK.shape[1], k_BTHK.shape[3]
     C = chunk_length(T, chunk, default=16 if K <= 32 else 32)
     q, k, v = (split_chunks(x, C) for x in (scale * q_BTHK, k_BTHK, v_BTHV))

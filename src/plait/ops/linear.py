@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
-from plait.ops.gla import chunk_length, empty_state, join_chunks, split_chunks
+from plait.ops.gla import chunk_length, empty_state, gla, gla_path, join_chunks, split_chunks
 from plait.ops.paths import full_precision
 
 # S_BHKV, and z_BHK beside it only where outputs are normalised: a state holds nothing that is never read.
@@ -88,7 +88,6 @@ def linear_attention_step(
     return o_BHV / ((q_BHK * z_BHK).sum(-1, keepdim=True) + NORMALIZER_FLOOR), (S_BHKV, z_BHK)
 
 
-@full_precision
 def linear_attention(
     q_BTHK: Tensor,
     k_BTHK: Tensor,
@@ -101,21 +100,34 @@ def linear_attention(
 ) -> tuple[Tensor, LinearState]:
     """All tokens at once: (o_BTHV, state), the state (S_BHKV, z_BHK) if normalised and (S_BHKV,) if not.
 
-    `chunk` is a power of two; by default the fastest on a CPU for these sizes.
+    `chunk` is a power of two; by default the fastest on a CPU for these sizes. On a GPU this is gated linear attention
+    (`plait.ops.gla`) whose gates stay open.
     """
-    T, K = k_BTHK.shape[1], k_BTHK.shape[3]
-    C = chunk_length(T, chunk, default=32 if K <= 32 else 64)
-    S_BHKV = empty_state(k_BTHK, v_BTHV) if state is None else state[0]
     if normalize:
-        z_BHK = torch.zeros_like(S_BHKV[..., 0]) if state is None else state[1]
-        v_BTHV, S_BHKV = F.pad(v_BTHV, (0, 1), value=1.0), torch.cat((S_BHKV, z_BHK[..., None]), dim=-1)
-    q, k, v = (split_chunks(x, C) for x in (scale * q_BTHK, k_BTHK, v_BTHV))
-    writes_BHNKV = k.transpose(-1, -2) @ v
-    states_BHMKV = torch.cat((S_BHKV[:, :, None], writes_BHNKV), dim=2).cumsum(dim=2)  # M = N + 1, before to after
-    scores_BHNCC = (q @ k.transpose(-1, -2)).tril()
-    o_BTHV = join_chunks(scores_BHNCC @ v + q @ states_BHMKV[:, :, :-1], T)
-    S_BHKV = states_BHMKV[:, :, -1]
+        v_BTHV = F.pad(v_BTHV, (0, 1), value=1.0)
+    S_BHKV = None if state is None else state[0]
+    if state is not None and normalize:
+        S_BHKV = torch.cat((state[0], state[1][..., None]), dim=-1)
+    open_BTH = v_BTHV.new_zeros(1, dtype=torch.promote_types(v_BTHV.dtype, torch.float32)).expand(v_BTHV.shape[:3])
+    if gla_path(q_BTHK, v_BTHV, open_BTH, chunk=chunk) == "triton":
+        o_BTHV, S_BHKV = gla(q_BTHK, k_BTHK, v_BTHV, open_BTH, scale=scale, state=S_BHKV)
+    else:
+        o_BTHV, S_BHKV = _linear_in_chunks(q_BTHK, k_BTHK, v_BTHV, S_BHKV, scale, chunk)
     if not normalize:
         return o_BTHV, (S_BHKV,)
     weighted, weight = o_BTHV[..., :-1], o_BTHV[..., -1:]
     return weighted / (weight + NORMALIZER_FLOOR), (S_BHKV[..., :-1], S_BHKV[..., -1])
+
+
+@full_precision
+def _linear_in_chunks(
+    q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, S_BHKV: Tensor | None, scale: float, chunk: int | None
+) -> tuple[Tensor, Tensor]:
+    T, K = k_BTHK.shape[1], k_BTHK.shape[3]
+    C = chunk_length(T, chunk, default=32 if K <= 32 else 64)
+    S_BHKV = empty_state(k_BTHK, v_BTHV) if S_BHKV is None else S_BHKV
+    q, k, v = (split_chunks(x, C) for x in (scale * q_BTHK, k_BTHK, v_BTHV))
+    writes_BHNKV = k.transpose(-1, -2) @ v
+    states_BHMKV = torch.cat((S_BHKV[:, :, None], writes_BHNKV), dim=2).cumsum(dim=2)  # M = N + 1, before to after
+    scores_BHNCC = (q @ k.transpose(-1, -2)).tril()
+    return join_chunks(scores_BHNCC @ v + q @ states_BHMKV[:, :, :-1], T), states_BHMKV[:, :, -1]

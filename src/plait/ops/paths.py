@@ -58,6 +58,11 @@ def plain_asked() -> bool:
     return not torch.compiler.is_compiling() and _plain.get()
 
 
+def recording() -> bool:
+    """Whether this runs inside `recorded_ops()`."""
+    return not torch.compiler.is_compiling() and _recorded.get()
+
+
 def in_graph() -> bool:
     """Whether what runs becomes part of a graph."""
     return torch.compiler.is_compiling() or _recorded.get()

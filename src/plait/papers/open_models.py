@@ -1,8 +1,7 @@
 """Open models by name: architectures that people choose among, at the sizes their authors publish.
 
 `PUBLISHED` has the parameters that model cards and reports give, total and active in millions, to the digits they give.
-What a spec leaves out (biases of single maps, norms after a layer, multi-token prediction, rope scaling, which has no
-parameters) is said in the preset's line.
+What a spec leaves out (biases of single maps, norms after a layer, multi-token prediction) is said in its line.
 """
 
 from __future__ import annotations
@@ -30,6 +29,11 @@ PUBLISHED: dict[str, tuple[float, float | None]] = {
     "gpt-oss-20b": (20_910, 3_610),
     "gpt-oss-120b": (116_830, 5_130),
     "nemotron-h-8b": (8_100, None),
+    "nemotron-nano-2-12b": (12_310, None),
+    "olmo-hybrid-7b": (7_000, None),
+    "falcon-h1-7b": (7_590, None),
+    "hymba-1.5b": (1_520, None),
+    "samba-421m": (421, None),
     "qwen3-next": (80_000, 3_000),
     "kimi-linear": (48_000, 3_000),
     "minimax-01": (456_000, 45_900),
@@ -43,6 +47,11 @@ def _dense(d: int, layers: int, attention: str, inner: int, vocab: int, header: 
 
 def _gqa(heads: int, kv_heads: int, theta: int, more: str = "") -> str:
     return f"heads={heads},kv_heads={kv_heads},theta={theta}{more}"
+
+
+def _llama3(factor: int) -> str:
+    """Rotary frequencies slowed for 131,072 tokens, from 8,192."""
+    return f",rope_scaling=llama3,rope_factor={factor},rope_len=8192"
 
 
 _QK_NORM = ",head_dim=128,qk_norm=shared,qk_eps=1e-6"
@@ -67,6 +76,36 @@ def _nemotron_h() -> str:
     mlp = "mlp[inner=21504,act=relu2,bias=false]"
     first, middle = f"({mamba} {mlp})x3 {mamba} {attention} {mlp}", f"({mamba} {mlp})x4 {mamba} {attention} {mlp}"
     return f"d=4096 vocab=131072 | {first} ({middle})x3 ({mamba} {mlp})x5"
+
+
+def _nemotron_nano() -> str:
+    mamba, mlp = "mamba2[groups=8,state=128,head_dim=80]", "mlp[inner=20480,act=relu2,bias=false]"
+    attention = "attn[heads=40,kv_heads=8,pos=none]"
+    block = f"({mamba} {mlp})x3 {mamba} {attention} {mlp}"
+    return f"d=5120 vocab=131072 | ({block})x6 ({mamba} {mlp})x4"
+
+
+def _olmo_hybrid() -> str:
+    gdn = "gated-deltanet[heads=30,head_dim=96,expand_v=1.5,neg_eigval]"
+    attention, mlp = "attn[heads=30,qk_norm=per-head,qk_eps=1e-6,pos=none]", "swiglu[inner=11008]"
+    return f"d=3840 vocab=100352 eps=1e-6 | (({gdn} {mlp})x3 {attention} {mlp})x8"
+
+
+def _falcon_h1() -> str:
+    heads = "(attn[heads=12,kv_heads=2,head_dim=128,theta=1e11] | mamba2[expand=1,state=256,head_dim=128])"
+    return f"d=3072 vocab=130048 | ({heads} swiglu[inner=12288])x44"
+
+
+def _hymba() -> str:
+    local, whole = (
+        f"(attn[heads=25,kv_heads=5{window}] | mamba)[norm] swiglu[inner=5504]" for window in (",window=1024", "")
+    )
+    return f"d=1600 vocab=32001 tie=true eps=1e-6 | {whole} ({local})x14 {whole} ({local})x15 {whole}"
+
+
+def _samba() -> str:
+    mlp = "swiglu[inner=4096]"
+    return f"d=1536 vocab=32000 tie=true eps=1e-5 | (mamba {mlp} attn[heads=12,window=2048] {mlp})x6"
 
 
 def _qwen3_next() -> str:
@@ -106,14 +145,14 @@ _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
     "smollm2-360m": (lambda: _SMOL(960, 32, _gqa(15, 5, 100_000), 2560), "arXiv:2502.02737", "SmolLM2 360M"),
     "smollm2-1.7b": (lambda: _SMOL(2048, 24, _gqa(32, 32, 130_000), 8192), "arXiv:2502.02737", "SmolLM2 1.7B"),
     "llama-3.2-1b": (
-        lambda: _dense(2048, 16, _gqa(32, 8, 500_000), 8192, 128_256, "tie=true"),
+        lambda: _dense(2048, 16, _gqa(32, 8, 500_000, _llama3(32)), 8192, 128_256, "tie=true eps=1e-5"),
         "arXiv:2407.21783",
-        "Llama 3.2 1B, without its rope scaling",
+        "Llama 3.2 1B",
     ),
     "llama-3.1-8b": (
-        lambda: _dense(4096, 32, _gqa(32, 8, 500_000), 14_336, 128_256),
+        lambda: _dense(4096, 32, _gqa(32, 8, 500_000, _llama3(8)), 14_336, 128_256, "eps=1e-5"),
         "arXiv:2407.21783",
-        "Llama 3.1 8B, without its rope scaling",
+        "Llama 3.1 8B",
     ),
     "mistral-7b": (
         lambda: _dense(4096, 32, _gqa(32, 8, 10_000, ",window=4096"), 14_336, 32_000),
@@ -121,9 +160,9 @@ _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
         "Mistral 7B v0.1, a window of 4,096 in every layer",
     ),
     "qwen2.5-1.5b": (
-        lambda: _dense(1536, 28, _gqa(12, 2, 1_000_000, ",bias"), 8960, 151_936, "tie=true eps=1e-6"),
+        lambda: _dense(1536, 28, _gqa(12, 2, 1_000_000, ",qkv_bias"), 8960, 151_936, "tie=true eps=1e-6"),
         "arXiv:2412.15115",
-        "Qwen2.5 1.5B; its output map has no bias, here all four have",
+        "Qwen2.5 1.5B: biases on queries, keys and values",
     ),
     "qwen3-0.6b": (
         lambda: _dense(1024, 28, _gqa(16, 8, 1_000_000, _QK_NORM), 3072, 151_936, "tie=true eps=1e-6"),
@@ -158,6 +197,28 @@ _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
         "arXiv:2504.03624",
         "Nemotron-H 8B: 24 Mamba-2, 24 MLPs with relu², 4 attention layers without positions",
     ),
+    "nemotron-nano-2-12b": (
+        _nemotron_nano,
+        "arXiv:2508.14444",
+        "Nemotron Nano 2 12B: 28 Mamba-2, 28 MLPs with relu², 6 attention layers without positions",
+    ),
+    "olmo-hybrid-7b": (
+        _olmo_hybrid,
+        "Olmo-Hybrid-7B's configuration",
+        "Olmo-Hybrid 7B: 3 GDN with negative eigenvalues to 1 attention; 7.4B, which its name rounds down",
+    ),
+    "falcon-h1-7b": (
+        _falcon_h1,
+        "arXiv:2507.22448",
+        "Falcon-H1 7B: attention and Mamba-2 side by side in every layer; without its fixed multipliers",
+    ),
+    "hymba-1.5b": (
+        _hymba,
+        "arXiv:2411.13676",
+        "Hymba 1.5B: attention and Mamba side by side; both have an output map of their own, keys and values of every "
+        "layer and no meta tokens: 1.61B for 1.52B",
+    ),
+    "samba-421m": (_samba, "arXiv:2406.07522", "Samba 421M: Mamba, MLP, a window of 2,048, MLP"),
     "qwen3-next": (
         _qwen3_next,
         "Qwen3-Next-80B-A3B's configuration",

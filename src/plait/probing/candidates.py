@@ -24,7 +24,7 @@ from plait.model.resize import decoder_params, match, total_state
 from plait.model.user_mixers import load_mixer
 from plait.probing.protocol import Protocol
 from plait.probing.sizes import CHANNEL_MIXERS, SEQUENCE_MIXERS
-from plait.spec import Header, Layer, Spec, parse, presets
+from plait.spec import Header, Layer, Spec, has_header, parse, presets
 
 BASELINES = ("attn", "gla", "mamba", "hyena")
 PAPER_WIDTH = 128  # of every architecture in the paper's probe
@@ -88,7 +88,7 @@ def candidate(given: str, protocol: Protocol) -> Candidate:
         narrowed = given.lower() in presets.suite("mad21") and arch.header.d != protocol.d
         note = f"the preset at width {protocol.d}" if narrowed else "the preset as written"
         return Candidate(given, _at_width(arch, protocol) if narrowed else arch, note, preset=True)
-    if "|" not in given:
+    if not has_header(given):
         layers = parse(given).layers
         if len(layers) == 1 and options_of(layers[0]).kind == "sequence":
             return Candidate(given, _around(layers[0], protocol))
@@ -117,7 +117,7 @@ def _paper_blocks() -> dict[str, tuple[Layer, ...]]:
 
 def _at_width(arch: Architecture, protocol: Protocol, keep: Mapping[str, object] = NOTHING) -> Architecture:
     """The paper's architecture at the protocol's width; options a user gave are kept as they are."""
-    layers = tuple(_scaled(options, arch.header.d, protocol, keep) for options in arch.layers)
+    layers = tuple(options.each(lambda mixer: _scaled(mixer, arch.header.d, protocol, keep)) for options in arch.layers)
     for options in set(layers):
         options.check(protocol.d)
     return Architecture(protocol.header, layers)
@@ -142,7 +142,7 @@ def _matched(one: Candidate, protocol: Protocol) -> Candidate:
     be, the note says so. A spec written out and a preset are left alone: their sizes are the user's or the paper's."""
     if one.preset:
         return one
-    if "|" in one.name:
+    if has_header(one.name):
         return replace(one, note="taken as given")
     notes, arch = [], one.arch
     if total_state(arch):

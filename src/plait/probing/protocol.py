@@ -8,10 +8,12 @@ six learning rates and weight decays on each, 200 epochs. `quick` is for a budge
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from plait import tasks
+from plait.core.errors import UserError
 from plait.spec import Header
 from plait.tasks import Task
 
@@ -30,11 +32,14 @@ class Training:
     eval_every: int
     solved: float | None  # a member with this validation accuracy stops; None: all train to the end
     lengths: tuple[int, ...] = ()  # multiples of the task's length at which the trained models are scored, too
+    curriculum: tuple[tuple[float, int], ...] = ()  # (share of the steps, tokens) to learn from up to there
 
     def as_dict(self) -> dict[str, Any]:
-        longer = {"lengths": list(self.lengths)} if self.lengths else {}
-        plain = {name: value for name, value in vars(self).items() if name != "lengths"}
-        return {**plain, "grid": [list(point) for point in self.grid], **longer}
+        further: dict[str, Any] = {"lengths": list(self.lengths)} if self.lengths else {}
+        if self.curriculum:
+            further["curriculum"] = [list(stage) for stage in self.curriculum]
+        plain = {name: value for name, value in vars(self).items() if name not in ("lengths", "curriculum")}
+        return {**plain, "grid": [list(point) for point in self.grid], **further}
 
 
 @dataclass(frozen=True)
@@ -136,23 +141,42 @@ QUICK_SUITES: dict[str, Quick] = {
     "palindrome": Quick({"vocab": 8, "length": 24}, steps=1200),
     "phonebook": Quick({"vocab": 64, "length": 32, "digits": 3}, steps=1200),
     "stack": Quick({"vocab": 8, "length": 48, "stacks": 4}, steps=1200),
+    "forgetting-mqar": Quick({"vocab": 64, "length": 64, "pairs": 8, "updates": 4}, steps=1200),
+    "compositional-mqar": Quick({"vocab": 96, "length": 48, "side": 2}, steps=1200),
+    "copy": Quick({"vocab": 8, "length": 24}, steps=1200),
+    "ngram-lookup": Quick({"vocab": 10, "length": 24, "n": 3}, steps=1200),
+    "markov": Quick({"vocab": 5, "length": 64}, steps=1200),
+    "regbench": Quick({"vocab": 8, "length": 64, "nodes": 6, "string": 12}, steps=1200),
+    "depo": Quick({"vocab": 128, "length": 32, "hops": 2, "queries": 4}, steps=2000),
+    "mano": Quick({"vocab": 5, "length": 8}, steps=2000),
 }
 QUICK_LENGTHS = (2, 4, 8)
+#: Where every prefix of a sequence is one of the task's, an eighth of it comes first, then a quarter, then half: learnt
+#: from whole sequences alone, whether a seed ever finds the rule is luck.
+CURRICULUM = ((0.15, 8), (0.3, 4), (0.5, 2))  # (up to this share of the steps, part of the length)
 OWN_TASK = Quick({}, steps=400)  # a user's task, at its own baseline
 
 
-def quick(given: Sequence[str] = (), variant: str = "paper") -> Protocol:
-    """The protocol for a budget on these tasks (all six, if none is named)."""
+def quick(given: Sequence[str] = (), variant: str = "paper", *, longer: bool = False) -> Protocol:
+    """The protocol for a budget on these tasks (all six, if none is named). `longer`: a user's own are scored at longer
+    lengths too, as far as they have any."""
     found = []
     for name in given or QUICK:
         task = _varied(tasks.load_task(name), variant)
         row = QUICK.get(task.name) or QUICK_SUITES.get(task.name, OWN_TASK)
-        lengths = QUICK_LENGTHS if task.name in QUICK_SUITES else ()
         small = task.with_settings({key: str(value) for key, value in row.settings.items()})
+        own = longer and row is OWN_TASK
+        lengths = QUICK_LENGTHS if task.name in QUICK_SUITES else _possible(small) if own else ()
         every = -(-row.steps // QUICK_EVALUATIONS)
-        training = Training(row.steps, QUICK_BATCH, QUICK_GRID, QUICK_EVALUATION, every, None, lengths)
+        stages = curriculum(small) if task.name in QUICK_SUITES else ()
+        training = Training(row.steps, QUICK_BATCH, QUICK_GRID, QUICK_EVALUATION, every, None, lengths, stages)
         found.append(Setting(name, small, training))
     return Protocol("quick", QUICK_HEADER, 32, 112, 512, tuple(found))
+
+
+def curriculum(task: Task) -> tuple[tuple[float, int], ...]:
+    """The stages of learning a task, the same for all mixers; none where only whole sequences are sequences."""
+    return tuple((share, max(2, task.length // part)) for share, part in CURRICULUM) if task.prefixes else ()
 
 
 #: What runs beside a candidate on a task suite: attention, which recalls; a decay without a turn; the delta rule, which
@@ -164,6 +188,16 @@ def suite_tasks(suite: str) -> list[str]:
     """The tasks of a suite other than the paper's; none for a set of architectures."""
     others = {name: list(found) for name, found in tasks.SUITES.items() if name != "mad"}
     return others.get(suite) or ([name for found in others.values() for name in found] if suite == "all" else [])
+
+
+def _possible(task: Task) -> tuple[int, ...]:
+    """The lengths that a user's task can have."""
+    found = []
+    for factor in QUICK_LENGTHS:
+        with suppress(UserError):
+            task.longer(factor)
+            found.append(factor)
+    return tuple(found)
 
 
 def _varied(task: Task, variant: str) -> Task:

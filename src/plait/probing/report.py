@@ -36,6 +36,7 @@ class TaskEstimate(Estimate):
     chance: float | None  # the accuracy of the most frequent answer, where lengths were asked for
     scaled: float | None  # (accuracy - chance) / (1 - chance)
     lengths: dict[str, float]  # accuracy on longer sequences, by how many times as long
+    exact: dict[str, float]  # share of sequences in which every answer is right, by how many times as long; 1: as here
 
 
 @dataclass(frozen=True)
@@ -188,10 +189,14 @@ def _architectures(outcome: Outcome, scored: list[dict[str, Any]]) -> tuple[Prob
 def _beyond(seeds: list[dict[str, Any]], accuracy: float) -> dict[str, Any]:
     """What is known of longer sequences, the mean over seeds."""
     if "lengths" not in seeds[0]:
-        return {"chance": None, "scaled": None, "lengths": {}}
+        return {"chance": None, "scaled": None, "lengths": {}, "exact": {}}
     chance = sum(one["chance"] for one in seeds) / len(seeds)
     lengths = {factor: sum(one["lengths"][factor] for one in seeds) / len(seeds) for factor in seeds[0]["lengths"]}
-    return {"chance": chance, "scaled": (accuracy - chance) / (1 - chance), "lengths": lengths}
+    # Results of before have no exact shares.
+    known = [one["exact"] for one in seeds if "exact" in one]
+    exact = {f: sum(one[f] for one in known) / len(known) for f in known[0]} if len(known) == len(seeds) else {}
+    scaled = (accuracy - chance) / (1 - chance)
+    return {"chance": chance, "scaled": scaled, "lengths": lengths, "exact": exact}
 
 
 def _shortfall(asked: Asked, ran: Ran) -> list[str]:

@@ -93,7 +93,8 @@ class Trial:
             for i, (lr, decay) in enumerate(t.grid)
         ]
         never = 2.0  # no accuracy reaches it
-        plan = Plan(t.steps, t.batch, t.eval_every, solved=never if t.solved is None else t.solved)
+        solved = never if t.solved is None else t.solved
+        plan = Plan(t.steps, t.batch, t.eval_every, solved=solved, curriculum=t.curriculum)
         splits = [_split(self.data, name) for name in ("train", "validation", "test")]
         accuracy = metric(self.task.variant)
         # The fleet counts right tokens itself, where it computes.
@@ -126,10 +127,11 @@ def _stacked(examples: Sequence[Examples]) -> Split:
 
     from plait.training.ensemble import Split
 
-    return Split(*(torch.from_numpy(np.stack([getattr(e, part) for e in examples])) for part in _PARTS))
+    parts = _PARTS if examples[0].allowed_NTK is not None else _PARTS[:2]
+    return Split(*(torch.from_numpy(np.stack([getattr(e, part) for e in examples])) for part in parts))
 
 
-_PARTS = ("inputs_NT", "targets_NT")
+_PARTS = ("inputs_NT", "targets_NT", "allowed_NTK")
 
 
 def result(trial: Trial, records: Sequence[MemberRecord]) -> dict[str, Any]:
@@ -142,6 +144,8 @@ def result(trial: Trial, records: Sequence[MemberRecord]) -> dict[str, Any]:
             found["chance"] = chance(trial.data[data].test)
             chosen, factors = found["chosen"], [str(factor) for factor in trial.training.lengths]
             found["lengths"] = {f: 0.0 if chosen is None else records[chosen].others[f] for f in factors}
+            whole = {} if chosen is None else records[chosen].exact
+            found["exact"] = {f: whole.get("test" if f == "1" else f, 0.0) for f in ("1", *factors)}
         seeds.append(found)
     return {
         "accuracy": sum(one["accuracy"] for one in seeds) / len(seeds),

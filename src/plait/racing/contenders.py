@@ -19,6 +19,7 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.model.resize import decoder_params, match, total_state
 from plait.model.user_mixers import load_mixer
+from plait.spec import has_header, parse
 from plait.training.run import RUNS, open_run
 
 WIDTHS, BLOCKS = (64, 128, 256), 2  # of models that are given as mixers: the least width that suits all of them
@@ -74,6 +75,9 @@ def _require_one_text(contenders: Sequence[Contender]) -> None:
 
 
 def _is_mixer(text: str) -> bool:
+    if text.startswith("(") and not has_header(text):
+        layers = parse(text).layers
+        return len(layers) == 1 and bool(layers[0].branches)
     return split_path(text) is not None or ("|" not in text and " " not in text and text.split("[")[0] in names())
 
 

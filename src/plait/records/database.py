@@ -192,7 +192,7 @@ claims = Table(
 
 def is_there(connection: Connection, store: str) -> bool:
     """Whether the database holds our tables; a UserError if a newer plait made them."""
-    there = {table.name for table in tables.sorted_tables if inspect(connection).has_table(table.name)}
+    there = tables.tables.keys() & set(inspect(connection).get_table_names())  # one question: all made at once, or none
     if versions.name not in there:
         if there:
             raise UserError(f"the store {store} is damaged: it has no table {versions.name}. {REPAIR}")

@@ -14,7 +14,18 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from plait.reporting.axes import FILE, LEGEND_ROW, PAGE, Axis, Entry, draw_axes, draw_legend, draw_mark, legend_rows
+from plait.reporting.axes import (
+    FILE,
+    LEGEND_ROW,
+    PAGE,
+    Axis,
+    Entry,
+    Theme,
+    draw_axes,
+    draw_legend,
+    draw_mark,
+    legend_rows,
+)
 from plait.reporting.page_charts import colour
 from plait.reporting.svg import CHARACTER, DIVERGING, RAMP, Drawing, Ramp, Scale, cut, label, shade, shades
 
@@ -78,7 +89,7 @@ def figure(panels: Sequence[Panel], *, title: str, below: str = "", columns: int
     across = max(1, min(columns, len(panels)))
     down = -(-len(panels) // across)
     width = across * (LEFT + wide + RIGHT)
-    numbers = _numbers(panels)
+    numbers = series_numbers(panels)
     rows = legend_rows(_entries(panels, numbers), width - LEFT - RIGHT)
     head = 48.0 + (18 if below else 0)
     top = head + LEGEND_ROW * len(rows)
@@ -98,6 +109,14 @@ def figure(panels: Sequence[Panel], *, title: str, below: str = "", columns: int
     return str(drawing)
 
 
+def inline_panel(panel: Panel, numbers: dict[str, int]) -> Element:
+    """One panel for a page, in the page's colours; `numbers` are those of the series, as the page's legend has them."""
+    wide, high = SEVERAL
+    drawing = Drawing(LEFT + wide + RIGHT, high + BOTTOM + 14, panel.title, background="")
+    _draw(drawing, panel, numbers, (LEFT, LEFT + wide), (high + 14, 14), PAGE)
+    return drawing.inline("chart")
+
+
 def front_steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The corners of a staircase through points in the order of x: along at the old y, then to the new."""
     steps = list(points[:1])
@@ -106,7 +125,7 @@ def front_steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, floa
     return steps
 
 
-def _numbers(panels: Sequence[Panel]) -> dict[str, int]:
+def series_numbers(panels: Sequence[Panel]) -> dict[str, int]:
     """Colour and mark of each name, in the order of first sight. Nameless series count one by one."""
     names = dict.fromkeys(s.like or s.name for panel in panels for s in panel.series if s.like or not s.faint)
     grey = {s.name: -1 for panel in panels for s in panel.series if s.faint and not s.like}
@@ -129,8 +148,9 @@ def _dotted(series: Series) -> bool:
 
 
 def _draw(
-    drawing: Drawing, panel: Panel, numbers: dict[str, int], across: tuple[float, float], down: tuple[float, float]
-) -> None:
+    drawing: Drawing, panel: Panel, numbers: dict[str, int], across: tuple[float, float], down: tuple[float, float],
+    theme: Theme = FILE,
+) -> None:  # fmt: skip
     kept = [_kept(series, panel) for series in panel.series]
     xs = [series.x[i] for series, places in zip(panel.series, kept, strict=True) for i in places]
     ys = [
@@ -141,15 +161,15 @@ def _draw(
         if panel.y.keeps(value)
     ]
     x_of, y_of = panel.x.scale(xs, *across, room=0.03), panel.y.scale(ys, *down)
-    draw_axes(drawing, x_of, y_of, panel.x.label, panel.y.label, FILE,
+    draw_axes(drawing, x_of, y_of, panel.x.label, panel.y.label, theme,
               panel.x.marked(x_of, xs), panel.y.marked(y_of, ys))  # fmt: skip
     for power, words in panel.powers:
-        _guide(drawing, x_of, y_of, power, words)
+        _guide(drawing, x_of, y_of, power, words, theme)
     if panel.marker is not None and x_of.low <= panel.marker <= x_of.high:
-        _marker(drawing, x_of, y_of, panel.marker, panel.marker_label)
+        _marker(drawing, x_of, y_of, panel.marker, panel.marker_label, theme)
     # What is faint goes first, so that it covers nothing.
     for series, places in sorted(zip(panel.series, kept, strict=True), key=lambda pair: not pair[0].faint):
-        _draw_series(drawing, panel, series, places, numbers[series.like or series.name], x_of, y_of)
+        _draw_series(drawing, panel, series, places, numbers[series.like or series.name], x_of, y_of, theme)
 
 
 def _kept(series: Series, panel: Panel) -> list[int]:
@@ -158,20 +178,21 @@ def _kept(series: Series, panel: Panel) -> list[int]:
 
 
 def _draw_series(
-    drawing: Drawing, panel: Panel, series: Series, places: Sequence[int], number: int, x_of: Scale, y_of: Scale
-) -> None:
+    drawing: Drawing, panel: Panel, series: Series, places: Sequence[int], number: int, x_of: Scale, y_of: Scale,
+    theme: Theme,
+) -> None:  # fmt: skip
     placed = [(x_of(series.x[i]), y_of(series.y[i])) for i in places]
     if series.joined != "none":
-        drawing.path(front_steps(placed) if series.joined == "step" else placed, FILE.colour(number))
+        drawing.path(front_steps(placed) if series.joined == "step" else placed, theme.colour(number))
     if not _dotted(series):
         return
     for (x, y), i in zip(placed, places, strict=True):
         if len(series.low) and math.isfinite(series.low[i]) and math.isfinite(series.high[i]):
             # An interval may reach below zero, which a logarithmic axis does not show: it ends at the axis then.
             low = series.low[i] if panel.y.keeps(series.low[i]) else y_of.low
-            drawing.line(x, y_of(low), x, y_of(series.high[i]), FILE.colour(number), width=1.5)
+            drawing.line(x, y_of(low), x, y_of(series.high[i]), theme.colour(number), width=1.5)
         hint = series.hints[i] if len(series.hints) else _hint(series, i, panel)
-        draw_mark(drawing, number, x, y, FILE, hint=hint, faint=series.faint)
+        draw_mark(drawing, number, x, y, theme, hint=hint, faint=series.faint)
 
 
 def _hint(series: Series, i: int, panel: Panel) -> str:
@@ -179,27 +200,28 @@ def _hint(series: Series, i: int, panel: Panel) -> str:
     return "\n".join(words for words in (series.name, x, y) if words)
 
 
-def _marker(drawing: Drawing, x_of: Scale, y_of: Scale, at: float, words: str) -> None:
-    drawing.line(x_of(at), y_of.last, x_of(at), y_of.first, FILE.pale, dashed=True)
+def _marker(drawing: Drawing, x_of: Scale, y_of: Scale, at: float, words: str, theme: Theme) -> None:
+    drawing.line(x_of(at), y_of.last, x_of(at), y_of.first, theme.pale, dashed=True)
     near_end = x_of(at) > x_of.first + 0.7 * (x_of.last - x_of.first)
     shift, anchor = (-6, "end") if near_end else (6, "start")
-    drawing.text(x_of(at) + shift, y_of.last + 12, words, size=11, colour=FILE.pale, anchor=anchor)
+    drawing.text(x_of(at) + shift, y_of.last + 12, words, size=11, colour=theme.pale, anchor=anchor)
 
 
-def _guide(drawing: Drawing, x_of: Scale, y_of: Scale, power: int, words: str) -> None:
+def _guide(drawing: Drawing, x_of: Scale, y_of: Scale, power: int, words: str, theme: Theme) -> None:
     """A dashed line of this slope that rises to the frame's upper right corner, as far as it is inside the frame."""
     x, y = x_of.high, y_of.high
     start = max(x_of.low, x * (y_of.low / y) ** (1 / power))
-    drawing.line(x_of(start), y_of(y * (start / x) ** power), x_of(x), y_of(y), FILE.pale, dashed=True)
+    drawing.line(x_of(start), y_of(y * (start / x) ** power), x_of(x), y_of(y), theme.pale, dashed=True)
     # Above the flatter line and below the steeper one: outside of the wedge in which most measurements lie.
     at = max(start, (x_of.low * x) ** 0.5)
     shift, anchor = (-7, "end") if power == 1 else (15, "start")
     place = x_of(at) - shift / 2, y_of(y * (at / x) ** power) + shift
-    drawing.text(*place, words, size=11, colour=FILE.pale, anchor=anchor)
+    drawing.text(*place, words, size=11, colour=theme.pale, anchor=anchor)
 
 
 TRACK = "var(--track)"
-WIDE_CHARACTER = 8.2  # pixels of a bold letter at 12; names are mostly wide ones (m, a, ×)
+LETTERS = 13.0  # pixels; 11 are left of them on a phone
+WIDE_CHARACTER = 8.8  # pixels of a bold letter of these; names are mostly wide ones (m, a, ×)
 
 
 @dataclass(frozen=True)
@@ -212,31 +234,35 @@ class Bar:
     series: int | None = None
     hint: str = ""
     chosen: bool = False
+    key: str = ""
 
 
 def bars(rows: Sequence[Bar], *, title: str) -> Element:
     """With the value behind each bar."""
     wide = max((WIDE_CHARACTER * len(row.name) for row in rows), default=0.0)
-    left, right, row_height = min(180.0, 16 + wide), 346.0, 25.0
+    left, right, row_height = min(180.0, 16 + wide), 340.0, 26.0
     drawing = Drawing(390, 34 + row_height * len(rows), title, background="")
     most = int((left - 12) / WIDE_CHARACTER)
     x_of = Scale(0, 1, left, right)
     for value in (0.0, 0.5, 1.0):
         drawing.line(x_of(value), 4, x_of(value), drawing.height - 24, PAGE.grid)
-        drawing.text(x_of(value), drawing.height - 8, label(value), size=11, anchor="middle", colour=PAGE.pale)
+        drawing.text(x_of(value), drawing.height - 8, label(value), size=LETTERS, anchor="middle", colour=PAGE.pale)
     for number, row in enumerate(rows):
         y = 6 + row_height * number
         middle = y + row_height / 2 - 2
-        drawing.text(left - 8, middle + 4, cut(row.name, most), anchor="end", bold=row.chosen, colour=PAGE.ink)
+        drawing.text(
+            left - 8, middle + 4, cut(row.name, most), size=LETTERS, anchor="end", bold=row.chosen, colour=PAGE.ink
+        )
         drawing.rect(left, y + 3, right - left, row_height - 10, TRACK)
         ends = " ({:.2f} to {:.2f})".format(*row.interval) if row.interval else ""
         hint = row.hint or f"{row.name}: {row.value:.2f}{ends}"
-        drawing.rect(left, y + 3, max(1.0, x_of(row.value) - left), row_height - 10, colour(row.series), hint=hint)
+        wide = max(1.0, x_of(row.value) - left)
+        drawing.rect(left, y + 3, wide, row_height - 10, colour(row.series), hint=hint, key=row.key)
         if row.interval:
             drawing.line(x_of(row.interval[0]), middle, x_of(row.interval[1]), middle, PAGE.ink, width=1.5)
         for end in row.interval or ():
             drawing.line(x_of(end), middle - 4, x_of(end), middle + 4, PAGE.ink, width=1.5)
-        drawing.text(right + 8, middle + 4, f"{row.value:.2f}", bold=row.chosen, colour=PAGE.ink)
+        drawing.text(right + 8, middle + 4, f"{row.value:.2f}", size=LETTERS, bold=row.chosen, colour=PAGE.ink)
     return drawing.inline("chart")
 
 

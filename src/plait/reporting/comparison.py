@@ -10,7 +10,9 @@ from plait.core.units import short
 from plait.reporting import page_charts
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure
+from plait.reporting.models import ModelSheet, model_sheets
 from plait.reporting.page import Child, card, code, legend, note, page, section, table, tag, tiles
+from plait.reporting.plots import curve_plot
 
 Document = Mapping[str, Any]
 LOSS, TOKENS = "held-out loss, nats per token", "tokens"
@@ -115,7 +117,14 @@ def comparison_page(document: Document) -> str:
         *_pictures(document),
         _pairs(document),
         _making(document),
+        tag("p", data_take="comparison.json"),
+        *model_sheets([_sheet(row) for row in ordered], document, seq=document["seq_len"]),
     )
+
+
+def _sheet(row: Mapping[str, Any]) -> ModelSheet:
+    facts = [("held-out loss, nats per token", loss_text(row)), ("P(best)", chance_text(row))]
+    return ModelSheet(row["name"], row["name"], row["spec"], facts)
 
 
 def reading(document: Document) -> str:
@@ -156,7 +165,7 @@ def _table(document: Document, rows: Sequence[Mapping[str, Any]]) -> Element:
         ]
         for row in rows
     ]
-    return table(columns, body, chosen=0)
+    return table(columns, body, chosen=0, keys=[row["name"] for row in rows], name="comparison")
 
 
 def loss_text(row: Mapping[str, Any]) -> str:
@@ -177,29 +186,45 @@ def difference_text(row: Mapping[str, Any]) -> str:
     return f"{row['difference']:+.3f}{ends}"
 
 
-def _lines(series: Sequence[Series], order: Mapping[str, int]) -> list[page_charts.Line]:
+def learning_curve_plot(document: Document, order: Mapping[str, int], keys: Mapping[str, str] | None = None) -> Element:
+    """`order` gives each name its colour, `keys` what it is called by elsewhere on the page."""
+    return curve_plot(
+        _lines(learning_curves(document), order, keys or {}), title="Learning curves", x_label=TOKENS, y_label=LOSS,
+        unit=TOKENS, log=True,
+    )  # fmt: skip
+
+
+def chance_plot(
+    document: Document, order: Mapping[str, int], longest: float, keys: Mapping[str, str] | None = None
+) -> Element:
+    """P(best) against the tokens of a budget; `longest`: how far anything was trained."""
+    return curve_plot(
+        _lines(_chances(document), order, keys or {}), title="P(best) against tokens", x_label=TOKENS,
+        y_label="P(best)", unit=TOKENS, log=True, until=longest, until_label="trained so far",
+    )  # fmt: skip
+
+
+def _lines(series: Sequence[Series], order: Mapping[str, int], keys: Mapping[str, str]) -> list[page_charts.Line]:
     return [
-        page_charts.Line(one.name, list(zip(one.x, one.y, strict=True)), order[one.name], dots=True) for one in series
+        page_charts.Line(
+            one.name, list(zip(one.x, one.y, strict=True)), order[one.name], dots=True, key=keys.get(one.name, one.name)
+        )
+        for one in series
     ]
 
 
 def _pictures(document: Document) -> list[Element]:
     order = {row["name"]: number for number, row in enumerate(document["architectures"])}
-    names = legend([(page_charts.swatch(number), name) for name, number in order.items()])
-    drawn = page_charts.curves(
-        _lines(learning_curves(document), order), title="Learning curves", x_label=TOKENS, y_label=LOSS, unit=TOKENS,
-        log=True,
-    )  # fmt: skip
+
+    def names() -> Element:
+        return legend([(page_charts.swatch(number), name) for name, number in order.items()], {n: n for n in order})
+
     words = "Each point is the loss of a training that ended there: its last fifth with a falling rate."
-    made = [section("Learning curves", note(words), card(drawn), names)]
-    chances = _chances(document)
-    if chances:
-        longest = max(row["tokens"] for row in document["architectures"])
-        drawn = page_charts.curves(
-            _lines(chances, order), title="P(best) against tokens", x_label=TOKENS, y_label="P(best)",
-            unit=TOKENS, log=True, until=longest, until_label="trained so far",
-        )  # fmt: skip
-        made.append(section("At other budgets", note(f"{document['foresight_text']}."), card(drawn), names))
+    drawn = learning_curve_plot(document, order)
+    made = [section("Learning curves", note(words), card(drawn), names())]
+    if document["foresight"]:
+        drawn = chance_plot(document, order, max(row["tokens"] for row in document["architectures"]))
+        made.append(section("At other budgets", note(f"{document['foresight_text']}."), card(drawn), names()))
     return made
 
 

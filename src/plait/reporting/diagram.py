@@ -18,6 +18,7 @@ from plait.spec.canonical import Repeat, compress
 MIXER_COLOURS = (*COLOURS[:6], "#7353ba", "#8c564b", "#5b6770", "#bcbd22")
 GREY = "#9ca3af"
 LEFT, BOX, GAP, BAR, ROOM = 34.0, 300.0, 26.0, 150.0, 118.0
+NARROW_LEFT, NARROW_BOX = 8.0, 258.0  # fits a phone without being made smaller
 ROW, BETWEEN, PAD, MARGIN = 34.0, 14.0, 12.0, 26.0
 INDENT, OUTDENT = 26.0, 5.0  # of each frame around a repeated group, at the left and at the right
 TITLE, FOOT = 62.0, 28.0
@@ -46,24 +47,30 @@ class Group:
     count: int
 
 
-def diagram(cost: ModelCost, title: str = "") -> str:
-    """The picture of a model, for the tokens that the cost is for; titled with the spec unless a title is given."""
+def diagram(cost: ModelCost, title: str = "", *, narrow: bool = False) -> str:
+    """The picture of a model, for the tokens that the cost is for; titled with the spec unless a title is given.
+    `narrow`: without title and bars, the shares inside the boxes."""
     before, groups, after = (embedding_boxes(cost), fold(cost), output_boxes(cost))
     depth = _depth(groups)
-    x, bars = LEFT + INDENT * depth, LEFT + INDENT * depth + BOX + GAP + OUTDENT * depth
-    width = bars + 2 * (BAR + ROOM)
-    legend = _legend_rows(cost, width - 2 * LEFT)
-    top = TITLE + 22 * len(legend) + 22
-    height = top + _height(before) + _height(groups) + _height(after) + 2 * MARGIN + FOOT
+    left, box = (NARROW_LEFT, NARROW_BOX) if narrow else (LEFT, BOX)
+    x = left + INDENT * depth
+    bars = x + box + OUTDENT * depth + (0 if narrow else GAP)
+    width = bars + (PAD + left if narrow else 2 * (BAR + ROOM))
+    legend = _legend_rows(cost, width - 2 * left)
+    head = 18.0 if narrow else TITLE
+    top = head + 22 * len(legend) + 22
+    height = top + _height(before) + _height(groups) + _height(after) + 2 * MARGIN + (PAD if narrow else FOOT)
     drawing = Drawing(width, height, cost.arch.text)
-    page = _Page(drawing, cost, x, bars, [*before, *leaves(groups), *after])
-    page.head(title or cost.arch.text, legend, top - 10)
+    page = _Page(drawing, cost, x, box, bars, [*before, *leaves(groups), *after], narrow)
+    if not narrow:
+        page.head(title or cost.arch.text)
+        drawing.text(LEFT, height - 12, f"hash {cost.arch.hash}", size=10, colour=PALE)
+    page.legend(legend, left, head, top - 10)
     y = top
     for items in (before, groups, after):
         if y > top:
             page.arrow(y - MARGIN, y)
         y = page.draw(items, y, depth) + MARGIN
-    drawing.text(LEFT, height - 12, f"hash {cost.arch.hash}", size=10, colour=PALE)
     return str(drawing)
 
 
@@ -149,8 +156,10 @@ def _legend_rows(cost: ModelCost, width: float) -> list[list[tuple[float, str, s
 class _Page:
     """Draws boxes and frames from top to bottom, each box with its bars at the right."""
 
-    def __init__(self, drawing: Drawing, cost: ModelCost, x: float, bars: float, boxes: Sequence[Box]) -> None:
-        self.drawing, self.cost, self.x, self.bars = drawing, cost, x, bars
+    def __init__(
+        self, drawing: Drawing, cost: ModelCost, x: float, box: float, bars: float, boxes: Sequence[Box], narrow: bool
+    ) -> None:
+        self.drawing, self.cost, self.x, self.box, self.bars, self.narrow = drawing, cost, x, box, bars, narrow
         self.colours = mixer_colours(cost)
         #: What the bars are of: name, total, and the largest, whose bar is full.
         self.totals = (
@@ -158,22 +167,28 @@ class _Page:
             ("FLOPs", cost.flops, max(box.flops * box.copies for box in boxes)),
         )
 
-    def head(self, title: str, legend: list[list[tuple[float, str, str]]], y: float) -> None:
+    def head(self, title: str) -> None:
         cost, header = self.cost, self.cost.arch.header
         self.drawing.text(LEFT, 28, cut(title, int((self.drawing.width - 2 * LEFT) / 9.4)), size=15, bold=True)
         sums = f"{short(cost.total_params)} parameters, {short(cost.flops, 'FLOP')} forward for {cost.seq:,} new tokens"
         after = f" after {cost.memory:,}" if cost.memory else ""
         words = f"{header.kind}, d = {header.d}, {len(cost.arch.layers)} blocks; {sums}{after}"
         self.drawing.text(LEFT, 47, words, colour=PALE)
-        for number, row in enumerate(legend):
+
+    def legend(self, rows: list[list[tuple[float, str, str]]], left: float, top: float, y: float) -> None:
+        for number, row in enumerate(rows):
             for offset, name, said in row:
-                self.drawing.rect(LEFT + offset, TITLE + 2 + 22 * number, 12, 12, self.colours[name], radius=3)
-                self.drawing.text(LEFT + offset + 18, TITLE + 12 + 22 * number, said)
+                self.drawing.rect(left + offset, top + 2 + 22 * number, 12, 12, self.colours[name], radius=3)
+                self.drawing.text(left + offset + 18, top + 12 + 22 * number, said)
+        if self.narrow:
+            words = "share of parameters · of FLOPs"
+            self.drawing.text(self.x + self.box, y, words, size=11, colour=PALE, anchor="end")
+            return
         for number, (name, _, _) in enumerate(self.totals):
             self.drawing.text(self._bar(number), y, f"share of {name}", size=11, colour=PALE)
 
     def arrow(self, top: float, bottom: float) -> None:
-        middle = self.x + BOX / 2
+        middle = self.x + self.box / 2
         self.drawing.line(middle, top + 5, middle, bottom - 8, PALE)
         self.drawing.mark("wedge", middle, bottom - 8, 3.5, PALE)
 
@@ -187,7 +202,7 @@ class _Page:
 
     def _group(self, group: Group, y: float, room: int) -> float:
         height, left = _height([group]), self.x - INDENT * room
-        right = self.x + BOX + PAD + OUTDENT * (room - 1)
+        right = self.x + self.box + PAD + OUTDENT * (room - 1)
         self.drawing.rect(left, y, right - left, height, "none", stroke=PALE, radius=10)
         self.drawing.text(left + INDENT / 2, y + height / 2 + 4, f"×{group.count}", anchor="middle", bold=True)
         self.draw(group.items, y + PAD, room - 1)
@@ -196,17 +211,26 @@ class _Page:
     def _box(self, box: Box, y: float) -> float:
         colour = self.colours[box.mixer]
         for card in range(min(box.count - 1, 2), 0, -1):
-            self.drawing.rect(self.x + CARD * card, y + CARD * card, BOX, ROW, tint(colour), stroke=colour, radius=7)
-        self.drawing.rect(self.x, y, BOX, ROW, tint(colour), stroke=colour, radius=7, hint=_hint(box))
+            place = self.x + CARD * card, y + CARD * card
+            self.drawing.rect(*place, self.box, ROW, tint(colour), stroke=colour, radius=7)
+        self.drawing.rect(self.x, y, self.box, ROW, tint(colour), stroke=colour, radius=7, hint=_hint(box))
         self.drawing.rect(self.x, y + 7, 4, ROW - 14, colour, radius=2)
-        name, _, options = box.text.partition("[")
-        self.drawing.text(self.x + 14, y + (15 if options else 21), name, bold=True, size=12.5)
+        # A parallel layer, `(attn[heads=8] | mamba2)`, stands as it is written.
+        name, _, options = (box.text, "", "") if box.text.startswith("(") else box.text.partition("[")
+        times = f"×{box.count}" if box.count > 1 else ""
+        beside = f" {times}" if times and self.narrow else ""
+        self.drawing.text(self.x + 14, y + (15 if options else 21), name + beside, bold=True, size=12.5)
         if options:
-            listed = options.removesuffix("]").replace(",", ", ")
-            self.drawing.text(self.x + 14, y + 28, cut(listed, 42), size=10.5, colour=PALE)
-        if box.count > 1:
-            self.drawing.text(self.x + BOX - 12, y + 21, f"×{box.count}", anchor="end", bold=True)
-        for number, value in enumerate((box.params * box.copies, box.flops * box.copies)):
+            listed = cut(options.removesuffix("]").replace(",", ", "), 24 if self.narrow else 42)
+            self.drawing.text(self.x + 14, y + 28, listed, size=11 if self.narrow else 10.5, colour=PALE)
+        numbers = (box.params * box.copies, box.flops * box.copies)
+        if self.narrow:
+            shares = [_percent(value / total) for value, (_, total, _) in zip(numbers, self.totals, strict=True)]
+            self.drawing.text(self.x + self.box - 8, y + 21, " · ".join(shares), size=11, anchor="end")
+            return y + ROW
+        if times:
+            self.drawing.text(self.x + self.box - 12, y + 21, times, anchor="end", bold=True)
+        for number, value in enumerate(numbers):
             self._share(number, value, y, colour)
         return y + ROW
 

@@ -1,14 +1,16 @@
 """A page in one file: it loads nothing, so it can be mailed, archived and read without a network.
 
 HTML is a tree: whatever text goes in is escaped on the way out, so there is nothing to forget. The page is light or
-dark by what the reader's system says, and fit for a phone and for paper.
+dark by what the reader's system says, and fit for a phone and for paper. What the reader can do on it (`web/`) is
+written once for all pages: hints, links between charts and tables, zoom, sorting, copying, downloads.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -42,106 +44,11 @@ def text_of(element: Element) -> str:
     return ElementTree.tostring(element, encoding="unicode", method="html")
 
 
+WEB = Path(__file__).parent / "web"
 #: Series are told apart with any colour vision (after Okabe and Ito 2008), lighter on dark ground.
-STYLE = """
-:root {
-  color-scheme: light dark;
-  --ground: #f6f7f9; --card: #ffffff; --ink: #1d2430; --pale: #5c6675; --grid: #e4e7ec; --edge: #d9dee5;
-  --track: #eff1f5; --limit: #b3261e; --beyond: rgba(179, 38, 30, 0.06); --accent: #0b63a5; --none: #a9b2be;
-  --s0: #0072b2; --s1: #d55e00; --s2: #009e73; --s3: #b8558f; --s4: #b07d00; --s5: #3a9ad9;
-  --s6: #7353ba; --s7: #5b6770;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --ground: #11151b; --card: #1a2029; --ink: #e8ecf2; --pale: #a2adbb; --grid: #2b3440; --edge: #323c4a;
-    --track: #252d38; --limit: #ff8a80; --beyond: rgba(255, 138, 128, 0.08); --accent: #7cc4ff; --none: #66717f;
-    --s0: #4fb3ee; --s1: #ff9350; --s2: #3fd0a2; --s3: #ea9fcb; --s4: #f0c350; --s5: #9bd8ff;
-    --s6: #b9a0f0; --s7: #b4c0cc;
-  }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0; background: var(--ground); color: var(--ink);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif;
-}
-main { max-width: 1080px; margin: 0 auto; padding: 32px 20px 56px; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 6px; letter-spacing: -0.015em; text-wrap: balance; }
-h2 { font-size: 1.2rem; margin: 44px 0 4px; letter-spacing: -0.005em; }
-h3 { font-size: 0.95rem; margin: 0 0 8px; font-weight: 600; }
-p { margin: 0 0 12px; max-width: 74ch; }
-.lead, .note { color: var(--pale); }
-.note { font-size: 0.9rem; }
-.card { background: var(--card); border: 1px solid var(--edge); border-radius: 12px; padding: 18px 20px; }
-.advice { border-left: 4px solid var(--accent); margin: 22px 0 16px; }
-.advice p { max-width: 92ch; margin-bottom: 0; }
-code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 0.86em; }
-code { overflow-wrap: anywhere; }
-.spec { display: block; padding: 10px 12px; border-radius: 8px; background: var(--track); margin: 0 0 12px; }
-pre { margin: 0; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; }
-.tile { padding: 14px 16px; }
-.tile b { display: block; font-size: 1.45rem; line-height: 1.25; letter-spacing: -0.01em; }
-.tile span { display: block; font-size: 0.82rem; color: var(--pale); }
-.grid + .card { margin-top: 14px; }
-.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 14px; }
-.chart { display: block; width: 100%; height: auto; font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; }
-.chart .hover { cursor: pointer; outline: none; }
-.chart .hover:hover, .chart .hover:focus-visible { stroke: var(--ink); }
-.legend { list-style: none; margin: 10px 0 14px; padding: 0; display: flex; flex-wrap: wrap; gap: 4px 18px;
-  font-size: 0.9rem; }
-.legend li { display: flex; align-items: center; gap: 6px; }
-.swatch { width: 16px; height: 16px; flex: none; }
-.scroll { overflow-x: auto; margin: 10px 0; padding: 4px 0; }
-table { border-collapse: collapse; width: 100%; font-size: 0.88rem; font-variant-numeric: tabular-nums; }
-th { font-weight: 600; text-align: left; color: var(--pale); }
-th, td { padding: 7px 8px; border-bottom: 1px solid var(--grid); vertical-align: top; }
-tbody tr:last-child td { border-bottom: 0; }
-td.right, th.right { text-align: right; white-space: nowrap; }
-td code { display: block; min-width: 34ch; font-weight: 400; color: var(--pale); }
-tr.chosen td { font-weight: 650; background: var(--track); }
-details { margin: 12px 0; }
-summary { cursor: pointer; color: var(--accent); }
-#tip { position: fixed; z-index: 9; max-width: min(360px, 92vw); padding: 9px 12px; border-radius: 8px;
-  pointer-events: none;
-  background: var(--ink); color: var(--card); font-size: 0.82rem; line-height: 1.45; white-space: pre-line;
-  overflow-wrap: anywhere; box-shadow: 0 6px 22px rgba(0, 0, 0, 0.25); }
-@media (max-width: 560px) {
-  main { padding: 20px 12px 40px; }
-  h1 { font-size: 1.5rem; }
-  .card { padding: 14px 12px; }
-  .tiles { grid-template-columns: 1fr 1fr; }
-}
-@media print { body { background: #fff; } .card { break-inside: avoid; } }
-"""
-
-#: Shows what a mark's title says at once and in several lines. Without it the browser shows the titles by itself.
-HOVER = """
-(() => {
-  const tip = document.createElement("div");
-  tip.id = "tip"; tip.hidden = true; tip.setAttribute("role", "status");
-  document.body.append(tip);
-  const show = (mark, x, y) => {
-    tip.textContent = mark.dataset.hint;
-    tip.hidden = false;
-    const box = tip.getBoundingClientRect();
-    tip.style.left = Math.max(8, Math.min(x + 14, innerWidth - box.width - 8)) + "px";
-    tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(8, y - box.height - 14) : y + 18) + "px";
-  };
-  const hide = () => { tip.hidden = true; };
-  for (const title of document.querySelectorAll(".hover > title, .chart rect > title")) {
-    const mark = title.parentElement;
-    mark.dataset.hint = title.textContent;
-    mark.setAttribute("aria-label", title.textContent);
-    title.remove();
-    mark.addEventListener("pointermove", (event) => show(mark, event.clientX, event.clientY));
-    mark.addEventListener("pointerleave", hide);
-    mark.addEventListener("focus", () => { const box = mark.getBoundingClientRect(); show(mark, box.right, box.top); });
-    mark.addEventListener("blur", hide);
-  }
-  addEventListener("scroll", hide, { passive: true });
-  addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-})();
-"""
+STYLE = (WEB / "page.css").read_text(encoding="utf-8")
+#: In this order. Without them the page can be read all the same, and the browser shows the titles of marks by itself.
+SCRIPTS = ("links.js", "tables.js", "models.js", "plots.js")
 
 
 #: The page may show what it holds and run its own few lines, and load nothing, whatever its text says.
@@ -159,8 +66,18 @@ def page(title: str, *body: Child) -> str:
         tag("style", STYLE),
     )
     return "<!DOCTYPE html>\n" + text_of(
-        tag("html", head, tag("body", tag("main", *body), tag("script", HOVER)), lang="en")
+        tag("html", head, tag("body", tag("main", *body), tag("script", _script())), lang="en")
     )
+
+
+def _script() -> str:
+    return "(() => {\n" + "".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS) + "})();\n"
+
+
+def held(value: object, **attributes: str) -> Element:
+    """Data for the page's script. What stands in a script is not escaped on the way out, so here it is."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return tag("script", text, type="application/json", **attributes)
 
 
 def write(path: Path, document: str) -> None:
@@ -210,24 +127,36 @@ def tiles(figures: Sequence[tuple[str, str, str]]) -> Element:
     return tag("div", *made, class_="tiles")
 
 
-def legend(entries: Sequence[tuple[Element, str]]) -> Element:
-    return tag("ul", *(tag("li", swatch, name) for swatch, name in entries), class_="legend")
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[Child]], *, chosen: int | None = None) -> Element:
-    """A column whose name begins with `>` is one of numbers: it stands to the right."""
-    sides = ["right" if name.startswith(">") else "left" for name in columns]
-    heads = [tag("th", name.lstrip(">"), class_=side, scope="col") for name, side in zip(columns, sides, strict=True)]
-    body = [
-        tag(
-            "tr",
-            *(tag("td", cell, class_=side) for cell, side in zip(row, sides, strict=True)),
-            class_="chosen" if number == chosen else "plain",
-        )
-        for number, row in enumerate(rows)
+def legend(entries: Sequence[tuple[Element, str]], keys: Mapping[str, str] | None = None) -> Element:
+    """Of the series by name, which can be hidden there; `keys` link a series with what else is on the page."""
+    items = [
+        tag("li", swatch, name, data_series=name, **({"data_key": keys[name]} if keys and name in keys else {}))
+        for swatch, name in entries
     ]
-    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body))
-    return tag("div", made, class_="scroll", tabindex=0)
+    return tag("ul", *items, class_="legend")
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[Child]], *, chosen: int | None = None,
+    keys: Sequence[str] = (), name: str = "", fixed: bool = False,
+) -> Element:  # fmt: skip
+    """A column whose name begins with `>` is one of numbers: it stands to the right. `keys`: what each row is about,
+    wherever else it is on the page; `name`: of the file that it can be saved as; `fixed`: not to be sorted or saved."""
+    sides = ["right" if column.startswith(">") else "left" for column in columns]
+    names = [column.lstrip(">") for column in columns]
+    heads = [tag("th", each, class_=side, scope="col") for each, side in zip(names, sides, strict=True)]
+    body = []
+    for number, row in enumerate(rows):
+        cells = [
+            tag("td", cell, class_=side, **({"data_label": each} if each and place else {}))
+            for place, (cell, side, each) in enumerate(zip(row, sides, names, strict=True))
+        ]
+        made = tag("tr", *cells, class_="chosen" if number == chosen else "plain")
+        if keys:
+            made.set("data-key", keys[number])
+        body.append(made)
+    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), data_name=name)
+    return tag("div", made, class_="fixed scroll" if fixed else "scroll")
 
 
 def folded(summary: str, *children: Child) -> Element:
@@ -235,5 +164,11 @@ def folded(summary: str, *children: Child) -> Element:
 
 
 def code(text: str, name: str = "") -> Element:
-    """A spec, below the name that it goes by."""
-    return tag("span", name, tag("code", text)) if name else tag("code", text)
+    """A spec, below the name that it goes by; it can be copied."""
+    made = tag("code", text, data_copy="the spec")
+    return tag("span", name, made)
+
+
+def commands(lines: Sequence[str]) -> Element:
+    """Each can be copied."""
+    return tag("div", *(tag("div", tag("pre", line, data_copy="the command"), class_="taken") for line in lines))

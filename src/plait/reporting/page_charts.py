@@ -23,7 +23,8 @@ def shape(series: int | None) -> str:
 
 @dataclass(frozen=True)
 class Mark:
-    """One thing on a chart. `span`: how far its x may reach. Not `measured`: drawn hollow."""
+    """One thing on a chart. `span`: how far its x may reach. Not `measured`: drawn hollow. `key`: what it is, wherever
+    else it is on the page; `name`: in a few words; `group`: of a legend."""
 
     x: float
     y: float
@@ -32,6 +33,9 @@ class Mark:
     measured: bool = True
     chosen: bool = False
     span: tuple[float, float] | None = None
+    key: str = ""
+    name: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Line:
     points: Sequence[tuple[float, float]]
     series: int | None = None
     dots: bool = False
+    key: str = ""
 
 
 def scatter(

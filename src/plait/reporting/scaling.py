@@ -135,20 +135,23 @@ def state_panel(laws: Laws) -> Panel | None:
     return Panel(series, *axes, title="State-optimal frontier") if series else None
 
 
-def pitfall_figure(found: Mapping[str, Any], flops: float) -> str:
+def pitfall_panel(found: Mapping[str, Any]) -> Panel:
     """MAD, Figure C.1: one group with a fixed batch, and with one that grows with the size."""
     params = [float(n) for n in found["params"]]
     series = [
         Series(
-            f"{words} batch", params, [float(loss) for loss in found[f"{kind}_loss"]],
+            f"{kind} batch", params, [float(loss) for loss in found[f"{kind}_loss"]],
             note=f"N* {found[f'{kind}_best']:.3g}",
         )
-        for kind, words in (("fixed", "fixed"), ("growing", "growing"))
+        for kind in ("fixed", "growing")
     ]  # fmt: skip
-    return xy_chart(
-        series, title="A batch that grows inside an IsoFLOP group hides the best size", x=Axis(PARAMS, log=True),
-        y=Axis(LOSS), below=f"{flops:.3g} FLOPs, simulated from a known surface and the critical batch",
-    )  # fmt: skip
+    return Panel(series, Axis(PARAMS, log=True), Axis(LOSS))
+
+
+def pitfall_figure(found: Mapping[str, Any], flops: float) -> str:
+    title = "A batch that grows inside an IsoFLOP group hides the best size"
+    below = f"{flops:.3g} FLOPs, simulated from a known surface and the critical batch"
+    return figure([pitfall_panel(found)], title=title, below=below)
 
 
 def probe_figure(rows: Sequence[Mapping[str, Any]], budget: float) -> str:

@@ -99,10 +99,10 @@ class Drawing:
 
     def rect(
         self, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "none", hint: str = "",
-        radius: float = 0,
+        radius: float = 0, key: str = "",
     ) -> None:  # fmt: skip
         place = {"x": x, "y": y, "width": width, "height": height} | ({"rx": radius} if radius else {})
-        made = self._add("rect", {**place, "fill": fill, "stroke": stroke})
+        made = self._add("rect", {**place, "fill": fill, "stroke": stroke, **({"data-key": key} if key else {})})
         if hint:
             ElementTree.SubElement(made, "title").text = hint
 
@@ -178,9 +178,11 @@ def decades(low: float, high: float) -> list[float]:
 
 
 def label(value: float) -> str:
-    """A number for an axis: 0.25, 512, 16k, 1.5M."""
+    """A number for an axis: 0.25, 512, 16k, 1.5M; beyond 1e15 as 1e18."""
     if abs(value) < 10_000:
         return f"{value:g}"
+    if abs(value) >= 1e15:
+        return f"{value:g}".replace("e+", "e")
     size, prefix = next((size, prefix) for size, prefix in PREFIXES if abs(value) >= size)
     return f"{value / size:g}{prefix}"
 

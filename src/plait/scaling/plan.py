@@ -18,6 +18,7 @@ import numpy as np
 
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost
 from plait.scaling.rules import LEAST_STEPS, PaperRule, Rate, recipe_for
@@ -104,6 +105,12 @@ def read_plan(path: Path) -> Plan:
         raise UserError(f"{path} is no plan: write one with `plait scale plan … --out {path}`.") from None
 
 
+def tokens_per_byte(corpus: Corpus) -> float | None:
+    """What losses per token have to be multiplied by to be per byte; None of tokens that stand for no text."""
+    size = corpus.bytes("validation")
+    return len(corpus.tokens("validation")) / size if size else None
+
+
 def budgets_of(total: float, groups: int, spacing: float, runs_per_group: int) -> list[float]:
     """Groups a factor apart whose runs together cost `total` FLOPs."""
     shape = [spacing**-g for g in range(groups)]
@@ -136,13 +143,23 @@ def make_plan(
     if span <= 1 or per_parameter <= 0:
         raise UserError(f"--span {span:g} should be above 1 and --tokens-per-param {per_parameter:g} above 0.")
     runs = []
+    members = {
+        (family.name, flops): family.nearest(
+            explicit or wanted_sizes(family, flops, sizes, span, per_parameter, seq_len)
+        )
+        for family in families
+        for flops in sorted(budgets)
+    }
     for family in families:
         for flops in sorted(budgets):
-            for arch in family.nearest(explicit or wanted_sizes(family, flops, sizes, span, per_parameter, seq_len)):
+            # One batch for all sizes and architectures of a group, small enough for the shortest training of them.
+            group = [arch for (_, of), archs in members.items() if of == flops for arch in archs]
+            shortest = min(flops / token_flops(arch, seq_len) for arch in group)
+            for arch in members[family.name, flops]:
                 params = model_cost(arch, seq=1).active_params
                 recipe = recipe_for(
                     paper, params=params, width=arch.header.d, flops=flops, seq_len=seq_len, batch=batch, rate=rate,
-                    values=values,
+                    values=values, shortest=shortest,
                 )  # fmt: skip
                 runs += [_run(family.name, arch, params, flops, recipe, seed) for seed in range(seeds)]
     return Plan(data, tuple(runs), tokenizer, precision, validation_tokens)
@@ -174,8 +191,8 @@ def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
     if short:
         least = min(run.steps for run in short)
         told.append(
-            f"{len(short)} runs have fewer than {LEAST_STEPS} steps, the shortest {least}: a smaller batch or larger "
-            "budgets would train them longer"
+            f"{len(short)} of {len(plan.runs)} runs have fewer than {LEAST_STEPS} steps, the shortest {least}: they "
+            "are not on the law of longer ones, and E comes out wrong. A smaller batch or larger budgets help"
         )
     off = [run for run in plan.runs if abs(run.flops / run.budget - 1) > 0.05]
     if off:

@@ -4,7 +4,9 @@ From the smallest group of a paper's table on its own rule holds (`papers.mad.re
 
 batch   TABLE_BATCH · (C / TABLE_FLOPS)^(1/3) tokens, to a power of two: the critical batch grows with the tokens, and
         those grow as C^(1/2) (McCandlish et al. 2018). One batch for all sizes of a group: one that grows with the size
-        biases the group's best size downward (Poli et al. 2024, Figure C.1)
+        biases the group's best size downward (Poli et al. 2024, Figure C.1). Never so large that the group's shortest
+        run has fewer than LEAST_STEPS steps: short trainings do not lie on the law of long ones
+end     of the cosine at 0: a tenth of the peak, as in the tables, leaves a short training above what it could reach
 rate    found at one width and transferred as 1/d (Yang et al. 2022: a matrix of d inputs moves d times as far at the
         same rate). On builtin:language the best of 1, 2, 4 … 64e-3 after 300 steps is 32e-3 at width 16, 8e-3 at 64 and
         4e-3 at 128: 0.512 / d each time (attn swiglu, 2 blocks, 32 × 32 tokens per step)
@@ -24,7 +26,7 @@ TABLE_FLOPS, TABLE_BATCH = 4e18, 2**19
 RATE_POWER = -1.0
 #: The rate at the width where it was found, for models far below the tables'.
 SMALL_RATE, SMALL_WIDTH = 8e-3, 64
-LEAST_STEPS = 50  # fewer are hardly a training
+LEAST_STEPS = 500  # fewer do not lie on the law of longer trainings
 
 #: Active parameters, FLOPs and tokens of a sequence → a recipe.
 PaperRule = Callable[[float, float, int], Recipe]
@@ -68,15 +70,19 @@ def recipe_for(
     batch: int | None = None,
     rate: Rate | None = None,
     values: dict[str, Any] | None = None,
+    shortest: float = math.inf,
 ) -> Recipe:
-    """`batch` (sequences) and `rate` where they are given go before the rules."""
+    """`batch` (sequences) and `rate` where they are given go before the rules. `shortest`: tokens of the group's
+    largest model."""
     recipe = paper(params, flops, seq_len)
     small = flops < TABLE_FLOPS
     if batch is None and small:
-        batch = max(1, batch_tokens(flops) // seq_len)
+        batch = max(1, int(min(batch_tokens(flops), shortest / LEAST_STEPS)) // seq_len)
     if rate is None and small:
         rate = Rate()
     change: dict[str, Any] = {} if batch is None else {"batch": batch}
+    if small:
+        change["min_lr_ratio"] = 0.0
     if rate is not None:
         change["lr"] = rate.at(width)
     return recipe.with_values({**change, **(values or {})})

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from plait.analysis.scaling_runs import PER_BYTE
 from plait.data import Corpus
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of
 from plait.records.claims import Busy
-from plait.scaling.plan import Plan, PlannedRun
+from plait.scaling.plan import Plan, PlannedRun, tokens_per_byte
 
 KIND = "scale"
 PROTOCOL = 1
@@ -101,5 +102,6 @@ def _remember(plan: Plan, corpus: Corpus, outcomes: list[RunOutcome], store: Sto
         return
     rows = [{"key": one.key, "architecture": one.run.architecture, "budget": one.run.budget} for one in outcomes]
     config = {"protocol": PROTOCOL, "data": corpus.as_dict(), "runs": sorted(rows, key=lambda row: str(row["key"]))}
-    result = {"diverged": [one.key for one in outcomes if one.result is None]}
+    diverged = [one.key for one in outcomes if one.result is None]
+    result = {"diverged": diverged, "text": corpus.name, PER_BYTE: tokens_per_byte(corpus)}
     store.put(Record.of(KIND, config, result, provenance_of(started, time.time() - started)))

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from plait.core.errors import UserError, did_you_mean
 from plait.mixers.options import MixerOptions
@@ -92,7 +92,8 @@ def _sized() -> list[tuple[re.Match[str], str]]:
 def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Architecture, ...]:
     """Widths from one head's to `MOST_WIDTHS` times that; the depth is a power of the width, 0 keeps it."""
     d = base.header.d
-    heads = math.gcd(*(getattr(o, name) for o in base.layers for name in HEADS if getattr(o, name, 0))) or _even(d)
+    mixers = [mixer for layer in base.layers for mixer in layer.parts]
+    heads = math.gcd(*(getattr(o, name) for o in mixers for name in HEADS if getattr(o, name, 0))) or _even(d)
     period = _period(base.layers)
     periods = len(base.layers) // len(period)
     made = []
@@ -100,7 +101,7 @@ def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Archite
         width = d * k // heads
         depth = max(1, round(periods * (width / d) ** depth_power))
         try:
-            layers = tuple(_widened(o, width, d) for o in period) * depth
+            layers = tuple(o.each(partial(_widened, width=width, d=d)) for o in period) * depth
             for options in set(layers):
                 options.check(width)
         except UserError:

@@ -1,7 +1,7 @@
 """Runs in a store as the table that scaling laws are fitted to.
 
-Runs of `plait scale run` are those that its latest records name, of the text of the newest; a store without any gives
-all its trainings, called by their patterns of mixers.
+Runs of `plait scale run` are those that its latest records name, of the text of the newest, whatever the tokenizers; a
+store without any gives all its trainings, called by their patterns of mixers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from plait.analysis.scaling_runs import PER_BYTE
 from plait.analysis.table import Table
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
@@ -20,26 +21,41 @@ TRAINED = "train"
 
 
 def stored_runs(store: Store) -> Table:
-    names = _studied(store)
-    records: Iterable[Record | None] = map(store.get, names) if names else reversed(store.find(TRAINED))
-    rows = [run_row(record, names.get(record.key)) for record in records if record is not None]
+    studied = _studied(store)
+    records: Iterable[Record | None] = map(store.get, studied) if studied else reversed(store.find(TRAINED))
+    found = _newest_sources([record for record in records if record is not None], studied)
+    rows = [run_row(record, *studied.get(record.key, ())) for record in found]
     if not rows:
         raise UserError(f"{store.name} has no trainings; see `plait scale plan` and `plait scale run`.")
     return Table.of(store.name, rows)
 
 
-def _studied(store: Store) -> dict[str, str]:
-    """Key → architecture's name, over all records of plans on the newest one's text."""
+def _studied(store: Store) -> dict[str, tuple[str, float | None]]:
+    """Key → architecture's name and tokens per byte, over all records of plans on the newest one's text."""
     found = store.find("scale")
     return {
-        row["key"]: row["architecture"]
+        row["key"]: (row["architecture"], record.result.get(PER_BYTE))
         for record in reversed(found)
-        if record.config["data"] == found[0].config["data"]
+        if _text(record) == _text(found[0])
         for row in record.config["runs"]
     }
 
 
-def run_row(record: Record, name: str | None = None) -> dict[str, Any]:
+def _newest_sources(records: list[Record], studied: Mapping[str, tuple[str, float | None]]) -> list[Record]:
+    """Of an architecture whose mixers are the user's own and were edited, the runs of the newest text of them."""
+    sources = {_name(record, studied): record.config.get("sources") for record in records}  # the last is the newest
+    return [record for record in records if record.config.get("sources") == sources[_name(record, studied)]]
+
+
+def _name(record: Record, studied: Mapping[str, tuple[str, float | None]]) -> str:
+    return studied[record.key][0] if record.key in studied else str(record.config["spec"])
+
+
+def _text(record: Record) -> Any:
+    return record.result.get("text") or record.config["data"]
+
+
+def run_row(record: Record, name: str | None = None, per_byte: float | None = None) -> dict[str, Any]:
     """One training as a scaling fit reads it."""
     config, result = record.config, record.result
     arch = architecture(str(config["spec"]))
@@ -56,6 +72,7 @@ def run_row(record: Record, name: str | None = None) -> dict[str, Any]:
         "attention": attention_share(arch),
         "batch": recipe["batch"] * recipe["seq_len"],
         "vocab": arch.header.vocab,
+        PER_BYTE: per_byte,
         "lr": recipe["lr"],
         "spec": arch.text,
         "data": result["data"],

@@ -25,6 +25,7 @@ from plait.core.errors import UserError
 from plait.core.progress import stop_signals
 from plait.core.registry import Entry, Table
 from plait.data import Corpus
+from plait.device.answer import AnswerPredictor
 from plait.device.quantities import everywhere, on_device, require_measurable
 from plait.device.setting import Setting
 from plait.records import Record, Store
@@ -94,7 +95,7 @@ class Request:
         if self.supernet is not None:
             layer_choices(self.space)
             self.supernet.check(self.space)
-        tokens, learned = self.setting.new_tokens + self.setting.held_tokens, self.space.headers.positions
+        tokens, learned = self.setting.longest, self.space.headers.positions
         if tokens > learned:
             raise UserError(f"{tokens} tokens asked for, but models of {self.space.name} have {learned} positions.")
         self.names()  # now, not after minutes of profiling
@@ -157,6 +158,8 @@ class Request:
         }
         if self.supernet is not None:
             layers = predictor.predictor if predictor is not None else None
+            if isinstance(layers, AnswerPredictor):
+                raise UserError("gumbel is priced by one mode: give --mode prefill or decode.")
             return self.supernet.search(self.space, objectives, layers, **common)
         kind = METHODS.load(self._method(objectives))
         return kind(self.space, objectives, **{**common, **kind.sizes(self.iterations, self.population)})

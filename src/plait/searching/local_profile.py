@@ -49,7 +49,7 @@ def local_profile(
 
     given = seconds if seconds is not None else MORE if profile.points else NEW
     try:
-        extend_profile(profile, Components.of(space), [setting], seconds=given, on_progress=save_some)
+        extend_profile(profile, Components.of(space), list(setting.parts), seconds=given, on_progress=save_some)
     finally:
         if profile.points:
             profile.save(path)
@@ -68,6 +68,8 @@ def covers(profile: Profile, space: Space, setting: Setting) -> bool:
     Models alike in all but width and layers have the same embedding and norms, which surfaces cannot guess. They are
     the last that profiling measures: where they are, it was not cut short.
     """
+    if len(setting.parts) > 1:
+        return all(covers(profile, space, part) for part in setting.parts)
     component_sets = Components.of(space)
     kinds = {options.name for components in component_sets for _, options in components.layers()}
     if not kinds <= set(Predictor(profile, setting).kinds):

@@ -85,6 +85,12 @@ def _grows(name: str) -> bool:
     return bool(options_of(Layer(name)).cost(64, 2).kv_cache)
 
 
+def _quoted(name: str) -> str:
+    """As a shell takes it: a parallel layer has bars."""
+    text = str(Layer(name))
+    return f"'{text}'" if "|" in text else text
+
+
 def padded(rows: Sequence[Sequence[int]]) -> Ints:
     """Kinds of the layers of several architectures, one a row."""
     found = np.full((len(rows), max(map(len, rows))), ABSENT, dtype=np.int64)
@@ -99,7 +105,7 @@ def codes_of(space: Space, slot: int, kinds: Sequence[str]) -> Ints:
     if unknown := sorted({name for name in names if name and name not in kinds and _kind(name) == "sequence"}):
         raise UserError(
             f"capability: no probe record has {', '.join(unknown)}, which {space.name} may choose; "
-            f"`plait probe {' '.join(unknown)} --seeds 1` gives them."
+            f"`plait probe {' '.join(_quoted(name) for name in unknown)} --seeds 1` gives them."
         )
     codes = {name: kinds.index(name) if name in kinds else len(kinds) for name in names if name}
     return np.array([codes[name] if name else ABSENT for name in (*names, None)], dtype=np.int64)

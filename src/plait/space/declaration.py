@@ -69,6 +69,8 @@ def layers_of(pattern: str) -> tuple[MixerOptions | None, ...]:
     text = pattern.strip()
     if text == NONE:
         return (None,)
+    if text.startswith("("):
+        return _parallel_of(text)
     read = _LAYER.fullmatch(text)
     if read is None:
         raise UserError(f"'{text}' is not a layer such as attn, attn[heads=2|4|8] or none.")
@@ -87,16 +89,31 @@ def layers_of(pattern: str) -> tuple[MixerOptions | None, ...]:
     return tuple(None if options.name == "identity" else options for options in found)
 
 
+def _parallel_of(text: str) -> tuple[MixerOptions, ...]:
+    """The same for mixers side by side, each a pattern: `(attn[heads=2|4] | gla)`."""
+    inside, closing, after = text[1:].rpartition(")")
+    branches = split_list(inside, "|")
+    if not closing or len(branches) < 2:
+        raise UserError(f"'{text}' is not a layer such as (attn | mamba2), with at least two mixers.")
+    patterns = [[one for one in layers_of(branch) if one is not None] for branch in branches]
+    if not all(patterns):
+        raise UserError(f"'{text}': a branch is a mixer, not '{NONE}'.")
+    if math.prod(map(len, patterns)) > MOST:
+        raise UserError(f"'{text}' stands for more than {MOST:,} layers; give fewer values.")
+    written = (" | ".join(str(branch.to_layer()) for branch in row) for row in itertools.product(*patterns))
+    return tuple(dict.fromkeys(options_of(parse(f"({row}){after}").layers[0]) for row in written))
+
+
 def _declared(bare: MixerOptions, key: str) -> tuple[Value, ...]:
-    declared = {f.name: f.metadata["choices"] for f in dataclasses.fields(bare)}
+    declared = {row["option"]: row["choices"] for row in bare.describe()}
     if not declared.get(key):
         listing = ", ".join(name for name, values in declared.items() if values) or "none"
         raise UserError(f"{bare.name} declares no values to try for '{key}'; it does for: {listing}.")
     return tuple(declared[key])
 
 
-def split_list(text: str) -> list[str]:
-    """The items of `[a[b,c], d]` or `a[b,c], d`: commas inside brackets do not separate."""
+def split_list(text: str, separator: str = ",") -> list[str]:
+    """The items of `[a[b,c], d]` or `a[b,c], d`: separators inside brackets do not separate."""
     text = text.strip()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -105,7 +122,7 @@ def split_list(text: str) -> list[str]:
         depth += (character in "[(") - (character in ")]")
         if depth < 0:
             raise UserError(f"'{text}' closes a bracket that was not opened.")
-        if character == "," and not depth:
+        if character == separator and not depth:
             items.append(text[start:at])
             start = at + 1
     if depth:

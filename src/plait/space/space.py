@@ -88,7 +88,8 @@ class Space:
     @property
     def mixer_sources(self) -> dict[str, MixerSource]:
         """Of the users' own mixers among the options, by name: without them its specs cannot be read."""
-        options = (option for slot in self.slots for option in slot.options if option is not None)
+        layers = (option for slot in self.slots for option in slot.options if option is not None)
+        options = (part for layer in layers for part in layer.parts)
         return {option.name: option.source for option in options if option.source is not None}
 
     def identity(self) -> dict[str, Any]:

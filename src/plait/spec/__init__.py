@@ -5,7 +5,7 @@ from __future__ import annotations
 from plait.spec.canonical import format_spec, spec_hash
 from plait.spec.errors import SpecError
 from plait.spec.nodes import Header, Layer, Spec
-from plait.spec.parser import parse
+from plait.spec.parser import has_header, parse
 from plait.spec.serial import from_json, from_yaml, load, to_json, to_yaml
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "format_spec",
     "from_json",
     "from_yaml",
+    "has_header",
     "load",
     "parse",
     "spec_hash",

@@ -31,7 +31,14 @@ def spec_hash(spec: Spec) -> str:
 
 
 def _format(nodes: Iterable[str | Repeat[str]]) -> str:
-    return " ".join(f"({_format(node.items)})x{node.count}" if isinstance(node, Repeat) else node for node in nodes)
+    return " ".join(_format_repeat(node) if isinstance(node, Repeat) else node for node in nodes)
+
+
+def _format_repeat(node: Repeat[str]) -> str:
+    inside = _format(node.items)
+    # A parallel layer alone, `(attn | mamba2)`, has its parentheses.
+    alone = len(node.items) == 1 and inside.startswith("(") and inside.endswith(")") and not node.nested
+    return f"{inside}x{node.count}" if alone else f"({inside})x{node.count}"
 
 
 T = TypeVar("T")
@@ -50,6 +57,11 @@ class Repeat(Generic[T]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", self.count * total_size(self.items))
+
+    @property
+    def nested(self) -> bool:
+        """Whether there are repetitions within."""
+        return any(isinstance(item, Repeat) for item in self.items)
 
 
 def total_size(nodes: Iterable[T | Repeat[T]]) -> int:

@@ -21,8 +21,8 @@ Dialects: other people's notations for architectures, read as groups of layers.
                           arXiv:2009.04534): s attention, f feed-forward, i identity.
 `mad:(2H:4A:4H:2A)x2`     stripes as in Mechanistic Architecture Design, Table D.1 (Poli et al. 2024,
                           arXiv:2403.17844): a count and a letter; every counted letter is one block.
-`megatron:M-M*-ME`        Megatron's `--hybrid-layer-pattern`: M Mamba-2, G Gated DeltaNet, * attention, + latent
-                          attention, - MLP, E experts.
+`megatron:M-M*-ME`        Megatron's `--hybrid-layer-pattern`: M Mamba-2, G Gated DeltaNet, * attention, D attention by
+                          a learned index, + latent attention, - MLP, E experts.
 `rule:par(n=32,p=5)`      a placement pattern that gives such a string (`plait.spec.dialects`).
 
 What a letter stands for can be said in place: `par[s=attn[heads=8],f=swiglu]:(sf)x6`, with several layers in
@@ -128,6 +128,7 @@ _MEGATRON_BLOCKS = {
     "m": (Layer("mamba2"),),
     "g": (Layer("gated-deltanet"),),
     "*": (Layer("attn"),),
+    "d": (Layer("sparse-attn"),),
     "+": (Layer("mla"),),
     "-": (Layer("mlp"),),
     "e": (Layer("moe"),),

@@ -8,7 +8,7 @@ Equality is equality of text, so `k=1`, `k=1.0` and `k=true` differ although Pyt
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -176,6 +176,8 @@ __all__ = ["RESERVED_KEY", "RESERVED_NAMES", "Layer", "Spec", "Where"]
 
 RESERVED_NAMES = ("par", "mad", "rule", "preset")  # they begin a dialect, so no layer can bear them
 RESERVED_KEY = "mixer"  # the key of the layer's name in JSON and YAML
+BRANCHES_KEY = "parallel"  # and of the mixers of a layer that has several side by side
+BAR = "|"
 
 #: Mixer → another word for one of its options → the option; the canonical text has the option's own name.
 OPTION_ALIASES: dict[str, dict[str, str]] = {name: {"d_ff": "inner"} for name in ("mlp", "swiglu", "moe")}
@@ -191,15 +193,26 @@ def option_key(layer: str, key: str) -> str:
 @dataclass(frozen=True, eq=False)
 class Layer:
     """One layer: a mixer's name and the options given for it, sorted by key. Whether the mixer exists and knows the
-    options is for the mixer table to say; `where` and `option_where` let it point at the text."""
+    options is for the mixer table to say; `where` and `option_where` let it point at the text.
+
+    `branches` are the mixers of a layer that has several side by side, `(attn | mamba2)`: its name is theirs, joined by
+    bars, and `Layer("attn|mamba2")` is the one whose branches have no options.
+    """
 
     name: str
     options: tuple[tuple[str, Value], ...] = ()
     where: Where | None = field(default=None, repr=False)
     option_where: Mapping[str, Where] = field(default_factory=dict, repr=False)
+    branches: tuple[Layer, ...] = ()
 
     def __post_init__(self) -> None:
-        name = parse_name(self.name)
+        if BAR in self.name and not self.branches:
+            object.__setattr__(self, "branches", tuple(Layer(name) for name in self.name.split(BAR)))
+        if any(branch.branches for branch in self.branches):
+            raise UserError("a branch of a parallel layer is one mixer, not a parallel layer again")
+        if len(self.branches) > MAX_OPTIONS:
+            raise UserError(f"{len(self.branches)} branches in one layer; at most {MAX_OPTIONS} are allowed")
+        name = BAR.join(branch.name for branch in self.branches) or parse_name(self.name)
         if name in RESERVED_NAMES:
             raise UserError(f"'{name}' begins a dialect ({name}:…) and cannot be a layer's name")
         pairs = [(option_key(name, parse_name(key)), check_value(value)) for key, value in self.options]
@@ -230,16 +243,21 @@ class Layer:
     def replace(self, **options: Value) -> Layer:
         """The same layer with these options set."""
         changed = {option_key(self.name, key): value for key, value in options.items()}
-        return Layer(self.name, tuple({**dict(self.options), **changed}.items()), self.where, self.option_where)
+        return replace(self, options=tuple({**dict(self.options), **changed}.items()))
+
+    def at(self, where: Where | None) -> Layer:
+        """The same layer, all of it standing at one place in the text."""
+        return replace(self, where=where, option_where={}, branches=tuple(one.at(where) for one in self.branches))
 
     @cached_property
     def text(self) -> str:
-        """The layer in the spec language: `attn[heads=8,rope]`."""
+        """The layer in the spec language: `attn[heads=8,rope]`, `(attn | mamba2)`."""
+        mixers = f"({' | '.join(branch.text for branch in self.branches)})" if self.branches else self.name
         if not self.options:
-            return self.name
+            return mixers
         # A value that is true needs no writing out.
         pairs = [key if value is True else f"{key}={format_value(value)}" for key, value in self.options]
-        return f"{self.name}[{','.join(pairs)}]"
+        return f"{mixers}[{','.join(pairs)}]"
 
     def __str__(self) -> str:
         return self.text

@@ -1,28 +1,31 @@
 """Layers in other people's notations: Megatron's pattern, Hugging Face's layer types, flash-linear-attention's layers.
 
     megatron       one symbol per mixer: `--hybrid-layer-pattern M-M*-` (read back by `megatron:M-M*-`)
-    layer_types    one word per layer, a sequence mixer with what follows it: full_attention, sliding_attention, …
+    huggingface    one word per layer, a sequence mixer with what follows it: full_attention, sliding_attention, …
+                   (`layer_types` means the same)
     fla            which layers of a model of one recurrent mixer are softmax attention: {"attn": {"layers": [3, 7]}}
 
-A notation says which mixer stands where, not its sizes.
+A notation says which mixer stands where, not its sizes. A configuration (a model's config.json) has both: `from_config`
+reads the widths, heads and layers of one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.spec.nodes import Layer
 
-NOTATIONS = ("megatron", "layer_types", "fla")
+NOTATIONS = ("megatron", "huggingface", "layer_types", "fla")
 MEGATRON = {
     "mamba2": "M",
     "gated-deltanet": "G",
     "attn": "*",
+    "sparse-attn": "D",
     "mla": "+",
     "mlp": "-",
     "swiglu": "-",
@@ -44,7 +47,7 @@ def written(layers: Sequence[Layer], notation: str) -> str:
             raise UserError(f"Megatron has no symbol for {', '.join(missing)}; it has {' '.join(MEGATRON)}.")
         return "".join(MEGATRON[layer.name] for layer in layers)
     sequence = [layer for layer in layers if layer.name not in CHANNEL]
-    if notation == "layer_types":
+    if notation in ("huggingface", "layer_types"):
         return json.dumps([_layer_type(layer) for layer in sequence])
     others = sorted({layer.name for layer in sequence if layer.name != "attn"})
     if len(others) > 1:
@@ -54,6 +57,88 @@ def written(layers: Sequence[Layer], notation: str) -> str:
 
 
 def _layer_type(layer: Layer) -> str:
+    if layer.branches:
+        return "hybrid"
     if layer.name == "attn":
         return "sliding_attention" if dict(layer.options).get("window") else "full_attention"
     return LAYER_TYPES.get(layer.name, "linear_attention")
+
+
+#: A configuration's `model_type`, or a word of its `layer_types` → the mixer; what is not here is attention.
+RECURRENT = {
+    "gla": "gla",
+    "linear_attn": "linear",
+    "retnet": "retnet",
+    "hgrn2": "hgrn2",
+    "delta_net": "deltanet",
+    "gated_deltanet": "gated-deltanet",
+    "kda": "kda",
+    "rwkv6": "rwkv6",
+    "rwkv7": "rwkv7",
+    "mamba": "mamba",
+    "mamba2": "mamba2",
+}
+WORDS = {"full_attention", "sliding_attention", "chunked_attention", "linear_attention", "mamba", "hybrid"}
+
+
+def is_config(data: Mapping[str, Any]) -> bool:
+    """Whether plain data is a model's configuration and not a spec."""
+    return "layers" not in data and "num_hidden_layers" in data and "hidden_size" in data
+
+
+def from_config(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration of Hugging Face or flash-linear-attention as a spec's plain data: its header and its layers."""
+    d, layers = data["hidden_size"], data["num_hidden_layers"]
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in (d, layers)):
+        raise UserError("hidden_size and num_hidden_layers must be whole numbers above 0.")
+    kinds = _kinds(data, layers)
+    channel: dict[str, Any] = {"mixer": "swiglu"}
+    if isinstance(inner := data.get("intermediate_size"), int):
+        channel["inner"] = inner
+    alone = "mamba" in str(data.get("model_type")) and inner is None
+    body = []
+    for kind in kinds:
+        body.append(_mixer(kind, data, d))
+        if not alone:
+            body.append(channel)
+    header = {"d": d, "vocab": data.get("vocab_size", 50257), "tie": bool(data.get("tie_word_embeddings", False))}
+    return {**header, "layers": body}
+
+
+def _kinds(data: Mapping[str, Any], layers: int) -> list[str]:
+    """Of every layer: a word of `layer_types`, or a recurrent mixer."""
+    if (words := data.get("layer_types")) is not None:
+        unknown = sorted({str(word) for word in words} - WORDS)
+        if unknown or len(words) != layers:
+            told = f"no layer type {', '.join(unknown)}" if unknown else f"{len(words)} layer types for {layers} layers"
+            raise UserError(f"{told}; known: {', '.join(sorted(WORDS))}.")
+        return [str(word) for word in words]
+    usual = str(data.get("model_type", ""))
+    attn = data.get("attn") or {}
+    places = set(attn.get("layers", ())) if isinstance(attn, Mapping) else set()
+    if not all(isinstance(place, int) and 0 <= place < layers for place in places):
+        raise UserError(f"attn.layers names a layer that is not among the {layers}.")
+    return ["full_attention" if i in places or usual not in RECURRENT else usual for i in range(layers)]
+
+
+def _mixer(kind: str, data: Mapping[str, Any], d: int) -> dict[str, Any]:
+    if kind == "hybrid":
+        return {"parallel": [_mixer("full_attention", data, d), {"mixer": "mamba2"}]}
+    if kind == "linear_attention":
+        width = data.get("linear_key_head_dim")
+        return {"mixer": "gated-deltanet", **({"head_dim": width} if isinstance(width, int) else {})}
+    if kind in RECURRENT:
+        heads = data.get("num_heads") if kind in ("gla", "linear_attn", "retnet") else None
+        width = data.get("head_dim") if kind in ("delta_net", "gated_deltanet", "rwkv6", "rwkv7", "mamba2") else None
+        given = {"heads": heads, "head_dim": width}
+        return {"mixer": RECURRENT[kind], **{key: value for key, value in given.items() if isinstance(value, int)}}
+    own = data.get("attn") if isinstance(data.get("attn"), Mapping) else {}
+    assert isinstance(own, Mapping)
+    heads = own.get("num_heads", data.get("num_attention_heads", data.get("num_heads")))
+    groups = own.get("num_kv_heads", data.get("num_key_value_heads"))
+    window = own.get("window_size", data.get("sliding_window") if kind != "full_attention" else None)
+    width, theta = data.get("head_dim"), data.get("rope_theta")
+    found = {"mixer": "attn", "heads": heads, "window": window, "theta": theta}
+    found["kv_heads"] = groups if groups != heads else None
+    found["head_dim"] = width if isinstance(heads, int) and width != d // heads else None
+    return {key: value for key, value in found.items() if value is not None}

@@ -4,8 +4,9 @@
 
     spec    = [header "|"] body            header = { key "=" value }
     body    = "preset:" name | sequence    sequence = { layer | group | dialect }
-    group   = "(" sequence ")" [ "x" count ]
-    layer   = name [ "[" { key [ "=" value ] } "]" ]
+    group   = ( "(" sequence ")" | parallel ) [ "x" count ]
+    parallel = "(" layer { "|" layer } ")" [ options ]
+    layer   = name [ options ]             options = "[" { key [ "=" value ] } "]"
 
 Options are separated by commas or white space; a bare key means `=true`; `#` begins a comment; case does not matter.
 The text of a published preset's name alone stands for that preset, and `vocab=32000 | preset:NAME` changes its header.
@@ -19,14 +20,14 @@ import re
 from plait.core.errors import did_you_mean
 from plait.spec.canonical import expand, total_size
 from plait.spec.dialects import DIALECTS, read_dialect
-from plait.spec.errors import MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, HeaderError, SpecError, Where, quoted
-from plait.spec.nodes import RESERVED_KEY, Header, Layer, Spec
-from plait.spec.scanner import Node, Scanner, read_group, read_sequence
+from plait.spec.errors import MAX_LAYERS, MAX_TEXT, HeaderError, SpecError, Where, quoted
+from plait.spec.nodes import BAR, Header, Layer, Spec
+from plait.spec.scanner import Node, Scanner, read_group, read_options, read_sequence
 from plait.spec.values import NAME, Value
 
-_COMMENT_OR_BAR = re.compile(r"#[^\n]*|\|")
+_COMMENT = re.compile(r"#[^\n]*")
 _PRESET = re.compile(r"preset\s*:\s*(?=[A-Za-z])", re.IGNORECASE)
-_AFTER_LAYER = re.compile(r"[\s)#\],]|\Z")  # `]` and `,` end a layer that defines a dialect's letter
+_AFTER_LAYER = re.compile(r"[\s)#\],|]|\Z")  # `]` and `,` end a layer that defines a dialect's letter
 
 HeaderValues = dict[str, tuple[Value, int]]  # key -> value, and where the key stands
 
@@ -46,12 +47,23 @@ def parse(text: str) -> Spec:
 def _parse_language(text: str) -> Spec:
     scan = Scanner(text)
     values: HeaderValues = {}
-    if any(found.group() == "|" for found in _COMMENT_OR_BAR.finditer(text)):
+    if has_header(text):
         values = _read_header(scan)
     scan.skip()
     base, layers = _read_preset_body(scan) or (Header(), _read_layers(scan))
     header = _build_header(scan, base, values)
     return Spec(header, layers, text)
+
+
+def has_header(text: str) -> bool:
+    """Whether there is a bar outside parentheses, inside which it stands between the mixers of one layer."""
+    depth = 0
+    # Stretches between bars, of which hostile text has any number: those of the first layers decide.
+    for stretch in _COMMENT.sub("", text).split(BAR, MAX_LAYERS)[:-1]:
+        depth += sum(map(stretch.count, "([")) - sum(map(stretch.count, ")]"))
+        if depth <= 0:
+            return True
+    return False
 
 
 def _read_header(scan: Scanner) -> HeaderValues:
@@ -115,46 +127,13 @@ def _read_leaf(scan: Scanner) -> Node:
         known = (*DIALECTS, "preset")
         hint = did_you_mean(name, known)
         raise scan.error(f"unknown dialect {quoted(name)}: the dialects are {', '.join(known)}.{hint}", start)
-    options, places = _read_options(scan, name)
+    options, places = read_options(scan, name)
     if scan.peek() == "=":
         raise scan.error(f"'{name}=' is a header key: header keys stand before '|'", start)
     if not _AFTER_LAYER.match(scan.text, scan.at):
         raise scan.error(f"expected white space after layer {quoted(name)}, found {scan.found()}")
     option_where = {key: scan.where(at) for key, at in places.items()}
     return scan.checked(start, lambda: Layer(name, options, scan.where(start), option_where))
-
-
-def _read_options(scan: Scanner, layer: str) -> tuple[tuple[tuple[str, Value], ...], dict[str, int]]:
-    """`[key=value, key]` if it comes next, and where each key stands."""
-    before = scan.at
-    scan.skip()
-    opening = scan.at
-    if not scan.take("["):
-        scan.at = opening if scan.peek() == "=" else before
-        return (), {}
-    values: dict[str, Value] = {}
-    places: dict[str, int] = {}
-    while True:
-        scan.skip(",")
-        if scan.take("]"):
-            return tuple(values.items()), places
-        if not scan.peek():
-            raise scan.error("this '[' is never closed", opening)
-        at = scan.at
-        key = scan.name(f"an option of {quoted(layer)} or ']'")
-        if key in values:
-            raise scan.error(f"option {quoted(key)} is given twice", at)
-        if key == RESERVED_KEY:
-            raise scan.error(f"'{key}' cannot be an option: it is the layer's name in JSON and YAML", at)
-        if len(values) >= MAX_OPTIONS:
-            raise scan.error(f"more than {MAX_OPTIONS} options for one layer", at)
-        places[key] = at
-        scan.skip()
-        if scan.take("="):
-            scan.skip()
-            values[key] = scan.value(key)
-        else:
-            values[key] = True
 
 
 def _read_preset_body(scan: Scanner) -> tuple[Header, tuple[Layer, ...]] | None:
@@ -178,7 +157,7 @@ def _read_preset_body(scan: Scanner) -> tuple[Header, tuple[Layer, ...]] | None:
 def _read_preset(preset: str, where: Where, source: str) -> Spec:
     """The preset's own text; its layers point at the name the user wrote, since the user never saw that text."""
     spec = _parse_language(preset)
-    placed = {layer: Layer(layer.name, layer.options, where) for layer in set(spec.layers)}
+    placed = {layer: layer.at(where) for layer in set(spec.layers)}
     return Spec(spec.header, tuple(placed[layer] for layer in spec.layers), source)
 
 

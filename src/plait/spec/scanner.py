@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import TypeVar
 
 from plait.core.errors import UserError
-from plait.spec.canonical import Repeat
-from plait.spec.errors import MAX_LAYERS, MAX_NESTING, SpecError, Where, quoted
-from plait.spec.nodes import Layer
+from plait.spec.canonical import Repeat, expand, total_size
+from plait.spec.errors import MAX_LAYERS, MAX_NESTING, MAX_OPTIONS, SpecError, Where, quoted
+from plait.spec.nodes import BAR, RESERVED_KEY, Layer
 from plait.spec.values import NAME, Value, parse_int, parse_name, parse_value
 
 T = TypeVar("T")
@@ -114,6 +114,11 @@ class Scanner:
         self.at = match.end()
         return count
 
+    @property
+    def within(self) -> bool:
+        """Inside a parenthesis, where a bar stands between branches."""
+        return self._depth > 0
+
     @contextmanager
     def nested(self, opening: int) -> Iterator[None]:
         """One level deeper, down to a limit: the parser recurses, and text must not decide how far."""
@@ -125,11 +130,11 @@ class Scanner:
 
 
 def read_sequence(scan: Scanner, leaf: Callable[[Scanner], Node], separators: str = "") -> tuple[Node, ...]:
-    """Leaves and groups up to the end of the text or of the parenthesis around them."""
+    """Leaves and groups up to the end of the text or of the parenthesis around them, or to a bar in there."""
     nodes: list[Node] = []
     while True:
         scan.skip(separators)
-        if scan.peek() in ("", ")"):
+        if scan.peek() in ("", ")") or (scan.within and scan.peek() == BAR):
             return tuple(nodes)
         if scan.peek() == "(":
             nodes.append(read_group(scan, leaf, separators))
@@ -141,13 +146,63 @@ def read_sequence(scan: Scanner, leaf: Callable[[Scanner], Node], separators: st
 
 
 def read_group(scan: Scanner, leaf: Callable[[Scanner], Node], separators: str = "") -> Repeat[Layer]:
-    """`( … )xN`, the cursor at its parenthesis."""
+    """`( … )xN` or `( … | … )[…]xN`, the cursor at its parenthesis."""
     opening = scan.at
     scan.at += 1
     with scan.nested(opening):
-        nodes = read_sequence(scan, leaf, separators)
+        parts = [read_sequence(scan, leaf, separators)]
+        while scan.take(BAR):
+            parts.append(read_sequence(scan, leaf, separators))
     if not scan.take(")"):
         raise scan.error("this '(' is never closed", opening)
-    if not nodes:
+    if not any(parts):
         raise scan.error("this group is empty", opening)
+    nodes = parts[0] if len(parts) == 1 else (_read_parallel(scan, parts, opening),)
     return Repeat(nodes, scan.count(), scan.where(opening))
+
+
+def _read_parallel(scan: Scanner, parts: list[tuple[Node, ...]], opening: int) -> Layer:
+    """Mixers side by side, the cursor behind their parenthesis, where options of the layer may stand."""
+    for part in parts:
+        if total_size(part) != 1:
+            raise scan.error(
+                f"a branch of a parallel layer is one mixer, and one of these has {total_size(part)}", opening
+            )
+    branches = tuple(expand(part)[0] for part in parts)
+    options, places = read_options(scan, "the parallel layer") if scan.peek() == "[" else ((), {})
+    option_where = {key: scan.where(at) for key, at in places.items()}
+    name = BAR.join(branch.name for branch in branches)
+    return scan.checked(opening, lambda: Layer(name, options, scan.where(opening), option_where, branches))
+
+
+def read_options(scan: Scanner, layer: str) -> tuple[tuple[tuple[str, Value], ...], dict[str, int]]:
+    """`[key=value, key]` if it comes next, and where each key stands."""
+    before = scan.at
+    scan.skip()
+    opening = scan.at
+    if not scan.take("["):
+        scan.at = opening if scan.peek() == "=" else before
+        return (), {}
+    values: dict[str, Value] = {}
+    places: dict[str, int] = {}
+    while True:
+        scan.skip(",")
+        if scan.take("]"):
+            return tuple(values.items()), places
+        if not scan.peek():
+            raise scan.error("this '[' is never closed", opening)
+        at = scan.at
+        key = scan.name(f"an option of {quoted(layer)} or ']'")
+        if key in values:
+            raise scan.error(f"option {quoted(key)} is given twice", at)
+        if key == RESERVED_KEY:
+            raise scan.error(f"'{key}' cannot be an option: it is the layer's name in JSON and YAML", at)
+        if len(values) >= MAX_OPTIONS:
+            raise scan.error(f"more than {MAX_OPTIONS} options for one layer", at)
+        places[key] = at
+        scan.skip()
+        if scan.take("="):
+            scan.skip()
+            values[key] = scan.value(key)
+        else:
+            values[key] = True

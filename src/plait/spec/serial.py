@@ -16,7 +16,8 @@ from pathlib import Path
 from plait.core.errors import UserError
 from plait.spec.canonical import Repeat, compress, expand, total_size
 from plait.spec.errors import MAX_JSON, MAX_LAYERS, MAX_NESTING, MAX_TEXT, HeaderError, SpecError, quoted
-from plait.spec.nodes import RESERVED_KEY, Header, Layer, Spec
+from plait.spec.nodes import BAR, BRANCHES_KEY, RESERVED_KEY, Header, Layer, Spec
+from plait.spec.notations import from_config, is_config
 from plait.spec.parser import parse
 from plait.spec.values import Value, check_value, parse_int
 from plait.spec.yaml_reader import read_yaml
@@ -38,6 +39,13 @@ def from_dict(data: object) -> Spec:
     if not isinstance(data, Mapping):
         raise SpecError(f"expected a mapping with header keys and 'layers', got {type(data).__name__}")
     values = _string_keys(data, "")
+    if is_config(values):
+        try:
+            return from_dict(from_config(values))
+        except SpecError:
+            raise
+        except UserError as error:
+            raise SpecError(f"configuration: {error}") from None
     if "layers" not in values:
         raise SpecError("'layers' is missing")
     nodes = _read_nodes(values.pop("layers"), "layers", _Budget())
@@ -141,9 +149,9 @@ def _read_node(data: object, path: str, budget: _Budget, depth: int) -> Layer | 
     if not isinstance(data, Mapping):
         raise SpecError(f"expected {{'{RESERVED_KEY}': …}} or {{'repeat': …, 'layers': …}}", path=path)
     values = _string_keys(data, path)
-    if RESERVED_KEY in values:
+    if RESERVED_KEY in values or BRANCHES_KEY in values:
         budget.spend(path)
-        return _read_layer(values, path)
+        return _read_layer(values, path, budget)
     if set(values) != {"repeat", "layers"}:
         keys = ", ".join(map(quoted, values)) or "none"
         raise SpecError(
@@ -155,15 +163,32 @@ def _read_node(data: object, path: str, budget: _Budget, depth: int) -> Layer | 
     return Repeat(_read_nodes(values["layers"], f"{path}.layers", budget, depth + 1), count)
 
 
-def _read_layer(values: Json, path: str) -> Layer:
-    name = values.pop(RESERVED_KEY)
-    if not isinstance(name, str):
-        raise SpecError("must be the name of a mixer", path=f"{path}.{RESERVED_KEY}")
+def _read_layer(values: Json, path: str, budget: _Budget) -> Layer:
+    branches: tuple[Layer, ...] = ()
+    if RESERVED_KEY in values:
+        name = values.pop(RESERVED_KEY)
+        if not isinstance(name, str):
+            raise SpecError("must be the name of a mixer", path=f"{path}.{RESERVED_KEY}")
+    else:
+        branches = _read_branches(values.pop(BRANCHES_KEY), f"{path}.{BRANCHES_KEY}", budget)
+        name = BAR.join(branch.name for branch in branches)
     options = tuple((key, _value(value, f"{path}.{key}")) for key, value in values.items())
     try:
-        return Layer(name, options)
+        return Layer(name, options, branches=branches)
     except UserError as error:
         raise SpecError(str(error), path=path) from None
+
+
+def _read_branches(data: object, path: str, budget: _Budget) -> tuple[Layer, ...]:
+    if not isinstance(data, list | tuple) or len(data) < 2:
+        raise SpecError("expected a list of at least two mixers", path=path)
+    branches = []
+    for index, item in enumerate(data):
+        if not isinstance(item, Mapping) or RESERVED_KEY not in item:
+            raise SpecError(f"expected {{'{RESERVED_KEY}': …}}", path=f"{path}[{index}]")
+        budget.spend(path)
+        branches.append(_read_layer(_string_keys(item, path), f"{path}[{index}]", budget))
+    return tuple(branches)
 
 
 def _value(data: object, path: str) -> Value:
@@ -186,9 +211,15 @@ def _nodes_to_data(nodes: Iterable[str | Repeat[str]], by_text: Mapping[str, Lay
         if isinstance(node, Repeat):
             data.append({"repeat": node.count, "layers": _nodes_to_data(node.items, by_text)})
         else:
-            layer = by_text[node]
-            data.append({RESERVED_KEY: layer.name, **{key: _plain(value) for key, value in layer.options}})
+            data.append(_layer_to_data(by_text[node]))
     return data
+
+
+def _layer_to_data(layer: Layer) -> Json:
+    what: Json = {RESERVED_KEY: layer.name}
+    if layer.branches:
+        what = {BRANCHES_KEY: [_layer_to_data(branch) for branch in layer.branches]}
+    return {**what, **{key: _plain(value) for key, value in layer.options}}
 
 
 def _plain(value: Value) -> object:

@@ -61,10 +61,8 @@ def draw(task: Task, seed: int, split: str, count: int) -> Examples:
         task.generate(stream(task.as_dict(), seed, split, block), BLOCK, training=training)
         for block in range(-(-count // BLOCK))
     ]
-    inputs_NT, targets_NT = (
-        np.concatenate([getattr(block, name) for block in blocks])[:count] for name in ("inputs_NT", "targets_NT")
-    )
-    return Examples(inputs_NT, targets_NT)
+    names = ("inputs_NT", "targets_NT", *(("allowed_NTK",) if blocks[0].allowed_NTK is not None else ()))
+    return Examples(*(np.concatenate([getattr(block, name) for block in blocks])[:count] for name in names))
 
 
 def unseen(task: Task, seed: int, split: str, count: int, others: list[Examples]) -> Examples:
@@ -77,6 +75,8 @@ def unseen(task: Task, seed: int, split: str, count: int, others: list[Examples]
             return found
         fresh = task.generate(stream(task.as_dict(), seed, split, "again", attempt), len(again), training=False)
         found.inputs_NT[again], found.targets_NT[again] = fresh.inputs_NT, fresh.targets_NT
+        if found.allowed_NTK is not None:
+            found.allowed_NTK[again] = fresh.allowed_NTK
     raise UserError(
         f"{task.name} ({task.label}) has too few different sequences: after {REDRAWS} tries {len(again)} of "
         f"{count} {split} sequences still occur in training. Raise length or vocab, or lower train_size."
@@ -84,9 +84,10 @@ def unseen(task: Task, seed: int, split: str, count: int, others: list[Examples]
 
 
 def chance(examples: Examples) -> float:
-    """The accuracy of always giving the most frequent answer."""
-    targets = examples.targets_NT[examples.targets_NT != IGNORE]
-    return float(np.unique(targets, return_counts=True)[1].max() / len(targets))
+    """The accuracy of always giving the most frequent answer, of all that are right."""
+    scored_NT = examples.targets_NT != IGNORE
+    right = (examples.targets_NT if examples.allowed_NTK is None else examples.allowed_NTK)[scored_NT]
+    return float(np.unique(right[right != IGNORE], return_counts=True)[1].max() / scored_NT.sum())
 
 
 def mean_ceiling(task: Task, seed: int = 0) -> float:

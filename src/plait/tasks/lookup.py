@@ -1,7 +1,5 @@
 """Recall at a chosen load: how much a state can hold, and whether it can be asked for.
 
-mqar         k1 v1 k2 v2 … then keys among noise, each asked for its value (Arora et al. 2023, arXiv:2312.04927; the
-             authors' public code). With `updates` some keys get a second value, and the last one counts.
 palindrome   x1 … xn <sep> xn … x1, each token but the first of the second half asked for
 stack        <push> s e and <pop> s e for many stacks at once; the element that a pop gives is asked for
 phonebook    name, number, name, number … then one name, and its number is asked for digit by digit (Jelassi et al.
@@ -10,7 +8,7 @@ phonebook    name, number, name, number … then one name, and its number is ask
 Palindrome and stack: Kimi Team 2025, arXiv:2510.26692, Sec. 5.1, which does not say how operations are drawn: here a
 stack with elements is popped half of the time.
 
-    N  sequences      T  tokens of a sequence      P  pairs
+    N  sequences      T  tokens of a sequence      P  tokens of a palindrome's half
 """
 
 from __future__ import annotations
@@ -21,78 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from plait.tasks.mqar import TRAIN_SIZES, distinct
 from plait.tasks.task import IGNORE, Examples, Task
-
-TRAIN_SIZES = (12_800, 6_400, 3_200, 1_600, 800)
-
-
-@dataclass(frozen=True)
-class Mqar(Task):
-    """Keys with their values, then the keys again among noise."""
-
-    name: ClassVar[str] = "mqar"
-    skill: ClassVar[str] = "recall many pairs, asked for once each"
-    steps: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "length": (64, 128, 256),
-        "pairs": (4, 8, 16),
-        "train_size": TRAIN_SIZES,
-    }
-
-    vocab: int = 8192
-    length: int = 64
-    pairs: int = 4
-    updates: int = 0
-
-    @property
-    def layout(self) -> dict[str, int]:
-        return {"noise": 1, "key": self.vocab // 2 - 1, "value": self.vocab - self.vocab // 2}
-
-    def check(self) -> None:
-        self.require(self.pairs >= 1, "pairs", "at least 1")
-        self.require(self.vocab // 2 - 1 >= self.pairs + self.updates, "vocab", "more than twice pairs + updates")
-        self.require(self.updates <= self.pairs, "updates", "at most pairs")
-        least = 2 * (self.pairs + self.updates) + 2 * self.pairs
-        self.require(self.length >= least and self.length % 2 == 0, "length", f"even and at least {least}")
-
-    def generate(self, stream: np.random.Generator, count: int, *, training: bool) -> Examples:
-        P, U, first_value = self.pairs, self.updates, self.ids("value").start
-        rows = np.arange(count)[:, None]
-        keys_NP = _distinct(stream, len(self.ids("key")), (count, P)) + self.ids("key").start
-        values_NV = _distinct(stream, len(self.ids("value")), (count, P + U)) + first_value
-        updated_NU = _distinct(stream, P, (count, U))
-        inputs_NT = stream.integers(self.vocab, size=(count, self.length))
-        context = 2 * (P + U)
-        inputs_NT[:, 0:context:2] = np.concatenate([keys_NP, keys_NP[rows, updated_NU]], axis=1)
-        inputs_NT[:, 1:context:2] = values_NV
-        answers_NP = values_NV[:, :P].copy()
-        answers_NP[rows, updated_NU] = values_NV[:, P:]
-        # Gaps to the queries follow a power law; drawing without replacement by weight is sorting exponentials.
-        slots = (self.length - context) // 2
-        weight = np.arange(1, slots + 1) ** (0.01 - 1)
-        lots = stream.exponential(size=(count, slots)) / weight
-        at_NP = context + 2 * np.argsort(lots, axis=1)[:, :P]
-        targets_NT = np.full((count, self.length), IGNORE)
-        inputs_NT[rows, at_NP], targets_NT[rows, at_NP] = keys_NP, answers_NP
-        return Examples(inputs_NT.astype(self.dtype), targets_NT.astype(self.dtype))
-
-    def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """The last value of a key, at the one place of the second part where it is asked for: the first even one."""
-        context = 2 * (self.pairs + self.updates)
-        if len(inputs) != self.length or any(token not in range(self.vocab) for token in inputs):
-            return None
-        known = {inputs[at]: inputs[at + 1] for at in range(0, context, 2)}
-        targets = [IGNORE] * self.length
-        for at in range(context, self.length, 2):
-            if inputs[at] in known:
-                targets[at] = known.pop(inputs[at])
-        return None if known else targets
-
-    def valid(self, inputs: Sequence[int], targets: Sequence[int]) -> bool:
-        """Noise may hold a key as well, so that which of two equal tokens is asked cannot be told from the input."""
-        context = 2 * (self.pairs + self.updates)
-        known = {int(inputs[at]): int(inputs[at + 1]) for at in range(0, context, 2)}
-        asked = {int(inputs[at]): int(target) for at, target in enumerate(targets) if target != IGNORE}
-        return asked == known and int((np.asarray(targets) != IGNORE).sum()) == self.pairs
 
 
 @dataclass(frozen=True)
@@ -237,7 +165,7 @@ class Phonebook(Task):
 
     def generate(self, stream: np.random.Generator, count: int, *, training: bool) -> Examples:
         E, D = self.entries, self.digits
-        names_NE = _distinct(stream, self.vocab, (count, E)) + self.ids("name").start
+        names_NE = distinct(stream, self.vocab, (count, E)) + self.ids("name").start
         numbers_NED = stream.integers(10, size=(count, E, D))
         asked_N1 = stream.integers(E, size=(count, 1))
         book = np.concatenate([names_NE[:, :, None], numbers_NED], axis=2).reshape(count, -1)
@@ -259,20 +187,3 @@ class Phonebook(Task):
         if number is None or said != number[:-1]:
             return None
         return [IGNORE] * (self.length - self.digits) + number
-
-
-def _distinct(stream: np.random.Generator, among: int, shape: tuple[int, int]) -> np.ndarray:
-    """Rows of different numbers below `among`."""
-    count, width = shape
-    if not width:
-        return np.empty(shape, dtype=np.int64)
-    if width * 8 > among:
-        return np.argsort(stream.random((count, among)), axis=1)[:, :width]
-    # Few of many: draw, and draw again where two are equal.
-    found = stream.integers(among, size=shape)
-    while True:
-        ordered = np.sort(found, axis=1)
-        twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
-        if not len(twice):
-            return found
-        found[twice] = stream.integers(among, size=(len(twice), width))

@@ -38,10 +38,12 @@ Self = TypeVar("Self", bound="Task")
 
 @dataclass(frozen=True)
 class Examples:
-    """Sequences and what a model should answer: `IGNORE` where it is not asked."""
+    """Sequences and what a model should answer: `IGNORE` where it is not asked. Where several answers are right,
+    `allowed_NTK` has all of them, `IGNORE` beyond; the target is one."""
 
     inputs_NT: np.ndarray
     targets_NT: np.ndarray
+    allowed_NTK: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.inputs_NT)
@@ -59,6 +61,7 @@ class Task(ABC):
     name: ClassVar[str]
     skill: ClassVar[str] = ""  # what it probes, in a line
     model_kind: ClassVar[str] = "lm"  # or "autoencoder": every token is to be recovered from the last position
+    prefixes: ClassVar[bool] = False  # whether the first tokens of a training sequence are a training sequence
     always_answerable: ClassVar[bool] = True  # from the input; False: `ceiling` says how much can be known
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {}  # variable → its values, one of them the baseline's
 
@@ -198,10 +201,18 @@ TASKS: Table[type[Task]] = Table(
         "parity": "plait.tasks.tracking:Parity",
         "modular-arithmetic": "plait.tasks.tracking:ModularArithmetic",
         "word-problem": "plait.tasks.tracking:WordProblem",
-        "mqar": "plait.tasks.lookup:Mqar",
+        "mqar": "plait.tasks.mqar:Mqar",
+        "forgetting-mqar": "plait.tasks.mqar:ForgettingMqar",
+        "compositional-mqar": "plait.tasks.mqar:CompositionalMqar",
         "palindrome": "plait.tasks.lookup:Palindrome",
         "stack": "plait.tasks.lookup:Stack",
         "phonebook": "plait.tasks.lookup:Phonebook",
+        "copy": "plait.tasks.strings:Copy",
+        "ngram-lookup": "plait.tasks.strings:NgramLookup",
+        "markov": "plait.tasks.language:Markov",
+        "regbench": "plait.tasks.language:RegBench",
+        "depo": "plait.tasks.reasoning:Depo",
+        "mano": "plait.tasks.reasoning:Mano",
     },
     group="plait.tasks",
     hint=", or a .py file",
@@ -219,7 +230,17 @@ SUITES: dict[str, tuple[str, ...]] = {
         "memorization",
     ),
     "tracking": ("parity", "word-problem", "modular-arithmetic"),
-    "recall": ("mqar", "palindrome", "phonebook", "stack"),
+    "recall": (
+        "mqar",
+        "palindrome",
+        "phonebook",
+        "stack",
+        "forgetting-mqar",
+        "compositional-mqar",
+        "copy",
+        "ngram-lookup",
+    ),
+    "language": ("markov", "regbench", "depo", "mano"),
 }
 
 

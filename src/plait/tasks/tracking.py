@@ -35,6 +35,7 @@ class Parity(Task):
 
     name: ClassVar[str] = "parity"
     skill: ClassVar[str] = "count modulo 2"
+    prefixes: ClassVar[bool] = True
     steps: ClassVar[Mapping[str, Sequence[Any]]] = LENGTHS
 
     vocab: int = 2
@@ -65,6 +66,7 @@ class WordProblem(Task):
 
     name: ClassVar[str] = "word-problem"
     skill: ClassVar[str] = "compose permutations"
+    prefixes: ClassVar[bool] = True
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {**LENGTHS, "group": ("S3", "S4", "A5", "S5")}
 
     length: int = 32

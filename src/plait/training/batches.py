@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
@@ -23,7 +22,7 @@ from plait.data.stream import Segments, Windows, mask_tokens
 from plait.data.tokenizers import boundary_token
 from plait.model.architecture import Architecture
 from plait.model.backbone import ModelState
-from plait.model.heads import IGNORE, Encoder, LanguageModel
+from plait.model.heads import IGNORE, Encoder, LanguageModel, cross_entropy_of
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe
 
@@ -37,6 +36,11 @@ class Batch:
     fresh: bool = False  # the memory of earlier segments is to be forgotten first
     segments_BT: Tensor | None = None  # of pairs: which text a token belongs to, where the model wants to know
     follows_B: Tensor | None = None  # of pairs: 1 where the second text follows the first
+    scored_B: np.ndarray | None = None  # targets of each row that are scored: then the device need not be asked
+
+    @property
+    def scored(self) -> int:
+        return int((self.targets_BT != IGNORE).sum() if self.scored_B is None else self.scored_B.sum())
 
     def parts(self, count: int) -> list[Batch]:
         """Equal parts of the rows, in order."""
@@ -49,10 +53,11 @@ class Batch:
             self.targets_BT.chunk(count),
             cut(self.segments_BT),
             cut(self.follows_B),
+            [None] * count if self.scored_B is None else np.split(self.scored_B, count),
         )
         return [
-            Batch(tokens, targets, self.fresh, segments, follows)
-            for tokens, targets, segments, follows in zip(*columns, strict=True)
+            Batch(tokens, targets, self.fresh, segments, follows, scored_B)
+            for tokens, targets, segments, follows, scored_B in zip(*columns, strict=True)
         ]
 
 
@@ -103,13 +108,20 @@ class Batches:
         told = segments(pairs.second_B, self._recipe.seq_len) if self._told_segments else None
         return replace(
             batch,
-            segments_BT=None if told is None else torch.from_numpy(told).to(device),
-            follows_B=torch.from_numpy(pairs.follows_B.astype(np.int64)).to(device),
+            segments_BT=None if told is None else sent(told, device),
+            follows_B=sent(pairs.follows_B.astype(np.int64), device),
         )
 
     def _batch(self, inputs: np.ndarray, targets: np.ndarray, fresh: bool = False) -> Batch:
         device = self._among.device
-        return Batch(torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device), fresh)
+        scored_B = (targets != IGNORE).sum(1)
+        return Batch(sent(inputs, device), sent(targets, device), fresh, scored_B=scored_B)
+
+
+def sent(numbers: np.ndarray, device: torch.device) -> Tensor:
+    """On the device; to a GPU without waiting for what it computes now."""
+    here = torch.from_numpy(numbers)
+    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here.to(device)
 
 
 def masked(
@@ -119,10 +131,6 @@ def masked(
     return mask_tokens(
         inputs, vocab=corpus.vocab, mask_id=corpus.vocab, seed=seed, step=step, share=recipe.mask_share, rank=rank
     )
-
-
-def scored(targets: Tensor) -> int:
-    return int((targets != IGNORE).sum())
 
 
 class Objective(nn.Module):
@@ -151,5 +159,5 @@ class Objective(nn.Module):
             return self.model.loss(tokens_BT, targets_BT), None
         if isinstance(self.model, LanguageModel):
             return self.model.score(self.model.backbone(tokens_BT), targets_BT), None
-        logits = self.model(tokens_BT)
-        return F.cross_entropy(logits.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE), None
+        hidden_BTD = self.model.transform(self.model.backbone(tokens_BT))
+        return cross_entropy_of(self.model.output, hidden_BTD, targets_BT), None

@@ -46,6 +46,7 @@ class Plan:
     solved      a member whose validation accuracy reaches this stops
     hopeless    a member stops after this share of the steps if its validation accuracy has not risen above that of
                 the first evaluation by more than `hope` since (None: never)
+    curriculum  (share of the steps, tokens): up to that share only the first tokens of a sequence are learnt from
     """
 
     steps: int
@@ -54,7 +55,12 @@ class Plan:
     solved: float = 0.999
     hopeless: float | None = None
     hope: float = 0.01
+    curriculum: tuple[tuple[float, int], ...] = ()
     optimizer: AdamW = field(default_factory=AdamW)
+
+    def tokens_at(self, step: int) -> int | None:
+        """How many tokens of a sequence are learnt from at a step; None: all of them."""
+        return next((tokens for share, tokens in self.curriculum if step < share * self.steps), None)
 
 
 #: Accuracy of (N, T) predictions given (N, T) targets; a position whose target is `IGNORE` is not scored.
@@ -67,6 +73,7 @@ class Split:
 
     inputs_DNT: Tensor
     targets_DNT: Tensor
+    allowed_DNTK: Tensor | None = None  # all right answers, where there are several; the target is one of them
 
 
 @dataclass
@@ -80,6 +87,7 @@ class MemberRecord:
     validation: list[tuple[int, float, float]] = field(default_factory=list)  # step, accuracy, loss
     test: tuple[float, float] | None = None  # accuracy, loss
     others: dict[str, float] = field(default_factory=dict)  # accuracy on every further split
+    exact: dict[str, float] = field(default_factory=dict)  # share of sequences all right, on these and the test split
 
     @property
     def best_validation(self) -> float:
@@ -122,6 +130,7 @@ class Fleet:
         self.first, self.second = zeros_like(self.params), zeros_like(self.params)
         # A tensor, so that fleets of one shape share a compiled graph however long they train.
         self._steps = torch.tensor(float(plan.steps), device=self.device)
+        self._learnt = torch.tensor(0, device=self.device)  # tokens of a sequence
         self._stepper: Stepper = self._make_stepper()
         self._orders: dict[int, Tensor] = {}
 
@@ -154,6 +163,7 @@ class Fleet:
     def advance(self, steps: int) -> Tensor:
         loss_M = torch.zeros(len(self.alive), device=self.device)
         for _ in range(steps):
+            self._learnt.fill_(self.plan.tokens_at(self.step) or self.splits["train"].inputs_DNT.shape[2])
             loss_M = self._stepper(self._batch_rows(self.step))
             self.step += 1
         return loss_M
@@ -171,7 +181,7 @@ class Fleet:
         return self._orders[epoch][:, places]
 
     def _evaluate(self, losses_M: Tensor) -> None:
-        accuracy_M, loss_M = self.score("validation")
+        accuracy_M, loss_M, _ = self.score("validation")
         stopping: dict[str, list[int]] = {}
         for place, i in enumerate(self.alive):
             record = self.records[i]
@@ -201,15 +211,17 @@ class Fleet:
         running = [p for p in places if self.records[self.alive[p]].stopped == "running"]
         if not running:
             return
-        accuracy_M, loss_M = self.score("test")
+        accuracy_M, loss_M, exact_M = self.score("test")
         for place in running:
             record = self.records[self.alive[place]]
             record.steps, record.stopped = self.step, reason
             record.test = (float(accuracy_M[place]), float(loss_M[place]))
+            record.exact["test"] = float(exact_M[place])
         for name in self.others:
-            other_M, _ = self.score(name)
+            other_M, _, exact_M = self.score(name)
             for place in running:
-                self.records[self.alive[place]].others[name] = float(other_M[place])
+                record = self.records[self.alive[place]]
+                record.others[name], record.exact[name] = float(other_M[place]), float(exact_M[place])
 
     def _compact(self) -> None:
         """Drop stopped members. A captured graph is worth keeping until half of its members have stopped."""
@@ -226,11 +238,12 @@ class Fleet:
             self._stepper = self._make_stepper()
 
     @torch.no_grad()
-    def score(self, split: str) -> tuple[Tensor, Tensor]:
-        """Accuracy and mean cross-entropy over the scored positions, by member, (M,) each."""
+    def score(self, split: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Accuracy and mean cross-entropy over the scored positions, and the share of sequences in which all of these
+        are right, by member, (M,) each."""
         data = self.splits[split]
         which_M = torch.tensor([member.data for member in self.members], device=self.device)
-        right = scored = total = torch.zeros(len(self.alive), device=self.device)
+        right = scored = total = whole = torch.zeros(len(self.alive), device=self.device)
         predicted: list[Tensor] = []
         for rows in torch.arange(data.inputs_DNT.shape[1], device=self.device).split(self.plan.batch):
             tokens, targets = data.inputs_DNT[which_M][:, rows], data.targets_DNT[which_M][:, rows]
@@ -242,14 +255,19 @@ class Fleet:
             predicted_MBT = logits_MBTV.argmax(-1)
             if self.metric is not None:
                 predicted.append(predicted_MBT.cpu())
-            right = right + ((predicted_MBT == wanted) & counted).sum(dim=(1, 2))
+            is_right = predicted_MBT == wanted
+            if data.allowed_DNTK is not None:
+                is_right = (predicted_MBT[..., None] == data.allowed_DNTK[which_M][:, rows]).any(dim=-1)
+            right = right + (is_right & counted).sum(dim=(1, 2))
+            whole = whole + (is_right | ~counted).all(dim=-1).sum(dim=-1)
             total = total + (nll * counted).sum(dim=(1, 2))
             scored = scored + counted.sum(dim=(1, 2))
+        exact_M = whole / data.inputs_DNT.shape[1]
         if self.metric is None:
-            return right / scored, total / scored
+            return right / scored, total / scored, exact_M
         found_MNT, targets_DNT = torch.cat(predicted, dim=1).numpy(), data.targets_DNT.cpu().numpy()
         accuracies = [self.metric(found_MNT[m], targets_DNT[member.data]) for m, member in enumerate(self.members)]
-        return torch.tensor(accuracies, device=self.device), total / scored
+        return torch.tensor(accuracies, device=self.device), total / scored, exact_M
 
     def _forward(self, params: Tensors, tokens_BT: Tensor) -> Tensor:
         # The template's parameters carry the prefix of the module that adds the loss.
@@ -263,7 +281,13 @@ class Fleet:
 
     def batch(self, rows_MB: Tensor) -> tuple[Tensor, Tensor]:
         train, which_M1 = self.splits["train"], self._which_M[:, None]
-        return train.inputs_DNT[which_M1, rows_MB].long(), train.targets_DNT[which_M1, rows_MB].long()
+        tokens, targets = train.inputs_DNT[which_M1, rows_MB].long(), train.targets_DNT[which_M1, rows_MB].long()
+        if not self.plan.curriculum:
+            return tokens, targets
+        if self._stepper.captured:  # a graph has one shape; what is not learnt from is not scored
+            return tokens, targets.where(torch.arange(tokens.shape[-1], device=self.device) < self._learnt, IGNORE)
+        learnt = int(self._learnt)
+        return tokens[..., :learnt], targets[..., :learnt]
 
     def rate(self, step: Tensor) -> Tensor:
         """A cosine to zero."""
@@ -284,6 +308,7 @@ class Fleet:
                 "validation": r.validation,
                 "test": r.test,
                 "others": r.others,
+                "exact": r.exact,
             }
             for r in self.records
         ]
@@ -300,7 +325,7 @@ class Fleet:
             record.losses = [tuple(row) for row in saved["losses"]]
             record.validation = [tuple(row) for row in saved["validation"]]
             record.test = None if saved["test"] is None else tuple(saved["test"])
-            record.others = dict(saved.get("others", {}))
+            record.others, record.exact = dict(saved.get("others", {})), dict(saved.get("exact", {}))
         self._orders = {}
         self._stepper = self._make_stepper()
 
@@ -315,4 +340,5 @@ def _named(train: Split, validation: Split, test: Split) -> Iterator[tuple[str, 
 
 
 def _on(split: Split, device: torch.device) -> Split:
-    return Split(split.inputs_DNT.to(device), split.targets_DNT.to(device))
+    allowed = None if split.allowed_DNTK is None else split.allowed_DNTK.to(device)
+    return Split(split.inputs_DNT.to(device), split.targets_DNT.to(device), allowed)

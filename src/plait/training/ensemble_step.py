@@ -9,7 +9,8 @@ as `torch.optim.AdamW` computes it. Weight decay is for the matrices of linear m
 biases, gates and decay rates are left to themselves.
 
 On a GPU the gradient of all replicas is one flat graph of tensor operations, the whole step around it is compiled and
-then captured as a CUDA graph, so that nothing in it waits for the host. `torch.compile` cannot look through a
+then captured as a CUDA graph, so that nothing in it waits for the host. Compiling takes a minute or more; a short
+training of many shapes is sooner done with the plain operations captured. `torch.compile` cannot look through a
 hand-written gradient below `torch.func`; a recording of what the transforms do holds the kernels behind it as operators
 of their own, with replicas folded into their batch.
 
@@ -162,16 +163,17 @@ class Stacked(Protocol):
 class Stepper:
     """One optimizer step of all members. On a GPU it compiles the step at its first call and captures it as a graph."""
 
-    def __init__(self, stacked: Stacked, *, vectorised: bool = True) -> None:
-        """Not `vectorised`: replicas one after the other, each as if it were alone."""
-        self.captured = stacked.device.type == "cuda"
+    def __init__(self, stacked: Stacked, *, vectorised: bool = True, compiled: bool = True) -> None:
+        """Not `vectorised`: replicas one after the other, each as if it were alone. Not `compiled`: the same, and on a
+        GPU captured as it is."""
+        self.captured, self._compiled = stacked.device.type == "cuda", compiled
         self._stacked = stacked
         members, device = stacked.members, stacked.device
         self._lr_M = torch.tensor([m.lr for m in members], device=device)
         self._decay_M = torch.tensor([m.weight_decay for m in members], device=device)
         self._step = torch.tensor(float(stacked.step), device=device)
         together: Gradients = torch.func.vmap(torch.func.grad_and_value(self._loss))
-        self._gradients = together if vectorised or self.captured else self._one_by_one
+        self._gradients = together if compiled and (vectorised or self.captured) else self._one_by_one
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def set_step(self, step: int) -> None:
@@ -224,16 +226,18 @@ class Stepper:
         )
 
     def _capture(self, rows_MB: Tensor) -> None:
-        """Compile, warm up on copies so that no step is taken twice, then record the graph."""
+        """Compile if that is wanted, warm up on copies so that no step is taken twice, then record the graph."""
         stacked = self._stacked
         self._rows_MB = rows_MB.clone()
         # An eager pass first: what modules remember (rotary angles) a graph then reads instead of computing.
         tokens_MBT, _ = self._stacked.batch(rows_MB)
-        with precision(stacked.device):
-            with torch.no_grad():
-                stacked.template(tokens_MBT[0, :1], tokens_MBT[0, :1])
-            self._gradients = record_gradients(self._gradients, stacked.params, tokens_MBT)
-        compiled: Callable[..., Tensor] = torch.compile(self._advance, fullgraph=True, dynamic=False)
+        with precision(stacked.device), torch.no_grad():
+            stacked.template(tokens_MBT[0, :1], tokens_MBT[0, :1])
+        advance: Callable[..., Tensor] = self._advance
+        if self._compiled:
+            with precision(stacked.device):
+                self._gradients = record_gradients(self._gradients, stacked.params, tokens_MBT)
+            advance = torch.compile(self._advance, fullgraph=True, dynamic=False)
         stacks = (stacked.params, stacked.first, stacked.second)
         kept = [{name: p.clone() for name, p in stack.items()} for stack in stacks]
         step = self._step.clone()
@@ -241,11 +245,11 @@ class Stepper:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                compiled(*self._stacked.batch(self._rows_MB))
+                advance(*self._stacked.batch(self._rows_MB))
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._loss_M = compiled(*self._stacked.batch(self._rows_MB))
+            self._loss_M = advance(*self._stacked.batch(self._rows_MB))
         for stack, saved in zip(stacks, kept, strict=True):
             for name in stack:
                 stack[name].copy_(saved[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -21,9 +22,18 @@ from plait.records.claims import held
 from plait.training import shards
 from plait.training.distributed import Processes
 from plait.training.job import KIND, Job
+from plait.training.mfu import mfu, peak_of
 from plait.training.run import RUNS, Run, folder_of, write_json
-from plait.training.speed import IN_BETWEEN, VALIDATION, peak_flops, steps_that_fit
-from plait.training.trainer import Diverged, Taken, Trainer
+from plait.training.speed import (
+    EAGER_STEPS,
+    GAIN,
+    IN_BETWEEN,
+    VALIDATION,
+    compile_seconds,
+    repays,
+    steps_that_fit,
+)
+from plait.training.trainer import Diverged, Launched, Taken, Trainer
 from plait.training.validation import perplexity_of
 
 LOGGED = 200  # rows in a run's log, about
@@ -37,7 +47,7 @@ class Options:
 
     root: Path = RUNS
     activation_checkpointing: bool = False
-    compiled: bool = False
+    compiled: bool | None = None  # None: on a GPU, where the run is long enough to repay it
     save_seconds: float = SAVE_SECONDS
     save_steps: int = 0  # also save every so many steps; 0 = by time alone
     tensorboard: bool = False
@@ -53,7 +63,7 @@ class Progress:
     loss: float = math.nan
     validation: float = math.nan
     tokens_per_second: float = 0.0
-    mfu: float = 0.0  # model FLOPs utilisation: of what large matrix products reach here
+    mfu: float | None = None  # model FLOPs utilisation, where the device's peak is known
     resumed: int = 0
     note: str = ""
 
@@ -181,30 +191,51 @@ class _Fit:
     validation: list[list[float]] = field(default_factory=list)
     seconds: float = 0.0  # of training, over all sittings
     pending: list[float] = field(default_factory=list)  # losses since the last logged step
+    undecided: bool = False  # whether to compile
+    eager: list[float] = field(default_factory=list)  # seconds of its first steps
+    step_seconds: float = math.nan
 
     def run_to_end(self, store: Store | None, started: float) -> dict[str, Any]:
-        steps = self._steps(started)
+        compiled = self._compiled(started)
+        steps = self._steps(started, bool(compiled))
         trainer = Trainer(
             self.job,
             steps,
             self.dist,
             activation_checkpointing=self.options.activation_checkpointing,
-            compiled=self.options.compiled,
+            compiled=bool(compiled),
         )
+        self.undecided = compiled is None
         self._resume(trainer)
         before = [*(loss for _, loss in self.curve[-1:]), *self.pending[-1:]]  # so far; the last is the newest
         loss = before[-1] if before else math.nan
         self.progress = Progress(self.run, steps, step=trainer.step, loss=loss, resumed=trainer.step)
         if self.dist.first and not trainer.step:
             self._say(_begun_before_an_edit(self.run, self.job))
-        self.peak = peak_flops(self.dist.device, self.job.precision) * self.dist.world
+        alone = peak_of(self.dist.device, self.job.precision)
+        self.peak = None if alone is None else alone * self.dist.world
         self.board = _board(self.run.folder) if self.options.tensorboard and self.dist.first else None
         began = time.time()
         with stop_signals() as asked:
             self._train(trainer, steps, asked)
         return self._finish(trainer, store, began)
 
-    def _steps(self, started: float) -> int:
+    def _compiled(self, started: float) -> bool | None:
+        """None: to be decided after some steps."""
+        if self.options.compiled is not None:
+            return self.options.compiled
+        if self.dist.device.type != "cuda" or self.dist.sharded or self.job.recipe.memory:
+            return False
+        before: bool | None = self.dist.broadcast(self.run.about.get("compiled") if self.dist.first else None)
+        if before is not None or self.job.budget.seconds is None:
+            return before
+        left = self.job.budget.seconds - (time.perf_counter() - started)
+        worth = bool(self.dist.broadcast(GAIN * left > compile_seconds(self.job.arch)))
+        if self.dist.first:
+            self.run.write_about({**self.run.about, "compiled": worth})
+        return worth
+
+    def _steps(self, started: float, compiled: bool) -> int:
         """Fixed when a run is first planned; a resumed one keeps them."""
         planned = self.dist.broadcast(self.run.about.get("steps") if self.dist.first else None)
         if planned is None:
@@ -217,7 +248,7 @@ class _Fit:
                 left,
                 self.dist,
                 activation_checkpointing=self.options.activation_checkpointing,
-                compiled=self.options.compiled,
+                compiled=compiled,
             )
         if self.dist.first and "steps" not in self.run.about:
             self.run.write_about({**self.run.about, "steps": planned})
@@ -235,29 +266,60 @@ class _Fit:
             self.run.truncate_log(trainer.step)
 
     def _train(self, trainer: Trainer, steps: int, asked: threading.Event) -> None:
-        log_every, evaluate_every = max(1, steps // LOGGED), max(1, steps // VALIDATION)
-        last_save = last = time.perf_counter()
+        evaluate_every = max(1, steps // VALIDATION)
+        log_every = max(1, steps // LOGGED)
+        last_save = self.last = time.perf_counter()
+        on_the_way: Launched | None = None
         while trainer.step < steps:
-            taken = trainer.advance()
-            now = time.perf_counter()
-            self.seconds += now - last
-            self._note(taken, now - last)
-            if taken.step % log_every == 0:
-                self._log(taken)
-            if taken.step % evaluate_every == 0 and taken.step + evaluate_every <= steps:
-                self._evaluate(trainer)
-            by_steps = self.options.save_steps and taken.step % self.options.save_steps == 0
+            launched = trainer.launch()
+            # A GPU computes this step while the numbers of the one before are read and written down.
+            if on_the_way is not None:
+                self._settle(trainer, on_the_way, log_every)
+            on_the_way, step = launched, trainer.step
+            evaluate = step % evaluate_every == 0 and step + evaluate_every <= steps
+            by_steps = self.options.save_steps and step % self.options.save_steps == 0
             by_time = time.perf_counter() - last_save > self.options.save_seconds
             # Clocks and signals differ between processes, what they do must not.
             wish = self.dist.all_reduce_max(_STOP if asked.is_set() else _SAVE if by_steps or by_time else 0)
+            if evaluate or wish or step == steps or self.dist.device.type != "cuda" or self.undecided:
+                self._settle(trainer, on_the_way, log_every)
+                on_the_way = None
+            if evaluate:
+                self._evaluate(trainer)
             if wish >= _SAVE:
                 self._save(trainer, must=wish == _STOP)
                 last_save = time.perf_counter()
             if wish == _STOP:
                 raise Interrupted(self.run, trainer.step)
+            if self.undecided:
+                self._decide(trainer, steps)
             if self.report is not None and self.dist.first:
                 self.report(self.progress)
-            last = time.perf_counter()
+            if on_the_way is None:
+                self.last = time.perf_counter()
+
+    def _settle(self, trainer: Trainer, launched: Launched, log_every: int) -> None:
+        taken = trainer.settle(launched)
+        now = time.perf_counter()
+        self.seconds += now - self.last
+        self._note(taken, now - self.last)
+        self.last = now
+        if taken.step % log_every == 0:
+            self._log(taken)
+
+    def _decide(self, trainer: Trainer, steps: int) -> None:
+        """Whether to compile, once a few steps have been timed; a resumed run does as it did before."""
+        self.eager.append(self.step_seconds)
+        if len(self.eager) < EAGER_STEPS:
+            return
+        self.undecided = False
+        worth = repays(statistics.median(self.eager[1:]), steps - trainer.step, self.job.arch)
+        worth = bool(self.dist.broadcast(worth))
+        if self.dist.first:
+            self.run.write_about({**self.run.about, "compiled": worth})
+        if worth:
+            self.progress.note = f"compiling: about {compile_seconds(self.job.arch):.0f} s, once"
+            trainer.compile()
 
     def _say(self, note: str) -> None:
         self.progress.note = note
@@ -267,10 +329,11 @@ class _Fit:
     def _note(self, taken: Taken, seconds: float) -> None:
         if math.isfinite(taken.loss):
             self.pending.append(taken.loss)
+        self.step_seconds = seconds
         speed = self.job.tokens_per_step / seconds
         before = self.progress.tokens_per_second
         self.progress.tokens_per_second = speed if not before else 0.9 * before + 0.1 * speed
-        self.progress.mfu = self.progress.tokens_per_second * self.job.flops_per_token / self.peak
+        self.progress.mfu = mfu(self.job, self.progress.tokens_per_second, self.peak)
         self.progress.step, self.progress.loss = taken.step, taken.loss
         self.progress.note = f"step {taken.step} was skipped: its gradient is not finite" if taken.skipped else ""
 
@@ -359,7 +422,7 @@ class _Fit:
             "flops": tokens * job.flops_per_token,
             "seconds": self.seconds,
             "tokens_per_second": speed,
-            "mfu": speed * job.flops_per_token / self.peak,
+            "mfu": mfu(job, speed, self.peak),
             "params": sum(p.numel() for p in trainer.model.parameters()),
         }
         if result["bits_per_character"] and not corpus.tokenizer.keeps_text(corpus.tokens("validation")):

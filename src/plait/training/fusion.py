@@ -23,11 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
+from plait.mixers.mixer import make_mixer
 from plait.mixers.options import MixerOptions
 from plait.mixers.shared import make_norm
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
-from plait.model.backbone import Block, make_mixer
+from plait.model.backbone import Block
 from plait.model.heads import LanguageModel
 
 

@@ -95,6 +95,13 @@ class Job:
         return 3 * cost.flops / self.recipe.seq_len
 
     @property
+    def model_flops_per_token(self) -> float:
+        """The same for MFU: without what causal masks leave out, and nothing of what activation checkpointing or
+        chunked forms compute again or besides."""
+        cost = model_cost(self.arch, seq=self.recipe.seq_len, memory=self.recipe.memory)
+        return 3 * cost.unmasked_flops / self.recipe.seq_len
+
+    @property
     def steps(self) -> int | None:
         """None where only the machine's speed can tell."""
         budget = self.budget

@@ -25,8 +25,9 @@ import torch
 from torch import Tensor, nn
 
 from plait.mixers.mixer import Mixer
+from plait.model.backbone import Block
 from plait.training.ensemble_step import decayed_parameters
-from plait.training.optimizers import OPTIMIZERS
+from plait.training.optimizers import OPTIMIZERS, splits_matrices
 from plait.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -108,13 +109,18 @@ Groups = list[dict[str, Any]]
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Two groups: what weight decay is for, and the rest."""
-    decayed = decayed_parameters(model) - _of_mixers(model, recipe.no_weight_decay)
+    """Two groups: what weight decay is for, and the rest; with an optimizer that treats the blocks' matrices in its own
+    way, twice two."""
+    matrices = decayed_parameters(model)
+    decayed = matrices - _of_mixers(model, recipe.no_weight_decay)
+    hidden = matrices & _of_blocks(model) if splits_matrices(recipe.optimizer) else frozenset()
     named = dict(model.named_parameters())  # a tied matrix comes once
-    groups: Groups = [
-        {"params": [p for name, p in named.items() if name in decayed], "weight_decay": recipe.weight_decay},
-        {"params": [p for name, p in named.items() if name not in decayed], "weight_decay": 0.0},
-    ]
+    groups: Groups = []
+    for is_hidden in (True, False) if hidden else (False,):
+        for decay in (True, False):
+            names = [name for name in named if (name in hidden, name in decayed) == (is_hidden, decay)]
+            group = {"params": [named[name] for name in names], "weight_decay": recipe.weight_decay if decay else 0.0}
+            groups.append({**group, "hidden": is_hidden} if hidden else group)
     return OPTIMIZERS.load(recipe.optimizer)([group for group in groups if group["params"]], recipe)
 
 
@@ -139,12 +145,38 @@ def update(
     return length, finite
 
 
+def update_on_device(
+    optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], clip: float, loss: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same as `update` without waiting for a GPU: norm and whether it was made are tensors there. Only fused
+    optimizers can leave an update out by themselves; another one's is decided here, after waiting."""
+    if not loss.is_cuda or not getattr(optimizer, "_step_supports_amp_scaling", False):
+        length, made = update(optimizer, parameters, clip, float(loss))
+        return torch.tensor(length), torch.tensor(made)
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    finite = norm.isfinite() & loss.isfinite()
+    # What a gradient scaler would set: gradients are divided by the one, and nothing is changed where the other is 1.
+    optimizer.grad_scale = ((norm + 1e-6) / clip).clamp(min=1.0) if clip else None  # type: ignore[attr-defined]
+    optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm, finite
+
+
 def adamw(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), eps=recipe.eps)
+    betas, fused = (recipe.beta1, recipe.beta2), _on_gpu(groups)
+    return torch.optim.AdamW(groups, lr=recipe.lr, betas=betas, eps=recipe.eps, fused=fused)
 
 
 def adam(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), eps=recipe.eps)
+    betas, fused = (recipe.beta1, recipe.beta2), _on_gpu(groups)
+    return torch.optim.Adam(groups, lr=recipe.lr, betas=betas, eps=recipe.eps, fused=fused)
+
+
+def _on_gpu(groups: Groups) -> bool | None:
+    """One kernel for the whole update, where all parameters are on GPUs and whole; else torch's choice."""
+    everything = [p for group in groups for p in group["params"]]
+    return all(p.is_cuda and not hasattr(p, "full_tensor") for p in everything) or None
 
 
 def sgd(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
@@ -157,6 +189,11 @@ def rmsprop(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
 
 def adagrad(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
     return torch.optim.Adagrad(groups, lr=recipe.lr, eps=recipe.eps)
+
+
+def _of_blocks(model: nn.Module) -> set[str]:
+    blocks = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, Block)]
+    return {f"{prefix}.{name}" for prefix, block in blocks for name, _ in block.named_parameters()}
 
 
 def _of_mixers(model: nn.Module, names: tuple[str, ...]) -> set[str]:

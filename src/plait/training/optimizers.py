@@ -25,12 +25,19 @@ class OptimizerEntry(Entry):
     """Where the builder is, and a number raised when the same recipe comes to mean another update."""
 
     revision: int = 1
+    #: Whether it wants the blocks' matrices in groups of their own, marked `hidden`.
+    splits_matrices: bool = False
 
 
 OPTIMIZERS: Table[Builder] = Table(
     "optimizer",
     {
         "adamw": OptimizerEntry("plait.training.optimizer:adamw", "Adam with decoupled weight decay"),
+        "muon": OptimizerEntry(
+            "plait.training.muon:muon",
+            "orthogonalised momentum for the blocks' matrices, AdamW for the rest",
+            splits_matrices=True,
+        ),
         "adam": OptimizerEntry("plait.training.optimizer:adam", "Adam; weight decay is added to the gradient"),
         "lamb": OptimizerEntry("plait.training.optimizer:lamb", "LAMB, Algorithm 2 of its paper", revision=2),
         "lamb-xl": OptimizerEntry(
@@ -45,6 +52,11 @@ OPTIMIZERS: Table[Builder] = Table(
     },
     group="plait.optimizers",
 )
+
+
+def splits_matrices(name: str) -> bool:
+    entry = OPTIMIZERS.lines.get(name)
+    return isinstance(entry, OptimizerEntry) and entry.splits_matrices
 
 
 def revision_of(name: str) -> int:

@@ -36,6 +36,7 @@ class Recipe:
     decay: float = _key(0.2, "schedule=wsd: the last share of the steps, in which the rate falls (as 1 − √) to its end")
     min_lr_ratio: float = _key(0.0, "the last learning rate, as a share of the peak", formerly="floor")
     beta1: float = _key(0.9, "decay of the mean gradient")
+    momentum: float = _key(0.95, "optimizer=muon: decay of the mean gradient of the blocks' matrices")
     beta2: float = _key(0.95, "decay of the mean squared gradient")
     eps: float = _key(1e-8, "added to the root of the mean squared gradient")
     weight_decay: float = _key(0.1, "on matrices and embeddings; never on biases, norms and gates")
@@ -68,7 +69,7 @@ class Recipe:
         for name in ("warmup", "weight_decay", "clip", "memory"):
             _require(getattr(self, name) >= 0, name, self, "must not be negative")
         _require(0 < self.decay <= 1, "decay", self, "must be above 0 and at most 1")
-        for name in ("min_lr_ratio", "beta1", "beta2", "dropout", "attn_dropout", "mask_share"):
+        for name in ("min_lr_ratio", "momentum", "beta1", "beta2", "dropout", "attn_dropout", "mask_share"):
             _require(0 <= getattr(self, name) < 1, name, self, "must be from 0 up to, but not, 1")
 
     def with_values(self, values: Mapping[str, Any]) -> Recipe:
@@ -85,6 +86,8 @@ class Recipe:
             del found["next_sentence"]
         if self.schedule != "wsd":
             del found["decay"]
+        if self.optimizer != "muon":
+            del found["momentum"]
         return found
 
 

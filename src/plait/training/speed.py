@@ -1,13 +1,13 @@
-"""How fast this machine trains: steps that fit a budget, and the peak that MFU is a share of."""
+"""How fast this machine trains: steps that fit a budget, and whether compiling repays."""
 
 from __future__ import annotations
 
 import statistics
 import time
 
-import torch
-
 from plait.core.errors import UserError
+from plait.model.architecture import Architecture
+from plait.model.backbone import repeated_pattern
 from plait.training.distributed import Processes
 from plait.training.job import Job
 from plait.training.trainer import Trainer
@@ -18,6 +18,12 @@ MEASURING = 0.05  # of the time, whichever is less
 SAFETY = 1.03  # checkpoints, logging, and a machine that is rarely as quick again as in its first seconds
 VALIDATION = 5  # points of the validation curve, each on the same share of the text; the final loss is of all of it
 IN_BETWEEN = 1 / 16
+
+
+#: Steps timed before it is decided whether to compile; of a step's time, what compiling saves at least.
+EAGER_STEPS = 5
+GAIN = 0.3
+COMPILE_SECONDS = 15.0  # of one block
 
 
 class TooShort(UserError):
@@ -50,18 +56,13 @@ def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpo
     return fitting
 
 
-def peak_flops(device: torch.device, precision: str) -> float:
-    """Floating-point operations a second of large matrix products, measured."""
-    size = 4096 if device.type == "cuda" else 1024
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    best = 0.0
-    for _ in range(6):
-        begun = time.perf_counter()
-        a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        elif device.type == "mps":
-            torch.mps.synchronize()
-        best = max(best, 2 * size**3 / (time.perf_counter() - begun))
-    return best
+def compile_seconds(arch: Architecture) -> float:
+    """What compiling costs, once: of each different pattern of blocks (benchmarks/results, H200)."""
+    period = repeated_pattern(arch.layers)
+    distinct = {arch.layers[i : i + period] for i in range(0, len(arch.layers), period)}
+    return COMPILE_SECONDS * sum(map(len, distinct))
+
+
+def repays(step_seconds: float, steps: int, arch: Architecture) -> bool:
+    """Whether so many steps, each of so many seconds without, are enough for compiling to save more than it costs."""
+    return GAIN * step_seconds * steps > compile_seconds(arch)

@@ -77,8 +77,11 @@ class Track:
         recipe: Recipe,
         *,
         device: torch.device | str = "cpu",
+        compiled: bool = True,
     ) -> None:
-        """`recipe` gives the batch, its length, warm-up (in steps), the moments and the clipping."""
+        """`recipe` gives the batch, its length, warm-up (in steps), the moments and the clipping. `compiled`: a minute
+        or more on a GPU, for faster steps; without it the steps begin at once."""
+        self._compiled = compiled
         self.arch, self.recipe, self.device = arch, recipe, torch.device(device)
         self.optimizer = AdamW((recipe.beta1, recipe.beta2), recipe.eps, recipe.clip)
         self.replicas, self._texts = tuple(replicas), tuple(texts)
@@ -100,7 +103,7 @@ class Track:
         self._decay_steps = torch.tensor(1.0, device=self.device)
         self._ahead: tuple[int, Tensor] | None = None
         # A CPU gains nothing from stacked products of small matrices; one by one is as fast as `plait train`.
-        self._stepper = Stepper(self, vectorised=self.device.type != "cpu")
+        self._stepper = Stepper(self, vectorised=self.device.type != "cpu", compiled=compiled)
 
     @property
     def members(self) -> Sequence[Replica]:
@@ -193,7 +196,7 @@ class Track:
 
     def restart(self, replicas: Sequence[Replica]) -> None:
         """Begin again with as many other replicas, keeping what was compiled."""
-        fresh = Track(self.arch, replicas, self._texts, self.recipe, device=self.device)
+        fresh = Track(self.arch, replicas, self._texts, self.recipe, device=self.device, compiled=self._compiled)
         self.replicas = fresh.replicas
         self._ahead = None
         self.restore([fresh.state(m) for m in range(len(replicas))])
@@ -222,7 +225,7 @@ class Track:
         return np.stack(rows)
 
     def _forward_all(self, tokens_MBT: Tensor) -> Tensor:
-        if self.device.type != "cpu":
+        if self.device.type != "cpu" and self._compiled:
             stacked: Tensor = torch.func.vmap(self._forward)(self.params, tokens_MBT)
             return stacked
         each = ({name: p[m] for name, p in self.params.items()} for m in range(len(tokens_MBT)))

@@ -22,10 +22,10 @@ from plait.model.backbone import Block, ModelState
 from plait.model.construct import add_next_sentence_head
 from plait.model.heads import Encoder, LanguageModel
 from plait.training import shards
-from plait.training.batches import Batch, Batches, Objective, scored
+from plait.training.batches import Batch, Batches, Objective
 from plait.training.distributed import Processes
 from plait.training.job import Job
-from plait.training.optimizer import make_optimizer, set_rate, update
+from plait.training.optimizer import make_optimizer, set_rate, update_on_device
 from plait.training.optimizer_state import plain_state, restore_state, state_pieces
 from plait.training.recipe import Recipe
 from plait.training.run import load_start
@@ -56,6 +56,22 @@ class Taken:
     skipped: bool
 
 
+@dataclass(frozen=True)
+class Launched:
+    """A step that the device may still be computing."""
+
+    step: int
+    lr: float
+    numbers: Tensor  # loss, norm, whether the update was made: on their way to this machine's memory
+    ready: torch.cuda.Event | None
+
+    def read(self) -> tuple[float, float, bool]:
+        if self.ready is not None:
+            self.ready.synchronize()
+        loss, norm, made = self.numbers.tolist()
+        return loss, norm, made > 0
+
+
 class Trainer:
     """One process's part in a training of `steps` steps."""
 
@@ -72,52 +88,77 @@ class Trainer:
             load_start(model, job.start)
         model.backbone.activation_checkpointing = activation_checkpointing
         set_dropout(model, self.recipe)
-        objective = Objective(model)
-        if compiled:
-            if dist.sharded:
-                raise UserError("--compile does not go together with fsdp; leave one of them out.")
-            objective.compile()
-        self.objective = dist.wrap(objective, list(model.backbone.blocks)).train()
+        self.objective = dist.wrap(Objective(model), list(model.backbone.blocks)).train()
         self.optimizer = make_optimizer(model, self.recipe)
         self.batches = Batches(job.arch, job.corpus, self.recipe, job.seed, dist)
         self.validation = Validation(job.corpus, self.recipe, job.arch.header.kind, job.validation_tokens)
         self.autocast = torch.autocast(dist.device.type, torch.bfloat16, enabled=job.precision == "bf16")
         self.step = self.updates = self.skipped_in_a_row = 0
         self.memory: list[ModelState] = []  # one for each part of an accumulated batch
+        self.compiled = False
+        if compiled:
+            self.compile()
+
+    def compile(self) -> None:
+        """Compile the blocks, for the steps from now on."""
+        if self.dist.sharded:
+            raise UserError("--compile does not go together with fsdp; leave one of them out.")
+        if self.recipe.memory:  # whose shapes change with every segment at first
+            self.objective.compile()
+        else:
+            dtype = torch.bfloat16 if self.job.precision == "bf16" else torch.float32
+            self.model.backbone.compile_blocks(self.recipe.seq_len, dtype)
+        self.compiled = True
 
     def advance(self) -> Taken:
-        """One optimizer step."""
+        """One optimizer step, from beginning to end."""
+        return self.settle(self.launch())
+
+    def launch(self) -> Launched:
+        """One optimizer step, without waiting for a GPU to compute it; `settle` waits."""
         lr = self.recipe.lr * rate(self.recipe, self.step, self.steps)
         set_rate(self.optimizer, lr)
         seed_dropout(self.job.seed, self.step, self.dist.rank)
         loss = self._backward(self.batches(self.step))
-        norm, updated = update(self.optimizer, self.model.parameters(), self.recipe.clip, loss)
-        self.updates += updated
         self.step += 1
+        norm, made = update_on_device(self.optimizer, list(self.model.parameters()), self.recipe.clip, loss)
+        exact = torch.float32 if loss.device.type == "mps" else torch.float64
+        numbers = torch.stack([x.to(loss.device, exact) for x in (loss, norm, made)])
+        ready: torch.cuda.Event | None = None
+        if numbers.is_cuda:
+            numbers, ready = numbers.to("cpu", non_blocking=True), torch.cuda.Event()
+            ready.record()
+        return Launched(self.step, lr, numbers, ready)
+
+    def settle(self, launched: Launched) -> Taken:
+        """What came of a step; steps are settled in the order in which they were launched."""
+        loss, norm, updated = launched.read()
+        self.updates += updated
         self.skipped_in_a_row = 0 if updated else self.skipped_in_a_row + 1
         if self.skipped_in_a_row >= MOST_SKIPPED:
             raise Diverged(
-                f"the loss has not been finite for {MOST_SKIPPED} steps up to step {self.step}; a checkpoint from "
+                f"the loss has not been finite for {MOST_SKIPPED} steps up to step {launched.step}; a checkpoint from "
                 "before is kept, if there was one.",
                 self.recipe,
             )
-        return Taken(self.step, loss, norm, lr, skipped=not updated)
+        return Taken(launched.step, loss, norm, launched.lr, skipped=not updated)
 
     def validation_loss(self, share: float = 1.0) -> float:
         """On the validation text, or on a share of its windows: the same ones for the same share."""
         return self.validation.loss(self.objective, self.model, self.dist, self.autocast, share)
 
-    def _backward(self, batch: Batch) -> float:
+    def _backward(self, batch: Batch) -> Tensor:
         """Gradients of the mean loss over all scored tokens of the step, in every process and part; the loss."""
         parts = batch.parts(self.recipe.gradient_accumulation)
-        counts = [scored(part.targets_BT) for part in parts]
-        everywhere = float(self.dist.sum(torch.tensor(float(sum(counts)), device=self.dist.device)))
+        everywhere: float | Tensor = float(batch.scored)
+        if self.dist.world > 1:
+            everywhere = self.dist.sum(torch.tensor(everywhere, device=self.dist.device))
         if self.recipe.memory and (batch.fresh or not self.memory):
             self.memory = [self._language_model.init_memory(len(part.tokens_BT), self.recipe.memory) for part in parts]
         total = torch.zeros((), device=self.dist.device)
         for i, part in enumerate(parts):
             # Gradients are averaged over processes; each has its own number of scored tokens, but equally many rows.
-            share = counts[i] / everywhere
+            share = part.scored / everywhere
             pair = () if part.follows_B is None else (part.segments_BT, part.follows_B, self._row_share / share)
             with self.dist.accumulating(self.objective, last=i == len(parts) - 1):
                 with self.autocast:
@@ -127,7 +168,7 @@ class Trainer:
                 total += loss.detach() * share
             if memory is not None:
                 self.memory[i] = detached(memory)
-        return float(self.dist.sum(total))
+        return self.dist.sum(total)
 
     @property
     def _row_share(self) -> float:

@@ -18,7 +18,7 @@ from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.model.backbone import ModelState
 from plait.model.heads import IGNORE, LanguageModel
-from plait.training.batches import masked, scored
+from plait.training.batches import masked, sent
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe
 
@@ -65,13 +65,11 @@ class Validation:
         exact = torch.float32 if dist.device.type == "mps" else torch.float64  # which Apple's GPUs lack
         total = torch.zeros(2, dtype=exact, device=dist.device)
         for n in range(0, inputs_SNT.shape[1], together):
-            tokens, targets = (
-                torch.from_numpy(part[:, n : n + together].reshape(-1, part.shape[-1])).to(dist.device)
-                for part in (inputs_SNT, targets_SNT)
-            )
+            here = [part[:, n : n + together].reshape(-1, part.shape[-1]) for part in (inputs_SNT, targets_SNT)]
+            tokens, targets = (sent(part, dist.device) for part in here)
             loss, memory = objective(tokens, targets, memory)
-            if count := scored(targets):
-                total += torch.tensor([float(loss) * count, count], dtype=exact, device=dist.device)
+            if count := int((here[1] != IGNORE).sum()):
+                total += torch.stack([loss.to(exact) * count, total.new_tensor(count)])
         return total
 
     def _streams(self, streams: int, share: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

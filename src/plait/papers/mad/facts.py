@@ -63,7 +63,7 @@ def _heads(layer: Any, d: int) -> tuple[int, int]:
 def _counts(family: str, row: ExpertSize, *, experts: int = 8, active: int = 2, inner: int = 0) -> tuple[float, float]:
     """Total and active parameters of the preset, in millions, perhaps with other experts in its MoE layers."""
     arch = architecture(f"mad-{family}-{row.size}m")
-    other = {"experts": experts, "active": active, **({"inner": inner} if inner else {})}
+    other: dict[str, Any] = {"experts": experts, "active": active, **({"inner": inner} if inner else {})}
     layers = [replace(layer, **other) if layer.name == "moe" else layer for layer in arch.layers]
     cost = model_cost(Architecture(arch.header, tuple(layers)))
     return cost.total_params / 1e6, cost.active_params / 1e6

@@ -242,7 +242,7 @@ def state_expansion() -> tuple[str, str, bool]:
 def routing() -> tuple[str, str, bool]:
     import torch
 
-    from plait.model.backbone import make_mixer
+    from plait.mixers.mixer import make_mixer
     from plait.model.construct import seed_mixer
     from plait.model.user_mixers import load_mixer
 
@@ -278,7 +278,7 @@ def stepwise(*names: str) -> tuple[str, str, bool]:
     """Whole sequences against one token at a time, for each mixer."""
     import torch
 
-    from plait.model.backbone import make_mixer
+    from plait.mixers.mixer import make_mixer
     from plait.model.construct import seed_mixer
     from plait.model.user_mixers import load_mixer
 

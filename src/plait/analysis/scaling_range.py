@@ -1,0 +1,79 @@
+"""From which budget on the law holds: groups of the smallest budgets that the larger ones contradict are left out.
+
+Trainings of few steps, and models too small to have begun with what the others learn, lie off the power laws that hold
+further on, and drag E, α and β with them by more than any noise does. The test is Chow's (1960), of prediction: the
+surface of the larger budgets foretells the smallest group's losses with errors e of covariance s² (I + J C Jᵀ), J the
+surface's derivatives there and s² C what the larger budgets know; eᵀ (I + J C Jᵀ)⁻¹ e / (m s²) of m runs is F with m
+and as many degrees of freedom as the larger budgets leave. At 1 % the group goes, and the next is tested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from plait.analysis.scaling_runs import COLUMNS, OPTIONAL, Runs
+from plait.analysis.scaling_surface import NUMBERS, Layout, Places, Points, fit_surface, log_loss
+
+LEVEL = 0.01
+LEAST_GROUPS, LEAST_RUNS = 3, 2 * NUMBERS  # that the law is told by
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A group that the larger budgets contradict. Not `left`: too few others are there to go on without it."""
+
+    architecture: str
+    flops: float
+    runs: int
+    p: float
+    left: bool = True
+
+
+def within_law(runs: Runs) -> tuple[Runs, list[LeftOut]]:
+    """The runs of those budgets from which on one law holds, by architecture."""
+    dropped: list[LeftOut] = []
+    kept = np.ones(len(runs), bool)
+    for name in runs.names:
+        own = runs.of(name)
+        smallest_first = np.argsort(runs.flops[own], kind="stable")
+        groups = [g for g in dict.fromkeys(runs.group[own][smallest_first].tolist()) if g >= 0]
+        for place, g in enumerate(groups):
+            here, rest = np.flatnonzero(runs.group == g), own[kept[own] & (runs.group[own] != g)]
+            enough = len(groups) - place > LEAST_GROUPS and len(rest) >= LEAST_RUNS
+            if len(rest) <= NUMBERS + 1 or len(groups) - place < LEAST_GROUPS:
+                break
+            p = contradiction(runs, here, rest)
+            if p >= LEVEL:
+                break
+            dropped.append(LeftOut(name, float(runs.flops[here].mean()), len(here), p, enough))
+            if not enough:
+                break
+            kept[here] = False
+    return (runs if kept.all() else subset(runs, np.flatnonzero(kept))), dropped
+
+
+def contradiction(runs: Runs, here: Places, rest: Places) -> float:
+    """How often runs of one law would lie as far off what the rest foretells."""
+    from scipy.special import fdtrc
+
+    points = Points.at(runs.params[rest], runs.tokens[rest])
+    fit = fit_surface(points, np.log(runs.loss[rest]), Layout((np.arange(len(rest)),)))
+    n, d = np.log(runs.params[here]) - points.n_mean, np.log(runs.tokens[here]) - points.d_mean
+    foretold, slopes = log_loss(fit.theta_P[None], n, d)
+    free = len(rest) - NUMBERS
+    spread = float(fit.residuals_R @ fit.residuals_R) / free
+    known = np.linalg.pinv(fit.slopes_RP.T @ fit.slopes_RP)
+    error = np.log(runs.loss[here]) - foretold[0]
+    covariance = np.eye(len(here)) + slopes[0] @ known @ slopes[0].T
+    ratio = float(error @ np.linalg.solve(covariance, error)) / len(here) / max(spread, 1e-14)
+    return float(fdtrc(len(here), free, ratio))
+
+
+def subset(runs: Runs, places: Places) -> Runs:
+    """Groups are numbered anew, without gaps."""
+    columns = {name: getattr(runs, name)[places] for name in (*COLUMNS, *OPTIONAL) if getattr(runs, name) is not None}
+    there = sorted(set(runs.group[places].tolist()) - {-1})
+    group = np.array([there.index(g) if g >= 0 else -1 for g in runs.group[places].tolist()], np.intp)
+    return replace(runs, **columns, architecture=tuple(runs.architecture[i] for i in places.tolist()), group=group)

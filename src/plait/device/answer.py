@@ -1,0 +1,86 @@
+"""A prompt and its answer: what a user waits for, from what can be measured in one call each.
+
+    time to first token  = prefill of the prompt
+    time per token       = one decoded token, in the middle of the answer
+    latency              = time to first token + answer · time per token
+
+Memory is the higher of the two peaks. Measured and predicted alike; intervals add up, for both err alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from plait.device.predictor import Prediction, Predictor
+from plait.device.profile import Profile
+from plait.device.setting import BOTH, Setting
+from plait.model.architecture import Architecture
+
+TTFT, TOKEN_TIME = "ttft", "token_time"
+ADDED = ("latency", "energy")
+
+
+class FirstToken:
+    """Of the table of quantities: says where there is such a thing."""
+
+    @staticmethod
+    def unavailable(setting: Setting) -> str:
+        return "" if setting.mode == BOTH else f"it is part of --mode {BOTH}"
+
+
+class NextToken(FirstToken):
+    pass
+
+
+class AnswerPredictor:
+    """As a `Predictor`, for mode both; it asks one for each part."""
+
+    def __init__(self, profile: Profile, setting: Setting) -> None:
+        self.profile, self.answer = profile, setting.answer
+        self.setting = Setting(BOTH, setting.seq, setting.batch, **profile.common, answer=setting.answer)
+        self.parts = [Predictor(profile, part) for part in setting.parts]
+
+    def predict(self, given: Sequence[Architecture | str]) -> dict[str, Prediction]:
+        return self.joined([part.predict(given) for part in self.parts])
+
+    def joined(self, found: Sequence[dict[str, Prediction]]) -> dict[str, Prediction]:
+        """From what the parts predict."""
+        prompt, token = found
+        made = {
+            name: Prediction(*(getattr(prompt[name], e) + self.answer * getattr(token[name], e) for e in ENDS))
+            for name in ADDED
+            if name in prompt and name in token
+        }
+        made |= {TTFT: prompt["latency"], TOKEN_TIME: token["latency"]}
+        higher = [np.maximum(getattr(prompt["memory"], e), getattr(token["memory"], e)) for e in ENDS]
+        return {**made, "memory": Prediction(*higher)}
+
+
+ENDS = ("mean", "low", "high")
+
+
+def predictor_of(profile: Profile, setting: Setting) -> Predictor | AnswerPredictor:
+    return AnswerPredictor(profile, setting) if setting.mode == BOTH else Predictor(profile, setting)
+
+
+def joined_result(prompt: Mapping[str, Any], token: Mapping[str, Any], answer: int) -> dict[str, Any]:
+    """A measurement of mode both, from those of its parts: an entry per quantity."""
+    found: dict[str, Any] = {}
+    for name in ADDED:
+        if name in prompt and name in token:
+            value = "seconds" if name == "latency" else "joules"
+            found[name] = {
+                **{end: prompt[name][end] + answer * token[name][end] for end in (value, "low", "high")},
+                "noisy": prompt[name]["noisy"] or token[name]["noisy"],
+            }
+    both = prompt["latency"], token["latency"]
+    found["latency"] |= {"calm": min(one["calm"] for one in both)}
+    found["latency"] |= {name: max(one[name] for one in both) for name in ("spread", "load")}
+    kept = ("seconds", "low", "high", "noisy")
+    for name, one in zip((TTFT, TOKEN_TIME), both, strict=True):
+        found[name] = {entry: one[entry] for entry in kept}
+    found["memory"] = max(prompt["memory"], token["memory"], key=lambda one: float(one["peak"]))
+    return found

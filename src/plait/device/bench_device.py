@@ -1,0 +1,41 @@
+"""Where a benchmark runs, and what its times depend on: the device, and the versions of what is installed."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from plait import __version__
+from plait.core.errors import UserError
+
+
+def bench_device(given: str | None) -> torch.device:
+    """The one given, if it is here; else a GPU where there is one."""
+    here = torch.cuda.is_available()
+    if given is not None and given.startswith("cuda") and not here:
+        raise UserError("no CUDA device is here; leave out the device, or give cpu.")
+    try:
+        return torch.device(given or ("cuda" if here else "cpu"))
+    except RuntimeError:
+        raise UserError(f"'{given}' is no device; give cpu or cuda.") from None
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
+
+
+def bench_versions() -> dict[str, str]:
+    """Of plait, and of what a kernel's speed depends on, where it is installed."""
+    known = {package: _version(package) for package in ("torch", "triton", "flash-linear-attention")}
+    return {"plait": __version__} | {package: found for package, found in known.items() if found is not None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

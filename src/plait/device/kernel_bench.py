@@ -1,0 +1,209 @@
+"""Kernels beside others' of the same op: first whether each is right, then how long those that are take, in one run.
+
+An op's shapes are those of a 125M model. Outputs and gradients are held to the definition, one token at a time in
+float64, on a short sequence; what is off by more than the dtype's rounding allows is not timed. Peers are what can be
+imported: flash-linear-attention's kernels on a GPU.
+
+Letters: B batch, T time, H heads, G heads of queries and keys, K key width, V value width.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from plait.core.errors import UserError, did_you_mean
+from plait.ops.gla import gla, gla_reference
+
+Inputs = dict[str, Tensor]
+Run = Callable[[Inputs], Tensor]
+
+#: Largest error that a right result may have, relative to the largest value of the same tensor.
+TOLERANCES = {torch.bfloat16: 1e-2, torch.float16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-9}
+CHECKED_LENGTH = 200  # tokens; no multiple of a chunk
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """An op at one shape: its inputs (decays and other `wide` ones never below fp32), ours, the definition, and the
+    peers, each made when it is asked for and raising ImportError where it is not installed."""
+
+    name: str
+    shape: str
+    draw: Callable[[int, int, torch.Generator], Inputs]  # batch, length, stream
+    ours: Run
+    definition: Run
+    peers: Mapping[str, Callable[[], Run]]
+    wide: tuple[str, ...] = ("g", "bonus")
+
+
+@dataclass(frozen=True)
+class KernelTiming:
+    """`error`: the largest of outputs and gradients. `ratio`: this one's time forward and backward over ours. Times
+    and peak memory (above the inputs) are there only for a right result."""
+
+    op: str
+    shape: str
+    kernel: str
+    right: bool
+    error: float
+    forward_ms: float | None = None
+    both_ms: float | None = None
+    peak_mib: float | None = None
+    ratio: float | None = None
+
+
+def gla_case(name: str, H: int, G: int, K: int, V: int, *, per_head: bool, bonus: bool = False) -> KernelCase:
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        # Decays as models have them: heads or channels from a few tokens to a few thousand.
+        centre = torch.linspace(0.5, 8.0, H if per_head else K, device=stream.device)
+        g = F.logsigmoid(centre + normal(B, T, H, *(() if per_head else (K,))))
+        inputs = {"q": normal(B, T, G, K), "k": normal(B, T, G, K), "v": normal(B, T, H, V), "g": g}
+        return inputs | ({"bonus": normal(H, K)} if bonus else {})
+
+    scale = K**-0.5
+
+    def ours(x: Inputs) -> Tensor:
+        return gla(x["q"], x["k"], x["v"], x["g"], scale=scale, bonus=x.get("bonus"))[0]
+
+    def definition(x: Inputs) -> Tensor:
+        q, k = (x[name].repeat_interleave(H // G, dim=2) for name in "qk")
+        return gla_reference(q, k, x["v"], x["g"], scale=scale, bonus=x.get("bonus"))[0]
+
+    def peer() -> Run:
+        if bonus:
+            op = import_module("fla.ops.rwkv6").chunk_rwkv6
+            return lambda x: op(x["q"], x["k"], x["v"], x["g"], x["bonus"], scale=scale)[0]
+        op = (
+            import_module("fla.ops.simple_gla").chunk_simple_gla if per_head else import_module("fla.ops.gla").chunk_gla
+        )
+
+        def run(x: Inputs) -> Tensor:
+            q, k = (x[name] if G == H else x[name].repeat_interleave(H // G, dim=2) for name in "qk")
+            o: Tensor = op(q, k, x["v"], x["g"], scale=scale)[0]
+            return o
+
+        return run
+
+    named = "chunk_rwkv6" if bonus else "chunk_simple_gla" if per_head else "chunk_gla"
+    shape = f"H {H}{f' G {G}' if G != H else ''} K {K} V {V}"
+    return KernelCase(name, shape, draw, ours, definition, {f"fla {named}": peer})
+
+
+CASES: dict[str, KernelCase] = {
+    case.name: case
+    for case in (
+        gla_case("gla", 4, 4, 96, 192, per_head=False),
+        gla_case("hgrn2", 6, 6, 128, 128, per_head=False),
+        gla_case("rwkv6", 12, 12, 64, 64, per_head=False, bonus=True),
+        gla_case("mamba2", 24, 1, 128, 64, per_head=True),
+        gla_case("retnet", 4, 4, 192, 384, per_head=True),
+    )
+}
+
+
+def cases(names: tuple[str, ...]) -> list[KernelCase]:
+    """Those of these names; without names, all."""
+    for name in names:
+        if name not in CASES:
+            raise UserError(f"unknown op '{name}'.{did_you_mean(name, CASES)} Known: {', '.join(CASES)}.")
+    return [CASES[name] for name in names or CASES]
+
+
+def bench_case(
+    case: KernelCase, *, batch: int, seq_len: int, device: torch.device, dtype: torch.dtype, repeats: int
+) -> Iterator[KernelTiming]:
+    """Ours first, then each peer that can be imported here."""
+    kernels: dict[str, Callable[[], Run]] = {"plait": lambda: case.ours}
+    kernels |= {} if device.type == "cpu" else case.peers
+    ours_ms: float | None = None
+    for name, make in kernels.items():
+        try:
+            run = make()
+        except ImportError:
+            continue
+        error = largest_error(case, run, min(seq_len, CHECKED_LENGTH), device, dtype)
+        right = error <= TOLERANCES[dtype]
+        if not right:
+            yield KernelTiming(case.name, case.shape, name, right, error)
+            continue
+        forward_ms, both_ms, peak = _timed(case, run, batch, seq_len, device, dtype, repeats)
+        ours_ms = both_ms if name == "plait" else ours_ms
+        ratio = None if ours_ms is None else both_ms / ours_ms
+        yield KernelTiming(case.name, case.shape, name, right, error, forward_ms, both_ms, peak, ratio)
+
+
+def largest_error(case: KernelCase, run: Run, length: int, device: torch.device, dtype: torch.dtype) -> float:
+    """Of the output and the gradients of all inputs, each relative to the largest value of the same tensor."""
+    drawn = {name: x.detach() for name, x in _drawn(case, 1, length, device, dtype).items()}
+    found, wanted = ([*_output_and_gradients(op, drawn, to)] for op, to in ((run, dtype), (case.definition, None)))
+    gaps = [
+        float((ours.double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
+        for ours, exact in zip(found, wanted, strict=True)
+    ]
+    return max(gap if gap == gap else float("inf") for gap in gaps)
+
+
+def _drawn(case: KernelCase, batch: int, length: int, device: torch.device, dtype: torch.dtype) -> Inputs:
+    drawn = case.draw(batch, length, torch.Generator(device).manual_seed(0))
+    wide = torch.promote_types(dtype, torch.float32)
+    return {name: x.to(wide if name in case.wide else dtype).requires_grad_() for name, x in drawn.items()}
+
+
+def _output_and_gradients(run: Run, drawn: Inputs, dtype: torch.dtype | None) -> Iterator[Tensor]:
+    """As drawn, or (no dtype) in float64."""
+    leaves = {name: (x.double() if dtype is None else x.clone()).requires_grad_() for name, x in drawn.items()}
+    o = run(leaves)
+    weights = torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(o)
+    yield o.detach()
+    yield from torch.autograd.grad((o * weights).sum(), list(leaves.values()))
+
+
+def _timed(
+    case: KernelCase, run: Run, batch: int, seq_len: int, device: torch.device, dtype: torch.dtype, repeats: int
+) -> tuple[float, float, float | None]:
+    """Milliseconds forward and forward with backward, medians; peak memory above the inputs in MiB, on a GPU."""
+    inputs = _drawn(case, batch, seq_len, device, dtype)
+    leaves = list(inputs.values())
+    with torch.no_grad():
+        forward_ms = median_ms(lambda: run(inputs), device, repeats)
+    do = torch.randn_like(run(inputs))
+    both_ms = median_ms(lambda: torch.autograd.grad(run(inputs), leaves, do), device, repeats)
+    if device.type != "cuda":
+        return forward_ms, both_ms, None
+    torch.cuda.reset_peak_memory_stats(device)
+    held = torch.cuda.memory_allocated(device)
+    torch.autograd.grad(run(inputs), leaves, do)
+    return forward_ms, both_ms, (torch.cuda.max_memory_allocated(device) - held) / 2**20
+
+
+def median_ms(call: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    """After three calls that do not count. On a GPU its own clock counts, and caches are cold as in training."""
+    for _ in range(3):
+        call()
+    if device.type != "cuda":
+        taken = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            call()
+            taken.append(1e3 * (time.perf_counter() - start))
+        return sorted(taken)[len(taken) // 2]
+    flushed = torch.empty(2**28, dtype=torch.uint8, device=device)  # more than any cache holds
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+    for start_event, end_event in events:
+        flushed.zero_()
+        start_event.record()
+        call()
+        end_event.record()
+    torch.cuda.synchronize(device)
+    return sorted(float(a.elapsed_time(b)) for a, b in events)[repeats // 2]

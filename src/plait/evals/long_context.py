@@ -1,0 +1,310 @@
+"""Questions about long texts, answered by generation: accuracy against length, and the effective length.
+
+A question is a prompt and what its greedy continuation must hold. Prompts of one length have one number of tokens: what
+a question leaves of it is filled up in front, so that rows of a batch need no padding and every mixer reads them alike.
+Likelihood is not asked: a model that can tell the answer when it is shown may still not write it.
+
+Letters: B batch, T time, V vocabulary, A tokens to write, N questions.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plait.analysis.intervals import group_share_interval, share_interval
+from plait.core.errors import UserError
+from plait.core.progress import OnCount, silent
+from plait.core.random_streams import stream
+from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
+from plait.evals.haystack import Writer
+from plait.evals.losses import rows_at_once
+from plait.evals.questions import Asks, Question, Script, TooShort
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Series, xy_chart
+
+PREFILL = 1024  # tokens read at a time, all rows together: their logits over the vocabulary exist at once
+#: Llama-2-7B's score at 4,096 tokens, from which on RULER calls a length effective (Hsieh et al. 2024,
+#: arXiv:2404.06654).
+THRESHOLD = 0.856
+
+Self = TypeVar("Self", bound="LongContextEvaluation")
+
+
+class Reader(Protocol):
+    """What is needed of a model: `plait.model`'s language models are readers."""
+
+    def init_state(self, batch: int) -> Any: ...
+
+    def extend(self, tokens_BT: Tensor, state: Any) -> tuple[Tensor, Any]: ...
+
+
+@torch.no_grad()
+def written(model: Reader, prompts_BT: Tensor, tokens: int) -> Tensor:
+    """So many greedily decoded tokens after prompts of one length, (B, A)."""
+    state = model.init_state(len(prompts_BT))
+    for part_BT in prompts_BT.split(max(1, PREFILL // len(prompts_BT)), dim=1):
+        logits_BTV, state = model.extend(part_BT, state)
+    decoded_A = []
+    for _ in range(tokens):
+        row_BV = logits_BTV[:, -1]
+        if not torch.isfinite(row_BV.amax(dim=-1)).all():
+            raise UserError("the model's logits are not finite at this length; it diverged.")
+        decoded_A.append(row_BV.argmax(dim=-1))
+        logits_BTV, state = model.extend(decoded_A[-1][:, None], state)
+    return torch.stack(decoded_A, dim=1)
+
+
+def text_of(tokenizer: Writer, ids_A: np.ndarray) -> str:
+    """What was decoded, up to the first id that only the model has: its vocabulary may be rounded up."""
+    unknown = np.flatnonzero(ids_A >= tokenizer.vocab)
+    return tokenizer.decode(ids_A[: unknown[0]] if len(unknown) else ids_A)
+
+
+def matched(text: str, answers: Sequence[str]) -> float:
+    """The share of answers that occur in the text, in whatever case: RULER's "string match all"."""
+    lower = text.lower()
+    return float(np.mean([answer.lower() in lower for answer in answers]))
+
+
+@dataclass(frozen=True)
+class LengthScore:
+    """Of one kind of question at one length."""
+
+    length: int  # tokens, the room to answer included
+    score: float
+    interval: tuple[float, float] | None  # 95 %, over questions
+    chance: float
+    scores: tuple[float, ...]  # question by question
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Of one kind of question."""
+
+    task: str
+    points: tuple[LengthScore, ...]
+    effective_length: int  # the longest up to which every score is at least the threshold; 0: none
+    certain_length: int  # the same by the intervals' lower ends
+    shortest: int  # tokens that a question needs; lengths below it were left out
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        points = [{name: _listed(value) for name, value in asdict(point).items()} for point in self.points]
+        return {**asdict(self), "points": points}
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def effective(points: Sequence[LengthScore], threshold: float, *, certain: bool = False) -> int:
+    """The longest length up to which every one reaches the threshold, or does by its interval's lower end."""
+    longest = 0
+    for point in points:
+        value = point.score if not certain else point.interval[0] if point.interval else 0.0
+        if value < threshold:
+            break
+        longest = point.length
+    return longest
+
+
+def curve_of(
+    task: str,
+    asks: Asks,
+    model: Reader,
+    script: Script,
+    lengths: Sequence[int],
+    *,
+    samples: int,
+    seed: int = 0,
+    threshold: float = THRESHOLD,
+    judge: Callable[[str, Sequence[str]], float] = matched,
+    device: torch.device | str = "cpu",
+    progress: OnCount = silent,
+) -> Curve:
+    """One kind of question at every length that holds it."""
+    points, shortest = [], 0
+    for number, length in enumerate(lengths):
+        try:
+            questions = [asks(script, stream(task, seed, length, i), length) for i in range(samples)]
+        except TooShort as short:
+            shortest = max(shortest, short.least)
+            continue
+        scores = _scores(model, script, questions, length, judge, device)
+        progress((number + 1) * samples, len(lengths) * samples)
+        right_or_wrong = set(scores) <= {0.0, 1.0}
+        share = float(np.mean(scores))
+        interval = share_interval(share, samples) if right_or_wrong else group_share_interval(scores, samples)
+        chance = float(np.mean([question.chance for question in questions]))
+        points.append(LengthScore(length, share, interval, chance, tuple(scores)))
+    found = (effective(points, threshold), effective(points, threshold, certain=True))
+    return Curve(task, tuple(points), *found, shortest)
+
+
+def _scores(
+    model: Reader,
+    script: Script,
+    questions: Sequence[Question],
+    length: int,
+    judge: Callable[[str, Sequence[str]], float],
+    device: torch.device | str,
+) -> list[float]:
+    scores = []
+    batch = rows_at_once(length)
+    for first in range(0, len(questions), batch):
+        some = questions[first : first + batch]
+        room = length - len(some[0].prompt)
+        prompts_BT = torch.from_numpy(np.stack([question.prompt for question in some])).to(device)
+        for question, ids_A in zip(some, written(model, prompts_BT, room).cpu().numpy(), strict=True):
+            scores.append(judge(text_of(script.tokenizer, ids_A), question.answers))
+    return scores
+
+
+@dataclass(frozen=True)
+class LongContextEvaluation(Evaluation):
+    """A subclass gives `asked` and `filler`."""
+
+    length: int = 0  # tokens of the shortest texts; 0: as in training
+    times: str = "1,2,4,8"  # the lengths, in units of `length`
+    samples: int = 50  # questions of each kind and length
+    threshold: float = THRESHOLD
+    seed: int = 0
+
+    @property
+    def needs_text(self) -> bool:
+        return False
+
+    @abstractmethod
+    def asked(self) -> dict[str, Asks]:
+        """The kinds of question, by name."""
+
+    @abstractmethod
+    def filler(self, subject: Subject) -> np.ndarray:
+        """What prompts are filled up with."""
+
+    def judged(self, text: str, answers: Sequence[str]) -> float:
+        """The score of what was written, 0 to 1."""
+        return matched(text, answers)
+
+    def factors(self) -> list[int]:
+        try:
+            found = sorted({int(part) for part in self.times.split(",")})
+        except ValueError:
+            found = [0]
+        self.require(found[0] >= 1, "times", "whole numbers separated by commas, such as 1,2,4,8")
+        return found
+
+    def resolved(self: Self, subject: Subject) -> Self:
+        self.require(self.samples >= 2, "samples", "at least 2, since one has no interval")
+        self.require(0 < self.threshold <= 1, "threshold", "a score above 0, at most 1")
+        self.factors()
+        self.asked()
+        return replace(self, length=self.length or subject.trained_length)
+
+    def measure(self, subject: Subject, progress: OnCount = silent) -> dict[str, Any]:
+        if subject.tokenizer is None:
+            raise UserError("questions are text: this evaluation needs the run's tokenizer.")
+        model, kinds = subject.language_model, self.asked()
+        most = model.arch.header.max_len if model.arch.header.pos == "learned" else None
+        lengths = [self.length * factor for factor in self.factors()]
+        reached = [length for length in lengths if most is None or length <= most]
+        if not reached:
+            raise UserError(f"{lengths[0]} tokens asked for, but the model has only max_len={most} positions.")
+        script = Script(subject.tokenizer, self.filler(subject))
+        curves = []
+        for number, (task, asks) in enumerate(kinds.items()):
+            done, total = number * self.samples * len(reached), len(kinds) * self.samples * len(reached)
+            curves.append(
+                curve_of(
+                    task, asks, model, script, reached, samples=self.samples, seed=self.seed, threshold=self.threshold,
+                    judge=self.judged, device=next(model.parameters()).device,
+                    progress=lambda so_far, _, done=done, total=total: progress(done + so_far, total),  # type: ignore[misc]
+                )
+            )  # fmt: skip
+        if not any(curve.points for curve in curves):
+            least = min(curve.shortest for curve in curves)
+            raise UserError(f"the longest texts have {reached[-1]} tokens, but a question needs at least {least}.")
+        return {
+            "trained_length": subject.trained_length,
+            "threshold": self.threshold,
+            "lengths": reached,
+            "left_out": [length for length in lengths if length not in reached],
+            "mean": mean_curve(curves, self.threshold).as_dict(),
+            "tasks": {curve.task: curve.as_dict() for curve in curves},
+        }
+
+    def table(self, results: Results) -> ResultTable:
+        lengths = sorted({length for found in results.values() for length in found["lengths"]})
+        columns = {"run": "left", "task": "left", **{str(n): "right" for n in lengths}}
+        columns |= {"chance": "right", "effective": "right"}
+        rows = []
+        for run, found in results.items():
+            several = len(found["tasks"]) > 1
+            for curve in [*found["tasks"].values(), *([found["mean"]] if several else [])]:
+                at = {point["length"]: point for point in curve["points"]}
+                cells = [_cell(at[n]) if n in at else "–" for n in lengths]
+                chance = f"{at[max(at)]['chance']:.2g}" if at else ""
+                rows.append([run, curve["task"], *cells, chance, _effective(curve)])
+        return columns, rows
+
+    def pictures(self, results: Results) -> dict[str, str]:
+        drawn = {}
+        for run, found in results.items():
+            ending = f"-{run}" if len(results) > 1 else ""
+            series = [_series(curve) for curve in found["tasks"].values() if curve["points"]]
+            if len(series) > 1 and found["mean"]["points"]:
+                series.append(_series(found["mean"]))
+            drawn[f"{self.name}{ending}"] = xy_chart(
+                series,
+                title=f"{self.name}: score against length" + (f" ({run})" if ending else ""),
+                x=Axis("length of the text, tokens", log=True),
+                y=Axis("score", low=0.0, high=1.0),
+                marker=found["trained_length"],
+                marker_label="trained length",
+            )
+        return drawn
+
+
+def mean_curve(curves: Sequence[Curve], threshold: float) -> Curve:
+    """Over the kinds of question that fit at every length at which any does, question number by question number."""
+    lengths = sorted({point.length for curve in curves for point in curve.points})
+    whole = [curve for curve in curves if [point.length for point in curve.points] == lengths]
+    points = []
+    for i, length in enumerate(lengths if whole else ()):
+        scores_N = np.mean([curve.points[i].scores for curve in whole], axis=0)
+        interval = group_share_interval(scores_N, len(scores_N) * len(whole))
+        chance = float(np.mean([curve.points[i].chance for curve in whole]))
+        points.append(LengthScore(length, float(scores_N.mean()), interval, chance, tuple(scores_N.tolist())))
+    left = len(curves) - len(whole)
+    name = f"mean of {len(whole)}" if left else "mean"
+    return Curve(name, tuple(points), effective(points, threshold), effective(points, threshold, certain=True), 0)
+
+
+def _cell(point: dict[str, Any]) -> str:
+    low, high = point["interval"] or (point["score"], point["score"])
+    return f"{point['score']:.2f} ({low:.2f}–{high:.2f})"
+
+
+def _effective(curve: dict[str, Any]) -> str:
+    if not curve["points"]:
+        return f"needs {curve['shortest']}"
+    measured = curve["points"][-1]["length"]
+    found = curve["effective_length"]
+    return f"{'≥ ' if found == measured else ''}{found}" if found else f"< {curve['points'][0]['length']}"
+
+
+def _series(curve: dict[str, Any]) -> Series:
+    return Series(
+        curve["task"],
+        tuple(point["length"] for point in curve["points"]),
+        tuple(point["score"] for point in curve["points"]),
+        low=tuple((point["interval"] or [point["score"]])[0] for point in curve["points"]),
+        high=tuple((point["interval"] or [point["score"]])[-1] for point in curve["points"]),
+    )

@@ -1,0 +1,81 @@
+"""A question about a long text: its prompt in tokens, filled up to an exact length, and what must be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from plait.core.errors import UserError
+from plait.evals.haystack import Writer, plain, stops
+
+
+class TooShort(UserError):
+    """A length that holds no question of this kind; `least` is one that does."""
+
+    def __init__(self, what: str, length: int, least: int) -> None:
+        super().__init__(f"{what} needs at least {least} tokens, not {length}; give a larger --length.")
+        self.least = least
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt in tokens, and the texts that its continuation must hold. `chance`: the score of naming things of the
+    right kind at random, of those that the text has beside the right ones or, where it has none, of all there are."""
+
+    prompt: np.ndarray
+    answers: tuple[str, ...]
+    chance: float
+
+
+class Script:
+    """Text as a tokenizer writes it, and filler to put around questions."""
+
+    def __init__(self, tokenizer: Writer, filler: np.ndarray) -> None:
+        self.tokenizer, self.filler = tokenizer, np.asarray(filler, np.int64)
+
+    def encode(self, text: str) -> np.ndarray:
+        """The tokens of a text, which must come back as the same text."""
+        tokens = np.asarray(self.tokenizer.encode(text), np.int64)
+        back = plain(self.tokenizer.decode(tokens))
+        if back != plain(text):
+            raise UserError(
+                f"this tokenizer cannot write the questions: '{plain(text)[:40]}' comes back as '{back[:40]}'. "
+                "They need one that keeps letters, digits and punctuation, such as bytes or a BPE."
+            )
+        return tokens
+
+    def room(self, answer: str, answers: int = 1) -> int:
+        """Tokens that may be written: twice what so many answers like this one need, since words come around them. The
+        same for all questions of a kind, so that their prompts have one length."""
+        return 2 * answers * len(self.encode(f" {answer},")) + 8
+
+    def fill(self, room: int) -> np.ndarray:
+        """So many tokens of filler, the end of it last."""
+        if not len(self.filler):
+            raise UserError("there is no filler text: the text given is empty.")
+        return np.tile(self.filler, -(-room // len(self.filler)))[-room:] if room else self.filler[:0]
+
+    def hay(self, room: int) -> tuple[np.ndarray, np.ndarray]:
+        """So many tokens of filler, and the places right behind its full stops (any place, if it has none)."""
+        hay = self.fill(room)
+        is_stop = np.tile(self._stops, -(-room // len(self.filler)))[-room:] if room else self._stops[:0]
+        places = np.flatnonzero(is_stop) + 1
+        return hay, places if len(places) else np.arange(room + 1)
+
+    @cached_property
+    def _stops(self) -> np.ndarray:
+        return stops(self.tokenizer, self.filler)
+
+    def filled(self, body: np.ndarray, room: int, what: str, length: int) -> np.ndarray:
+        """The body with filler in front, `length - room` tokens in all."""
+        spare = length - room - len(body)
+        if spare < 0:
+            raise TooShort(what, length, length - spare)
+        return np.concatenate([self.fill(spare), body])
+
+
+#: Draws one question of a length in tokens, the room to answer included.
+Asks = Callable[[Script, np.random.Generator, int], Question]

@@ -1,0 +1,145 @@
+"""flash-linear-attention's model of the same kind and size as an architecture, and how fast it trains here.
+
+A peer to measure against: its own modules, kernels and fused losses with its defaults, under the same autocast,
+clipping and fused AdamW as plait's. Where its `flash_attn` package is not installed, its Transformer attends by torch's
+flash attention, the same algorithm.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from plait.core.errors import UserError
+from plait.model.architecture import Architecture, architecture
+
+Sizes = dict[str, Any]
+
+#: By mixer: module and class of the configuration, and what of the options it takes.
+PEERS: dict[str, tuple[str, str, Callable[[Any, int], Sizes]]] = {
+    "attn": (
+        "transformer",
+        "TransformerConfig",
+        lambda o, d: {"num_heads": o.heads, "num_kv_heads": o.kv_heads or None, "rope_theta": o.theta},
+    ),
+    "fox": (
+        "forgetting_transformer",
+        "ForgettingTransformerConfig",
+        lambda o, d: {
+            "num_heads": o.heads,
+            "qk_norm": o.qk_norm != "none",
+            "use_output_gate": o.out_gate,
+        },
+    ),
+    "gla": (
+        "gla",
+        "GLAConfig",
+        lambda o, d: {"num_heads": o.heads, "expand_k": o.expand_k, "expand_v": o.expand_v},
+    ),
+    "hgrn2": ("hgrn2", "HGRN2Config", lambda o, d: {"expand_ratio": o.head_dim}),
+    "deltanet": ("delta_net", "DeltaNetConfig", lambda o, d: {"num_heads": d // o.head_dim, "conv_size": o.conv}),
+    "gated-deltanet": (
+        "gated_deltanet",
+        "GatedDeltaNetConfig",
+        lambda o, d: {
+            "num_heads": d // o.head_dim,
+            "head_dim": o.head_dim,
+            "expand_v": o.expand_v,
+            "conv_size": o.conv,
+        },
+    ),
+    "mamba2": (
+        "mamba2",
+        "Mamba2Config",
+        lambda o, d: {"state_size": o.state, "expand": o.expand, "head_dim": o.head_dim, "conv_kernel": o.conv},
+    ),
+}
+
+
+def peer_config(arch: Architecture) -> Any:
+    """Its configuration; a `UserError` where it has no such model or is not installed."""
+    header = arch.header
+    sequence = {options for options in arch.layers if options.kind == "sequence"}
+    channel = [options for options in arch.layers if options.kind == "channel"]
+    kinds = {options.name for options in sequence}
+    if len(sequence) != 1 or not kinds <= set(PEERS) or {o.name for o in channel} - {"swiglu"}:
+        raise UserError(f"flash-linear-attention has no model like {arch.text}.")
+    options = sequence.pop()
+    folder, name, sizes = PEERS[options.name]
+    given: Sizes = {
+        "hidden_size": header.d,
+        "num_hidden_layers": len(arch.layers) - len(channel),
+        "vocab_size": header.vocab,
+        "max_position_embeddings": 16384,
+        "tie_word_embeddings": header.tie,
+        "use_cache": False,
+        **sizes(options, header.d),
+    }
+    if channel:
+        given["intermediate_size"] = channel[0].inner_width(header.d)
+    try:
+        module = importlib.import_module(f"fla.models.{folder}")
+    except ImportError as wrong:
+        raise UserError(f"flash-linear-attention cannot be imported here: {wrong}.") from None
+    return getattr(module, name)(**given)
+
+
+def peer_model(spec: str, vocab: int) -> nn.Module:
+    """Its model for causal language modelling, with its own initial values, on the CPU in fp32."""
+    arch = architecture(spec)
+    config = peer_config(type(arch)(arch.header.with_vocabulary(vocab), arch.layers))
+    _provide_flash_attention()
+    from transformers import AutoModelForCausalLM
+
+    model: nn.Module = AutoModelForCausalLM.from_config(config)
+    return model
+
+
+def _provide_flash_attention() -> None:
+    attn: Any = importlib.import_module("fla.layers.attn")
+    if attn.flash_attn_func is None:
+
+        def flash(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, **_: Any) -> Tensor:
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+                o = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+            return o.transpose(1, 2)
+
+        attn.flash_attn_func = flash
+
+
+def peer_throughput(
+    spec: str, *, batch: int = 8, seq_len: int = 4096, vocab: int = 50257, steps: int = 10, warm_up: int = 3
+) -> dict[str, float]:
+    """Tokens per second, peak bytes and the loss after the last step of its training on a GPU."""
+    device = torch.device("cuda")
+    torch.cuda.reset_peak_memory_stats()
+    model = peer_model(spec, vocab).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    stream = torch.Generator(device).manual_seed(0)
+    begun, loss = 0.0, torch.zeros(())
+    for step in range(warm_up + steps):
+        if step == warm_up:
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+        tokens_BT = torch.randint(vocab, (batch, seq_len), generator=stream, device=device)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(input_ids=tokens_BT, labels=tokens_BT).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    torch.cuda.synchronize()
+    seconds = (time.perf_counter() - begun) / steps
+    return {
+        "tokens_per_second": batch * seq_len / seconds,
+        "peak_bytes": float(torch.cuda.max_memory_allocated()),
+        "params": float(sum(p.numel() for p in model.parameters())),
+        "loss": float(loss),
+    }

@@ -1,0 +1,80 @@
+"""What families of Hugging Face models share: reading a config.json's fields, and refusing what has no counterpart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from torch import Tensor
+
+from plait.core.errors import UserError
+from plait.model.architecture import Architecture
+
+Weights = dict[str, Tensor]
+Config = dict[str, Any]
+
+ACTIVATIONS = {
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model_type: how its config and weights become ours."""
+
+    spec: Callable[[Config], str]
+    weights: Callable[[Config, Weights], Weights]  # takes what it uses out of theirs
+    prefix: str  # of the names in a file that holds the output layer, too
+    ignored: tuple[str, ...] = ()  # ends of names that are masks and tables, not weights
+
+
+@dataclass(frozen=True)
+class Native:
+    """One of their classes: its config and weights from ours."""
+
+    class_name: str
+    config: Callable[[Architecture], Config]  # raises UserError or KeyError for what it has no words for
+    weights: Callable[[Architecture, Weights], Weights]
+
+
+def require(config: Config, key: str, value: object) -> None:
+    if config.get(key, value) != value:
+        raise UserError(f"{key}={config[key]!r} in the config: only {value!r} can be imported.")
+
+
+def require_absent(config: Config, key: str) -> None:
+    """A field that changes what is computed, whatever it says."""
+    if config.get(key):
+        raise UserError(f"{key}={config[key]!r} in the config: no such model can be imported.")
+
+
+def activation(config: Config, key: str, default: str) -> str:
+    name = config.get(key, default)
+    if name not in ACTIVATIONS:
+        raise UserError(f"{key}={name!r} in the config: known are {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[name]
+
+
+def number(value: Any) -> float:
+    """Of a file that may write infinity as JSON has no word for it."""
+    return float(value["__float__"] if isinstance(value, dict) and "__float__" in value else value)
+
+
+def tie(config: Config, default: bool) -> str:
+    return str(bool(config.get("tie_word_embeddings", default))).lower()
+
+
+def in_runs(layers: Iterable[str]) -> str:
+    """Layer texts one after the other, equal neighbours as groups."""
+    runs = [(text, len(list(equal))) for text, equal in groupby(layers)]
+    return " ".join(f"({text})x{count}" for text, count in runs)
+
+
+def output_weights(arch: Architecture, ours: Weights) -> Weights:
+    return {} if arch.header.tie else {"lm_head.weight": ours["output.weight"]}

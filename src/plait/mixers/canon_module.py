@@ -1,0 +1,112 @@
+"""Canon layers: a short causal convolution that is added to what it reads, h ← h + conv₄(h), without a nonlinearity.
+
+    A   the input of a sequence mixer, behind the norm        C   the input of a channel mixer, behind the norm
+    B   queries, keys and values, behind their projection     D   the inside of an MLP, before the nonlinearity
+
+Allen-Zhu 2025, arXiv:2512.17351 ("Physics of Language Models", part 4.1). A and C are the same for every mixer and are
+put around it; B and D are inside, where a mixer has them.
+
+Letters: B batch, T new tokens, D model width, C channels, W width of the convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from plait.core.errors import UserError
+from plait.mixers.mixer import Draw, Mixer, State
+from plait.mixers.options import CANON_WIDTH
+from plait.ops.shortconv import short_conv
+
+TAPS_STD = (3 * CANON_WIDTH) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+TAIL = "canon"  # the last inputs, in the state of a mixer that has one convolution around it
+INNER_TAIL = "canon_inner"  # of the convolution inside
+
+
+class Canon(nn.Module):
+    """The convolution at one point."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.taps_CW = nn.Parameter(torch.zeros(channels, CANON_WIDTH))
+
+    def init_weights(self, draw: Draw) -> None:
+        draw(self.taps_CW, TAPS_STD)
+
+    def init_tail(self, batch: int, rollback: int) -> Tensor:
+        """The inputs before the first: zeros, with room for as many more as a crop may take back."""
+        return self.taps_CW.new_zeros(batch, CANON_WIDTH - 1 + rollback, self.taps_CW.shape[0])
+
+    def forward(self, x_BTC: Tensor, tail: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The sum, and the last inputs, as many as there were."""
+        if tail is None:
+            y_BTC, last = short_conv(x_BTC, self.taps_CW)
+            return x_BTC + y_BTC, last
+        y_BTC, _ = short_conv(x_BTC, self.taps_CW, state_BHC=tail[:, tail.shape[1] - CANON_WIDTH + 1 :])
+        return x_BTC + y_BTC, torch.cat((tail, x_BTC), dim=1)[:, x_BTC.shape[1] :]
+
+
+def crop_tail(tail: Tensor, tokens: int, name: str) -> Tensor:
+    """The last inputs as they were `tokens` tokens earlier."""
+    if tail.shape[1] - tokens < CANON_WIDTH - 1:
+        raise UserError(
+            f"cannot take back {tokens} tokens: {name} did not keep them; "
+            f"start with init_state(..., rollback={tokens}) or more."
+        )
+    return tail[:, : tail.shape[1] - tokens]
+
+
+def merge_tails(states: Sequence[State], key: str) -> list[State]:
+    """The states with their last inputs cut to the shortest: some may have been cropped."""
+    if key not in states[0]:
+        return list(states)
+    least = min(state[key].shape[1] for state in states)
+    return [{**state, key: state[key][:, state[key].shape[1] - least :]} for state in states]
+
+
+class CanonMixer(Mixer):
+    """A mixer with the convolution on its input."""
+
+    def __init__(self, mixer: Mixer) -> None:
+        super().__init__(mixer.d, mixer.options)
+        self.mixer, self.canon = mixer, Canon(mixer.d)
+
+    def init_weights(self, draw: Draw) -> None:
+        self.canon.init_weights(draw)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        y_BTD: Tensor = self.mixer(self.canon(x_BTD)[0])
+        return y_BTD
+
+    def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.mixer.forward_with_loss(self.canon(x_BTD)[0])
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        return {**self.mixer.init_state(batch, rollback=rollback), TAIL: self.canon.init_tail(batch, rollback)}
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        x_BTD, tail = self.canon(x_BD[:, None], state[TAIL])
+        y_BD, new = self.mixer.step(x_BTD[:, 0], _without(state))
+        return y_BD, {**new, TAIL: tail}
+
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        x_BTD, tail = self.canon(x_BTD, state[TAIL])
+        y_BTD, new = self.mixer.extend(x_BTD, _without(state))
+        return y_BTD, {**new, TAIL: tail}
+
+    def crop(self, state: State, tokens: int) -> State:
+        tail = crop_tail(state[TAIL], tokens, self.options.name)
+        return {**self.mixer.crop(_without(state), tokens), TAIL: tail}
+
+    def merge(self, states: Sequence[State]) -> State:
+        states = merge_tails(states, TAIL)
+        inner = [_without(state) for state in states]
+        tail = torch.cat([state[TAIL] for state in states])
+        return {**(self.mixer.merge(inner) if inner[0] else {}), TAIL: tail}
+
+
+def _without(state: State) -> State:
+    return {key: value for key, value in state.items() if key != TAIL}

@@ -1,0 +1,119 @@
+"""Charts that a reader can work with: the drawing, and beside it the numbers from which the page's script (`web/`)
+draws it again, as wide as its place, zoomed, with series hidden or the limit moved. Without the script the drawing
+stays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from plait.reporting.page import held, tag
+from plait.reporting.page_charts import Line, Mark, curves, scatter
+
+HIGH, LOW = 340, 320  # pixels of height
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Of what is along x; the reader can move it."""
+
+    value: float
+    name: str
+    unit: str
+
+
+def scatter_plot(
+    marks: Sequence[Mark], *, title: str, x_label: str, y_label: str, limit: Limit | None = None, of: str = "",
+    x_from: float = 0, y_from: float = 0,
+) -> Element:  # fmt: skip
+    """Marks with a step line: the most of y that so much x reaches. `of`: what is drawn, of how many."""
+    words = f"limit {limit.value:g} {limit.unit}" if limit else ""
+    drawn = scatter(
+        marks, title=title, x_label=x_label, y_label=y_label, limit=limit.value if limit else None, limit_label=words,
+        x_from=x_from, y_from=y_from,
+    )  # fmt: skip
+    groups: dict[tuple[str, int | None, bool], list[Mark]] = {}
+    for mark in marks:
+        groups.setdefault((mark.group, mark.series, not mark.measured), []).append(mark)
+    series = [
+        {"name": name, "number": number, "hollow": hollow, "points": [_point_of(mark) for mark in some]}
+        for (name, number, hollow), some in groups.items()
+    ]
+    data: dict[str, Any] = {
+        "title": title,
+        "height": HIGH,
+        "x": {"label": x_label, "from": x_from},
+        "y": {"label": y_label, "from": y_from},
+        "series": series,
+        "step": True,
+        "of": of,
+    }
+    if limit:
+        data["limit"] = {"value": limit.value, "name": limit.name, "unit": limit.unit}
+    return plot(drawn, data)
+
+
+def curve_plot(
+    lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = "",
+    log: bool = False, unit: str = "step", until: float | None = None, until_label: str = "",
+) -> Element:  # fmt: skip
+    """As `page_charts.curves`."""
+    drawn = curves(
+        lines, title=title, x_label=x_label, y_label=y_label, floor=floor, floor_label=floor_label, log=log, unit=unit,
+        until=until, until_label=until_label,
+    )  # fmt: skip
+    series = [
+        {
+            "name": line.name,
+            "number": line.series,
+            "joined": True,
+            "bare": not line.dots,
+            "key": line.key or None,
+            "points": [
+                {
+                    "x": _digits(x),
+                    "y": _digits(y),
+                    "key": line.key or None,
+                    "name": line.name,
+                    "hint": f"{line.name}: {y:.3f}\n{unit} {x:,.0f}",
+                }
+                for x, y in line.points
+                if math.isfinite(x) and math.isfinite(y)
+            ],
+        }
+        for line in lines
+    ]
+    values = (("y", floor, floor_label), ("x", until, until_label))
+    data = {
+        "title": title,
+        "height": LOW,
+        "x": {"label": x_label, "log": log, **({} if log else {"from": 0})},
+        "y": {"label": y_label},
+        "series": series,
+        "lines": [{"axis": axis, "at": at, "label": label} for axis, at, label in values if at is not None],
+    }
+    return plot(drawn, data)
+
+
+def plot(drawn: Element, data: Mapping[str, Any]) -> Element:
+    return tag("figure", drawn, held(data), class_="plot")
+
+
+def _point_of(mark: Mark) -> dict[str, Any]:
+    found = {
+        "x": _digits(mark.x),
+        "y": _digits(mark.y),
+        "key": mark.key or None,
+        "name": mark.name,
+        "hint": mark.hint,
+        "chosen": mark.chosen or None,
+        "span": [_digits(end) for end in mark.span] if mark.span else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.6g}")

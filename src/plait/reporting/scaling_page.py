@@ -1,0 +1,139 @@
+"""Scaling laws as a page in one file: what to train at the target and how sure that is, then every figure behind it.
+
+The same panels as `plait scale fit --svg` draws, in the page's colours; besides them MAD's findings held against these
+runs, and what a batch that grows inside a group would do (Poli et al. 2024, Figure C.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element
+
+from plait.analysis.scaling_document import ends, notes, number, shown
+from plait.analysis.scaling_findings import findings
+from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Law, Laws
+from plait.analysis.scaling_runs import ALL
+from plait.analysis.scaling_simulation import CHINCHILLA, pitfall
+from plait.reporting.charts import Panel, inline_panel, series_numbers
+from plait.reporting.page import Child, card, grid, legend, note, page, section, table, tag, tiles
+from plait.reporting.page_charts import swatch
+from plait.reporting.scaling import (
+    frontier_panels,
+    gap_panel,
+    isoflop_panel,
+    loss_panel,
+    pitfall_panel,
+    state_panel,
+)
+
+PITFALL_FLOPS, PITFALL_BATCH = 2e20, 2**19
+LETTERS = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β", "a": "a", "b": "b", "N_star": "N*", "D_star": "D*",
+           "loss": "loss at the target"}  # fmt: skip
+
+
+def scaling_page(laws: Laws, source: str) -> str:
+    """One file that loads nothing."""
+    runs = laws.runs
+    title = f"What to train at {laws.target:.3g} FLOPs: {_advice(laws)}"
+    lead = (
+        f"{len(runs)} runs from {source}, {runs.flops.min():.3g} to {runs.flops.max():.3g} FLOPs; losses in nats per "
+        f"{runs.unit}, all intervals 90 %."
+    )
+    curves = [isoflop_panel(laws, law) for law in laws.laws.values() if law.groups]
+    state = state_panel(laws)
+    return page(
+        title,
+        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+        _figures(laws),
+        section("Before going by it", *map(note, notes(laws))) if notes(laws) else "",
+        section("The laws", note("In brackets: the data cannot say."), _laws(laws)),
+        _comparisons(laws),
+        _drawn("IsoFLOP curves", "Runs of one budget over their size, and the parabola through them.", curves),
+        _drawn(
+            "Compute- and state-optimal frontiers",
+            "Lines are the fitted surface's, marks the parabolas' with their intervals; the dashed line is the target. "
+            "State-optimal: perplexity over the state at each group's best size, lower and further left is better.",
+            [*frontier_panels(laws), loss_panel(laws), *([] if state is None else [state])],
+        ),
+        _drawn("Off the frontier", "What a size other than the best costs at the same FLOPs.", [gap_panel(laws)]),
+        _findings(laws),
+        _drawn(
+            "The batch pitfall",
+            "Simulated: a batch that grows with the size inside a group makes larger models look worse than they are.",
+            [pitfall_panel(pitfall(CHINCHILLA, PITFALL_FLOPS, PITFALL_BATCH))],
+        ),
+    )
+
+
+def _advice(laws: Laws) -> str:
+    best = laws.best
+    found = best.frontier_estimates()
+    sizes = f"{number(found['N_star'].value)} parameters on {number(found['D_star'].value)} {laws.runs.unit}s"
+    if found["N_star"].wide:
+        sizes = f"{CANNOT_SAY} how large"
+    if best.name == ALL:
+        return sizes
+    sure = all(one.probability >= 0.95 for one in laws.comparisons if one.better == best.name)
+    return f"{best.name}, {sizes}" if sure else f"{best.name} or another ({CANNOT_SAY}), {sizes}"
+
+
+def _figures(laws: Laws) -> Element:
+    best = laws.best
+    found = {**best.surface_estimates(), **best.frontier_estimates()}
+    whose = "" if best.name == ALL else best.name
+    rows = [("best size", "N_star"), (f"{laws.runs.unit}s", "D_star"), ("loss there", "loss"), ("entropy E", "E")]
+    return tiles([(what, number(found[key].value), f"{ends(found[key])} {whose}".strip()) for what, key in rows])
+
+
+def _laws(laws: Laws) -> Element:
+    every = laws.laws.values()
+    rows: list[list[Child]] = [
+        [letter, *(shown(_estimates(law)[name]) for law in every)] for name, letter in LETTERS.items()
+    ]
+    rows += [[f"loss at {offset:g} N*", *(f"+{shown(law.gap(offset))}" for law in every)] for offset in (0.25, 4.0)]
+    columns = [f">{'value' if name == ALL else name}" for name in laws.laws]
+    return table(["", *columns], [[_unbroken(row[0]), *row[1:]] for row in rows])
+
+
+def _unbroken(name: Child) -> Child:
+    """On one line however narrow the table's first column would be."""
+    return name.replace(" ", "\N{NO-BREAK SPACE}") if isinstance(name, str) else name
+
+
+def _estimates(law: Law) -> dict[str, Estimate]:
+    return {**law.surface_estimates(), **law.frontier_estimates()}
+
+
+def _comparisons(laws: Laws) -> Child:
+    if not laws.comparisons:
+        return ""
+    rows: list[list[Child]] = [
+        [one.better, one.worse, f"{one.probability:.2f}", shown(one.difference), one.verdict]
+        for one in laws.comparisons
+    ]
+    columns = ["lower loss", "than", ">P(better)", ">lower by", "verdict"]
+    return section("Each against each at the target", table(columns, rows))
+
+
+def _findings(laws: Laws) -> Child:
+    found = findings(laws)
+    if not found:
+        return ""
+    rows: list[list[Child]] = [
+        [str(one.number), one.statement, one.verdict, "" if one.probability is None else f"{one.probability:.2f}",
+         one.detail]
+        for one in found
+    ]  # fmt: skip
+    words = "Findings of Poli et al. 2024, section 4, held against these runs; P is how often one holds over the draws."
+    return section("MAD's findings here", note(words), table(["", "finding", "verdict", ">P", ""], rows))
+
+
+def _drawn(title: str, words: str, panels: Sequence[Panel]) -> Child:
+    if not panels:
+        return ""
+    numbers = series_numbers(panels)
+    named = {series.like or series.name for panel in panels for series in panel.series}
+    entries = [(swatch(number), name) for name, number in numbers.items() if name in named and name]
+    drawn = [card(inline_panel(panel, numbers), title=panel.title) for panel in panels]
+    beside = [tag("div")] if len(drawn) == 1 else []  # one alone is no wider than several are
+    return section(title, note(words), *([legend(entries)] if len(entries) > 1 else []), grid(*drawn, *beside))

@@ -1,0 +1,96 @@
+"""One option of a mixer over stored trainings or probes that are alike in everything else: which value is best (as Poli
+et al. 2024, C.4.3, have it for multi-head Hyena's head dimension).
+
+Records that differ in that option and in their seed alone are one setting; of probes a setting has many tasks, and a
+value counts where all of them were probed with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+
+from plait.core.errors import UserError, did_you_mean
+from plait.mixers.options import MixerOptions
+from plait.mixers.table import MIXERS
+from plait.model.architecture import Architecture, architecture
+from plait.records import Record
+
+#: By kind of record: what its result calls the quality, and 1 where more of it is better.
+QUALITY = {"train": ("loss", -1.0), "probe": ("accuracy", 1.0)}
+
+ByTask = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class OptionValue:
+    """One value in one setting: the mean over tasks and seeds. `head_dim` where the option counts heads."""
+
+    setting: str
+    value: str
+    quality: float
+    runs: int
+    head_dim: int | None
+    best: bool
+
+
+def option_values(records: Iterable[Record], mixer: str, option: str, kind: str) -> list[OptionValue]:
+    """By setting, the best first; a `UserError` where no setting has two values."""
+    _require(mixer, option)
+    quality, sign = QUALITY[kind]
+    found: dict[tuple[str, int], dict[str, ByTask]] = {}
+    for record in records:
+        arch = architecture(str(record.config["spec"]))
+        values = {str(getattr(layer, option)) for layer in arch.layers if layer.name == mixer}
+        if len(values) != 1:
+            continue
+        task = json.dumps(record.config["task"], sort_keys=True) if kind == "probe" else ""
+        setting = _setting(record, arch, mixer, option), arch.header.d
+        by_task = found.setdefault(setting, {}).setdefault(values.pop(), {})
+        by_task.setdefault(task, []).append(float(record.result[quality]))
+    rows = [row for (setting, width), values in found.items() for row in _rows(setting, values, sign, option, width)]
+    if not rows:
+        raise UserError(f"no {kind} records differ in {mixer}.{option} alone; make some that are alike but for that.")
+    return rows
+
+
+def _rows(setting: str, values: dict[str, ByTask], sign: float, option: str, width: int) -> Iterator[OptionValue]:
+    every = {task for tasks in values.values() for task in tasks}
+    whole = {value: tasks for value, tasks in values.items() if set(tasks) == every}
+    if len(whole) < 2:
+        return
+    means = {value: float(np.mean([np.mean(runs) for runs in tasks.values()])) for value, tasks in whole.items()}
+    ordered = sorted(means, key=lambda value: -sign * means[value])
+    for value in ordered:
+        head_dim = width // int(value) if option == "heads" else None
+        runs = sum(map(len, whole[value].values()))
+        yield OptionValue(setting, value, means[value], runs, head_dim, value == ordered[0])
+
+
+def _setting(record: Record, arch: Architecture, mixer: str, option: str) -> str:
+    """All that has to be alike: the spec without the option, and a mark for the rest (text, recipe, budget)."""
+    texts = (_without(layer, option) if layer.name == mixer else layer.to_layer().text for layer in arch.layers)
+    kept = {name: value for name, value in record.config.items() if name not in ("spec", "seed", "task")}
+    header = f"d={arch.header.d}" + ("" if "task" in record.config else f" vocab={arch.header.vocab}")
+    return f"{header} | {' '.join(texts)} #{crc32(json.dumps(kept, sort_keys=True).encode()):08x}"
+
+
+def _without(layer: MixerOptions, option: str) -> str:
+    names = [field.name for field in dataclasses.fields(layer) if field.name != option]
+    others = ",".join(f"{name}={getattr(layer, name)}" for name in names)
+    return f"{layer.name}[{others}]"
+
+
+def _require(mixer: str, option: str) -> None:
+    if mixer not in MIXERS.names():
+        raise UserError(f"unknown mixer '{mixer}'.{did_you_mean(mixer, MIXERS.names())}")
+    options = [field.name for field in dataclasses.fields(MIXERS.load(mixer))]
+    if option not in options:
+        raise UserError(
+            f"{mixer} has no option '{option}'.{did_you_mean(option, options)} It has: {', '.join(options)}."
+        )

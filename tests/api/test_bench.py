@@ -1,0 +1,59 @@
+"""`plait.bench.kernels` and `plait bench kernels` on a CPU."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import plait
+from plait.cli.main import app
+from plait.device import kernel_bench
+from plait.device.kernel_bench import CASES, largest_error
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ours_is_right_at_every_shape(name):
+    error = largest_error(CASES[name], CASES[name].ours, 20, torch.device("cpu"), torch.float32)
+    assert error < 1e-5
+
+
+def test_timings_come_with_versions(monkeypatch):
+    monkeypatch.setattr(kernel_bench, "CHECKED_LENGTH", 10)
+    found = plait.bench.kernels("rwkv6", batch=1, seq_len=16, device="cpu", repeats=1)
+    (row,) = found.rows()
+    assert row["op"] == "rwkv6"
+    assert row["right"]
+    assert row["both_ms"] > row["forward_ms"] > 0
+    assert row["ratio"] == 1
+    assert found.versions["torch"] == torch.__version__
+
+
+def test_what_is_wrong_is_not_timed(monkeypatch):
+    case = CASES["rwkv6"]
+    wrong = kernel_bench.KernelCase(
+        case.name, case.shape, case.draw, lambda x: 1.01 * case.ours(x), case.definition, {}
+    )
+    monkeypatch.setitem(CASES, "rwkv6", wrong)
+    monkeypatch.setattr(kernel_bench, "CHECKED_LENGTH", 10)
+    given = ["bench", "kernels", "rwkv6", "--batch", "1", "--seq-len", "16", "--device", "cpu", "--json"]
+    ran = CliRunner().invoke(app, given)
+    assert ran.exit_code == 1
+    (row,) = json.loads(ran.stdout)["kernels"]
+    assert not row["right"]
+    assert row["forward_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ops": ["glo"]}, "Did you mean 'gla'"),
+        ({"dtype": "int8"}, "bfloat16"),
+        ({"device": "nowhere"}, "no device"),
+    ],
+)
+def test_bad_input_is_one_message(options, message):
+    with pytest.raises(plait.UserError, match=message):
+        plait.bench.kernels(*options.pop("ops", []), **{"device": "cpu"} | options)
