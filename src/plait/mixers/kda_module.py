@@ -77,7 +77,8 @@ class KimiDeltaAttention(RecurrentMixer):
 
     def _heads(self, qkv: Tensor, strength: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Queries, the keys that are written and erased, those that are read for it, values, and the log decays."""
-        q, k, v = qkv.to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        q, k, v = qkv.unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        q, k = q.to(self.state_dtype), k.to(self.state_dtype)
         step = F.softplus(self.decay(low).to(self.state_dtype)).unflatten(-1, (self.heads, self.width))
         g = -self.log_rate_H.to(step.dtype).exp()[:, None] * step
         strength = self.strongest * strength.to(self.state_dtype).sigmoid()

@@ -37,18 +37,19 @@ def channel_delta(
     state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """All tokens at once: (o_BTHV, state_BHKV). `g` is the log decay, g <= 0."""
-    if channel_delta_path(k_BTHK) == "kernels":
-        q, k, e, v = (x.to(autocast_dtype(x)) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
+    if channel_delta_path(k_BTHK, v_BTHV) == "triton":
+        q, k, e, v = (x.to(autocast_dtype(v_BTHV)) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
         return channel_delta_kernels(q, k, e, v, g_BTHK, state, scale)
+    v_BTHV = v_BTHV.to(torch.promote_types(v_BTHV.dtype, k_BTHK.dtype))
     return dplr(q_BTHK, k_BTHK, v_BTHV, g_BTHK.exp() * e_BTHK, -k_BTHK, g_BTHK, scale=scale, state=state)
 
 
-def channel_delta_path(k_BTHK: Tensor) -> str:
-    """The path `channel_delta` takes for these keys: "kernels" on a GPU in bf16, else "chunks"."""
+def channel_delta_path(k_BTHK: Tensor, v_BTHV: Tensor) -> str:
+    """The path `channel_delta` takes for these keys and values: "triton" on a GPU in bf16, else "chunks"."""
     if plain_asked() or (torch.compiler.is_compiling() and k_BTHK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
-    half = autocast_dtype(k_BTHK) == torch.bfloat16
-    return "kernels" if k_BTHK.is_cuda and half and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY else "chunks"
+    half = autocast_dtype(v_BTHV) == torch.bfloat16
+    return "triton" if k_BTHK.is_cuda and half and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY else "chunks"
 
 
 def channel_delta_kernels(

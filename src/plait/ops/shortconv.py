@@ -54,7 +54,7 @@ def short_conv(
 ) -> tuple[Tensor, Tensor]:
     """The same, fast. Differentiable once; composes with `torch.func` and, as plain shifts, with `torch.compile`. On a
     GPU half precision stays half precision (sums are in fp32), and a graph holds one operator."""
-    if short_conv_path(x_BTC) == "kernels":
+    if short_conv_path(x_BTC) == "triton":
         _check(activation)
         y_BTC = short_conv_kernels(x_BTC, weight_CW, bias_C, state_BHC, silu=activation == "silu")
         return y_BTC, _recent(x_BTC, state_BHC, weight_CW.shape[1])
@@ -62,10 +62,10 @@ def short_conv(
 
 
 def short_conv_path(x_BTC: Tensor) -> str:
-    """The path `short_conv` takes for this input: "kernels" on a GPU, else "taps"."""
+    """The path `short_conv` takes for this input: "triton" on a GPU, else "taps"."""
     if plain_asked() or (torch.compiler.is_compiling() and x_BTC.shape[1] <= LONGEST_IN_GRAPH):
         return "taps"
-    return "kernels" if short_conv_takes(x_BTC) else "taps"
+    return "triton" if short_conv_takes(x_BTC) else "taps"
 
 
 @full_precision
