@@ -153,7 +153,7 @@ QUICK_SUITES: dict[str, Quick] = {
 QUICK_LENGTHS = (2, 4, 8)
 #: Where every prefix of a sequence is one of the task's, an eighth of it comes first, then a quarter, then half: learnt
 #: from whole sequences alone, whether a seed ever finds the rule is luck.
-CURRICULUM = ((0.1, 8), (0.2, 4), (0.35, 2))  # (up to this share of the steps, part of the length)
+CURRICULUM = ((0.15, 8), (0.3, 4), (0.5, 2))  # (up to this share of the steps, part of the length)
 OWN_TASK = Quick({}, steps=400)  # a user's task, at its own baseline
 
 
