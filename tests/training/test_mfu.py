@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from plait.mixers.attn import AttnOptions
 from plait.mixers.cost import seen_pairs
 from plait.mixers.table import MIXERS
 from plait.model import build, model_cost
@@ -67,9 +68,9 @@ def test_pairs_that_see_each_other_are_counted_one_by_one(seq: int, memory: int,
 
 
 def test_causal_attention_counts_what_it_sees_and_an_encoders_everything() -> None:
-    causal, both = (model_cost(f"d=16 vocab=5 | attn[heads=2{more}]", seq=T) for more in ("", ",causal=false"))
-    assert causal.flops == both.flops == both.unmasked_flops
-    assert causal.flops - causal.unmasked_flops == 4 * 16 * (T * T - T * (T + 1) // 2)
+    causal, both = (AttnOptions(heads=2, causal=causal).cost(16, T) for causal in (True, False))
+    assert causal.total_flops == both.total_flops == both.unmasked_flops
+    assert causal.total_flops - causal.unmasked_flops == 4 * 16 * (T * T - T * (T + 1) // 2)
 
 
 def test_devices_are_known_by_what_their_names_contain() -> None:

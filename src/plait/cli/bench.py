@@ -1,4 +1,4 @@
-"""`plait bench kernels | train | decode`: how fast plait's own parts are here, beside every peer that can be imported."""
+"""`plait bench kernels | train | decode`: how fast plait is here, beside every peer that can be imported."""
 
 from __future__ import annotations
 
