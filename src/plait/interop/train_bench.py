@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -65,7 +66,7 @@ def train_timings(
     model: str, spec: str, *, batch: int, seq_len: int, vocab: int, steps: int, device: str, compiled: bool, peers: bool
 ) -> list[TrainTiming]:
     """Of one model: plait eager, compiled where asked for, and the peer on a GPU."""
-    sizes = {"batch": batch, "seq_len": seq_len, "vocab": vocab, "steps": steps}
+    sizes: dict[str, Any] = {"batch": batch, "seq_len": seq_len, "vocab": vocab, "steps": steps}
     rows: list[TrainTiming] = []
     first = 0.0
     for how in (False, True) if compiled else (False,):
