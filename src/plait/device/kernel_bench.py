@@ -47,7 +47,7 @@ class KernelCase:
 @dataclass(frozen=True)
 class KernelTiming:
     """`error`: the largest of outputs and gradients. `ratio`: this one's time forward and backward over ours. Times
-    and peak memory (above the inputs) are there only for a right result."""
+    and peak memory (above the inputs) are there only for a right result; `note` says why a peer gave none."""
 
     op: str
     shape: str
@@ -58,6 +58,7 @@ class KernelTiming:
     both_ms: float | None = None
     peak_mib: float | None = None
     ratio: float | None = None
+    note: str = ""
 
 
 def gla_case(name: str, H: int, G: int, K: int, V: int, *, per_head: bool, bonus: bool = False) -> KernelCase:
@@ -125,14 +126,20 @@ def bench_case(
 ) -> Iterator[KernelTiming]:
     """Ours first, then each peer that can be imported here."""
     kernels: dict[str, Callable[[], Run]] = {"plait": lambda: case.ours}
-    kernels |= {} if device.type == "cpu" else case.peers
+    kernels |= peers_of(case, device)
     ours_ms: float | None = None
     for name, make in kernels.items():
         try:
             run = make()
         except ImportError:
             continue
-        error = largest_error(case, run, min(seq_len, CHECKED_LENGTH), device, dtype)
+        try:
+            error = largest_error(case, run, min(seq_len, CHECKED_LENGTH), device, dtype)
+        except Exception as refused:
+            if name == "plait":
+                raise
+            yield KernelTiming(case.name, case.shape, name, False, float("inf"), note=str(refused).split("\n")[0])
+            continue
         right = error <= TOLERANCES[dtype]
         if not right:
             yield KernelTiming(case.name, case.shape, name, right, error)
@@ -141,6 +148,11 @@ def bench_case(
         ours_ms = both_ms if name == "plait" else ours_ms
         ratio = None if ours_ms is None else both_ms / ours_ms
         yield KernelTiming(case.name, case.shape, name, right, error, forward_ms, both_ms, peak, ratio)
+
+
+def peers_of(case: KernelCase, device: torch.device) -> Mapping[str, Callable[[], Run]]:
+    """All of them on a GPU; on a CPU others have no kernels."""
+    return {} if device.type == "cpu" else case.peers
 
 
 def largest_error(case: KernelCase, run: Run, length: int, device: torch.device, dtype: torch.dtype) -> float:
