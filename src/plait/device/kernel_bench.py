@@ -21,6 +21,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
 from plait.ops.gla import gla, gla_reference
+from plait.ops.scan import selective_scan, selective_scan_reference
 
 Inputs = dict[str, Tensor]
 Run = Callable[[Inputs], Tensor]
@@ -101,6 +102,41 @@ def gla_case(name: str, H: int, G: int, K: int, V: int, *, per_head: bool, bonus
     return KernelCase(name, shape, draw, ours, definition, {f"fla {named}": peer})
 
 
+def scan_case(name: str, E: int, N: int) -> KernelCase:
+    """Letters: E channels, N state per channel."""
+    order = ("u", "delta", "A", "B", "C", "D")
+
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        A_EN = -torch.arange(1.0, N + 1, device=stream.device).repeat(E, 1)
+        delta = F.softplus(normal(B, T, E) - 4)  # steps around the first ones of a model, 0.001 to 0.1
+        return dict(
+            zip(order, (normal(B, T, E), delta, A_EN, normal(B, T, N), normal(B, T, N), normal(E)), strict=True)
+        )
+
+    def peer() -> Run:
+        op = import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn
+
+        def run(x: Inputs) -> Tensor:
+            u, delta, B, C = (x[name].transpose(1, 2).contiguous() for name in ("u", "delta", "B", "C"))
+            y: Tensor = op(u, delta, x["A"], B, C, x["D"])
+            return y.transpose(1, 2)
+
+        return run
+
+    return KernelCase(
+        name,
+        f"E {E} N {N}, fp32",
+        draw,
+        lambda x: selective_scan(*(x[name] for name in order))[0],
+        lambda x: selective_scan_reference(*(x[name] for name in order))[0],
+        {"mamba_ssm selective_scan": peer},
+        wide=order,
+    )
+
+
 CASES: dict[str, KernelCase] = {
     case.name: case
     for case in (
@@ -109,6 +145,7 @@ CASES: dict[str, KernelCase] = {
         gla_case("rwkv6", 12, 12, 64, 64, per_head=False, bonus=True),
         gla_case("mamba2", 24, 1, 128, 64, per_head=True),
         gla_case("retnet", 4, 4, 192, 384, per_head=True),
+        scan_case("mamba", 1536, 16),
     )
 }
 
