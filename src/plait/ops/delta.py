@@ -25,7 +25,7 @@ from torch import Tensor
 
 from plait.ops.delta_operator import delta_kernels, delta_takes
 from plait.ops.gla import HeadDecay, chunk_length, empty_state, join_chunks, split_chunks
-from plait.ops.paths import autocast_dtype, full_precision, plain_asked
+from plait.ops.paths import autocast_dtype, full_precision, plain_asked, took
 
 LONGEST_IN_GRAPH = 256  # a compiler fuses the chunks of shorter sequences, stacked ones (a fleet's) too
 
@@ -89,7 +89,7 @@ def delta(
     default the fastest on a CPU for these sizes. Where the kernels take it (`delta_path`), half precision stays half
     precision: o has the dtype of v, sums and states are in fp32.
     """
-    if chunk is None and delta_path(k_BTHK) == "kernels":
+    if took("delta rule", delta_path(k_BTHK) if chunk is None else "chunks") == "kernels":
         q, k, v = (x.to(autocast_dtype(x)) for x in (q_BTHK, k_BTHK, v_BTHV))
         return delta_kernels(q, k, v, beta_BTH, g_BTH, state, scale)
     return _delta_by_chunks(q_BTHK, k_BTHK, v_BTHV, beta_BTH, g_BTH, scale=scale, state=state, chunk=chunk)
