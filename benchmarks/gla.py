@@ -167,6 +167,10 @@ def tiles(name: str, seconds: float) -> None:
         setattr(kernels, n, Timed(kernel, n, spent))
     try:
         print(name, "as chosen:", " ".join(f"{n} {ms:.3f}" for n, ms in measured(base).items()), flush=True)
+        if x["g"].dim() == 3:
+            wide = kernels.Tile(64, 64, 8, 1, 168)
+            found = measured(base._replace(chunk=128, states=wide, outputs=wide, values=wide, keys=wide))
+            print("  chunk 128:", " ".join(f"{n} {ms:.3f}" for n, ms in found.items()), flush=True)
         for field, option in ((field, option) for field, (options, _) in CHOICES.items() for option in options):
             if time.perf_counter() - begun > seconds:
                 print("  time is up", flush=True)
