@@ -87,7 +87,8 @@ def run(options: argparse.Namespace) -> None:
     context = multiprocessing.get_context("spawn")
     steps_of = [int(steps) for steps in options.budgets] or budgets()
     with context.Pool(options.workers, maxtasksperchild=1) as pool:
-        pool.starmap(work, [(name, options, steps_of) for name in FINALISTS], chunksize=1)
+        names = [name for name in FINALISTS if not options.only or name in options.only]
+        pool.starmap(work, [(name, options, steps_of) for name in names], chunksize=1)
 
 
 class Pool:
@@ -163,6 +164,7 @@ def main() -> None:
     running.add_argument("--workers", type=int, default=8)
     running.add_argument("--most", type=int, default=TARGETS[-1])
     running.add_argument("--budgets", nargs="*", default=[], help="steps, where the racing package cannot be imported")
+    running.add_argument("--only", nargs="*", default=[])
     judging = verbs.add_parser("judge")
     judging.add_argument("curves", type=Path, help="the JSON files of `run` as one list")
     judging.add_argument("-o", "--out", type=Path, required=True)

@@ -19,6 +19,8 @@ from __future__ import annotations
 import argparse
 import csv
 import multiprocessing
+import os
+import pickle
 import sysconfig
 import time
 import traceback
@@ -177,30 +179,41 @@ class Size:
         print(f"{plan.name:20s} {plan.spec[:6]} {flops:.0e} {steps:6d} steps loss {loss:.4f} {took:6.1f} s", flush=True)
 
 
-def work(number: int, queue: Any, options: argparse.Namespace) -> None:
-    """Every size up to the last budget but one; then, as far as time allows, the last, the shortest trainings first."""
+def work(number: int, queue: Any, options: argparse.Namespace, retry: Plan | None = None) -> None:
+    """Every size up to the last budget but one; then, as far as time allows, the last, the shortest trainings first.
+    `retry`: a size at which a worker has failed; it is trained with plain operations."""
     import torch
+
+    from plait.ops.paths import plain_ops
 
     torch.set_num_threads(1)
     text, out = text_of(options.text, options.held_out), options.out / f"rows-{number}.csv"
+    failed = options.out / f"failed-{number}"
     kept: list[Size] = []
     first = sorted(GROUPS)[-2] / options.shrink
+    if retry is not None:
+        with told(retry, failed), plain_ops():
+            Size(retry, text, options).train(np.inf, out)
     while (plan := queue.get()) is not None and time.time() < options.until:
-        with told(plan):
+        with told(plan, failed):
             kept.append(Size(plan, text, options))
             kept[-1].train(first, out)
     for size in sorted(kept, key=lambda one: one.speed * one.plan.ends[-1][1]):
-        with told(size.plan):
+        with told(size.plan, failed):
             size.train(np.inf, out)
 
 
 @contextmanager
-def told(plan: Plan) -> Iterator[None]:
-    """What goes wrong with one size is printed, and the others go on."""
+def told(plan: Plan, failed: Path) -> Iterator[None]:
+    """What goes wrong with one size is printed, and the others go on; after an error of the device in a new process."""
     try:
         yield
     except Exception:
-        print(f"{plan.name} {plan.spec} failed:\n{traceback.format_exc()[-2000:]}", flush=True)
+        what = traceback.format_exc()
+        print(f"{plan.name} {plan.spec} failed:\n{what[-2000:]}", flush=True)
+        if "CUDA error" in what:
+            failed.write_bytes(pickle.dumps(plan))
+            os._exit(1)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -212,15 +225,21 @@ def run(options: argparse.Namespace) -> None:
     print(f"{len(train):,} bytes to train on, {len(validation):,} held out", flush=True)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    found = sorted(plans(options), key=lambda plan: -(plan.ends[-1][1] ** 0.5) * plan.token_flops**0.5)
-    for plan in found:
+    for plan in sorted(plans(options), key=lambda plan: -guess(plan)):
         queue.put(plan)
-    workers = [context.Process(target=work, args=(n, queue, options)) for n in range(options.workers)]
-    for worker in workers:
+    for _ in range(2 * options.workers):
         queue.put(None)
-        worker.start()
-    for worker in workers:
+    workers: list[Any] = []
+    for number in range(options.workers):
+        workers.append(context.Process(target=work, args=(number, queue, options)))
+        workers[-1].start()
+    for worker in workers:  # as far as there are places for new ones in the list
         worker.join()
+        if worker.exitcode and len(workers) < 2 * options.workers:
+            failed = options.out / f"failed-{workers.index(worker)}"
+            retry = pickle.loads(failed.read_bytes()) if failed.exists() else None
+            workers.append(context.Process(target=work, args=(len(workers), queue, options, retry)))
+            workers[-1].start()
     options.text.unlink()
     print(f"all done after {time.time() - options.until + options.seconds:.0f} s", flush=True)
 

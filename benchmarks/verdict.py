@@ -8,10 +8,10 @@ by the mean over seeds at the last budget: Spearman's correlation of its forecas
 often the regret is at most 0.3 of the noise between seeds, the share of the cost of training all to the end, how often
 90 % intervals hold the truth, and whether P(best) is what it says.
 
-Nothing is ever judged by what it was fitted on, nor does a library of curves hold it. First: constants of two thirds of
-the architectures (both texts), judged by sets of the rest, with a library of all that are not in the set. Second:
-constants and library of the other text (all architectures). Third: of the other text, without those in the set.
-FILE.json, beside the table, holds all numbers.
+Nothing is ever judged by what it was fitted on, nor does a library of curves hold it. First: sets of one half of the
+architectures, with constants fitted on the other half (both texts; two ways of halving) and a library, learnt again for
+every set, of all that are not in the set. Second: constants and library of the other text (all architectures). Third:
+constants of the other text, and its library without those in the set. FILE.json, beside the table, holds all numbers.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Traits = dict[str, list[float]] | None
 Progress = Callable[[str], None]
 RESULTS = Path(__file__).parent / "results"
 NEAR = 0.3  # of the noise: a regret that does not matter
-PARTS = 3  # of the architectures, each left out in turn
-OTHERS = 3  # ways that are not the default's are judged by every third set
+HALVINGS = 2  # of the architectures: the constants for each half are fitted on the other
+OTHERS = 4  # what is not the default is judged by every so manyth set
 LIMITS = (0.03, 0.05, 0.1, 0.2, 0.4)
 BINS = (0.0, 0.01, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
 
@@ -77,7 +77,7 @@ class Backtest:
 
     def constants(self, key: str, tables: Sequence[CurveTable]) -> Calibration:
         if key not in self.kept:
-            self.kept[key] = asdict(calibrate(tables, traits=self.traits))
+            self.kept[key] = asdict(calibrate(tables))
             self.progress(f"constants, {key}")
             if self.keep:
                 self.keep.write_text(json.dumps(self.kept, indent=1))
@@ -88,15 +88,17 @@ class Backtest:
         rng = np.random.default_rng(0)
         names = sorted(set.intersection(*(set(table.names) for table in self.tables)))
         asked: list[Asked] = []
-        for place, part in enumerate(np.array_split(rng.permutation(len(names)), PARTS)):
-            out = {names[i] for i in part.tolist()}
-            calibration = self.constants(f"without part {place}", [_without(table, out) for table in self.tables])
-            for table in self.tables:
-                drawn = self._drawn(_without(table, set(names) - out), _share(self.sets, PARTS, place), rng)
-                asked += [
-                    Asked(each, calibration, table.noise, seed, self._known(self.tables, each, each.names))
-                    for each, seed in drawn
-                ]
+        for halving in range(HALVINGS):
+            for place, part in enumerate(np.array_split(rng.permutation(len(names)), 2)):
+                out = {names[i] for i in part.tolist()}
+                key = f"halving {halving}, without half {place}"
+                calibration = self.constants(key, [_without(table, out) for table in self.tables])
+                sets = _share(self.sets, 2 * HALVINGS, 2 * halving + place)
+                for table in self.tables:
+                    asked += [
+                        Asked(each, calibration, table.noise, seed, self._known(self.tables, each, each.names))
+                        for each, seed in self._drawn(_without(table, set(names) - out), sets, rng)
+                    ]
         return asked
 
     def by_text(self, new: bool) -> list[Asked]:
@@ -151,9 +153,13 @@ def summary(results: Sequence[Replayed]) -> dict[str, float]:
 
 
 def signals(
-    tables: Sequence[CurveTable], asked: Sequence[Asked], counts: Mapping[str, Mapping[str, float]]
+    tables: Sequence[CurveTable],
+    asked: Sequence[Asked],
+    counts: Mapping[str, Mapping[str, float]],
+    better: Mapping[str, Mapping[str, float]],
 ) -> list[dict[str, Any]]:
-    """What costs less than a race, or knows less: counts (fewer is better, and more is better), one short training."""
+    """What costs less than a race, or knows less: counts (fewer is better, and more is better), numbers that claim to
+    be the better the more (`better`: proxies, probe tasks), one short training, and everybody trained to the end."""
     rows = []
     budgets = tables[0].budgets
     scores: dict[str, tuple[Callable[[CurveTable, int], Sequence[float]], float]] = {
@@ -162,7 +168,9 @@ def signals(
     for name, values in counts.items():
         scores[f"fewer {name}"] = (lambda table, seed, v=values: [v[n] for n in table.names], 0.0)
         scores[f"more {name}"] = (lambda table, seed, v=values: [-v[n] for n in table.names], 0.0)
-    for place, budget in enumerate(budgets[:-1]):
+    for name, values in better.items():
+        scores[name] = (lambda table, seed, v=values: [-v[n] for n in table.names], 0.0)
+    for place, budget in enumerate(budgets):
         scores[f"loss after {count(budget)} tokens"] = (
             lambda table, seed, place=place: table.loss_ASB[:, seed % table.loss_ASB.shape[1], place].tolist(),
             budget / budgets[-1],
@@ -182,14 +190,42 @@ def signals(
     return rows
 
 
+def measured(names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Proxies (`truth_proxies.py`) and accuracies on probe tasks (`probe_truth.py`), where they are known of all."""
+    found: dict[str, dict[str, float]] = {}
+    for path in sorted(RESULTS.glob("*truth-proxies.json")):
+        scores = json.loads(path.read_text(encoding="utf-8"))["proxies"]
+        for proxy in next(iter(scores.values())):
+            if all(scores.get(name, {}).get(proxy) is not None for name in names):
+                found[f"proxy {proxy}"] = {name: float(scores[name][proxy]) for name in names}
+    for path in sorted(RESULTS.glob("*probe-truth.json")):
+        accuracy: dict[str, dict[str, dict[int, float]]] = {}
+        for row in json.loads(path.read_text(encoding="utf-8"))["architectures"]:
+            for run in row["runs"]:  # the better of the rates, for every seed
+                by_seed = accuracy.setdefault(run["task"], {}).setdefault(row["name"], {})
+                by_seed[run["seed"]] = max(by_seed.get(run["seed"], 0.0), run["accuracy"])
+        whole = {task: by_name for task, by_name in accuracy.items() if set(names) <= set(by_name)}
+        means = {task: {n: float(np.mean(list(by[n].values()))) for n in names} for task, by in whole.items()}
+        found |= {f"probe {task}": scores for task, scores in means.items()}
+        if means:
+            found["probe, mean of tasks"] = {n: float(np.mean([by[n] for by in means.values()])) for n in names}
+    return found
+
+
 def reliability(results: Sequence[Replayed]) -> list[dict[str, float]]:
-    pairs = [pair for r in results for pair in r.p_best]
-    rows = []
+    """`error`: of the share that was best, over sets drawn again (they overlap, so that it is rather too small)."""
+    rows, rng = [], np.random.default_rng(0)
     for low, high in itertools.pairwise(BINS):
-        held = [(p, was) for p, was in pairs if low <= p < high or (high == 1 == p)]
-        if held:
-            said, was = (float(np.mean(column)) for column in zip(*held, strict=True))
-            rows.append({"low": low, "high": high, "forecasts": len(held), "said": said, "was": was})
+        held = [[(p, was) for p, was in r.p_best if low <= p < high or (high == 1 == p)] for r in results]
+        pairs = [pair for each in held for pair in each]
+        if pairs:
+            said, was = (float(np.mean(column)) for column in zip(*pairs, strict=True))
+            again = [
+                [was for i in rng.integers(len(held), size=len(held)).tolist() for _, was in held[i]]
+                for _ in range(300)
+            ]
+            error = float(np.std([np.mean(each) for each in again if each]))
+            rows.append({"low": low, "high": high, "forecasts": len(pairs), "said": said, "was": was, "error": error})
     return rows
 
 
@@ -198,13 +234,14 @@ def reach(asked: Sequence[Asked], way: str) -> list[dict[str, float]]:
     rows = []
     budgets = asked[0].table.budgets
     for count_ in range(len(budgets) - 1, 1, -1):
-        correlations, held, widths, errors = [], [], [], []
+        correlations, held, widths, errors, near = [], [], [], [], []
         for a in asked:
             names, truths = a.table.names, a.table.truth.tolist()
             runs = a.table.loss_ASB.shape[1]
             seen = a.table.observations(dict.fromkeys(names, count_), [a.seed % runs])
             at = extrapolate(seen, budgets[-1:], way, a.calibration, 800, a.seed, 1e9, a.known).at(budgets[-1])
             correlations.append(spearman([at.loss[name] for name in names], truths))
+            near.append(truths[names.index(at.pick)] - min(truths) <= NEAR * a.noise)
             for name, truth in zip(names, truths, strict=True):
                 low, high = at.interval(name, runs=runs)
                 held.append(low <= truth <= high)
@@ -212,7 +249,8 @@ def reach(asked: Sequence[Asked], way: str) -> list[dict[str, float]]:
                 errors.append(abs(at.loss[name] / truth - 1))
         rows.append(
             {"ratio": round(budgets[-1] / budgets[count_ - 1], 2), "budgets": count_,
-             "spearman": float(np.mean(correlations)), "held": float(np.mean(held)),
+             "cost": (0.8 + 0.4 * (1 - 2.0**-count_)) * budgets[count_ - 1] / budgets[-1],
+             "spearman": float(np.mean(correlations)), "near": float(np.mean(near)), "held": float(np.mean(held)),
              "width": float(np.median(widths)), "error": float(np.median(errors))}
         )  # fmt: skip
     return rows
@@ -282,19 +320,25 @@ def page(found: Mapping[str, Any]) -> str:
         )  # fmt: skip
     head = ["limit, %", "cost, %", "Spearman", "median regret, %", "near, %", "intervals hold, %"]
     lines += section(f"{way}, {policy}: more or less cost", head, rows)
-    rows = [
-        [f"{r['low']:g}–{r['high']:g}", f"{r['forecasts']:.0f}", percent(r["said"]), percent(r["was"])]
-        for r in found["reliability"]
-    ]
-    head = ["P(best)", "forecasts", "mean said, %", "was best, %"]
-    lines += section(f"P(best) of {way}, {policy}: is it what it says?", head, rows)
-    rows = [
-        [f"{r['ratio']:g}", f"{r['budgets']:.0f}", f"{r['spearman']:.2f}", percent(r["error"]), percent(r["width"]),
-         percent(r["held"], 0)]
-        for r in found["reach"]
-    ]  # fmt: skip
-    head = ["end / last observed", "budgets seen", "Spearman", "median error, %", "90 % intervals: width, %", "hold, %"]
-    lines += section(f"How far {way} reaches: all trained to a part of the end", head, rows)
+    for key, title in titles.items():
+        if key in found["reliability"]:
+            rows = [
+                [f"{r['low']:g}–{r['high']:g}", f"{r['forecasts']:.0f}", percent(r["said"]), percent(r["was"]),
+                 percent(r["error"])]
+                for r in found["reliability"][key]
+            ]  # fmt: skip
+            head = ["P(best)", "forecasts", "mean said, %", "was best, %", "± (one standard error)"]
+            lines += section(f"P(best) of {way}, {policy}, {title}: is it what it says?", head, rows)
+    for key, title in titles.items():
+        if key in found["reach"]:
+            rows = [
+                [f"{r['ratio']:g}", percent(r["cost"]), f"{r['spearman']:.2f}", percent(r["near"], 0),
+                 percent(r["error"]), percent(r["width"]), percent(r["held"], 0)]
+                for r in found["reach"][key]
+            ]  # fmt: skip
+            head = ["end / last observed", "cost, %", "Spearman", "near, %", "median error, %",
+                    "90 % intervals: width, %", "hold, %"]  # fmt: skip
+            lines += section(f"The same knowledge, all trained to a part of the end ({way}), {title}", head, rows)
     rows = [
         [text, count(r["tokens"]), percent(r["noise"], 2), percent(r["common"], 0), percent(r["spread"], 2)]
         for text, each in found["seeds"].items()
@@ -312,6 +356,11 @@ def section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> l
     return ["", f"## {title}", "", *("| " + " | ".join(row) + " |" for row in table)]
 
 
+def kept_out(path: Path, found: Mapping[str, Any]) -> None:
+    path.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    path.write_text(page(found), encoding="utf-8")
+
+
 def simulated() -> list[CurveTable]:
     """Two texts."""
     names = [f"architecture {place}" for place in range(26)]
@@ -323,6 +372,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("truth", nargs="?", type=Path, help="default: the newest *truth*.json of benchmarks/results")
     parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--signals", action="store_true", help="measure only these again, in the FILE of --out")
     parser.add_argument("--sets", type=int, default=200, help="of candidates, per text")
     parser.add_argument("--size", type=int, default=8, help="candidates of a set")
     parser.add_argument("--limit", type=float, default=0.1)
@@ -341,6 +391,7 @@ def main() -> None:
 
     counts: dict[str, dict[str, float]] = {}
     traits: Traits = None
+    better: dict[str, dict[str, float]] = {}
     if given.simulate:
         name, tables = "simulated", simulated()
     else:
@@ -356,6 +407,7 @@ def main() -> None:
         for key in ("params", "flops_per_token", "state", "kv_cache"):
             if all(isinstance(row.get(key), int | float) for row in rows):
                 counts[key] = {row["name"]: float(row[key]) for row in rows}
+        better = measured([row["name"] for row in rows])
     decay = given.decay if given.decay is not None else float(tables[0].provenance.get("decay", 0.2))
     found: dict[str, Any] = {
         "date": date.today().isoformat(), "table": name, "texts": {t.text: len(t.names) for t in tables},
@@ -364,36 +416,38 @@ def main() -> None:
     way, policy = given.default
     test = Backtest(tables, traits, given.sets, given.size, progress, given.keep)
     asked = test.by_architecture()
+    if given.signals:
+        found = json.loads(given.out.with_suffix(".json").read_text(encoding="utf-8"))
+        kept_out(given.out, {**found, "signals": signals(tables, asked, counts, better)})
+        return
     folds = {"by_architecture": asked}
     if len(tables) > 1:
         folds |= {"by_text": test.by_text(False), "by_both": test.by_text(True)}
-    kept: list[Replayed] = []
+    kept: dict[str, list[Replayed]] = {}
     for key, sets in folds.items():
         found[key] = []
-        for each_way in given.ways if key != "by_both" else [way]:
-            for each_policy in given.policies if key != "by_both" else [policy]:
+        for each_way in given.ways if key == "by_architecture" else [way]:
+            for each_policy in given.policies if each_way == way else [policy]:
                 some = sets if each_way == way else sets[::OTHERS]
                 results = played(some, each_policy, each_way, given.limit, decay)
                 numbers = summary(results)
                 found[key].append({"way": each_way, "policy": each_policy, "summary": numbers})
                 said = " ".join(f"{k} {v:.3f}" for k, v in numbers.items())
                 progress(f"{key:16s} {each_way:13s} {each_policy:19s} {said}")
-                if key == "by_architecture" and (each_way, each_policy) == (way, policy):
-                    kept = results
-    found["signals"] = signals(tables, asked, counts)
-    found["reliability"] = reliability(kept)
+                if (each_way, each_policy) == (way, policy):
+                    kept[key] = results
+    found["signals"] = signals(tables, asked, counts, better)
+    found["reliability"] = {key: reliability(results) for key, results in kept.items()}
     found["limits"] = [
         {"limit": limit, "summary": summary(played(asked[::OTHERS], policy, way, limit, decay))} for limit in LIMITS
     ]
-    found["reach"] = reach(asked[::OTHERS], way)
+    found["reach"] = {key: reach(sets[::OTHERS], way) for key, sets in folds.items()}
     found["seeds"] = {table.text: seeds(table) for table in tables}
     found["calibration"] = asdict(test.constants("all", tables))
     found["seconds"] = time.perf_counter() - begun
-    text = page(found)
-    print(text)
+    print(page(found))
     if given.out:
-        given.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        given.out.write_text(text, encoding="utf-8")
+        kept_out(given.out, found)
 
 
 if __name__ == "__main__":

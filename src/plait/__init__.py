@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plait.api.generate import generate
     from plait.api.listing import corpus, listing
     from plait.api.measure import measure, measure_lengths, predict
+    from plait.api.new import new_plugin
     from plait.api.open_run import open_run
     from plait.api.probe import plan_probe, probe
     from plait.api.profile import compare_profiles, open_profile, profile
@@ -58,6 +59,7 @@ DOOR: dict[str, str] = {
     "load_mixer": "plait.model.user_mixers",
     "measure": "plait.api.measure",
     "measure_lengths": "plait.api.measure",
+    "new_plugin": "plait.api.new",
     "open_corpus": "plait.data.opening",
     "open_profile": "plait.api.profile",
     "open_run": "plait.api.open_run",
@@ -109,6 +111,7 @@ __all__ = [
     "load_mixer",
     "measure",
     "measure_lengths",
+    "new_plugin",
     "open_corpus",
     "open_profile",
     "open_run",

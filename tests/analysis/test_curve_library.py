@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from plait.analysis.curve_covariance import learn_covariances
 from plait.analysis.curve_library import Known, Library, library
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import Calibration, extrapolate
@@ -27,43 +28,81 @@ def late(count: int, seed: int, text: str = "one") -> tuple[CurveTable, dict[str
     return table, {name: [float(t), float(rng.normal())] for name, t in zip(names, trait, strict=True)}
 
 
-def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.asarray(0.05**2 * (1 + np.minimum(x[:, None], y[None])))
-
-
 def test_a_library_holds_deviations_from_each_texts_mean() -> None:
     (one, traits), (two, _) = late(6, 0), late(6, 1, "two")
     two = CurveTable(two.text, two.names, two.families, BUDGETS, two.loss_ASB * 3, two.cost, {})  # a harder text
     both = library([one, two], traits)
-    np.testing.assert_allclose(both.deviation_AB.mean(axis=0), 0, atol=1e-12)
-    assert (both.texts, both.runs) == (2, 4)
+    assert both.runs == 2
     parts = [np.log(t.loss_ASB).mean(1) - np.log(t.loss_ASB).mean((0, 1)) for t in (one, two)]
-    np.testing.assert_allclose(both.deviation_AB, (parts[0] + parts[1]) / 2)
+    np.testing.assert_allclose(both.deviation_TAB, parts)
     assert both.without(["arch0", "arch3"]).names == ["arch1", "arch2", "arch4", "arch5"]
 
 
 def test_the_prior_is_the_normal_conditional() -> None:
-    """Against the same from one joint covariance, written out entry by entry."""
-    table, traits = late(4, 0)
-    lib = library([table], traits).without(["arch3"])
-    known = Known(lib, traits, {"again": "arch1"})
-    names, x_U = ["again", "arch3"], np.array([0.5, 2.0])
-    known = Known(lib, {**traits, "again": traits["arch1"]}, known.same)
-    mean_CU, cov = known.prior(names, x_U, kernel, noise=0.01, trait=1.3, kin=0.7)
-    points = [(name, x) for name in lib.names for x in X] + [(name, x) for name in names for x in x_U]
+    """Against the same from one joint covariance, written out by entry from d = f(traits) + u + v + seed noise."""
+    (one, traits), (two, _) = late(4, 0), late(4, 1, "two")
+    lib = library([one, two], traits).without(["arch3"])
+    known = Known(lib, {**traits, "again": traits["arch1"]}, {"again": "arch1"})
+    names, places = ["again", "arch3"], [1, 4]
+    mean_CU, cov = known.prior(names, X[places] + np.log(BUDGETS[0]))
+    found = lib.covariances
+    points = [(name, b) for name in lib.names for b in range(len(X))] + [(name, b) for name in names for b in places]
     phi = {name: lib.standard(np.array([known.traits[name]]))[0] for name, _ in points}
-    who = {"again": "arch1"}
+    who, seen = {"again": "arch1"}, len(lib.names) * len(X)
     joint = np.zeros((len(points), len(points)))
     for i, (a, x) in enumerate(points):
         for j, (b, y) in enumerate(points):
-            k = kernel(np.array([x]), np.array([y]))[0, 0]
-            same = who.get(a, a) == who.get(b, b)
-            joint[i, j] = k * (1.3**2 / 2 * phi[a] @ phi[b] + 0.7**2 * same)
-            if i < 18 and j < 18 and a == b:
-                joint[i, j] += k + 0.01**2 / 2 * (x == y)
-    gain = joint[18:, :18] @ np.linalg.inv(joint[:18, :18])
-    np.testing.assert_allclose(mean_CU.ravel(), gain @ lib.deviation_AB.ravel(), rtol=1e-6)
-    np.testing.assert_allclose(cov.reshape(4, 4), joint[18:, 18:] - gain @ joint[:18, 18:], atol=1e-10)
+            near = np.exp(-((phi[a] - phi[b]) ** 2).sum() / 8)
+            joint[i, j] = found.alike_BB[x, y] * (phi[a] @ phi[b] / 2 + near) / 2
+            if who.get(a, a) == who.get(b, b):
+                place = lib.names.index(who.get(a, a)) if who.get(a, a) in lib.names else None
+                joint[i, j] += found.own_BB[x, y] / (1 if place is None else found.weight_A[place])
+            if a == b and i < seen and j < seen:  # the library's mean of two texts, of two seeds each
+                joint[i, j] += found.text_BB[x, y] / 2 + lib.seeds_BB[x, y] / 4
+            elif a == b and i >= seen and j >= seen:
+                joint[i, j] += found.text_BB[x, y]
+    gain = joint[seen:, :seen] @ np.linalg.inv(joint[:seen, :seen] + 1e-9 * np.eye(seen))
+    told = lib.deviation_TAB.mean(axis=0).ravel()
+    np.testing.assert_allclose(mean_CU.ravel(), gain @ told, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(cov.reshape(4, 4), joint[seen:, seen:] - gain @ joint[:seen, seen:], atol=1e-8)
+
+
+def test_beyond_its_budgets_a_library_is_the_less_sure_the_farther() -> None:
+    table, traits = late(8, 0)
+    known = Known(library([table], traits), traits, {name: name for name in table.names})
+    x = np.log(BUDGETS[-1]) + np.array([0.0, 1.0, 2.0])
+    mean_CU, cov = known.prior(["arch0"], x)
+    assert np.ptp(mean_CU) == pytest.approx(0)
+    assert np.all(np.diff(np.diag(cov[0, :, 0])) > 0)
+    curve = known.library.mean_curve(x)
+    np.testing.assert_allclose(np.diff(curve), curve[1] - curve[0])  # the last slope goes on
+
+
+def test_covariances_are_found_again() -> None:
+    """Drawn from the model: what texts share and what they do not, and how long deviations last."""
+    rng = np.random.default_rng(0)
+    count, x_B = 120, np.log(2.0) * np.arange(5)
+    lasting = np.exp(-np.abs(x_B[:, None] - x_B) / 0.5)
+    own, text, seeds = 0.05**2 * lasting, 0.02**2 * lasting, 0.005**2 * np.eye(5)
+    draw = lambda cov, n: rng.multivariate_normal(np.zeros(5), cov, n)  # noqa: E731
+    u_AB = draw(own, count)
+    d_TAB = np.stack([u_AB + draw(text, count) + draw(seeds / 2, count) for _ in range(2)])
+    found = learn_covariances(d_TAB, rng.normal(size=(count, 3)), seeds, 2, x_B)
+    total = np.diag(found.own_BB + found.alike_BB)
+    assert np.sqrt(total.mean()) == pytest.approx(0.05, rel=0.25)
+    assert np.sqrt(np.diag(found.text_BB).mean()) == pytest.approx(0.02, rel=0.2)
+    assert found.own_BB[0, 1] / found.own_BB[0, 0] == pytest.approx(lasting[0, 1], abs=0.2)
+
+
+def test_one_odd_architecture_does_not_widen_the_others() -> None:
+    rng = np.random.default_rng(1)
+    x_B = np.log(2.0) * np.arange(4)
+    d_TAB = np.repeat(rng.normal(0, 0.02, (1, 30, 4)), 2, axis=0)
+    odd_TAB = d_TAB.copy()
+    odd_TAB[:, 0] += 1.0
+    plain, found = (learn_covariances(d, np.zeros((30, 1)), 1e-6 * np.eye(4), 2, x_B) for d in (d_TAB, odd_TAB))
+    assert found.weight_A[0] < 0.1 * found.weight_A[1:].min()
+    assert np.diag(found.own_BB).max() < 3 * np.diag(plain.own_BB).max()
 
 
 def test_traits_foretell_what_first_losses_do_not() -> None:
@@ -72,7 +111,7 @@ def test_traits_foretell_what_first_losses_do_not() -> None:
     asked = table.subset([0, 1, 2, 3])
     seen = asked.observations(dict.fromkeys(asked.names, 2), [0])
     known = Known(library([table], traits).without(asked.names), traits, {})
-    calm = Calibration(noise=0.003, noise_freedom=50, library=FADING, process=FADING)
+    calm = Calibration(noise=0.003, noise_freedom=50, process=FADING)
     told, alone, last = (
         extrapolate(seen, BUDGETS[-1:], way, calm, known=known).at(BUDGETS[-1])
         for way in ("library", "hierarchical", "last")
@@ -90,7 +129,7 @@ def test_the_same_architecture_on_another_text_is_remembered() -> None:
     asked = table.subset([0, 1])
     seen = asked.observations(dict.fromkeys(asked.names, 2), [0])
     lib = library([table], traits)
-    calm = Calibration(noise=0.003, noise_freedom=50, library=FADING, process=FADING)
+    calm = Calibration(noise=0.003, noise_freedom=50, process=FADING)
     sure = []
     for same in ({name: name for name in table.names}, {}):
         at = extrapolate(seen, BUDGETS[-1:], "library", calm, known=Known(lib, traits, same)).at(BUDGETS[-1])
@@ -112,5 +151,6 @@ def test_a_library_needs_something_in_common() -> None:
 
 
 def test_traits_that_do_not_vary_tell_nothing() -> None:
-    lib = Library(["a", "b"], np.array([[1.0, 5.0], [3.0, 5.0]]), [1e6], np.zeros((2, 1)), 1, 1)
+    zero = np.zeros(1)
+    lib = Library(["a", "b"], np.array([[1.0, 5.0], [3.0, 5.0]]), [1e6], np.zeros((1, 2, 1)), zero, np.eye(1), 1)
     assert lib.standard(np.array([[5.0, 7.0]])).tolist() == [[3.0, 0.0]]

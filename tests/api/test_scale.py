@@ -452,6 +452,27 @@ def test_an_options_best_value_from_stored_trainings(tmp_path: Path) -> None:
             plait.analyse.option(name, store=url)
 
 
+def test_the_best_rate_of_each_architecture_from_stored_trainings(tmp_path: Path) -> None:
+    from plait.records import Record
+
+    url = f"sqlite:///{tmp_path}/plait.db"
+    best = {64: 4e-3, 128: 2e-3, 256: 2e-3}
+    with plait.open_store(url) as store:
+        for d, good in best.items():
+            for lr in (1e-3, 2e-3, 4e-3):
+                config = {"protocol": 1, "spec": f"d={d} vocab=256 | attn swiglu", "recipe": {"lr": lr}}
+                loss = 2 - d / 1000 + abs(math.log(lr / good))
+                store.put(Record.of("train", config, {"loss": loss, "params": d}, {}))
+    found = plait.analyse.lr(
+        url, where=["kind=train"], model="config.spec", rate="config.recipe.lr", quality="result.loss",
+        proxy="result.params",
+    )  # fmt: skip
+    assert {row["model"]: row["rate"] for row in found.as_dict()["best"]} == {
+        f"d={d} vocab=256 | attn swiglu": rate for d, rate in best.items()
+    }
+    assert found.as_dict()["src_best"] == pytest.approx(1.0)
+
+
 def test_the_pitfall() -> None:
     found = plait.scale.pitfall(flops="2e20")
     assert found.growing < 0.9 * found.fixed

@@ -132,3 +132,55 @@ def test_a_measurement_is_stored_and_found(plait_json):
     over = plait.measure_lengths(spec, (4, 8))
     assert [row["seq_len"] for row in over.rows()] == [4, 8]
     assert over.as_dict().keys() == plait_json("measure", spec, "--lengths", "4,8").keys()
+
+
+def test_a_front_is_scored_by_what_is_too_dear_for_a_search(machine):
+    found = search()
+    scores = plait.front.score(found.key, by="snip", data="builtin:language", front=4)
+    assert set(scores.specs) <= set(found.specs)
+    assert len(scores.models) == 4
+    assert [row["score"] for row in scores.models] == sorted((row["score"] for row in scores.models), reverse=True)
+    assert scores.models[0]["on_front"]  # nothing has a higher score
+    printed = machine("front", "score", "--by", "snip", "--data", "builtin:language", "--front", "4")
+    assert printed == json.loads(json.dumps(scores.as_dict()))
+    with open_store() as store:
+        assert len(store.find("score")) == 4  # the second time none was computed
+    costs = [(-row["score"], row["latency_ms"], row["memory_mb"]) for row in scores.models]
+    for row, mine in zip(scores.models, costs, strict=True):
+        beaten = any(all(a <= b for a, b in zip(other, mine, strict=True)) and other != mine for other in costs)
+        assert row["on_front"] == (not beaten)
+
+
+def test_what_scores_a_front_is_known_before_anything_is_built(machine):
+    search()
+    with pytest.raises(plait.UserError, match=r"--by snipp: unknown\. Did you mean 'snip'\?"):
+        plait.front.score(by="snipp")
+    with pytest.raises(plait.UserError, match="--time goes with --by compare"):
+        plait.front.score(by="short-training", time="1m")
+
+
+def test_a_front_is_scored_by_a_comparison(machine, monkeypatch):
+    """Losses become scores, in the front's order."""
+    from plait.api import compare as module
+
+    found = search()
+    asked = {}
+
+    class Fake:
+        def __init__(self, specs):
+            self.document = {
+                "architectures": [
+                    {"spec": spec, "loss": None if at == 1 else float(at), "p_best": 0.5}
+                    for at, spec in reversed(list(enumerate(specs)))
+                ]
+            }
+
+    def compare(specs, **options):
+        asked.update(options, specs=specs)
+        return Fake(specs)
+
+    monkeypatch.setattr(module, "compare", compare)
+    scores = plait.front.score(found.key, by="compare", time="30s", front=3)
+    assert asked["time"] == "30s"
+    assert scores.specs == [asked["specs"][0], asked["specs"][2], asked["specs"][1]]  # the diverged one last
+    assert scores.models[0]["loss"] == 0.0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +57,32 @@ def test_what_cannot_be_made_is_refused(plait: Any, tmp_path: Path, arguments: t
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_plugin_works_as_it_is_written(plait: Any, tmp_path: Path) -> None:
+    ran = plait("new", "plugin", "my-things")
+    assert ran.returncode == 0, ran.stderr
+    folder = tmp_path / "my-things"
+    lines = (folder / "pyproject.toml").read_text().splitlines()
+    points = [
+        line.replace('.entry-points."', " ").replace("project ", "").replace('"]', "]").replace('"', "")
+        for line in lines
+        if line.startswith(("[project.entry", "my-things-"))
+    ]
+    about = folder / "src" / "my_things-0.1.0.dist-info"  # as pip would make it
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-things\nVersion: 0.1.0\n")
+    (about / "entry_points.txt").write_text("\n".join(points))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "src"), *sys.path])}
+    command = [sys.executable, "-m", "pytest", "-q", str(folder)]
+    tested = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert tested.returncode == 0, tested.stdout
+    assert "3 passed" in tested.stdout
+    again = plait("new", "plugin", "my-things")
+    assert (again.returncode, "exists already" in again.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["1st", "My-Things", "a b"])
+def test_what_is_no_packages_name_is_refused(plait: Any, name: str) -> None:
+    ran = plait("new", "plugin", name)
+    assert (ran.returncode, "is no package's name" in ran.stderr) == (2, True)

@@ -81,6 +81,8 @@ def test_installed_packages_add_theirs(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert table.load("theirs") is sum
     assert table.load("largest") is max  # a table's own name stays its own
+    table.register("mine", min)
+    assert [table.origin(name) for name in ("largest", "theirs", "mine")] == ["plait", "their-package 1.0", "yours"]
     with pytest.raises(UserError, match=r"'broken' \(no_such_module:thing\) does not load: ModuleNotFoundError"):
         table.load("broken")
 

@@ -155,3 +155,11 @@ def test_an_encoder_does_not_generate():
 
 def test_no_tokens_asked_for():
     assert Generation(build(SPECS["attn"]), [[1]], tokens=0).run().rows == [[]]
+
+
+@pytest.mark.parametrize("name", {**SPECS, **FIXED})
+def test_states_in_buffers_give_the_same_rows_though_some_end_early(name):
+    model = lively({**SPECS, **FIXED}[name])
+    usual, buffered = (Generation(model, prompts(), tokens=20, end=(3, 7, 11)) for _ in range(2))
+    buffered.buffered = True
+    assert buffered.run().rows == usual.run().rows

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from plait.analysis.curve_table import read_tables
 from plait.analysis.learning_curve import extrapolate
@@ -13,6 +14,8 @@ from plait.model.architecture import architecture
 from plait.model.reference_curves import PATH, library_document, pattern, reference_known, reference_library
 from plait.model.traits import TRAITS
 
+#: Found by iteration: equal to the last digits but one on every machine.
+_LEARNT = ("alike_covariance", "own_covariance", "text_covariance", "seeds_covariance", "architectures")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
@@ -21,15 +24,21 @@ def test_the_library_is_that_of_the_truth_table() -> None:
     path = RESULTS / kept["provenance"]["table"]
     document = json.loads(path.read_text(encoding="utf-8"))
     specs = {row["name"]: row["spec"] for row in document["architectures"]}
-    assert library_document(read_tables(path), specs, kept["provenance"]) == kept
+    again = library_document(read_tables(path), specs, kept["provenance"])
+    assert {**again, **dict.fromkeys(_LEARNT)} == {**kept, **dict.fromkeys(_LEARNT)}
+    for name in _LEARNT[:-1]:
+        np.testing.assert_allclose(again[name], kept[name], atol=2e-6)
+    for one, other in zip(again["architectures"], kept["architectures"], strict=True):
+        assert (one["spec"], one["deviations"]) == (other["spec"], other["deviations"])
+        assert one["weight"] == pytest.approx(other["weight"], abs=0.01)
 
 
 def test_the_library_is_whole() -> None:
     lib = reference_library()
     assert len(set(lib.names)) == len(lib.names) >= 24
     assert lib.traits_AF.shape == (len(lib.names), len(TRAITS))
-    assert lib.deviation_AB.shape == (len(lib.names), len(lib.budgets))
-    np.testing.assert_allclose(lib.deviation_AB.mean(axis=0), 0, atol=1e-3)
+    assert lib.deviation_TAB.shape == (2, len(lib.names), len(lib.budgets))
+    np.testing.assert_allclose(lib.deviation_TAB.mean(axis=1), 0, atol=1e-3)
     assert lib.budgets[-1] / lib.budgets[0] >= 30
 
 

@@ -94,3 +94,56 @@ def test_narrow_attention(tokens, width, causal):
     for ours, theirs in zip((o, *grads), (expected, *wanted), strict=True):
         gap = (ours.cpu().float() - theirs).norm() / theirs.norm()
         assert gap < near, gap
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (7, 5), (33, 700)])
+def test_swiglu(rows, width):
+    from plait.ops.elementwise import swiglu_reference
+    from plait.ops.elementwise_triton import swiglu_backward, swiglu_forward
+
+    x, dy = torch.randn(rows, 2 * width).requires_grad_(), torch.randn(rows, width)
+    expected = swiglu_reference(x)
+    device = "cpu" if INTERPRETED else "cuda"
+    given = x.detach().to(device)
+    torch.testing.assert_close(swiglu_forward(given).cpu(), expected.detach(), rtol=1e-5, atol=1e-6)
+    (wanted,) = torch.autograd.grad(expected, x, dy)
+    torch.testing.assert_close(swiglu_backward(given, dy.to(device)).cpu(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("batch", "tokens", "heads", "groups", "width"), [(1, 1, 1, 1, 2), (2, 33, 6, 2, 12), (2, 5, 4, 4, 64)]
+)
+def test_split_with_rotation(batch, tokens, heads, groups, width):
+    from plait.ops.elementwise import rotary_angles, rotate_reference
+    from plait.ops.elementwise_triton import split_backward, split_forward
+
+    packed = torch.randn(batch, tokens, heads + 2 * groups, width).requires_grad_()
+    cos, sin = rotary_angles(torch.arange(tokens), width, 10000.0, torch.float32)
+    q, k, v = packed.split([heads, groups, groups], dim=2)
+    expected = (rotate_reference(q, cos, sin), rotate_reference(k, cos, sin), v)
+    device = "cpu" if INTERPRETED else "cuda"
+    angles = (cos.flatten(1).to(device), sin.flatten(1).to(device))
+    for ours, theirs in zip(split_forward(packed.detach().to(device), *angles, heads), expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs.detach(), rtol=1e-5, atol=1e-5)
+    grads = [torch.randn(batch, x.shape[2], tokens, width).transpose(1, 2) for x in expected]  # strides as attention's
+    (wanted,) = torch.autograd.grad(expected, packed, grads)
+    ours = split_backward(*(x.to(device) for x in grads), *angles)
+    torch.testing.assert_close(ours.cpu(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "vocab", "wide"), [(1, 1, 64), (9, 100, 128), (5, 5000, 5056)])
+def test_cross_entropy_of_rows(rows, vocab, wide):
+    from plait.ops.cross_entropy_triton import cross_entropy_rows
+
+    logits = torch.randn(rows, vocab)
+    targets = torch.randint(vocab, (rows,))
+    targets[rows // 2 :: 3] = -100
+    targets[0] = vocab - 1
+    leaf = logits.clone().requires_grad_()
+    expected = torch.nn.functional.cross_entropy(leaf, targets, ignore_index=-100, reduction="none")
+    (wanted,) = torch.autograd.grad(expected.sum(), leaf)
+    device = "cpu" if INTERPRETED else "cuda"
+    given, nll = torch.nn.functional.pad(logits, (0, wide - vocab)).to(device), torch.empty(rows, device=device)
+    cross_entropy_rows(given, targets.to(device), nll, vocab, -100, True)
+    torch.testing.assert_close(nll.cpu(), expected.detach(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(given.cpu(), torch.nn.functional.pad(wanted, (0, wide - vocab)), rtol=1e-5, atol=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.open_models import PUBLISHED, catalog
 from plait.spec import presets
@@ -28,6 +29,7 @@ EXACT = {
     "llama-3.2-1b": 1_235_814_400,
     "llama-3.1-8b": 8_030_261_248,
     "mistral-7b": 7_241_732_096,
+    "qwen2.5-1.5b": 1_543_714_304,
     "qwen3-0.6b": 596_049_920,
     "mamba-130m": 129_135_360,
 }
@@ -36,6 +38,40 @@ EXACT = {
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_counts(name: str) -> None:
     assert model_cost(name).total_params == EXACT[name]
+
+
+#: What config.json of these checkpoints says of the architecture.
+CONFIGS = {
+    "llama-3.2-1b": {
+        "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "hidden_act": "silu", "attention_bias": False,
+        "mlp_bias": False, "max_position_embeddings": 131072, "rope_theta": 500000.0, "pretraining_tp": 1,
+        "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                         "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+    },
+    "qwen2.5-1.5b": {
+        "model_type": "qwen2", "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28,
+        "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True, "hidden_act": "silu", "max_position_embeddings": 131072,
+        "max_window_layers": 28, "rope_theta": 1000000.0, "sliding_window": 131072, "use_sliding_window": False,
+    },
+    "qwen3-0.6b": {
+        "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+        "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "hidden_act": "silu", "attention_bias": False,
+        "max_position_embeddings": 40960, "max_window_layers": 28, "rope_scaling": None, "rope_theta": 1000000,
+        "sliding_window": None, "use_sliding_window": False,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_checkpoints_config_is_the_preset(name: str) -> None:
+    from plait.interop.import_hf import spec_text
+    from plait.interop.native import _explicit
+
+    assert _explicit(architecture(spec_text(CONFIGS[name]))) == _explicit(architecture(name))
 
 
 def test_names_that_round_down() -> None:

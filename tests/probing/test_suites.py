@@ -86,3 +86,24 @@ def test_controls_run_beside_a_single_candidate() -> None:
     found = candidates(["kda"], quick(suite_tasks("tracking")), controls=CONTROLS)
     assert [one.name for one in found] == ["kda", *CONTROLS]
     assert {one.state for one in found[1:] if one.name != "attn"} == {found[2].state}
+
+
+OWN = """
+from plait.tasks.tracking import Parity
+
+
+class Mine(Parity):
+    name = "mine"
+
+    def check(self):
+        super().check()
+        self.require(self.length <= 128, "length", "at most 128")
+"""
+
+
+def test_a_task_of_ones_own_is_scored_at_the_lengths_that_it_has(tmp_path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    (setting,) = quick([str(tmp_path / "mine.py")], longer=True).settings
+    assert setting.training.lengths == (2, 4)
+    (setting,) = quick([str(tmp_path / "mine.py")]).settings
+    assert setting.training.lengths == ()

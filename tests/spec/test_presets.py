@@ -46,7 +46,7 @@ def test_there_are_as_many_as_the_tables_have_rows() -> None:
     assert counts == {
         "gpt2": 4,
         "opt": 8,
-        "open": 20,
+        "open": 25,
         "par": 15,
         "fox": 9 * 3 + 15,
         "mad": 21 + 35 * (4 + 2 * 3) + 20 + 20 + 12,
@@ -79,7 +79,7 @@ def test_every_preset_says_what_it_is() -> None:
         preset = presets.describe(name)
         assert preset.name == name
         assert preset.text == presets.lookup(name)
-        where = ("arXiv:", "Qwen3-Next") if preset.family == "open" else ("Table", "Appendix")
+        where = ("arXiv:", "Qwen3-Next", "Olmo-Hybrid") if preset.family == "open" else ("Table", "Appendix")
         assert preset.source.startswith(where)
         assert 10 < len(preset.what) < 130, preset.what
     by_family = {row["family"]: row["presets"] for row in presets.families()}

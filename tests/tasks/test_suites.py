@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -120,6 +123,68 @@ def test_drawn_sequences_are_what_the_solver_says(name, training):
                 half = -(-task.length // 2)
                 targets = [IGNORE] * half + targets[half:]
             assert task.valid(inputs, targets)
+
+
+def by_powers_of_the_ring(task, inputs):
+    """Depo by a permutation matrix: the links' k-th power."""
+    names = [token - task.vocab for token in inputs if token in task.ids("end")]
+    links = names[: len(names) - 2 * task.queries]
+    ring = np.zeros((task.vocab, task.vocab), dtype=int)
+    ring[links[::2], links[1::2]] = 1
+    hop = task.ids("hop").start
+    asked = [
+        (token - hop + 1, inputs[at + 1] - task.vocab) for at, token in enumerate(inputs) if token in task.ids("hop")
+    ]
+    return [int(np.linalg.matrix_power(ring, k)[start].argmax()) + task.vocab for k, start in asked]
+
+
+def by_pythons_own_arithmetic(task, inputs):
+    """Mano, rewritten with brackets."""
+    signs = {task.vocab: "+", task.vocab + 1: "-", task.vocab + 2: "*"}
+    tokens = iter([token for token in inputs[:-1] if token < task.vocab + 3])
+
+    def infix():
+        token = next(tokens)
+        if token not in signs:
+            return str(token)
+        first, second = infix(), infix()
+        return f"({first} {signs[token]} {second})"
+
+    return [eval(infix()) % task.vocab]
+
+
+def by_counting_pairs(task, inputs):
+    """Markov: the largest entry of the bigram counts up to each token, where there is one."""
+    found = []
+    for t, token in enumerate(inputs):
+        pairs = Counter(pairwise(inputs[: t + 1]))
+        row = [pairs[token, other] for other in range(task.vocab)]
+        if max(row) and row.count(max(row)) == 1:
+            found.append(row.index(max(row)))
+    return found
+
+
+def by_searching_text(task, inputs):
+    text = "".join(chr(65 + token) for token in inputs)
+    string, piece = text.split(chr(65 + task.vocab))[:2] if not task.before else text.split(chr(65 + task.vocab))[1::-1]
+    assert string.count(piece) == 1
+    return [ord(string[string.find(piece) + task.n]) - 65]
+
+
+@pytest.mark.parametrize(
+    ("task", "solver"),
+    [
+        (setting("depo", vocab=32, length=40, hops=4, queries=3), by_powers_of_the_ring),
+        (setting("mano", vocab=23, length=20), by_pythons_own_arithmetic),
+        (setting("markov", vocab=4, length=40), by_counting_pairs),
+        (setting("ngram-lookup", vocab=12, length=30, n=2), by_searching_text),
+        (setting("ngram-lookup", vocab=12, length=30, n=2, before=1), by_searching_text),
+    ],
+)
+def test_solvers_by_other_means_agree(task, solver):
+    drawn = task.generate(stream("other means", task.name), 30, training=False)
+    for inputs, targets in zip(drawn.inputs_NT.tolist(), drawn.targets_NT.tolist(), strict=True):
+        assert [target for target in targets if target != IGNORE] == solver(task, inputs)
 
 
 @pytest.mark.parametrize("name", OTHERS)

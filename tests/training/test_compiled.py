@@ -29,7 +29,8 @@ SMALL = {"attn": "heads=2", "fox": "heads=2", "hgrn2": "head_dim=8", "deltanet":
 @pytest.mark.parametrize("name", sorted(MIXERS.names()))
 def test_every_mixer_trains_compiled_as_one_graph_for_all_its_blocks(name: str) -> None:
     options = f"[{SMALL[name]}]" if name in SMALL else ""
-    spec = f"d=16 vocab=11 | ({name}{options} swiglu[inner=16])x2"
+    width = 128 if name in ("parallel", "sparse-attn") else 16  # as wide as their heads are by default
+    spec = f"d={width} vocab=11 | ({name}{options} swiglu[inner=16])x2"
     given, wanted = build(spec), build(spec)
     tokens = torch.randint(11, (2, 20), generator=torch.Generator().manual_seed(0))
     torch._dynamo.reset()

@@ -29,9 +29,8 @@ class ProxyObjective(Objective):
         self.largest = int(tokens.max())
 
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        scores = [self._score(batch.space.spec(row_G)) for row_G in batch.genes_NG]
-        # JSON has no infinities: such a score is beyond any other. What is not a number stays an error.
-        return {self.name: np.clip(np.array(scores, dtype=np.float64), -BEYOND, BEYOND)}
+        scores = [self.score(batch.space.spec(row_G)) for row_G in batch.genes_NG]
+        return {self.name: np.array(scores, dtype=np.float64)}
 
     def as_dict(self) -> dict[str, Any]:
         import hashlib
@@ -40,11 +39,12 @@ class ProxyObjective(Objective):
         text = hashlib.sha256(np.ascontiguousarray(data.tokens).tobytes()).hexdigest()[:16]
         return {**super().as_dict(), "tokens": text, "batch": data.batch, "seq": data.seq, "seed": self.seed}
 
-    def _score(self, spec: str) -> float:
+    def score(self, spec: str) -> float:
+        """JSON has no infinities: such a score is beyond any other. What is not a number stays an error."""
         from plait.model.architecture import architecture
         from plait.model.construct import build
 
         arch = architecture(spec)
         if self.largest >= arch.header.vocab:
             raise UserError(f"token {self.largest} given, but the space has vocab={arch.header.vocab}.")
-        return self.proxy.score(build(arch, seed=self.seed), self.data)
+        return float(np.clip(self.proxy.score(build(arch, seed=self.seed), self.data), -BEYOND, BEYOND))

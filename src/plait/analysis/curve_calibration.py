@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from plait.analysis.curve_library import Known, library
 from plait.analysis.curve_process import Process, log_score
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import Calibration, Curves, read_curves
@@ -27,7 +26,6 @@ ENDS = 3  # of the budgets, the last so many are forecast
 GAPS = (2, 3, 4)  # from so many budgets before
 FEWEST = 3  # budgets observed
 EVALUATIONS = 250
-PARTS = 4  # of the architectures, each forecast from the rest
 PULL = 0.7  # the width, in logarithms, of the pull of constants to where they start,
 HELD = 0.4  # and of those of the common curve: one or two texts say little about how texts differ
 
@@ -40,7 +38,6 @@ class Case:
     target: float
     truth_C: Floats
     runs: int
-    known: Known | None = None
 
 
 def cases(tables: Sequence[CurveTable], ends: int = ENDS, gaps: Sequence[int] = GAPS) -> Iterator[Case]:
@@ -55,33 +52,7 @@ def cases(tables: Sequence[CurveTable], ends: int = ENDS, gaps: Sequence[int] = 
                 yield Case(read_curves(seen), math.log(table.budgets[end]), truth_C, seeds)
 
 
-def library_cases(tables: Sequence[CurveTable], traits: Mapping[str, Sequence[float]]) -> Iterator[Case]:
-    """The same, far ahead, with a library of complete curves: of the other architectures (parts of them, each
-    forecast from the rest) on all texts, and, from another text, of all architectures."""
-    names = tables[0].names
-    parts = [set(names[first::PARTS]) for first in range(PARTS)]
-    for table in tables:
-        others = [other for other in tables if other is not table]
-        libraries = [(part, library([_without(each, part) for each in tables], traits)) for part in parts]
-        if others:
-            libraries.append((set(names), library(others, traits)))
-        for part, lib in libraries:
-            asked = _without(table, set(names) - part)
-            known = Known(lib, traits, {name: name for name in asked.names})
-            for case in cases([asked], ends=1):
-                yield replace(case, known=known)
-
-
-def _without(table: CurveTable, names: set[str]) -> CurveTable:
-    return table.subset([i for i, name in enumerate(table.names) if name not in names])
-
-
-def calibrate(
-    tables: Sequence[CurveTable],
-    start: Calibration = START,
-    traits: Mapping[str, Sequence[float]] | None = None,
-) -> Calibration:
-    """`traits` of every architecture, for the constants of the way `library`."""
+def calibrate(tables: Sequence[CurveTable], start: Calibration = START) -> Calibration:
     played = list(cases(tables))
     if not played:
         raise UserError(f"calibration needs curves of {FEWEST + min(GAPS)} budgets or more.")
@@ -94,12 +65,7 @@ def calibrate(
     found = replace(start, noise=noise, last_drift=drift, last_common=common, last_own=own, alpha=alpha, offset=offset)
     level = float(np.sqrt(np.mean([np.log(table.loss_ASB[:, :, 0]).mean(axis=1).var(ddof=1) for table in tables])))
     found = replace(found, stray=_stray(played, found))
-    found = replace(found, process=_process(played, {**start.process, "level": level}, noise))
-    if traits is None:
-        return found
-    return replace(
-        found, library=_process(list(library_cases(tables, traits)), {**start.library, "level": level}, noise)
-    )
+    return replace(found, process=_process(played, {**start.process, "level": level}, noise))
 
 
 def _last(played: Sequence[Case], noise: float) -> tuple[float, float, float]:
@@ -158,7 +124,7 @@ def _stray(played: Sequence[Case], calibration: Calibration) -> float:
 
 
 #: How each constant of the process is moved: by a factor, or (tie) on a scale where it stays between −1 and 1.
-_FACTORS = ("slope_common", "length_common", "slope", "length", "luck", "trait", "kin")
+_FACTORS = ("slope_common", "length_common", "slope", "length", "luck")
 
 
 def _process(played: Sequence[Case], constants: Mapping[str, float], noise: float) -> dict[str, float]:
@@ -179,10 +145,7 @@ def _process(played: Sequence[Case], constants: Mapping[str, float], noise: floa
             return 1e12
         process = at(x)
         try:
-            score = sum(
-                log_score(case.curves, case.target, case.truth_C, process, noise, case.runs, case.known)
-                for case in played
-            )
+            score = sum(log_score(case.curves, case.target, case.truth_C, process, noise, case.runs) for case in played)
         except np.linalg.LinAlgError:  # constants that are no covariance
             return 1e12
         return -score + 0.5 * float(((x / width) ** 2).sum())

@@ -3,44 +3,49 @@
 A candidate that has been trained to a tenth of the target shows its first losses; what it learns late (copying from the
 context, above all) shows in none of them. But architectures that are built alike learn alike. A library holds complete
 curves, as deviations from their text's mean curve, and each architecture's traits (numbers that say how it is built).
-A candidate's deviation from the common curve is then expected to be
+How deviations vary over budgets, with traits, between architectures and between texts is learnt from it
+(`curve_covariance`); what it then tells of a candidate on a new text is a normal conditional: a mean and a covariance
+(`Known.prior`). Between the library's budgets curves are taken as straight lines in ln tokens; beyond them the
+library's last deviation goes on with a slope that is as uncertain as slopes are there, and fades.
 
-    h_a(x) = Σ_f φ_f(a) w_f(x) + u_a(x)
-
-with one curve w_f for every trait (standardised, φ), and u_a for what the architecture has on every text: known to the
-library where it holds that very architecture, else part of what is unknown. All are normal, with covariances of the
-same form as the candidates' own (`curve_process`), `trait` and `kin` times as wide; so is what the library tells: a
-mean and a covariance (`Known.prior`).
-
-Letters: A architectures of the library, B its budgets, F traits, C candidates, U budgets asked.
+Letters: A architectures of the library, B its budgets, F traits, T texts, C candidates, U budgets asked, N = A·B.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from plait.analysis.curve_covariance import Covariances, alike, inverted, learn_covariances, seed_covariance
+from plait.analysis.curve_process import integrated
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
-Kernel = Callable[[Floats, Floats], Floats]
+FADES = 1.0  # e-folds over which a slope lasts beyond the library's budgets
 
 
 @dataclass(frozen=True)
 class Library:
-    """`deviation_AB`: ln loss less its text's mean over architectures, a mean over `texts` and over `runs` in all.
-    `traits_AF`: not standardised."""
+    """`deviation_TAB`: ln loss, a mean of `runs` seeds, less its text's mean over architectures. `curve_B`: ln loss, a
+    mean over texts and architectures. `seeds_BB`: the covariance between seeds. `traits_AF`: not standardised.
+    `fitted`: covariances that were learnt from it before."""
 
     names: list[str]
     traits_AF: Floats
     budgets: list[float]
-    deviation_AB: Floats
-    texts: int
+    deviation_TAB: Floats
+    curve_B: Floats
+    seeds_BB: Floats
     runs: int
+    fitted: Covariances | None = None
+
+    @cached_property
+    def x_B(self) -> Floats:
+        return np.log(self.budgets)
 
     @cached_property
     def center(self) -> tuple[Floats, Floats]:
@@ -52,9 +57,56 @@ class Library:
         return np.where(width_F > 1e-6, (traits_CF - middle_F) / width_F, 0.0)
 
     def without(self, names: Sequence[str]) -> Library:
+        """Learnt again from the rest."""
         keep = [i for i, name in enumerate(self.names) if name not in set(names)]
-        kept = [self.names[i] for i in keep]
-        return Library(kept, self.traits_AF[keep], self.budgets, self.deviation_AB[keep], self.texts, self.runs)
+        kept_TAB = self.deviation_TAB[:, keep]
+        return replace(
+            self,
+            names=[self.names[i] for i in keep],
+            traits_AF=self.traits_AF[keep],
+            deviation_TAB=kept_TAB - kept_TAB.mean(axis=1, keepdims=True),
+            fitted=None,
+        )
+
+    @cached_property
+    def covariances(self) -> Covariances:
+        if self.fitted is not None:
+            return self.fitted
+        standard_AF = self.standard(self.traits_AF)
+        return learn_covariances(self.deviation_TAB, standard_AF, self.seeds_BB, self.runs, self.x_B)
+
+    @cached_property
+    def inverse_NN(self) -> Floats:
+        """Of the covariance of the mean over texts."""
+        found, texts = self.covariances, len(self.deviation_TAB)
+        standard_AF = self.standard(self.traits_AF)
+        rest_BB = (found.text_BB + self.seeds_BB / self.runs) / texts
+        return inverted(alike(standard_AF, standard_AF), found.alike_BB, 1 / found.weight_A, found.own_BB, rest_BB)
+
+    @cached_property
+    def slopes(self) -> tuple[float, float]:
+        """Standard deviation of the slope of a deviation at the first and at the last budgets, per e-fold."""
+        found = self.covariances
+        whole_BB = found.alike_BB + found.own_BB + found.text_BB
+
+        def slope(a: int, b: int) -> float:
+            apart = whole_BB[a, a] + whole_BB[b, b] - 2 * whole_BB[a, b]
+            return float(np.sqrt(apart)) / abs(float(self.x_B[a] - self.x_B[b]))
+
+        return (slope(0, 1), slope(-1, -2)) if len(self.x_B) > 1 else (0.1, 0.1)
+
+    def between(self, x_U: Floats) -> Floats:
+        """Weights (U, B) of a straight line between the budgets; the nearest beyond them."""
+        return np.stack([np.interp(x_U, self.x_B, row_B) for row_B in np.eye(len(self.x_B))], axis=1)
+
+    def mean_curve(self, x_U: Floats) -> Floats:
+        """What all lose, but for the level; its first and last slope go on beyond the budgets."""
+        inside_U = np.clip(x_U, self.x_B[0], self.x_B[-1])
+        if len(self.x_B) == 1:
+            return np.zeros_like(x_U)
+        first, last = np.diff(self.curve_B)[[0, -1]] / np.diff(self.x_B)[[0, -1]]
+        apart_U = x_U - inside_U
+        return np.asarray(np.interp(inside_U, self.x_B, self.curve_B) + np.where(apart_U < 0, first, last) * apart_U)
 
 
 def library(tables: Sequence[CurveTable], traits: Mapping[str, Sequence[float]]) -> Library:
@@ -63,14 +115,17 @@ def library(tables: Sequence[CurveTable], traits: Mapping[str, Sequence[float]])
     budgets = [b for b in tables[0].budgets if all(b in table.budgets for table in tables)]
     if len(names) < 2 or not budgets:
         raise UserError("a library of curves needs two architectures with traits, and a budget that all texts have.")
-    parts = []
+    losses = []
     for table in tables:
         rows, columns = [table.names.index(name) for name in names], [table.budgets.index(b) for b in budgets]
-        log_AB = np.log(table.loss_ASB).mean(axis=1)[np.ix_(rows, columns)]
-        parts.append(log_AB - log_AB.mean(axis=0))
-    runs = sum(table.loss_ASB.shape[1] for table in tables)
+        losses.append(table.loss_ASB[rows][:, :, columns])
+    runs = min(loss_ASB.shape[1] for loss_ASB in losses)
+    loss_TASB = np.stack([loss_ASB[:, :runs] for loss_ASB in losses])
+    log_TAB = np.log(loss_TASB).mean(axis=2)
     traits_AF = np.array([traits[name] for name in names], np.float64)
-    return Library(names, traits_AF, budgets, np.mean(parts, axis=0), len(tables), runs)
+    deviation_TAB = log_TAB - log_TAB.mean(axis=1, keepdims=True)
+    curve_B, seeds_BB = log_TAB.mean(axis=(0, 1)), seed_covariance(loss_TASB, np.log(budgets))
+    return Library(names, traits_AF, budgets, deviation_TAB, curve_B, seeds_BB, runs)
 
 
 @dataclass(frozen=True)
@@ -81,34 +136,42 @@ class Known:
     traits: Mapping[str, Sequence[float]]
     same: Mapping[str, str]
 
-    @property
-    def origin(self) -> float:
-        """ln tokens from which x counts."""
-        return float(np.log(min(self.library.budgets)))
+    def prior(self, names: Sequence[str], x_U: Floats) -> tuple[Floats, Floats]:
+        """Mean (C, U) and covariance (C, U, C, U) of the candidates' deviations on a new text at x = ln tokens."""
+        mean_CB, cov_CBCB = self._told(tuple(names))
+        at_UB = self.library.between(x_U)
+        cov_CUCU = np.einsum("ui,aibj,vj->aubv", at_UB, cov_CBCB, at_UB, optimize=True)
+        everybody = np.arange(len(names))
+        cov_CUCU[everybody, :, everybody] += self._beyond(x_U)
+        return mean_CB @ at_UB.T, cov_CUCU
 
-    def prior(
-        self, names: Sequence[str], x_U: Floats, kernel: Kernel, noise: float, trait: float, kin: float
-    ) -> tuple[Floats, Floats]:
-        """Mean (C, U) and covariance (C, U, C, U) of what the candidates' deviations have from the library."""
-        from scipy.linalg import cho_solve, cholesky
+    @cached_property
+    def _kept(self) -> dict[tuple[str, ...], tuple[Floats, Floats]]:
+        return {}
 
+    def _told(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """The same at the library's budgets: (C, B), (C, B, C, B)."""
+        if names not in self._kept:
+            lib, found = self.library, self.library.covariances
+            count, middle = len(names), list(lib.center[0])
+            phi_CF = lib.standard(np.array([self.traits.get(name, middle) for name in names], np.float64))
+            same_CA = np.array([[float(self.same.get(name) == other) for other in lib.names] for name in names])
+            wide_C = np.where(same_CA.any(axis=1), same_CA @ (1 / found.weight_A), 1.0)
+            phi_AF = lib.standard(lib.traits_AF)
+            across = np.kron(alike(phi_CF, phi_AF), found.alike_BB) + np.kron(same_CA / found.weight_A, found.own_BB)
+            cov = np.kron(alike(phi_CF, phi_CF), found.alike_BB) + np.kron(np.diag(wide_C), found.own_BB)
+            cov += np.kron(np.eye(count), found.text_BB) - across @ lib.inverse_NN @ across.T
+            mean = across @ lib.inverse_NN @ lib.deviation_TAB.mean(axis=0).reshape(-1)
+            budgets = len(lib.x_B)
+            cov_CBCB = np.asarray(cov, np.float64).reshape(count, budgets, count, budgets)
+            self._kept[names] = mean.reshape(count, budgets), cov_CBCB
+        return self._kept[names]
+
+    def _beyond(self, x_U: Floats) -> Floats:
+        """The covariance (U, U) of what a slope makes of a deviation outside of the library's budgets."""
         lib = self.library
-        x_B = np.log(lib.budgets) - self.origin
-        phi_AF = lib.standard(lib.traits_AF)
-        middle = list(lib.center[0])
-        phi_CF = lib.standard(np.array([self.traits.get(name, middle) for name in names], np.float64))
-        same_CA = np.array([[float(self.same.get(name) == other) for other in lib.names] for name in names])
-        same_CC = np.eye(len(names))
-        scale = trait**2 / phi_AF.shape[1]
-        k_BB, k_UB, k_UU = kernel(x_B, x_B), kernel(x_U, x_B), kernel(x_U, x_U)
-        own_BB = k_BB / lib.texts + noise**2 / lib.runs * np.eye(len(x_B))
-        alike_AA = scale * phi_AF @ phi_AF.T + kin**2 * np.eye(len(lib.names))
-        cov_AA = np.kron(alike_AA, k_BB) + np.kron(np.eye(len(lib.names)), own_BB)
-        alike_CA = scale * phi_CF @ phi_AF.T + kin**2 * same_CA
-        alike_CC = scale * phi_CF @ phi_CF.T + kin**2 * same_CC
-        across = np.kron(alike_CA, k_UB)
-        root = cholesky(cov_AA, lower=True)
-        gained = cho_solve((root, True), np.column_stack([lib.deviation_AB.reshape(-1), across.T]))
-        mean_CU = (across @ gained[:, 0]).reshape(len(names), len(x_U))
-        cov = np.kron(alike_CC, k_UU) - across @ gained[:, 1:]
-        return mean_CU, cov.reshape(len(names), len(x_U), len(names), len(x_U))
+        ends = (
+            (np.maximum(0.0, lib.x_B[0] - x_U), lib.slopes[0]),
+            (np.maximum(0.0, x_U - lib.x_B[-1]), lib.slopes[1]),
+        )
+        return np.asarray(sum(slope**2 * integrated(away_U[:, None], away_U[None], FADES) for away_U, slope in ends))

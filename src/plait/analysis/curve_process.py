@@ -16,16 +16,20 @@ their luck lasts `luck` (a lucky run at one budget is lucky at twice that, too).
 Everything is normal, hence exact. How much the candidates at hand differ is not the table's business alone: the scale
 of all g_a is weighed over `SCALES` by how well each explains the observations, which also gives draws heavier tails.
 
-A library of complete curves (`curve_library`) tells, where one is given, what to expect of each g_a beforehand.
+Where a library of complete curves is given (`curve_library`), it says instead what to expect of each g_a, of the common
+curve but for its level, and how seeds vary; the scale then says how far to trust it on this text. On other texts, sizes
+and batches candidates part sooner or later: the library is asked at several shifts of x, which are weighed likewise, as
+is the process without a library: where what is observed contradicts the library, it is not believed.
 
 Letters: N observations, C candidates, B budgets, D draws, M = B·C.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,8 +41,12 @@ if TYPE_CHECKING:
     from plait.analysis.learning_curve import Curves
 
 SCALES = (0.35, 0.6, 1.0, 1.7, 2.8)
+SHIFTS = (-1.4, -0.7, 0.0, 0.7, 1.4)  # e-folds of tokens by which this race may be ahead of the library
+SHIFT_WIDTH = 0.7  # of their prior
+LOG_ALONE = -1.0  # ln of the weight, beforehand, of a library that tells nothing here
 JITTER = 1e-10
 NEGLIGIBLE = 1e-6  # weight of a scale
+WHITE = 0.1  # the share of the seeds' variance, beside a library's, that is one budget's alone
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,9 @@ class Process:
     luck: float = 1.0
     white: float = 0.3  # the share of the seeds' variance that does not last
     scale_width: float = 0.5  # of the prior of ln scale
-    trait: float = 1.0  # with a library: the width of what traits tell, and of what an architecture has on all texts,
-    kin: float = 1.0  # in units of what it has on one text alone
 
 
-def _integrated(x: Floats, y: Floats, length: float) -> Floats:
+def integrated(x: Floats, y: Floats, length: float) -> Floats:
     """Of a slope of variance 1."""
     return np.asarray(
         length**2
@@ -69,13 +75,13 @@ def _integrated(x: Floats, y: Floats, length: float) -> Floats:
 
 
 def _common(x: Floats, y: Floats, process: Process) -> Floats:
-    return np.asarray(4.0 + process.slope_common**2 * _integrated(x, y, process.length_common))
+    return np.asarray(4.0 + process.slope_common**2 * integrated(x, y, process.length_common))
 
 
 def _own(x: Floats, y: Floats, process: Process) -> Floats:
     tied = process.tie * process.level * process.slope * process.length
     start = process.level**2 + tied * (2 - np.exp(-x / process.length) - np.exp(-y / process.length))
-    grown = process.slope**2 * _integrated(x, y, process.length)
+    grown = process.slope**2 * integrated(x, y, process.length)
     return np.asarray((start + grown) * np.exp(-process.shrink * (x + y)))
 
 
@@ -134,27 +140,32 @@ def log_score(
     return float(np.logaddexp.reduce(scores))
 
 
-def _told(
-    x: Floats, candidate: Ints, names: Sequence[str], process: Process, noise: float, known: Known
-) -> tuple[Floats, Floats]:
-    """What the library tells of these points: mean and covariance."""
+@dataclass(frozen=True)
+class _Prior:
+    """What is expected at the points observed and asked before anything is: of the mean, of each candidate's own
+    deviation, of the seeds; and how much it is trusted."""
+
+    mean: Floats
+    own: Floats
+    seeds_NN: Floats
+    log_weight: float
+
+
+def _told(x: Floats, shift: float, candidate: Ints, names: Sequence[str], known: Known, seeds_NN: Floats) -> _Prior:
+    """By the library (x: ln tokens). The shift is one of deviations; the common curve goes its own way."""
     values_U, place = np.unique(x, return_inverse=True)
-
-    def kernel(one: Floats, other: Floats) -> Floats:
-        return _own(one[:, None], other[None], process)
-
-    mean_CU, cov_CUCU = known.prior(names, values_U, kernel, noise, process.trait, process.kin)
+    mean_CU, cov_CUCU = known.prior(names, values_U + shift)
     flat = candidate * len(values_U) + place
     size = mean_CU.size
-    return mean_CU.reshape(size)[flat], cov_CUCU.reshape(size, size)[np.ix_(flat, flat)]
+    mean = known.library.mean_curve(x) + mean_CU.reshape(size)[flat]
+    own = cov_CUCU.reshape(size, size)[np.ix_(flat, flat)]
+    return _Prior(mean, own, seeds_NN, -0.5 * (shift / SHIFT_WIDTH) ** 2)
 
 
-def _observed(curves: Curves, known: Known | None) -> tuple[_Points, Floats, float]:
+def _observed(curves: Curves) -> tuple[_Points, Floats, float]:
     runs = [(c, run_N2) for c, by_seed in enumerate(curves.points) for run_N2 in by_seed]
     stacked_N2 = np.concatenate([run_N2 for _, run_N2 in runs])
     origin = float(stacked_N2[:, 0].min())
-    if known is not None:
-        origin = min(origin, known.origin)
     sizes = [len(run_N2) for _, run_N2 in runs]
     points = _Points(
         stacked_N2[:, 0] - origin, np.repeat([c for c, _ in runs], sizes), np.repeat(np.arange(len(runs)), sizes)
@@ -164,7 +175,7 @@ def _observed(curves: Curves, known: Known | None) -> tuple[_Points, Floats, flo
 
 @dataclass(frozen=True)
 class _Posterior:
-    """At one of the scales, with the weight that the observations give it."""
+    """By one of the priors, at one of the scales, with the weight that the observations give it."""
 
     mean_M: Floats
     cov_MM: Floats
@@ -176,26 +187,29 @@ def _posteriors(
 ) -> list[_Posterior]:
     from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-    seen, loss_N, origin = _observed(curves, known)
+    seen, loss_N, origin = _observed(curves)
     count, n = len(curves.names), len(loss_N)
     x = np.concatenate([seen.x, np.repeat(np.maximum(0.0, budgets_B - origin), count)])
     candidate = np.concatenate([seen.candidate, np.tile(np.arange(count), len(budgets_B))])
     common, own = _covariances(x, candidate, process)
-    mean = 1.0 + process.slope_mean * x
+    priors = [_Prior(1.0 + process.slope_mean * x, own, _seed_covariance(seen, process, noise), 0.0)]
     if known is not None:
-        told, told_cov = _told(x, candidate, curves.names, process, noise, known)
-        mean, common = mean + told, common + told_cov
-    seeds_NN = _seed_covariance(seen, process, noise) + JITTER * np.eye(n)
-    off_N = loss_N - mean[:n]
+        at = np.concatenate([seen.x + origin, np.repeat(budgets_B, count)])
+        seeds_NN = _library_seeds(seen, origin, noise, known)
+        priors[0] = replace(priors[0], log_weight=LOG_ALONE)
+        priors += [_told(at, shift, candidate, curves.names, known, seeds_NN) for shift in SHIFTS]
+        common *= 1 + 1 / len(known.library.deviation_TAB)  # the library's own curve is a mean of few texts
     found, log_weights = [], []
-    for scale in SCALES:
-        cov = common + scale**2 * own
+    for prior, scale in itertools.product(priors, SCALES):
+        off_N = loss_N - prior.mean[:n]
+        cov = common + scale**2 * prior.own
+        seeds_NN = prior.seeds_NN + JITTER * np.eye(n)
         root_NN = cholesky(cov[:n, :n] + seeds_NN, lower=True)
         weights_N = cho_solve((root_NN, True), off_N)
         half_NM = solve_triangular(root_NN, cov[:n, n:], lower=True)
-        found.append((mean[n:] + cov[n:, :n] @ weights_N, cov[n:, n:] - half_NM.T @ half_NM))
+        found.append((prior.mean[n:] + cov[n:, :n] @ weights_N, cov[n:, n:] - half_NM.T @ half_NM))
         evidence = -0.5 * float(off_N @ weights_N) - float(np.log(np.diag(root_NN)).sum())
-        log_weights.append(evidence - 0.5 * (math.log(scale) / process.scale_width) ** 2)
+        log_weights.append(evidence + prior.log_weight - 0.5 * (math.log(scale) / process.scale_width) ** 2)
     weight_S = np.exp(np.array(log_weights) - max(log_weights))
     weight_S /= weight_S.sum()
     return [_Posterior(mean_M, cov_MM, w) for (mean_M, cov_MM), w in zip(found, weight_S.tolist(), strict=True)]
@@ -214,3 +228,12 @@ def _seed_covariance(seen: _Points, process: Process, noise: float) -> Floats:
     same = seen.run[:, None] == seen.run[None]
     lasting = (1 - process.white) * np.exp(-np.abs(seen.x[:, None] - seen.x[None]) / process.luck)
     return np.asarray(noise**2 * (np.where(same, lasting, 0.0) + process.white * np.eye(len(seen.x))))
+
+
+def _library_seeds(seen: _Points, origin: float, noise: float, known: Known) -> Floats:
+    """Luck lasts as the library's does; how much there is of it, this race's noise says, too."""
+    lib = known.library
+    at_NB = lib.between(seen.x + origin)
+    lasting = at_NB @ lib.seeds_BB @ at_NB.T / np.diag(lib.seeds_BB).mean()
+    same = seen.run[:, None] == seen.run[None]
+    return np.asarray(noise**2 * (np.where(same, lasting, 0.0) + WHITE * np.eye(len(seen.x))))

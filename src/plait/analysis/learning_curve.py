@@ -65,8 +65,6 @@ class Calibration:
     stray: float = 0.03
     #: hierarchical: see `curve_process`.
     process: Mapping[str, float] = field(default_factory=dict)
-    #: library: the same, where complete curves tell what to expect.
-    library: Mapping[str, float] = field(default_factory=dict)
 
 
 #: Fitted on everything in the truth table (`benchmarks/results/2026-11-16-verdict.md` says what they are worth).
@@ -90,23 +88,6 @@ CALIBRATION = Calibration(
         "luck": 2.95,
         "white": 0.3,
         "scale_width": 0.5,
-        "trait": 0.636,
-        "kin": 0.652,
-    },
-    library={
-        "slope_mean": -0.13,
-        "slope_common": 0.0242,
-        "length_common": 0.625,
-        "level": 0.136,
-        "slope": 0.141,
-        "length": 0.411,
-        "tie": -0.536,
-        "shrink": 0.382,
-        "luck": 1.22,
-        "white": 0.3,
-        "scale_width": 0.5,
-        "trait": 0.992,
-        "kin": 0.908,
     },
 )
 
@@ -327,8 +308,7 @@ def _by_process(
 ) -> Floats:
     from plait.analysis.curve_process import Process, draw_curves
 
-    told = constants.calibration.process if constants.known is None else constants.calibration.library
-    process = replace(Process(), **told)
+    process = replace(Process(), **constants.calibration.process)
     return draw_curves(curves, budgets_B, process, constants.noise, draws, rng, constants.known)
 
 

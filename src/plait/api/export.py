@@ -16,7 +16,7 @@ from plait.core.result import Result
 if TYPE_CHECKING:
     from plait.training.run import Run
 
-FORMATS = ("hf", "native", "onnx")
+FORMATS = ("hf", "native", "gguf", "onnx")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class ExportResult(Result):
     largest_difference: float  # of the logits when read again, in float64, over their standard deviation
     length: int | None = None  # onnx: the longest input
     text_tokens_compared: int | None = None  # hf: of a sample text, equal in both tokenizers
+    tokenizer: bool | None = None  # gguf: whether the file has one
     load_with: str = field(default="", repr=False)  # hf: the call that loads it
 
     def as_dict(self) -> dict[str, Any]:
@@ -53,9 +54,10 @@ def export(
 ) -> ExportResult:
     """Write a trained model in another program's format, read it again and compare.
 
-    to      hf: a folder for Hugging Face's transformers, loaded where plait is installed; native: one of its own
-            classes, such as LlamaForCausalLM, for models that are such, loaded without plait; onnx: a file
-    output  RUN-hf, RUN-native or RUN.onnx unless given
+    to      hf: a folder for Hugging Face's transformers, with its code for programs without plait; native: of
+            transformers' own classes, such as LlamaForCausalLM, for models that are such; gguf: a file for llama.cpp,
+            of those that are a Llama, Qwen2 or Qwen3; onnx: a file
+    output  RUN-hf, RUN-native, RUN.gguf or RUN.onnx unless given
     length  onnx: the longest input; what it was trained on unless given
     force   overwrite what is there
     runs    where trained models are kept
@@ -66,9 +68,19 @@ def export(
         raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
     load_mixers(mixers)
     opened = run_of(run, runs)
-    target = Path(output or (f"{opened.name}.onnx" if to == "onnx" else f"{opened.name}-{to}"))
+    target = Path(output or (f"{opened.name}.{to}" if to in ("onnx", "gguf") else f"{opened.name}-{to}"))
     check_free(target, force=force)  # before anything long
+    if to == "gguf":
+        return _gguf(opened, target, force)
     return _onnx(opened, target, length, force) if to == "onnx" else _hf(opened, to, target, force)
+
+
+def _gguf(run: Run, target: Path, force: bool) -> ExportResult:
+    from plait.interop.gguf_file import check_gguf, export_gguf
+
+    model = run.model()
+    kept = export_gguf(model, run.tokenizer(), target, name=run.name, force=force)
+    return ExportResult(run.name, "gguf", str(target), check_gguf(model, target), tokenizer=kept)
 
 
 def _hf(run: Run, to: str, target: Path, force: bool) -> ExportResult:

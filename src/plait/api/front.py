@@ -1,4 +1,5 @@
-"""What a search found, and the one model to go on with: `plait.front.show`, `pick`, `table`, `candidates`."""
+"""What a search found, and the one model to go on with: `plait.front.show`, `pick`, `score`, `table`,
+`candidates`."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store, read_limits
+from plait.api.front_score import FrontScores as FrontScores
+from plait.api.front_score import score as score
 from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore

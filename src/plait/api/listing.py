@@ -13,7 +13,7 @@ from typing import Any
 from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress, ignore
-from plait.core.registry import Entry, Table
+from plait.core.registry import Entry, Table, load_attribute
 from plait.core.result import Result
 
 #: Kinds whose rows say a name and what it is, each from its table.
@@ -60,12 +60,17 @@ def listing(
         table.discover()
         rows = [{"name": name, "what": table.what(name)} if describe else {"name": name} for name in table]
     elif kind in LISTED:
+        if kind in WHOSE:
+            load_attribute(WHOSE[kind]).discover()
         rows = LISTED[kind]()
     elif kind in known_mixers.names():
         rows = [{"name": row["option"], **row} for row in known_mixers.load(kind).describe()]
     else:
         known = [*KINDS, *known_mixers.names()]
         raise UserError(f"nothing called '{kind}' to list.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
+    if kind is not None and kind in (*TABLES, *WHOSE) and describe:
+        whose = TABLES.load(kind) if kind in TABLES else load_attribute(WHOSE[kind])
+        rows = [{**row, "from": whose.origin(row["name"])} for row in rows]
     return Listing(kind or "kinds", tuple(row for row in rows if match.lower() in row["name"].lower()))
 
 
@@ -159,6 +164,8 @@ LISTED = {
     "tokenizers": _tokenizers,
 }
 KINDS = (*LISTED, *TABLES)
+#: Of kinds whose rows say more, the table that knows where a thing comes from.
+WHOSE = {"mixers": "plait.mixers.table:MIXERS", "tasks": "plait.tasks.task:TASKS"}
 
 
 @dataclass(frozen=True)

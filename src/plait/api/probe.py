@@ -188,7 +188,8 @@ def _prepared(
     given += presets.suite(suite) if suite and not suite_tasks else []
     if not given:
         raise UserError("nothing to probe: give a mixer, a spec, a file, or --suite mad21.")
-    protocol = (protocols.full if full else protocols.quick)(list(tasks) or suite_tasks, variant)
+    named = list(tasks) or suite_tasks
+    protocol = protocols.full(named, variant) if full else protocols.quick(named, variant, longer=bool(suite_tasks))
     machine = Machine(_usable(device), workers or _cores())
     beside = baselines and bool(suite_tasks or not suite)
     return protocol, candidates(given, protocol, baselines=beside, matched=match, controls=controls), machine

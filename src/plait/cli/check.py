@@ -27,12 +27,20 @@ TEMPLATES = {
 
 
 def new_command(
-    kind: Annotated[str, typer.Argument(help="What to make: mixer or task.")],
-    path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py.")],
+    kind: Annotated[str, typer.Argument(help="What to make: mixer, task, or plugin (a package with both).")],
+    path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py; a plugin's folder.")],
 ) -> None:
     """Write a working template."""
+    if kind == "plugin":
+        from plait.api.new import new_plugin
+
+        made = new_plugin(path)
+        print(f"{made.folder} written. Try: pip install -e {made.folder} && pytest {made.folder}")
+        return
     if kind not in TEMPLATES:
-        raise UserError(f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join(TEMPLATES)}.")
+        raise UserError(
+            f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join([*TEMPLATES, 'plugin'])}."
+        )
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise UserError(f"{path} is no Python module's name; give one such as my_{kind}.py.")
     template, look = TEMPLATES[kind]

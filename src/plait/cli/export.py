@@ -15,11 +15,14 @@ from plait.cli.output import console, count, print_json
 def command(
     run: Annotated[str, typer.Argument(help="A run: its folder, its name, the beginning of its key, or latest.")],
     to: Annotated[
-        str, typer.Option(help="hf: a folder for transformers and plait; native: for transformers alone; onnx: a file.")
+        str,
+        typer.Option(
+            help="hf: a folder for transformers; native: of its own classes; gguf: for llama.cpp; onnx: a file."
+        ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--out", "--output", help="Folder or file. \\[default: RUN-hf, RUN-native or RUN.onnx]"),
+        typer.Option("-o", "--out", "--output", help="Folder or file. \\[default: RUN-hf, RUN-native, RUN.gguf …]"),
     ] = None,
     length: Annotated[
         int | None, typer.Option(help="onnx: the longest input. \\[default: what it was trained on]")
@@ -42,6 +45,8 @@ def command(
     gap = f"{found.largest_difference:.1g} of their standard deviation"
     checked = f"[green]checked[/]: read again, its logits differ from the model's in float64 by at most {gap}"
     out.print(checked, soft_wrap=True)
+    if found.tokenizer is False:
+        out.print("its tokenizer is no BPE on bytes, for which alone the format has a form: the file has none")
     if found.load_with:
         out.print(f"[green]checked[/]: {found.text_tokens_compared} tokens of a sample text, all equal")
         first = "" if found.to == "native" else "import plait.interop.hf_model, then "

@@ -1,4 +1,4 @@
-"""`plait front show | pick | table | candidates`: what a search found, and the one model to go on with.
+"""`plait front show | pick | score | table | candidates`: what a search found, and the one model to go on with.
 
 A front in the terminal: one row per model, predicted beside measured.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, StoreUrl, limit_options
+from plait.cli.options import AsJson, Mixers, StoreUrl, Tokenizer, limit_options
 from plait.cli.output import console, count, plain, print_json, progress_bar, table
 from plait.core.units import digits, said, short
 from plait.device.quantities import in_rows, on_device
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from plait.space.constraints import Limits
 
 
-group = typer.Typer(help="Show a search's front, pick a model from it, print it as a table.", no_args_is_help=True)
+group = typer.Typer(help="Show a search's front, pick a model, score it, print it as a table.", no_args_is_help=True)
 
 Key = Annotated[str, typer.Argument(help="Of the search, or enough of its beginning.")]
 Count = Annotated[int, typer.Option("--front", min=0, help="How many models; 0: the whole front.")]
@@ -81,6 +81,44 @@ def pick(
     told = f"{', '.join(words)} ({basis}); the best of {best.among} that hold the limits"
     console(stderr=True).print(told, style="dim")
     print(best.spec)
+
+
+@group.command()
+def score(
+    key: Key = LATEST,
+    *,
+    by: Annotated[str, typer.Option(help="snip, grad_norm, … (`plait list objectives`), short_training or compare.")],
+    data: Annotated[str, typer.Option(help="Text to score on; `plait data list`.")] = "builtin:stdlib",
+    tokenizer: Tokenizer = None,
+    front: Count = SHOWN,
+    seed: Annotated[int, typer.Option(min=0, help="Of the models' weights.")] = 0,
+    budget: Annotated[str | None, typer.Option("--time", help="Of compare, in all. \\[default: 10m]")] = None,
+    runs: Annotated[Path, typer.Option(help="Where trainings of compare are kept.")] = Path("runs"),
+    mixers: Mixers = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score a front by what is too dear for a search: a training-free proxy, a short training, or a comparison."""
+    from plait.api.front import score as scored
+
+    with progress_bar(quiet=as_json) as on_progress:
+        found = scored(
+            key, by=by, data=data, tokenizer=tokenizer, front=front, seed=seed, time=budget, mixers=mixers or (),
+            runs=runs, store=store, on_progress=on_progress,
+        )  # fmt: skip
+    if as_json:
+        print_json(found.as_dict())
+        return
+    shown = [name for name in found.models[0] if name not in ("on_front", "spec")]
+    made = table(**{"": "left"}, **{name.replace("_", "-"): "right" for name in shown}, spec="left")
+    for row in found.models:
+        cells = ("–" if row[name] is None else short(row[name]) for name in shown)
+        made.add_row("→" if row["on_front"] else "", *cells, plain(row["spec"]))
+    console().print(made)
+    told = (
+        f"{len(found.models)} models by {found.by} on {found.data}, more is better; → no other has a higher score and "
+    )
+    console().print(f"{told}is as good in the search's other objectives", style="dim", markup=False)
 
 
 @group.command("table")

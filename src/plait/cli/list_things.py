@@ -33,8 +33,9 @@ def _print(rows: list[dict[str, Any]]) -> None:
     if not rows:
         out.print("nothing matches")
         return
-    # `option` repeats the name and `options` is long: both are for --json.
-    columns = [key for key in rows[0] if key not in ("option", "options")]
+    # `option` repeats the name and `options` is long: both are for --json, and `from` where all are plait's.
+    hidden = {"option", "options"} | ({"from"} if all(row.get("from") == "plait" for row in rows) else set())
+    columns = [key for key in rows[0] if key not in hidden]
     made = table(**dict.fromkeys(columns, "left"))
     for row in rows:
         made.add_row(*(_cell(row[key]) for key in columns))

@@ -43,10 +43,9 @@ def list_records(
         records = each(kind, where=_conditions(where), limit=limit, store=store)
         write_json_list((finite(record.document()) for record in records), cast("TextIO", sys.stdout))
         return
-    if limit > IN_A_TABLE:
-        _print_lines(each(kind, where=_conditions(where), limit=limit, store=store))
+    if limit > IN_A_TABLE and _print_lines(each(kind, where=_conditions(where), limit=limit, store=store)):
         return
-    found = find(kind, where=_conditions(where), limit=limit, store=store)
+    found = find(kind, where=_conditions(where), limit=min(limit, IN_A_TABLE), store=store)
     _print_table(found.records)
     out = console()
     if not found.records:
@@ -187,8 +186,9 @@ def _print_table(found: Sequence[Record]) -> None:
     console().print(made)
 
 
-def _print_lines(records: Iterator[Record]) -> None:
-    """The same for as many as there may be, a line each: what differs, and how wide it is, is seen from the first."""
+def _print_lines(records: Iterator[Record]) -> bool:
+    """The same for as many as there may be, a line each: what differs, and how wide it is, is seen from the first.
+    Whether there were any."""
     from plait.records.record import flat
 
     first = list(islice(records, IN_A_TABLE))
@@ -201,6 +201,7 @@ def _print_lines(records: Iterator[Record]) -> None:
         if not widths:
             widths = [max(len(cell), width) for cell, width in zip(cells, (SHORT_KEY, 8, 16, 8, 40, 0), strict=True)]
         sys.stdout.write("  ".join(map(str.ljust, cells, widths)).rstrip() + "\n")
+    return bool(first)
 
 
 def _cells(record: Record, told: dict[str, Any], result: dict[str, Any]) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ class Table(Generic[Thing]):
     hint: str = ""
     accept: Callable[[EntryPoint], Thing] | None = None
     _registered: dict[str, Thing] = field(default_factory=dict)
+    _packages: dict[str, str] = field(default_factory=dict)  # of those that entry points declare
 
     def __iter__(self) -> Iterator[str]:
         yield from self.lines
@@ -111,6 +112,10 @@ class Table(Generic[Thing]):
             raise UserError(f"the name '{name}' is taken by a built-in {self.kind}; choose another.")
         self._registered[name] = thing
 
+    def origin(self, name: str) -> str:
+        """Whose a thing is: plait's, that of an installed package ("theirs 1.2"), or "yours"."""
+        return "plait" if name in self.lines else self._packages.get(name, "yours")
+
     def registered(self, name: str) -> Thing | None:
         return self._registered.get(name)
 
@@ -122,6 +127,8 @@ class Table(Generic[Thing]):
 
         for point in entry_points(group=self.group):
             if (not name or point.name == name) and point.name not in self:
+                package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
+                self._packages[point.name] = package
                 if self.accept is not None:
                     self._registered[point.name] = self.accept(point)
                     continue

@@ -103,6 +103,7 @@ def usage(name: str) -> str:
 
 def corpus_listing() -> list[dict[str, Any]]:
     """Every way to ask for a corpus, with its default tokenizer and what it is."""
+    NAMED.discover()
     files = {f"FILE{ending}": entry_of(ending, FILES) for ending in FILES}
     ways = {**{usage(name): entry_of(name) for name in NAMED}, **files, "FOLDER": FOLDER}
     return [{"name": name, "tokenizer": entry.tokenizer or None, "what": entry.what} for name, entry in ways.items()]

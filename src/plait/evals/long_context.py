@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.analysis.intervals import group_share_interval
+from plait.analysis.intervals import group_share_interval, share_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
 from plait.core.random_streams import stream
@@ -139,9 +139,11 @@ def curve_of(
             continue
         scores = _scores(model, script, questions, length, judge, device)
         progress((number + 1) * samples, len(lengths) * samples)
-        interval = group_share_interval(scores, samples)
+        right_or_wrong = set(scores) <= {0.0, 1.0}
+        share = float(np.mean(scores))
+        interval = share_interval(share, samples) if right_or_wrong else group_share_interval(scores, samples)
         chance = float(np.mean([question.chance for question in questions]))
-        points.append(LengthScore(length, float(np.mean(scores)), interval, chance, tuple(scores)))
+        points.append(LengthScore(length, share, interval, chance, tuple(scores)))
     found = (effective(points, threshold), effective(points, threshold, certain=True))
     return Curve(task, tuple(points), *found, shortest)
 

@@ -6,13 +6,13 @@ words   line ends become <eos>, then words between whitespace (Python's, which h
 ids     numbers are their own words; leading zeros go
 bpe     is such a file already; what would add tokens around a text is removed, since our models never saw it
 
-A folder that `AutoModelForCausalLM.from_pretrained` loads wherever plait is installed.
+A folder that `AutoModelForCausalLM.from_pretrained` loads, wherever plait is installed or its own code is trusted.
 
 config.json              model_type "plait" and the architecture's text
 generation_config.json   the end-of-text token
 model.safetensors        the weights under our names; a shared one once
 tokenizer.json           for `AutoTokenizer`; tokenizer_config.json beside it
-modeling_plait.py        imports plait's classes, for programs that have not imported plait (trust_remote_code=True)
+modeling_plait.py        the model's code, for programs without plait (trust_remote_code=True)
 my_mixer.py              the user's own mixers, as they were in training; run under trust_remote_code=True alone
 """
 
@@ -129,13 +129,6 @@ def _spaced(hf: Any) -> list[Any]:
 _FORMS: dict[type, Callable[[Any], Any]] = {Bytes: _bytes, Characters: _characters, Words: _words, Ids: _ids}
 
 
-#: The module that Hugging Face's loader runs for a model type it does not know: plait does the rest.
-REMOTE = '''"""Loads plait's model classes; needs `pip install plait`."""
-
-from plait.interop.hf_model import PlaitConfig, PlaitForCausalLM, PlaitForMaskedLM
-
-__all__ = ["PlaitConfig", "PlaitForCausalLM", "PlaitForMaskedLM"]
-'''
 CLASSES = {"lm": ("AutoModelForCausalLM", "PlaitForCausalLM"), "encoder": ("AutoModelForMaskedLM", "PlaitForMaskedLM")}
 
 #: The largest difference in logits that a reloaded model may show, both computed in float64, over the standard
@@ -150,6 +143,7 @@ def export_hf(
     from transformers import GenerationConfig
 
     from plait.interop.hf_model import PlaitConfig, write_mixers
+    from plait.interop.modeling_file import NAME, modeling_file
 
     if model.arch.header.kind not in CLASSES:
         raise UserError(f"a model of kind={model.arch.header.kind} has no place in a Hugging Face folder.")
@@ -173,7 +167,7 @@ def export_hf(
             GenerationConfig(eos_token_id=end, pad_token_id=end).save_pretrained(scratch)
         write_mixers(model.arch, scratch)
         save_file(weights_of(model), scratch / "model.safetensors", metadata={"format": "pt"})
-        (scratch / "modeling_plait.py").write_text(REMOTE, encoding="utf-8")
+        (scratch / NAME).write_text(modeling_file(model), encoding="utf-8")
         if tokenizer is not None:
             write_tokenizer(tokenizer, scratch)
 
@@ -203,9 +197,7 @@ def check_hf(
     import plait.interop.hf_model  # noqa: F401 (registers the classes)
 
     auto: Any = getattr(transformers, CLASSES[model.arch.header.kind][0])
-    expected_BTV = _logits(copy.deepcopy(model), model.arch.header)
-    gap_BTV = _logits(auto.from_pretrained(folder), model.arch.header) - expected_BTV
-    gap = (gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny)).item()
+    gap = logits_gap(model, auto.from_pretrained(folder))
     if not gap <= tolerance:
         raise UserError(
             f"{folder} was written, but its model gives other logits (in float64 the largest difference is {gap:.3g} "
@@ -220,6 +212,13 @@ def check_hf(
             raise UserError(f"{folder} was written, but its tokenizer gives other ids than ours.")
         compared = len(ours)
     return Check(gap, compared)
+
+
+def logits_gap(model: LanguageModel | Encoder, other: Any) -> float:
+    """The largest difference in float64, over the standard deviation of the model's own."""
+    expected_BTV = _logits(copy.deepcopy(model), model.arch.header)
+    gap_BTV = _logits(other, model.arch.header) - expected_BTV
+    return float(gap_BTV.abs().max() / expected_BTV.std().clamp(min=torch.finfo(torch.float64).tiny))
 
 
 @torch.no_grad()

@@ -72,8 +72,8 @@ def export_native(
     if found is None:
         raise UserError(
             f"{model.arch.text} is neither a Llama, Mistral or Qwen (rotary attention and SwiGLU, RMS norm), nor a "
-            "GPT-2 (attention and MLP, learned positions, LayerNorm), nor a Mamba: export it with --to hf, which loads "
-            "where plait is installed."
+            "GPT-2 (attention and MLP, learned positions, LayerNorm), nor a Mamba: export it with --to hf, which "
+            "brings its code along."
         )
     native, config = found
     end = tokenizer.end if tokenizer is not None else None

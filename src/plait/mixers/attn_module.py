@@ -32,7 +32,7 @@ from plait.mixers.attn import AttnOptions
 from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, merge_tails
 from plait.mixers.mixer import Draw, Mixer, State
 from plait.mixers.rope_scaling import RopeScaling
-from plait.mixers.shared import HeadNorm, Rotary
+from plait.mixers.shared import HeadNorm, Rotary, appended, with_room
 from plait.ops.attention import alibi_slopes, attention, attention_reference
 from plait.ops.sinks import sink_attention
 
@@ -87,7 +87,12 @@ class Attention(Mixer):
 
     def heads_of(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """What the op attends with: q, k and v after shift, norm and rotation, and the log forget gates."""
-        q, k, v = self._project(x_BTD, {})
+        joint = self._joint(x_BTD, {})
+        if self.rotary is not None and self.kv_shift is None and self.query_norm is None:
+            turned = self.rotary.split(joint, self.heads)
+            if turned is not None:
+                return *turned, self._log_forget(x_BTD)
+        q, k, v = self._split(joint)
         if self.kv_shift is not None:
             k, v = self._drop_padding(k, pad_B), self._drop_padding(v, pad_B)
             k, v = self._shift(x_BTD, k, v, torch.zeros_like(k[:, :1]), torch.zeros_like(v[:, :1]))
@@ -121,21 +126,22 @@ class Attention(Mixer):
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         new = dict(state)
-        q, k, v = self._project(x_BTD, new)
+        q, k, v = self._split(self._joint(x_BTD, new))
         positions_BT = state["pos"][:, None] + torch.arange(x_BTD.shape[1], device=x_BTD.device)
         if self.kv_shift is not None:
-            k, v = (self._drop_padding(t, state.get("pad"), held=state["k"].shape[1]) for t in (k, v))
+            held = state["held"] if "held" in state else state["k"].shape[1]
+            k, v = (self._drop_padding(t, state.get("pad"), held) for t in (k, v))
             keep = state["k_tail"].shape[1]
             new["k_tail"] = torch.cat([state["k_tail"], k], dim=1)[:, -keep:]
             new["v_tail"] = torch.cat([state["v_tail"], v], dim=1)[:, -keep:]
             k, v = self._shift(x_BTD, k, v, state["k_tail"][:, -1:], state["v_tail"][:, -1:])
         q, k = self._place(q, k, positions_BT)
-        new["k"], new["v"] = torch.cat([state["k"], k], dim=1), torch.cat([state["v"], v], dim=1)
+        new["k"], new["v"] = appended(state, "k", k), appended(state, "v", v)
         new["pos"] = state["pos"] + x_BTD.shape[1]
         log_f_BTH = self._log_forget(x_BTD)
         if log_f_BTH is not None:
-            log_f_BTH = new["log_f"] = torch.cat([state["log_f"], log_f_BTH], dim=1)
-        mixed = self._attend(q, new["k"], new["v"], log_f_BTH, new.get("pad"))
+            log_f_BTH = new["log_f"] = appended(state, "log_f", log_f_BTH)
+        mixed = self._attend(q, new["k"], new["v"], log_f_BTH, new.get("pad"), state.get("held"))
         if self.window:
             new = self._keep_last(new, self.window - 1 + new["spare"].shape[1])
         return self._combine(x_BTD, mixed), new
@@ -160,6 +166,9 @@ class Attention(Mixer):
         new["pos"] = state["pos"] - tokens
         return new
 
+    def with_capacity(self, state: State, tokens: int) -> State | None:
+        return None if self.window or self.sinks_H is not None else with_room(state, ("k", "v", "log_f"), tokens)
+
     def merge(self, states: Sequence[State]) -> State:
         """Rows of different lengths side by side: shorter caches are padded on the left."""
         states = merge_tails(states, INNER_TAIL)
@@ -183,14 +192,18 @@ class Attention(Mixer):
     def residual_weights(self) -> list[Tensor]:
         return [self.output.weight]
 
-    def _project(self, x_BTD: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values; the last inputs of their convolution, where there is one, are set in `state`."""
+    def _split(self, joint_BTAP: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = joint_BTAP.split([self.heads, self.groups, self.groups], dim=-2)
+        return q, k, v
+
+    def _joint(self, x_BTD: Tensor, state: State) -> Tensor:
+        """Queries, keys and values, head after head; the last inputs of their convolution, where there is one, are set
+        in `state`."""
         flat = self.qkv(x_BTD)
         if self.canon is not None:
             flat, state[INNER_TAIL] = self.canon(flat, state.get(INNER_TAIL))
-        heads = flat.unflatten(-1, (self.heads + 2 * self.groups, self.width))
-        q, k, v = heads.split([self.heads, self.groups, self.groups], dim=-2)
-        return q, k, v
+        heads: Tensor = flat.unflatten(-1, (self.heads + 2 * self.groups, self.width))
+        return heads
 
     def _shift(self, x_BTD: Tensor, k: Tensor, v: Tensor, k_last: Tensor, v_last: Tensor) -> tuple[Tensor, Tensor]:
         """Each key and value mixed with the unshifted one before it."""
@@ -228,7 +241,15 @@ class Attention(Mixer):
         log_f_H = F.logsigmoid(self.forget_bias.to(self._exact_dtype()))
         return log_f_H.expand(*x_BTD.shape[:-1], self.heads)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, log_f: Tensor | None, pad_B: Tensor | None) -> Tensor:
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        log_f: Tensor | None,
+        pad_B: Tensor | None,
+        last: Tensor | None = None,
+    ) -> Tensor:
         if self.sinks_H is not None:
             if self.dropout and self.training:
                 raise UserError(f"{self.options.name}[sinks] has no dropout of attention weights; set it to 0.")
@@ -240,7 +261,7 @@ class Attention(Mixer):
                 dropout=self.dropout,
             )  # fmt: skip
         return attention(
-            q, k, v, log_f_BNH=log_f, slopes_H=slopes_H, causal=self.causal, window=self.window, pad_B=pad_B
+            q, k, v, log_f_BNH=log_f, slopes_H=slopes_H, causal=self.causal, window=self.window, pad_B=pad_B, last=last
         )
 
     def _combine(self, x_BTD: Tensor, mixed_BTHP: Tensor) -> Tensor:
@@ -254,7 +275,7 @@ class Attention(Mixer):
         y: Tensor = self.output(flat)
         return y
 
-    def _drop_padding(self, k_BTGP: Tensor, pad_B: Tensor | None, held: int = 0) -> Tensor:
+    def _drop_padding(self, k_BTGP: Tensor, pad_B: Tensor | None, held: int | Tensor = 0) -> Tensor:
         """Zero at padded places of the cache, which holds `held` tokens already: the first real token has nothing
         before it to shift in."""
         if pad_B is None:

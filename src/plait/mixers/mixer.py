@@ -70,6 +70,11 @@ class Mixer(nn.Module, ABC):
             "states are never changed in place, so keep the one you may want to return to."
         )
 
+    def with_capacity(self, state: State, tokens: int) -> State | None:
+        """The same state in buffers that `tokens` tokens in all fit into, which `step` then fills in place (`held`
+        counts them); None where a mixer's cache does not grow or knows no such form."""
+        return None
+
     def merge(self, states: Sequence[State]) -> State:
         """One batch of the rows of several states, which may stand at different lengths."""
         return {key: torch.cat([state[key] for state in states]) for key in states[0]}

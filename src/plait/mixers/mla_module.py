@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer, State
 from plait.mixers.mla import MlaOptions
-from plait.mixers.shared import RmsNorm, Rotary
+from plait.mixers.shared import RmsNorm, Rotary, appended, with_room
 from plait.ops.attention import attention
 
 
@@ -70,11 +70,12 @@ class LatentAttention(Mixer):
     def extend(self, x_BTM: Tensor, state: State) -> tuple[Tensor, State]:
         positions_BT = state["pos"][:, None] + torch.arange(x_BTM.shape[1], device=x_BTM.device)
         nope, rope = self._queries(x_BTM, positions_BT)
-        kv_BNR = torch.cat([state["kv"], torch.cat(self._latents(x_BTM, positions_BT), dim=-1)], dim=1)
+        kv_BNR = appended(state, "kv", torch.cat(self._latents(x_BTM, positions_BT), dim=-1))
         up_HDR, out_HVR = self.expand.weight.unflatten(0, (self.heads, -1)).split([self.nope_dim, self.v_dim], dim=1)
         q = torch.cat((torch.einsum("bthd,hdr->bthr", nope, up_HDR), rope), dim=-1)
         shared = kv_BNR[:, :, None]  # one key-value head; the value is the key, of which the latent part is used
-        o_BTHR = attention(q, shared, shared, pad_B=state.get("pad"), scale=self.width**-0.5)[..., : self.rank]
+        scale, last = self.width**-0.5, state.get("held")
+        o_BTHR = attention(q, shared, shared, pad_B=state.get("pad"), scale=scale, last=last)[..., : self.rank]
         o = torch.einsum("bthr,hvr->bthv", o_BTHR, out_HVR)
         return self._combine(x_BTM, o), {**state, "kv": kv_BNR, "pos": state["pos"] + x_BTM.shape[1]}
 
@@ -83,6 +84,9 @@ class LatentAttention(Mixer):
         if tokens > held:
             raise UserError(f"cannot take back {tokens} tokens: {self.options.name} has seen {held}.")
         return {**state, "kv": state["kv"][:, : held - tokens], "pos": state["pos"] - tokens}
+
+    def with_capacity(self, state: State, tokens: int) -> State | None:
+        return with_room(state, ("kv",), tokens)
 
     def merge(self, states: Sequence[State]) -> State:
         """Rows of different lengths side by side: shorter caches are padded on the left."""

@@ -8,6 +8,7 @@ not there as zeros.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from plait.mixers.mixer import Mixer, State
 from plait.mixers.rope_scaling import RopeScaling
 from plait.ops.elementwise import rms_norm, rotary_angles, rotate
+from plait.ops.fused_elementwise import fused_takes, split_rotated
 
 
 class RmsNorm(nn.Module):
@@ -51,7 +53,8 @@ class HeadNorm(nn.Module):
     def forward(self, x_BTHD: Tensor) -> Tensor:
         if self.weight.dim() == 1:
             return rms_norm(x_BTHD, self.weight, self.eps)
-        return rms_norm(x_BTHD, torch.ones_like(self.weight[0]), self.eps) * self.weight
+        normed = rms_norm(x_BTHD, torch.ones_like(self.weight[0]), self.eps)
+        return normed * (self.weight.to(normed.dtype) if normed.is_cuda else self.weight)
 
 
 class Rotary(nn.Module):
@@ -76,7 +79,15 @@ class Rotary(nn.Module):
 
     def remember(self, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         """Have the angles of so many first tokens ready."""
-        self._first(tokens, dtype, device)
+        for kind in {dtype, torch.promote_types(dtype, torch.float32)}:
+            self._first(tokens, kind, device)
+
+    def split(self, packed_BTAP: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Turned queries and keys, and values, of a joint projection, where there is a kernel for that."""
+        if not fused_takes(packed_BTAP) or packed_BTAP.shape[-1] != self.head_dim:
+            return None
+        cos, sin = self._first(packed_BTAP.shape[1], torch.float32, packed_BTAP.device)
+        return split_rotated(packed_BTAP, cos.flatten(1), sin.flatten(1), heads)
 
     def _first(self, tokens: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         known = self._known.get((dtype, device))
@@ -93,6 +104,21 @@ class Rotary(nn.Module):
         slowed_I = self.scaling.slowdown(self.head_dim, self.theta, exact, positions.device)
         cos, sin = rotary_angles(positions, self.head_dim, self.theta, dtype, slowed_I)
         return self.scaling.magnitude * cos, self.scaling.magnitude * sin
+
+
+def with_room(state: State, growing: Sequence[str], tokens: int) -> State:
+    """The state with zeros behind what it holds, for `tokens` tokens in all, and their number as `held`."""
+    caches = {key: state[key] for key in growing if key in state}
+    held = next(iter(caches.values())).shape[1]
+    roomy = {key: F.pad(x, (0, 0) * (x.dim() - 2) + (0, tokens - held)) for key, x in caches.items()}
+    return {**state, **roomy, "held": torch.full((1,), held, device=state["pos"].device)}
+
+
+def appended(state: State, key: str, new: Tensor) -> Tensor:
+    """A cache with the newest entries behind the others: in place where it has room for them (`with_room`)."""
+    if "held" not in state:
+        return torch.cat([state[key], new], dim=1)
+    return state[key].index_copy_(1, state["held"], new)
 
 
 class RecurrentMixer(Mixer):

@@ -26,9 +26,13 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.model.backbone import Backbone, ModelState
+from plait.model.decoding import Decoder, decodes
 from plait.model.forgetting_cache import Dropped, check_forget, drop_forgotten
 from plait.model.heads import LanguageModel
 from plait.model.sampling import GREEDY, Sampling, choose
+
+#: Tokens from which on recording a graph repays.
+WORTH_A_GRAPH = 16
 
 
 class Token(NamedTuple):
@@ -45,6 +49,11 @@ class Lane:
     rows: list[int]
     logits_BV: Tensor  # of the next token
     state: ModelState
+    decoder: Decoder | None = None  # on a GPU: then the state is in its buffers, and rows that have ended stay
+
+    @property
+    def nbytes(self) -> int:
+        return self.state.nbytes if self.decoder is None else self.decoder.nbytes
 
 
 class Generation:
@@ -72,6 +81,8 @@ class Generation:
         self.model, self.prompts, self.tokens, self.sampling = model, prompts, tokens, sampling
         self.end, self.forget, self.forget_every = frozenset(end), forget, forget_every
         self._check()
+        #: Whether states are kept in buffers (`plait.model.decoding`), for which a GPU records a graph.
+        self.buffered = next(model.parameters()).is_cuda
         wanted = [seeds + row for row in range(len(prompts))] if isinstance(seeds, int) else list(seeds)
         if len(wanted) != len(prompts):
             raise UserError(f"{len(wanted)} seeds for {len(prompts)} prompts: give one for each, or one number.")
@@ -111,8 +122,9 @@ class Generation:
             for lane in lanes:
                 chosen = self._choose(lane)
                 for row, token in zip(lane.rows, chosen, strict=True):
-                    self.rows[row].append(token)
-                    yield Token(row, token)
+                    if not self.ended(row):
+                        self.rows[row].append(token)
+                        yield Token(row, token)
                 if made < self.tokens and not all(map(self.ended, lane.rows)):
                     going.append(self._step(lane, drop=made % self.forget_every == 0))
             lanes = going
@@ -139,7 +151,10 @@ class Generation:
         tokens_BT, pad_B = pad_left([self.prompts[row] for row in rows], device)
         hidden_BTD, state = prefill(backbone, tokens_BT, pad_B)
         # Only the last position is scored: the logits of a whole prompt would be the largest tensor of all.
-        return self._forgotten(Lane(rows, self.model.output(hidden_BTD[:, -1]), state))
+        lane = Lane(rows, self.model.output(hidden_BTD[:, -1]), state)
+        if self.buffered and self.forget is None and self.tokens >= WORTH_A_GRAPH and decodes(self.model):
+            lane.decoder = Decoder(self.model, state, capacity=tokens_BT.shape[1] + self.tokens)
+        return self._forgotten(lane)
 
     def _choose(self, lane: Lane) -> list[int]:
         draws_B = None
@@ -151,6 +166,10 @@ class Generation:
 
     def _step(self, lane: Lane, drop: bool) -> Lane:
         """The lane after its newest tokens, without the rows that they ended."""
+        if lane.decoder is not None:
+            newest_B = torch.tensor([self.rows[row][-1] for row in lane.rows], device=lane.logits_BV.device)
+            lane.logits_BV = lane.decoder.step(newest_B)
+            return lane
         device, state = lane.state.pos_B.device, lane.state
         going = [place for place, row in enumerate(lane.rows) if not self.ended(row)]
         if len(going) < len(lane.rows):
@@ -168,7 +187,7 @@ class Generation:
         return Lane(lane.rows, lane.logits_BV, state)
 
     def _measure(self, lanes: Sequence[Lane]) -> None:
-        self.state_bytes = sum(lane.state.nbytes for lane in lanes)
+        self.state_bytes = sum(lane.nbytes for lane in lanes)
         self.peak_state_bytes = max(self.peak_state_bytes, self.state_bytes)
 
     def _check(self) -> None:

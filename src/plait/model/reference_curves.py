@@ -4,10 +4,10 @@
     extrapolate(observations, budgets, "library", known=known)
 
 `reference_curves.json` is made of the truth table (`benchmarks/verdict.py --write`): some thirty architectures of one
-size on two texts. An architecture is known if its layers are the library's, whatever its width; all others by their
-traits. How much of it holds on a text or for architectures that it has not seen is measured there, too; how much of it
-holds for much larger models is not: what such a race observes weighs in (`curve_process`), and a race without the
-library is the way `hierarchical`.
+size on two texts, and what was learnt from them about how curves vary. An architecture is known if its layers are the
+library's, whatever its width; all others by their traits. How much of it holds on a text or for architectures that it
+has not seen is measured there, too; how much of it holds for much larger models is not: what a race observes weighs
+in (`curve_process`), and a race without the library is the way `hierarchical`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from plait.analysis.curve_covariance import Covariances
 from plait.analysis.curve_library import Known, Library, library
 from plait.analysis.curve_table import CurveTable
 from plait.model.architecture import Architecture, architecture
@@ -41,14 +42,22 @@ def pattern(arch: Architecture) -> str:
 def reference_library() -> Library:
     """Named by pattern."""
     document = json.loads(PATH.read_text(encoding="utf-8"))
-    rows = [(architecture(row["spec"]), row["deviation"]) for row in document["architectures"]]
+    specs = [architecture(row["spec"]) for row in document["architectures"]]
+    learnt = {name: np.array(document[f"{name}_covariance"], np.float64) for name in ("alike", "own", "text", "seeds")}
     return Library(
-        [pattern(arch) for arch, _ in rows],
-        np.array([traits(arch) for arch, _ in rows]),
+        [pattern(arch) for arch in specs],
+        np.array([traits(arch) for arch in specs]),
         [float(b) for b in document["budgets"]],
-        np.array([deviation for _, deviation in rows], np.float64),
-        int(document["texts"]),
+        np.array([row["deviations"] for row in document["architectures"]], np.float64).swapaxes(0, 1),
+        np.array(document["curve"], np.float64),
+        learnt["seeds"],
         int(document["runs"]),
+        Covariances(
+            learnt["alike"],
+            learnt["own"],
+            learnt["text"],
+            np.array([row["weight"] for row in document["architectures"]], np.float64),
+        ),
     )
 
 
@@ -64,14 +73,24 @@ def library_document(
 ) -> dict[str, Any]:
     """What `reference_curves.json` holds, from a truth table."""
     whole = library(tables, {name: traits(architecture(spec)) for name, spec in specs.items()})
+    learnt = whole.covariances
     rows = [
-        {"spec": architecture(specs[name]).text, "deviation": [round(float(x), 4) for x in deviation_B]}
-        for name, deviation_B in zip(whole.names, whole.deviation_AB, strict=True)
+        {
+            "spec": architecture(specs[name]).text,
+            "weight": round(float(weight), 3),
+            "deviations": [[round(float(x), 4) for x in text_B] for text_B in deviation_TB],
+        }
+        for name, weight, deviation_TB in zip(
+            whole.names, learnt.weight_A, whole.deviation_TAB.swapaxes(0, 1), strict=True
+        )
     ]
+    matrices = {"alike": learnt.alike_BB, "own": learnt.own_BB, "text": learnt.text_BB, "seeds": whole.seeds_BB}
     return {
         "provenance": dict(provenance),
-        "texts": whole.texts,
+        "texts": [table.text for table in tables],
         "runs": whole.runs,
         "budgets": whole.budgets,
+        "curve": [round(float(x), 4) for x in whole.curve_B],
+        **{f"{name}_covariance": [[round(float(x), 7) for x in row] for row in m] for name, m in matrices.items()},
         "architectures": rows,
     }

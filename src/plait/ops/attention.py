@@ -37,7 +37,7 @@ LONGEST_PLAIN = 512
 # By head width (the smallest that is not below): the length from which on cuDNN's attention is the fastest, forward and
 # backward, on a GPU of compute capability 9.0 (benchmarks/results/2026-11-16-h200-training.md). It plans every shape
 # anew, so it is for training alone, where shapes repeat.
-CUDNN_FROM = {64: 512, 128: 512}
+CUDNN_FROM = {64: 128, 128: 128}
 
 
 def attention_reference(
@@ -124,8 +124,10 @@ def attention(
     window: int = 0,
     pad_B: Tensor | None = None,
     scale: float | None = None,
+    last: Tensor | None = None,
 ) -> Tensor:
-    """`attention_reference`, fast and without a quadratic tensor. Returns o_BMHD."""
+    """`attention_reference`, fast and without a quadratic tensor. Returns o_BMHD. One query may look at a
+    cache with room for more than it holds: it sees keys up to the place `last`, a tensor of one number."""
     _check_shapes(q_BMHD, k_BNGD, window)
     H, D = q_BMHD.shape[2:]
     scale = D**-0.5 if scale is None else scale
@@ -156,7 +158,7 @@ def attention(
         return _cudnn(q_BMHD, k_BNGD, v_BNGD, scale, causal)
     c_BNH = _cumulative_bias(k_BNGD, H, log_f_BNH, slopes_H, pad_B)
     if path == "sdpa":
-        return _sdpa(q_BMHD, k_BNGD, v_BNGD, c_BNH, pad_B, scale, causal, window)
+        return _sdpa(q_BMHD, k_BNGD, v_BNGD, c_BNH, pad_B, scale, causal, window, last)
     # Half precision would round the biased scores to three digits.
     exact = q_BMHD.dtype if q_BMHD.dtype == torch.float64 else torch.float32
     q, k, v = (x.to(exact) for x in (q_BMHD, k_BNGD, v_BNGD))
@@ -216,6 +218,7 @@ def _sdpa(
     scale: float,
     causal: bool,
     window: int,
+    last: Tensor | None = None,
 ) -> Tensor:
     """torch's fused attention: a plain softmax, or one query with any bias (`attention_path` sees to it)."""
     M, H = q_BMHD.shape[1:3]
@@ -223,11 +226,16 @@ def _sdpa(
     bias_BH1N = None
     if c_BNH is not None:
         c_BHN = c_BNH.transpose(1, 2)
-        bias_BH1N = (c_BHN[:, :, -1:] - c_BHN).to(q_BMHD.dtype)[:, :, None]
-    if pad_B is not None:
-        padded_B11N = torch.arange(N, device=k_BNGD.device) < pad_B[:, None, None, None]
+        own_BH1 = c_BHN[:, :, -1:] if last is None else c_BHN.index_select(2, last)
+        bias_BH1N = (own_BH1 - c_BHN).to(q_BMHD.dtype)[:, :, None]
+    position_N = torch.arange(N, device=k_BNGD.device)
+    hidden_B11N = None if pad_B is None else position_N < pad_B[:, None, None, None]
+    if last is not None:
+        beyond_N = position_N > last
+        hidden_B11N = beyond_N[None, None, None] if hidden_B11N is None else hidden_B11N | beyond_N
+    if hidden_B11N is not None:
         bias_BH1N = q_BMHD.new_zeros(1) if bias_BH1N is None else bias_BH1N
-        bias_BH1N = torch.where(padded_B11N, mask_value(q_BMHD.dtype), bias_BH1N)
+        bias_BH1N = torch.where(hidden_B11N, mask_value(q_BMHD.dtype), bias_BH1N)
     if M == 1 and 0 < window < N:
         k_BNGD, v_BNGD = k_BNGD[:, -window:], v_BNGD[:, -window:]
         bias_BH1N = None if bias_BH1N is None else bias_BH1N[..., -window:]

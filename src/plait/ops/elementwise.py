@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plait.ops.fused_elementwise import fused_swiglu, fused_takes
 from plait.ops.paths import StackedFunction, cache_blocks, plain_wanted
 
 
@@ -32,7 +33,9 @@ def rms_norm_reference(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
-    """The same, fast on a CPU; elsewhere torch's own kernel is."""
+    """The same, fast on a CPU; elsewhere torch's own kernel is, which takes one dtype and computes in fp32."""
+    if x.is_cuda and x.dtype in (torch.bfloat16, torch.float16):
+        weight_D = weight_D.to(x.dtype)
     if plain_wanted() or x.is_cuda or x.dtype != weight_D.dtype:
         return rms_norm_reference(x, weight_D, eps)
     y_MND: Tensor = _RmsNorm.apply(x.reshape(1, -1, x.shape[-1]), weight_D[None], eps)[0]
@@ -102,6 +105,8 @@ def swiglu_reference(gate_up: Tensor) -> Tensor:
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """The same, fast."""
+    if fused_takes(gate_up):
+        return fused_swiglu(gate_up)
     if plain_wanted() or gate_up.is_cuda:
         return swiglu_reference(gate_up)
     y_MNW: Tensor = _Swiglu.apply(gate_up.reshape(1, -1, gate_up.shape[-1]))[0]

@@ -84,7 +84,7 @@ class Call(NamedTuple):
     def limit(self) -> float:
         """The most that half a block may decay by, as a power of two, to be connected through its middle. Both factors
         have the range for it; reading before writing, neighbours have no part in any decay's gradient and cancel."""
-        return 6.0 if self.before else 40.0
+        return 10.0 if self.before else 40.0
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int, int]:

@@ -1,8 +1,7 @@
 """Open models by name: architectures that people choose among, at the sizes their authors publish.
 
 `PUBLISHED` has the parameters that model cards and reports give, total and active in millions, to the digits they give.
-What a spec leaves out (biases of single maps, norms after a layer, multi-token prediction, rope scaling, which has no
-parameters) is said in the preset's line.
+What a spec leaves out (biases of single maps, norms after a layer, multi-token prediction) is said in its line.
 """
 
 from __future__ import annotations
@@ -48,6 +47,11 @@ def _dense(d: int, layers: int, attention: str, inner: int, vocab: int, header: 
 
 def _gqa(heads: int, kv_heads: int, theta: int, more: str = "") -> str:
     return f"heads={heads},kv_heads={kv_heads},theta={theta}{more}"
+
+
+def _llama3(factor: int) -> str:
+    """Rotary frequencies slowed for 131,072 tokens, from 8,192."""
+    return f",rope_scaling=llama3,rope_factor={factor},rope_len=8192"
 
 
 _QK_NORM = ",head_dim=128,qk_norm=shared,qk_eps=1e-6"
@@ -141,14 +145,14 @@ _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
     "smollm2-360m": (lambda: _SMOL(960, 32, _gqa(15, 5, 100_000), 2560), "arXiv:2502.02737", "SmolLM2 360M"),
     "smollm2-1.7b": (lambda: _SMOL(2048, 24, _gqa(32, 32, 130_000), 8192), "arXiv:2502.02737", "SmolLM2 1.7B"),
     "llama-3.2-1b": (
-        lambda: _dense(2048, 16, _gqa(32, 8, 500_000), 8192, 128_256, "tie=true"),
+        lambda: _dense(2048, 16, _gqa(32, 8, 500_000, _llama3(32)), 8192, 128_256, "tie=true eps=1e-5"),
         "arXiv:2407.21783",
-        "Llama 3.2 1B, without its rope scaling",
+        "Llama 3.2 1B",
     ),
     "llama-3.1-8b": (
-        lambda: _dense(4096, 32, _gqa(32, 8, 500_000), 14_336, 128_256),
+        lambda: _dense(4096, 32, _gqa(32, 8, 500_000, _llama3(8)), 14_336, 128_256, "eps=1e-5"),
         "arXiv:2407.21783",
-        "Llama 3.1 8B, without its rope scaling",
+        "Llama 3.1 8B",
     ),
     "mistral-7b": (
         lambda: _dense(4096, 32, _gqa(32, 8, 10_000, ",window=4096"), 14_336, 32_000),
@@ -156,9 +160,9 @@ _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
         "Mistral 7B v0.1, a window of 4,096 in every layer",
     ),
     "qwen2.5-1.5b": (
-        lambda: _dense(1536, 28, _gqa(12, 2, 1_000_000, ",bias"), 8960, 151_936, "tie=true eps=1e-6"),
+        lambda: _dense(1536, 28, _gqa(12, 2, 1_000_000, ",qkv_bias"), 8960, 151_936, "tie=true eps=1e-6"),
         "arXiv:2412.15115",
-        "Qwen2.5 1.5B; its output map has no bias, here all four have",
+        "Qwen2.5 1.5B: biases on queries, keys and values",
     ),
     "qwen3-0.6b": (
         lambda: _dense(1024, 28, _gqa(16, 8, 1_000_000, _QK_NORM), 3072, 151_936, "tie=true eps=1e-6"),

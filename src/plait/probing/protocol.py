@@ -8,10 +8,12 @@ six learning rates and weight decays on each, 200 epochs. `quick` is for a budge
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from plait import tasks
+from plait.core.errors import UserError
 from plait.spec import Header
 from plait.tasks import Task
 
@@ -151,18 +153,20 @@ QUICK_SUITES: dict[str, Quick] = {
 QUICK_LENGTHS = (2, 4, 8)
 #: Where every prefix of a sequence is one of the task's, an eighth of it comes first, then a quarter, then half: learnt
 #: from whole sequences alone, whether a seed ever finds the rule is luck.
-CURRICULUM = ((0.1, 8), (0.2, 4), (0.35, 2))  # (up to this share of the steps, part of the length)
+CURRICULUM = ((0.15, 8), (0.3, 4), (0.5, 2))  # (up to this share of the steps, part of the length)
 OWN_TASK = Quick({}, steps=400)  # a user's task, at its own baseline
 
 
-def quick(given: Sequence[str] = (), variant: str = "paper") -> Protocol:
-    """The protocol for a budget on these tasks (all six, if none is named)."""
+def quick(given: Sequence[str] = (), variant: str = "paper", *, longer: bool = False) -> Protocol:
+    """The protocol for a budget on these tasks (all six, if none is named). `longer`: a user's own are scored at longer
+    lengths too, as far as they have any."""
     found = []
     for name in given or QUICK:
         task = _varied(tasks.load_task(name), variant)
         row = QUICK.get(task.name) or QUICK_SUITES.get(task.name, OWN_TASK)
-        lengths = QUICK_LENGTHS if task.name in QUICK_SUITES else ()
         small = task.with_settings({key: str(value) for key, value in row.settings.items()})
+        own = longer and row is OWN_TASK
+        lengths = QUICK_LENGTHS if task.name in QUICK_SUITES else _possible(small) if own else ()
         every = -(-row.steps // QUICK_EVALUATIONS)
         stages = curriculum(small) if task.name in QUICK_SUITES else ()
         training = Training(row.steps, QUICK_BATCH, QUICK_GRID, QUICK_EVALUATION, every, None, lengths, stages)
@@ -184,6 +188,16 @@ def suite_tasks(suite: str) -> list[str]:
     """The tasks of a suite other than the paper's; none for a set of architectures."""
     others = {name: list(found) for name, found in tasks.SUITES.items() if name != "mad"}
     return others.get(suite) or ([name for found in others.values() for name in found] if suite == "all" else [])
+
+
+def _possible(task: Task) -> tuple[int, ...]:
+    """The lengths that a user's task can have."""
+    found = []
+    for factor in QUICK_LENGTHS:
+        with suppress(UserError):
+            task.longer(factor)
+            found.append(factor)
+    return tuple(found)
 
 
 def _varied(task: Task, variant: str) -> Task:

@@ -50,14 +50,10 @@ def scaling_page(laws: Laws, source: str) -> str:
         _comparisons(laws),
         _drawn("IsoFLOP curves", "Runs of one budget over their size, and the parabola through them.", curves),
         _drawn(
-            "Compute-optimal frontiers",
-            "Lines are the fitted surface's, marks the parabolas' with their intervals; the dashed line is the target.",
-            [*frontier_panels(laws), loss_panel(laws)],
-        ),
-        _drawn(
-            "State-optimal frontier",
-            "Perplexity over the state at each group's best size; lower and further left is better.",
-            [] if state is None else [state],
+            "Compute- and state-optimal frontiers",
+            "Lines are the fitted surface's, marks the parabolas' with their intervals; the dashed line is the target. "
+            "State-optimal: perplexity over the state at each group's best size, lower and further left is better.",
+            [*frontier_panels(laws), loss_panel(laws), *([] if state is None else [state])],
         ),
         _drawn("Off the frontier", "What a size other than the best costs at the same FLOPs.", [gap_panel(laws)]),
         _findings(laws),
@@ -139,4 +135,5 @@ def _drawn(title: str, words: str, panels: Sequence[Panel]) -> Child:
     named = {series.like or series.name for panel in panels for series in panel.series}
     entries = [(swatch(number), name) for name, number in numbers.items() if name in named and name]
     drawn = [card(inline_panel(panel, numbers), title=panel.title) for panel in panels]
-    return section(title, note(words), *([legend(entries)] if len(entries) > 1 else []), grid(*drawn))
+    beside = [tag("div")] if len(drawn) == 1 else []  # one alone is no wider than several are
+    return section(title, note(words), *([legend(entries)] if len(entries) > 1 else []), grid(*drawn, *beside))

@@ -1,0 +1,110 @@
+"""A front scored by proxies, short trainings or a comparison: `plait.front.score`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plait.api.show import load_mixers
+from plait.core.errors import UserError, did_you_mean
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+from plait.device.quantities import in_rows
+from plait.records import Store
+from plait.searching.picking import Row, value_of
+
+COMPARE = "compare"
+SHOWN = 16
+DATA = "builtin:stdlib"
+
+
+@dataclass(frozen=True)
+class FrontScores(Result):
+    """`models`: the best score first; `on_front`: no other has a higher score and is as good in the search's other
+    objectives. By compare the score is minus the held-out loss, with `p_best` beside it."""
+
+    key: str  # of the search
+    by: str
+    data: str
+    models: tuple[Row, ...]
+
+    @property
+    def specs(self) -> list[str]:
+        return [row["spec"] for row in self.models]
+
+    def rows(self) -> list[Row]:
+        return list(self.models)
+
+
+def score(
+    key: str = "latest",
+    *,
+    by: str,
+    data: str = DATA,
+    tokenizer: str | None = None,
+    front: int = SHOWN,
+    seed: int = 0,
+    time: str | float | None = None,
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> FrontScores:
+    """Score models of a stored search (`front` of them, 0 for all) by what is too dear for the search itself: a proxy
+    of `plait list objectives` (snip, grad_norm …), short_training, or compare, which trains all of them on the text
+    for so much `time` in all ("10m" unless given)."""
+    from plait.api.arguments import writable_store
+    from plait.api.front import show
+    from plait.data import open_corpus
+    from plait.searching.scoring import proxy_scores, still_on_front
+    from plait.space.objective_table import PROXIES
+
+    name = by.replace("-", "_")
+    if name not in (*PROXIES, COMPARE):
+        near = did_you_mean(name, (*PROXIES, COMPARE))
+        raise UserError(f"--by {by}: unknown.{near} Known: {', '.join(PROXIES)}, {COMPARE}.")
+    if time is not None and name != COMPARE:
+        raise UserError(f"--time goes with --by {COMPARE}; {by} takes what it takes.")
+    load_mixers(mixers)
+    with writable_store(store) as opened:
+        found = show(key, front=front, store=opened)
+        rows = list(found.front)
+        if name == COMPARE:
+            extra = _compared([row["spec"] for row in rows], data, tokenizer, time, runs, opened, on_progress)
+        else:
+            corpus = open_corpus(data, tokenizer)
+            values = proxy_scores([row["spec"] for row in rows], name, corpus, seed, opened, on_progress)
+            extra = [{"score": value} for value in values]
+    objectives = [(each.rpartition(":")[2], each.startswith("max")) for each in found.objectives]
+    kept = still_on_front(rows, [each["score"] for each in extra], objectives)
+    models = [
+        {**each, "on_front": front_, **_columns(row)} for row, each, front_ in zip(rows, extra, kept, strict=True)
+    ]
+    return FrontScores(found.key, name, data, tuple(sorted(models, key=lambda row: -row["score"])))
+
+
+def _columns(row: Row) -> Row:
+    """Its size, what it takes of the device, its spec."""
+    taken = {each.column: value_of(row, name) for name, each in in_rows([row]).items()}
+    return {"decoder_params": row["decoder_params"], **taken, "spec": row["spec"]}
+
+
+def _compared(
+    specs: Sequence[str], data: str, tokenizer: str | None, time: str | float | None, runs: str | Path, store: Store,
+    told: OnProgress,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """In the order of the specs; one that diverged has the lowest score there is."""
+    from plait.api.compare import compare
+
+    if len(specs) < 2:
+        raise UserError("a comparison needs two models, and this front shows one: give --front 0.")
+    found = compare(
+        list(specs), data=data, tokenizer=tokenizer, time=time or "10m", runs=runs, store=store, on_progress=told
+    )
+    by_spec = {row["spec"]: row for row in found.document["architectures"]}
+    return [
+        {"score": -1e300 if row["loss"] is None else -row["loss"], "loss": row["loss"], "p_best": row["p_best"]}
+        for row in (by_spec[spec] for spec in specs)
+    ]

@@ -1,0 +1,116 @@
+"""A package of one's own that adds a mixer and a task to plait, with its tests: `plait.new_plugin`.
+
+Nothing in plait changes for it: entry points make its things known wherever it is installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from plait import __version__
+from plait.core.errors import UserError
+from plait.core.result import Result
+
+PYPROJECT = """\
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{name}"
+version = "0.1.0"
+description = "A mixer and a task for plait."
+requires-python = ">=3.10"
+dependencies = ["plait>={plait}"]
+
+[project.optional-dependencies]
+test = ["pytest"]
+
+# Further groups: plait.objectives, plait.methods, plait.optimizers, plait.evaluations, plait.spaces, plait.corpora,
+# plait.proxies, plait.verbs.
+[project.entry-points."plait.mixers"]
+{name}-mixer = "{module}.mixer:MyMixer"
+
+[project.entry-points."plait.tasks"]
+{name}-task = "{module}.task:MyTask"
+
+[tool.setuptools.packages.find]
+where = ["src"]
+"""
+
+README = """\
+# {name}
+
+Adds the mixer `{name}-mixer` and the task `{name}-task` to plait:
+
+```sh
+pip install -e '.[test]'
+plait list mixers --match {name}
+plait check {name}-mixer
+plait compare {name}-mixer attn --data my.txt
+plait task show {name}-task
+pytest
+```
+"""
+
+TESTS = '''\
+"""The mixer keeps plait's contract, and the task is solved by its own rule."""
+
+import plait
+
+
+def test_plait_knows_both():
+    whose = {{row["name"]: row["from"] for kind in ("mixers", "tasks") for row in plait.listing(kind).rows()}}
+    assert whose["{name}-mixer"].startswith("{name} ")
+    assert whose["{name}-task"].startswith("{name} ")
+
+
+def test_the_mixer_keeps_the_contract():
+    found = plait.check("{name}-mixer", speed=False)
+    assert found.passed, found.failed
+
+
+def test_the_mixer_learns():
+    from plait.model import build
+
+    assert build("d=32 vocab=50 | ({name}-mixer swiglu)x2").arch.text.count("{name}-mixer") == 1
+'''
+
+
+@dataclass(frozen=True)
+class NewPlugin(Result):
+    folder: str
+    files: tuple[str, ...]
+
+
+def new_plugin(folder: str | Path) -> NewPlugin:
+    """Write a package of that name into a new folder: pyproject, source, tests. What is there already is never
+    overwritten."""
+    folder = Path(folder)
+    name, module = folder.name.replace("_", "-"), folder.name.replace("-", "_")
+    if not module.isidentifier() or module != module.lower():
+        raise UserError(f"{folder} is no package's name; give one in lower-case letters, such as my-mixers.")
+    texts = {
+        "pyproject.toml": PYPROJECT.format(name=name, module=module, plait=__version__),
+        "README.md": README.format(name=name),
+        f"src/{module}/__init__.py": "",
+        f"src/{module}/mixer.py": _template("model/mixer_template.txt", "my-mixer", f"{name}-mixer"),
+        f"src/{module}/task.py": _template("tasks/task_template.txt", "my-task", f"{name}-task"),
+        f"tests/test_{module}.py": TESTS.format(name=name),
+    }
+    try:
+        folder.mkdir(parents=True)
+        for path, text in texts.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    except FileExistsError:
+        raise UserError(f"{folder} exists already; choose another name.") from None
+    except OSError as wrong:
+        raise UserError(f"cannot write {folder}: {wrong.strerror}.") from None
+    return NewPlugin(str(folder), tuple(texts))
+
+
+def _template(path: str, old: str, new: str) -> str:
+    return (files("plait") / path).read_text(encoding="utf-8").replace(old, new)

@@ -1,0 +1,127 @@
+"""SwiGLU's gate and rotary positions on a GPU: each goes through memory once, forward and backward.
+
+A compiler writes the gradients of both halves of a product by computing every one of them twice and choosing; here each
+is computed once and written where the product before it wants it. `plait.ops.fused_elementwise` says what is computed.
+
+Letters: N rows, W width of the gate; B batch, T time, H query heads, G key/value heads, A = H + 2G, P head width,
+I = P/2 (`half` in the kernels).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 1024
+
+
+@triton.jit
+def _swiglu(x, y, total, W, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    at = i // W * (2 * W) + i % W
+    gate = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(x + at + W, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + i, (gate * tl.sigmoid(gate) * up).to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _swiglu_backward(x, dy, dx, total, W, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    at = i // W * (2 * W) + i % W
+    gate = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(x + at + W, mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(dy + i, mask=inside, other=0.0).to(tl.float32)
+    s = tl.sigmoid(gate)
+    tl.store(dx + at, (grad * up * s * (1 + gate * (1 - s))).to(dx.dtype.element_ty), mask=inside)
+    tl.store(dx + at + W, (grad * gate * s).to(dx.dtype.element_ty), mask=inside)
+
+
+def swiglu_forward(x_NV: Tensor) -> Tensor:
+    rows, wide = x_NV.shape
+    y_NW = x_NV.new_empty(rows, wide // 2)
+    if y_NW.numel():
+        _swiglu[(triton.cdiv(y_NW.numel(), BLOCK),)](x_NV, y_NW, y_NW.numel(), wide // 2, BLOCK=BLOCK)
+    return y_NW
+
+
+def swiglu_backward(x_NV: Tensor, dy_NW: Tensor) -> Tensor:
+    dx_NV = torch.empty_like(x_NV)
+    if dy_NW.numel():
+        _swiglu_backward[(triton.cdiv(dy_NW.numel(), BLOCK),)](
+            x_NV, dy_NW, dx_NV, dy_NW.numel(), dy_NW.shape[1], BLOCK=BLOCK
+        )
+    return dx_NV
+
+
+@triton.jit
+def _split(packed, cos, sin, q, k, v, T, H, G, half, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    head, i = j // half, j % half
+    inside = head < H + 2 * G
+    turns = head < H + G
+    at = (row * (H + 2 * G) + head) * (2 * half) + i
+    first = tl.load(packed + at, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(packed + at + half, mask=inside, other=0.0).to(tl.float32)
+    c = tl.load(cos + row % T * half + i, mask=inside & turns, other=1.0)
+    s = tl.load(sin + row % T * half + i, mask=inside & turns, other=0.0)
+    low, high = (first * c - second * s).to(q.dtype.element_ty), (second * c + first * s).to(q.dtype.element_ty)
+    to_q, to_k, to_v = head < H, (head >= H) & turns, inside & (head >= H + G)
+    at_q, at_k = (row * H + head) * (2 * half) + i, (row * G + head - H) * (2 * half) + i
+    at_v = (row * G + head - H - G) * (2 * half) + i
+    tl.store(q + at_q, low, mask=to_q)
+    tl.store(q + at_q + half, high, mask=to_q)
+    tl.store(k + at_k, low, mask=to_k)
+    tl.store(k + at_k + half, high, mask=to_k)
+    tl.store(v + at_v, low, mask=to_v)
+    tl.store(v + at_v + half, high, mask=to_v)
+
+
+@triton.jit
+def _join(
+    dq, dk, dv, cos, sin, packed, T, H, G, half,
+    qb, qt, qh, kb, kt, kh, vb, vt, vh, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    b, t = row // T, row % T
+    head, i = j // half, j % half
+    inside = head < H + 2 * G
+    turns = head < H + G
+    of_q, of_k, of_v = head < H, (head >= H) & turns, inside & (head >= H + G)
+    at_q, at_k = b * qb + t * qt + head * qh + i, b * kb + t * kt + (head - H) * kh + i
+    at_v = b * vb + t * vt + (head - H - G) * vh + i
+    low = tl.load(dq + at_q, mask=of_q, other=0.0).to(tl.float32)
+    high = tl.load(dq + at_q + half, mask=of_q, other=0.0).to(tl.float32)
+    low += tl.load(dk + at_k, mask=of_k, other=0.0).to(tl.float32)
+    high += tl.load(dk + at_k + half, mask=of_k, other=0.0).to(tl.float32)
+    low += tl.load(dv + at_v, mask=of_v, other=0.0).to(tl.float32)
+    high += tl.load(dv + at_v + half, mask=of_v, other=0.0).to(tl.float32)
+    c = tl.load(cos + t * half + i, mask=inside & turns, other=1.0)
+    s = tl.load(sin + t * half + i, mask=inside & turns, other=0.0)
+    at = (row * (H + 2 * G) + head) * (2 * half) + i
+    tl.store(packed + at, (low * c + high * s).to(packed.dtype.element_ty), mask=inside)
+    tl.store(packed + at + half, (high * c - low * s).to(packed.dtype.element_ty), mask=inside)
+
+
+def split_forward(packed_BTAP: Tensor, cos_TI: Tensor, sin_TI: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    B, T, A, P = packed_BTAP.shape
+    groups = (A - heads) // 2
+    q, k, v = (packed_BTAP.new_empty(B, T, count, P) for count in (heads, groups, groups))
+    grid = (B * T, triton.cdiv(A * P // 2, BLOCK))
+    _split[grid](packed_BTAP, cos_TI, sin_TI, q, k, v, T, heads, groups, P // 2, BLOCK=BLOCK)
+    return q, k, v
+
+
+def split_backward(dq: Tensor, dk: Tensor, dv: Tensor, cos_TI: Tensor, sin_TI: Tensor) -> Tensor:
+    (B, T, heads, P), groups = dq.shape, dk.shape[2]
+    dq, dk, dv = (x if x.stride(3) == 1 else x.contiguous() for x in (dq, dk, dv))
+    packed = dq.new_empty(B, T, heads + 2 * groups, P)
+    grid = (B * T, triton.cdiv((heads + 2 * groups) * P // 2, BLOCK))
+    strides = [stride for x in (dq, dk, dv) for stride in x.stride()[:3]]
+    _join[grid](dq, dk, dv, cos_TI, sin_TI, packed, T, heads, groups, P // 2, *strides, BLOCK=BLOCK)
+    return packed
