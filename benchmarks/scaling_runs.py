@@ -1,6 +1,7 @@
 """Trainings for scaling laws of six architectures on real bytes: IsoFLOP groups as large as the time allows.
 
     python benchmarks/scaling_runs.py run -o FOLDER [--device cuda] [--workers 8] [--seconds 255]
+    python benchmarks/scaling_runs.py check [--device cuda]
     python benchmarks/scaling_runs.py join FOLDER -o benchmarks/results/DATE-scaling.csv
     plait scale fit benchmarks/results/DATE-scaling.csv --target 1e17
 
@@ -244,6 +245,27 @@ def run(options: argparse.Namespace) -> None:
     print(f"all done after {time.time() - options.until + options.seconds:.0f} s", flush=True)
 
 
+def check(options: argparse.Namespace) -> None:
+    """A captured step does what the same step does one operation after the other: losses after some of each."""
+    from plait.model.architecture import architecture
+    from plait.training.recipe import Recipe
+    from plait.training.track import Replica, Text, Track, track_recipe
+
+    drawn = np.random.default_rng(0).integers(0, 256, 2**16)
+    rows = drawn[: 16 * (SEQ_LEN + 1)].reshape(16, -1)
+    text = Text(drawn.astype(np.uint8), rows[:, :-1], rows[:, 1:])
+    recipe = track_recipe(Recipe(batch=8, seq_len=SEQ_LEN), 4)
+    for name, (body, rate) in ARCHITECTURES.items():
+        arch = architecture("d=64 vocab=256 tie=true | " + body.format(gdn=GDN, heads=2))
+        found = []
+        for captured in (True, False):
+            track = Track(arch, [Replica(rate, 0)], [text], recipe, device=options.device, compiled=False)
+            track._stepper.captured &= captured
+            found.append([float(track.advance_to(step)[0]) for step in range(1, 9)])
+        gap = max(abs(a - b) for a, b in zip(*found, strict=True))
+        print(f"captured against not, {name}: losses {found[0][0]:.4f} … {found[0][-1]:.4f}, gap {gap:.1e}", flush=True)
+
+
 def join(options: argparse.Namespace) -> None:
     rows = [
         row for path in sorted(options.folder.glob("rows-*.csv")) for row in csv.reader(path.open(encoding="utf-8"))
@@ -266,11 +288,13 @@ def main() -> None:
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
     running.add_argument("--held-out", type=int, default=HELD_OUT, help="bytes that are scored")
     running.add_argument("--most-text", type=int, default=2**27, help="bytes")
+    checking = verbs.add_parser("check")
+    checking.add_argument("--device", default="cuda")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
     joining.add_argument("-o", "--out", type=Path, required=True)
     options = parser.parse_args()
-    {"run": run, "join": join}[options.verb](options)
+    {"run": run, "check": check, "join": join}[options.verb](options)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 
@@ -107,3 +109,15 @@ def test_a_task_of_ones_own_is_scored_at_the_lengths_that_it_has(tmp_path) -> No
     assert setting.training.lengths == (2, 4)
     (setting,) = quick([str(tmp_path / "mine.py")]).settings
     assert setting.training.lengths == ()
+
+
+def test_trials_of_a_task_of_ones_own_travel(tmp_path) -> None:
+    """The file is run for every trial, so that the classes of two trials differ; neither goes along."""
+    (tmp_path / "mine.py").write_text(OWN)
+    protocol = quick([str(tmp_path / "mine.py")], longer=True)
+    found = candidates(["attn", "gla"], protocol, baselines=False)
+    trials = [Trial.of(one, protocol.settings[0], (0,)) for one in found]
+    assert [trial.task.length for trial in trials] == [32, 32]
+    again = pickle.loads(pickle.dumps(trials))
+    assert again == trials
+    assert [trial.key for trial in again] == [trial.key for trial in trials]

@@ -14,8 +14,8 @@ from plait.ops.paths import watched_paths
 
 @dataclass(frozen=True)
 class MixerPaths:
-    """`paths`: op → the path it takes, such as "kernels" (ours, on a GPU) or "chunks" (torch's operations). A mixer
-    whose ops have but one way has none."""
+    """`paths`: op → the path it takes, such as "triton" (our kernels, on a GPU) or "chunks" (torch's operations); empty
+    for a mixer whose ops have but one way."""
 
     mixer: str
     paths: dict[str, str]

@@ -109,7 +109,7 @@ def linear_attention(
     if state is not None and normalize:
         S_BHKV = torch.cat((state[0], state[1][..., None]), dim=-1)
     open_BTH = v_BTHV.new_zeros(1, dtype=torch.promote_types(v_BTHV.dtype, torch.float32)).expand(v_BTHV.shape[:3])
-    if gla_path(q_BTHK, v_BTHV, open_BTH, chunk=chunk) == "kernels":
+    if gla_path(q_BTHK, v_BTHV, open_BTH, chunk=chunk) == "triton":
         o_BTHV, S_BHKV = gla(q_BTHK, k_BTHK, v_BTHV, open_BTH, scale=scale, state=S_BHKV)
     else:
         took("linear attention", "chunks")

@@ -88,7 +88,7 @@ def selective_scan(
     # A padded step has Δ = 0: decay 1, input 0, so the state passes through it unchanged.
     u, delta, B, C = (_pad_time(x, -n_steps % n_in_chunk) for x in (u_BTE, delta_BTE, B_BTN, C_BTN))
     plain = plain_wanted(operator=u_BTE.is_cuda)
-    took("selective scan", "plain" if plain else "kernels" if u_BTE.is_cuda else "chunks")
+    took("selective scan", "plain" if plain else "triton" if u_BTE.is_cuda else "chunks")
     if plain:
         y_BTE, state_BNE = _plain_scan(u, delta, B, C, A_NE, D_E, state_BNE, n_in_chunk)
     else:
