@@ -170,7 +170,10 @@ def _print_kernels(found: KernelsResult) -> None:
             one.op,
             one.shape,
             plain(one.kernel),
-            f"{one.error:.1e}" if one.right else f"[bold red]wrong ({one.error:.1e})[/]",
+            f"{one.error:.1e}" if one.right else f"[bold red]wrong ({one.error:.1e})[/]" if not one.note else "refused",
             *("–" if x is None else f"{x:.{digits}f}" for x, digits in zip(times, (2, 2, 0, 2), strict=True)),
         )
     out.print(made)
+    for one in found.kernels:
+        if one.note:
+            out.print(f"{plain(one.kernel)}, {one.op}: {plain(one.note)}", style="dim")
