@@ -17,10 +17,17 @@ if not torch.cuda.is_available() and not INTERPRETED:
     pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
 
-@pytest.mark.parametrize(("members", "batch", "tokens", "channels", "states"), [(1, 2, 8, 5, 3), (2, 3, 24, 70, 4)])
-def test_kernels_equal_the_two_level_scan(members, batch, tokens, channels, states):
+@pytest.mark.parametrize(
+    ("members", "batch", "tokens", "channels", "states", "segments"),
+    [(1, 2, 8, 5, 3, 1), (2, 3, 24, 70, 4, 1), (2, 1, 32, 5, 3, 4), (1, 2, 48, 70, 4, 2)],
+)
+def test_kernels_equal_the_two_level_scan(members, batch, tokens, channels, states, segments, monkeypatch):
+    from plait.ops import scan_triton
     from plait.ops.scan_triton import scan_backward, scan_forward
 
+    programs = members * batch * -(-channels // scan_triton.BLOCK)
+    monkeypatch.setattr(scan_triton, "ENOUGH", programs * segments)
+    assert scan_triton._segments(members * batch, tokens // 8, channels) == segments
     stream = torch.Generator().manual_seed(0)
 
     def drawn(*shape):

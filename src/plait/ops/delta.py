@@ -25,7 +25,7 @@ from torch import Tensor
 
 from plait.ops.delta_operator import delta_kernels, delta_takes
 from plait.ops.gla import HeadDecay, chunk_length, empty_state, join_chunks, split_chunks
-from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, full_precision, plain_asked
+from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, full_precision, plain_asked, took
 
 
 def delta_reference(
@@ -87,7 +87,7 @@ def delta(
     default the fastest on a CPU for these sizes. Where the kernels take it (`delta_path`), half precision stays half
     precision: v's dtype is that of the products and of o; sums and states are in fp32.
     """
-    if chunk is None and delta_path(k_BTHK, v_BTHV) == "triton":
+    if chunk is None and took("delta rule", delta_path(k_BTHK, v_BTHV)) == "triton":
         q, k, v = (x.to(autocast_dtype(v_BTHV)) for x in (q_BTHK, k_BTHK, v_BTHV))
         return delta_kernels(q, k, v, beta_BTH, g_BTH, state, scale)
     v_BTHV = v_BTHV.to(torch.promote_types(v_BTHV.dtype, k_BTHK.dtype))

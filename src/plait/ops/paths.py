@@ -31,6 +31,7 @@ LONGEST_IN_GRAPH = 256  # tokens of a sequence whose ops a compiler may fuse its
 
 _plain: ContextVar[bool] = ContextVar("plait_plain_ops", default=False)
 _recorded: ContextVar[bool] = ContextVar("plait_recorded_ops", default=False)
+_watched: ContextVar[dict[str, str] | None] = ContextVar("plait_watched_paths", default=None)
 
 
 @contextmanager
@@ -51,6 +52,26 @@ def recorded_ops() -> Iterator[None]:
         yield
     finally:
         _recorded.reset(token)
+
+
+@contextmanager
+def watched_paths() -> Iterator[dict[str, str]]:
+    """Filled as ops run: op → the path it took last."""
+    taken: dict[str, str] = {}
+    token = _watched.set(taken)
+    try:
+        yield taken
+    finally:
+        _watched.reset(token)
+
+
+def took(op: str, path: str) -> str:
+    """Note which path an op takes, for whoever watches; returns it."""
+    if not torch.compiler.is_compiling():
+        taken = _watched.get()
+        if taken is not None:
+            taken[op] = path
+    return path
 
 
 def plain_asked() -> bool:

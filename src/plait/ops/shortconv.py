@@ -22,7 +22,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops.paths import LONGEST_IN_GRAPH, StackedFunction, cache_blocks, full_precision, plain_asked, plain_wanted
+from plait.ops.paths import (
+    LONGEST_IN_GRAPH,
+    StackedFunction,
+    cache_blocks,
+    full_precision,
+    plain_asked,
+    plain_wanted,
+    took,
+)
 from plait.ops.shortconv_operator import short_conv_kernels, short_conv_takes
 
 Activation = Literal["silu"]
@@ -54,7 +62,7 @@ def short_conv(
 ) -> tuple[Tensor, Tensor]:
     """The same, fast. Differentiable once; composes with `torch.func` and, as plain shifts, with `torch.compile`. On a
     GPU half precision stays half precision (sums are in fp32), and a graph holds one operator."""
-    if short_conv_path(x_BTC) == "triton":
+    if took("short convolution", short_conv_path(x_BTC)) == "triton":
         _check(activation)
         y_BTC = short_conv_kernels(x_BTC, weight_CW, bias_C, state_BHC, silu=activation == "silu")
         return y_BTC, _recent(x_BTC, state_BHC, weight_CW.shape[1])
