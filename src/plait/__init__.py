@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from plait.api.open_run import open_run
     from plait.api.probe import plan_probe, probe
     from plait.api.profile import compare_profiles, open_profile, profile
+    from plait.api.report import report
     from plait.api.search import search
     from plait.api.show import architecture, build, cost, show
     from plait.api.sweep import sweep
@@ -70,6 +71,7 @@ DOOR: dict[str, str] = {
     "prepare_tasks": "plait.api.downstream",
     "probe": "plait.api.probe",
     "profile": "plait.api.profile",
+    "report": "plait.api.report",
     "search": "plait.api.search",
     "show": "plait.api.show",
     "sweep": "plait.api.sweep",
@@ -122,6 +124,7 @@ __all__ = [
     "prepare_tasks",
     "probe",
     "profile",
+    "report",
     "runs",
     "scale",
     "search",

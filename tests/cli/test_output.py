@@ -43,3 +43,20 @@ def test_what_is_no_terminal_gets_lines_and_standard_output_stays_clean(capsys, 
     with progress_bar(quiet=True) as on_progress:
         on_progress("measuring", 1, 4)
     assert capsys.readouterr() == ("", "plait: measuring, 25 % after 0 s\n")
+
+
+def test_an_overrun_of_the_time_given_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On standard error, in figures; nothing is said where it was kept."""
+    from plait.cli import output
+
+    now = [0.0]
+    monkeypatch.setattr(output.time, "perf_counter", lambda: now[0])
+    for given, took, told in (("60s", 60.9, ""), ("60s", 90.0, "1 m 30 s, 50% more than the 1 m 0 s"), (None, 1e6, "")):
+        with output.within_time(given):
+            now[0] += took
+        found = capsys.readouterr()
+        assert told in found.err
+        assert bool(found.err) == bool(told)
+        assert not found.out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 
@@ -107,3 +109,24 @@ def test_a_task_of_ones_own_is_scored_at_the_lengths_that_it_has(tmp_path) -> No
     assert setting.training.lengths == (2, 4)
     (setting,) = quick([str(tmp_path / "mine.py")]).settings
     assert setting.training.lengths == ()
+
+
+def test_trials_of_a_task_of_ones_own_travel(tmp_path) -> None:
+    """The file is run for every trial, so that the classes of two trials differ; neither goes along."""
+    (tmp_path / "mine.py").write_text(OWN)
+    protocol = quick([str(tmp_path / "mine.py")], longer=True)
+    found = candidates(["attn", "gla"], protocol, baselines=False)
+    trials = [Trial.of(one, protocol.settings[0], (0,)) for one in found]
+    assert [trial.task.length for trial in trials] == [32, 32]
+    again = pickle.loads(pickle.dumps(trials))
+    assert again == trials
+    assert [trial.key for trial in again] == [trial.key for trial in trials]
+
+
+def test_tasks_whose_prefixes_are_sequences_are_learnt_from_short_ones_first():
+    by_task = {setting.task.name: setting.training for setting in quick(["parity", "word-problem", "mqar"]).settings}
+    assert by_task["parity"].curriculum == ((0.15, 4), (0.3, 8), (0.5, 16))
+    assert by_task["word-problem"].curriculum == ((0.15, 2), (0.3, 4), (0.5, 8))
+    assert by_task["mqar"].curriculum == ()
+    assert "curriculum" not in by_task["mqar"].as_dict()
+    assert not any(setting.training.curriculum for setting in quick().settings)

@@ -92,3 +92,13 @@ def test_held_out_windows_are_from_all_over_the_text(corpus):
     assert any((tokens[i : i + 64] == few.inputs_NT[-1]).all() for i in range(last - 128, last + 128))
     with pytest.raises(UserError, match="fewer than one sequence"):
         Text.of(corpus, 10**7, 640)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_captured_step_that_was_not_compiled_is_the_plain_one(corpus):
+    text, losses = Text.of(corpus, RECIPE.seq_len, 480), []
+    for captured in (True, False):
+        mine = Track(architecture(SPEC), [Replica(4e-3, 0)], [text], RECIPE, device="cuda", compiled=False)
+        mine._stepper.captured = captured
+        losses.append([float(mine.advance_to(step)[0]) for step in range(1, 9)])
+    np.testing.assert_allclose(*losses, rtol=1e-3)

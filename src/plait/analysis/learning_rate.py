@@ -6,13 +6,14 @@ with 0.01, and the proxy's rank correlation moves from 0.96 at that rate to 0.93
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from plait.analysis.intervals import t_quantile
 from plait.analysis.pareto import Floats
 from plait.analysis.rank import spearman
 from plait.core.errors import UserError
@@ -23,7 +24,8 @@ class FixedRate:
     """One rate for all: how many models it is the best for, and how it ranks those that were trained with it.
 
     `src` is the proxy's rank correlation with the quality at this rate, `src_best` that of this quality with the
-    quality at each model's best rate.
+    quality at each model's best rate. `clear`: of the wins those by more than the noise between seeds explains (95 %);
+    None where there is one seed of each.
     """
 
     rate: float
@@ -32,15 +34,19 @@ class FixedRate:
     share: float
     src: float
     src_best: float
+    clear: int | None = None
 
 
 @dataclass(frozen=True)
 class LearningRateStudy:
+    """`noise`: the standard deviation between seeds, of all models and rates; None from one seed of each."""
+
     models: list[Any]
     best_rate: Floats
     best_quality: Floats
     src_best: float  # of the proxy with the quality at each model's best rate
     rates: list[FixedRate]
+    noise: float | None = None
 
 
 def best_runs(model: Sequence[Any], goodness: ArrayLike) -> list[int]:
@@ -58,6 +64,7 @@ def learning_rate_study(
 ) -> LearningRateStudy:
     """A row a run; lower quality is better, a larger proxy promises better quality. A run that diverged has an infinite
     or no quality and loses. Of equally good rates the smaller wins. The proxy is a model's, the same in all its runs.
+    Several runs of a model at one rate are seeds: their mean counts, and where one of them diverged the rate loses.
     """
     rate_N, quality_N, proxy_N = (np.asarray(values, np.float64) for values in (rate, quality, proxy))
     if not len(model) == len(rate_N) == len(quality_N) == len(proxy_N):
@@ -66,21 +73,47 @@ def learning_rate_study(
     models, rates = list(dict.fromkeys(model)), np.unique(rate_N)
     row_N = np.array([models.index(name) for name in model], dtype=np.int64)
     column_N = np.searchsorted(rates, rate_N)
-    quality_MR = np.full((len(models), len(rates)), np.nan)  # nan: not run
+    seeds: dict[tuple[int, int], list[float]] = {}
     proxy_M = np.full(len(models), np.nan)
     for row, column, value, promise in zip(row_N, column_N, quality_N, proxy_N, strict=True):
-        if not np.isnan(quality_MR[row, column]):
-            raise UserError(f"model '{models[row]}' has two runs with rate {rates[column]:g}; average them first.")
+        seeds.setdefault((int(row), int(column)), []).append(float(value))
         if not np.isnan(proxy_M[row]) and proxy_M[row] != promise:
             raise UserError(f"model '{models[row]}' has several values of the proxy.")
-        quality_MR[row, column], proxy_M[row] = value, promise
+        proxy_M[row] = promise
+    quality_MR = np.full((len(models), len(rates)), np.nan)  # nan: not run
+    for place, values in seeds.items():
+        quality_MR[place] = np.mean(values)
     best_M = np.nanargmin(quality_MR, axis=1)
     best_quality_M = quality_MR[np.arange(len(models)), best_M]
+    clear_M, noise = _clear(quality_MR, best_M, seeds)
     fixed = []
     for column, value in enumerate(rates.tolist()):
         ran_M = ~np.isnan(quality_MR[:, column])
         wins = int((best_M == column).sum())
         src = spearman(proxy_M[ran_M], -quality_MR[ran_M, column])
         src_best = spearman(best_quality_M[ran_M], quality_MR[ran_M, column])
-        fixed.append(FixedRate(value, int(ran_M.sum()), wins, wins / len(models), src, src_best))
-    return LearningRateStudy(models, rates[best_M], best_quality_M, spearman(proxy_M, -best_quality_M), fixed)
+        clear = None if noise is None else int((clear_M & (best_M == column)).sum())
+        fixed.append(FixedRate(value, int(ran_M.sum()), wins, wins / len(models), src, src_best, clear))
+    src_best = spearman(proxy_M, -best_quality_M)
+    return LearningRateStudy(models, rates[best_M], best_quality_M, src_best, fixed, noise)
+
+
+def _clear(
+    quality_MR: Floats, best_M: NDArray[np.intp], seeds: Mapping[tuple[int, int], Sequence[float]]
+) -> tuple[NDArray[np.bool_], float | None]:
+    """Whether each model's best rate beats its second beyond the noise between seeds, and that noise: pooled, for seeds
+    are few."""
+    finite = [np.array(values) for values in seeds.values() if np.isfinite(values).all()]
+    freedom = sum(len(values) - 1 for values in finite)
+    clear_M = np.zeros(len(quality_MR), dtype=np.bool_)
+    if not freedom:
+        return clear_M, None
+    noise = float(np.sqrt(sum(float(((values - values.mean()) ** 2).sum()) for values in finite) / freedom))
+    for row, best in enumerate(best_M):
+        others = [column for column in np.argsort(quality_MR[row]) if column != best and (row, int(column)) in seeds]
+        if not others:
+            continue
+        counts = [len(seeds[row, int(column)]) for column in (best, others[0])]
+        reach = t_quantile(freedom) * noise * float(np.sqrt(sum(1 / count for count in counts)))
+        clear_M[row] = quality_MR[row, others[0]] - quality_MR[row, best] > reach
+    return clear_M, noise

@@ -167,13 +167,14 @@ def lr(
     lower: Names = "",
     higher: Names = "",
 ) -> Analysis:
-    """Tell which learning rate wins, and whether a fixed one changes the ranking."""
+    """Tell which learning rate wins, and whether a fixed one changes the ranking. Several runs of a model at one rate
+    are seeds: their mean counts, and `clear` says how many wins are more than the noise between them."""
     from plait.analysis.learning_rate import learning_rate_study
 
     table, missing = read(file, where, [rate, proxy])
     found, guess = (goodness(table, name, lower, higher) for name in (quality, proxy))
     study = learning_rate_study(table.column(model), table.numbers(rate), -found, guess)
-    rates = [vars(each) for each in study.rates]
+    rates = [{name: value for name, value in vars(each).items() if value is not None} for each in study.rates]
     sign = 1 if lower_is_better(quality, lower, higher) else -1
     best = [
         {"model": name, "rate": best_rate, "quality": sign * value}
@@ -183,7 +184,9 @@ def lr(
     ]
     notes = [
         f"SRC of {proxy} with each model's best: {study.src_best:.3f}, {len(study.models)} models",
+        *([] if study.noise is None else [f"noise between seeds: {study.noise:.3g}; clear: wins beyond it, 95 %"]),
         direction(quality, lower, higher),
         left_out(missing),
     ]
-    return analysis({"src_best": study.src_best, "rates": rates, "best": best}, "rates", notes=notes)
+    noise = {} if study.noise is None else {"noise": study.noise}
+    return analysis({"src_best": study.src_best, **noise, "rates": rates, "best": best}, "rates", notes=notes)

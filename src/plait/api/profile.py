@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -70,6 +71,7 @@ def profile(
     from plait.device.setting import Setting
     from plait.space.table import load_space
 
+    started = clock.perf_counter()
     load_mixers(mixers)
     seconds, path = seconds_of(time), Path(out)
     settings = [
@@ -81,7 +83,7 @@ def profile(
         import_module("torch")  # a GPU is known, and written down, only once torch is there
     component_sets = [components for name in spaces for components in Components.of(load_space(str(name)))]
     begun = _begun(path, settings[0])
-    _extend(begun, component_sets, settings, seconds, path, on_progress)
+    _extend(begun, component_sets, settings, started + seconds, path, on_progress)
     return ProfileResult(str(path), begun)
 
 
@@ -120,7 +122,7 @@ def _begun(path: Path, setting: Setting) -> Profile:
 
 
 def _extend(
-    growing: Profile, component_sets: Any, settings: list[Setting], seconds: float, path: Path, on_progress: OnProgress
+    growing: Profile, component_sets: Any, settings: list[Setting], until: float, path: Path, on_progress: OnProgress
 ) -> None:
     from plait.device.profiling import extend_profile
 
@@ -131,7 +133,8 @@ def _extend(
 
     on_progress("starting", 0, SHARES)
     try:
-        extend_profile(growing, component_sets, settings, seconds=seconds, on_progress=report)
+        left = until - clock.perf_counter()  # importing torch and opening spaces is part of the time
+        extend_profile(growing, component_sets, settings, seconds=max(1.0, left), on_progress=report)
     finally:
         if growing.points:
             growing.save(path)

@@ -14,7 +14,7 @@ import typer
 
 from plait.api.compare import DEFAULT_TIME, HELD_OUT, compare
 from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
-from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.cli.output import console, plain, print_json, progress_bar, table, within_time
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
 
@@ -71,7 +71,7 @@ def command(
 ) -> None:
     """Train architectures on one text and say which learns it best. Interrupted, the same command resumes."""
     _check_files(svg, out, csv, parquet)
-    with _progress(quiet=as_json) as on_progress:
+    with within_time(budget or None), _progress(quiet=as_json) as on_progress:
         found = compare(
             architectures or [],
             data=data,

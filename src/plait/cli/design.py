@@ -24,7 +24,7 @@ from plait.cli.options import (
     TokensPerSecond,
     limit_options,
 )
-from plait.cli.output import console, plain, print_json, table
+from plait.cli.output import console, plain, print_json, table, within_time
 from plait.core.units import short
 from plait.device.quantities import in_rows
 
@@ -116,7 +116,7 @@ def command(
     from plait.searching.job import Interrupted as SearchStopped
     from plait.training.fit import Interrupted as TrainingStopped
 
-    with Display(quiet=as_json) as display:
+    with within_time(budget), Display(quiet=as_json) as display:
         try:
             found = design(
                 space=space,

@@ -16,6 +16,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from plait.core.progress import OnProgress, ignore
+from plait.core.units import duration, parse_duration
 
 FIRST_LINE, LAST_LINE = 4.0, 120.0  # seconds to the first line of progress in a log, and at most between two
 
@@ -32,6 +33,21 @@ def finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+OVERRUN = 1.02  # of the time given: beyond it a command says so
+
+
+@contextmanager
+def within_time(given: str | None) -> Iterator[None]:
+    """Around what a command does in a given time (`--time`, None where there is none): an overrun is told."""
+    began = time.perf_counter()
+    yield
+    took = time.perf_counter() - began
+    allowed = parse_duration(given) if given else math.inf
+    if took > OVERRUN * allowed:
+        over = f"{took / allowed - 1:.0%} more than the {duration(allowed)} given"
+        console(stderr=True).print(f"it took {duration(took)}, {over}", style="yellow", markup=False)
 
 
 # ---- names and files of others may hold escape sequences, which a terminal would obey

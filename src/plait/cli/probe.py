@@ -14,7 +14,7 @@ import typer
 
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
 from plait.cli.options import AsJson, Mixers, StoreUrl
-from plait.cli.output import ProgressLines, console, count, plain, print_json, table
+from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
 from plait.core.units import duration
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def command(
     """Probe what architectures can do, on synthetic tasks, with intervals and a verdict."""
 
     named = [name.strip() for name in tasks.split(",") if name.strip()]
-    with Display(quiet=as_json) as display:
+    allowed = None if full or plan else budget or DEFAULT_TIME
+    with within_time(allowed), Display(quiet=as_json) as display:
         try:
             found = (plan_probe if plan else probe)(
                 architectures or [], suite=suite, full=full, time=budget, seeds=seeds, tasks=named, variant=variant,

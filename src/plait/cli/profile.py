@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.options import AsJson, Mixers
-from plait.cli.output import console, print_json, progress_bar, table
+from plait.cli.output import console, print_json, progress_bar, table, within_time
 
 if TYPE_CHECKING:
     from plait.api.profile import ProfileResult
@@ -41,7 +41,7 @@ def command(
         return
     from plait.api.profile import SPACES, profile
 
-    with progress_bar(quiet=as_json) as on_progress:
+    with within_time(time), progress_bar(quiet=as_json) as on_progress:
         found = profile(
             out,
             time=time,

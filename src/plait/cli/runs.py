@@ -43,10 +43,9 @@ def list_records(
         records = each(kind, where=_conditions(where), limit=limit, store=store)
         write_json_list((finite(record.document()) for record in records), cast("TextIO", sys.stdout))
         return
-    if limit > IN_A_TABLE:
-        _print_lines(each(kind, where=_conditions(where), limit=limit, store=store))
+    if limit > IN_A_TABLE and _print_lines(each(kind, where=_conditions(where), limit=limit, store=store)):
         return
-    found = find(kind, where=_conditions(where), limit=limit, store=store)
+    found = find(kind, where=_conditions(where), limit=min(limit, IN_A_TABLE), store=store)
     _print_table(found.records)
     out = console()
     if not found.records:
@@ -187,8 +186,9 @@ def _print_table(found: Sequence[Record]) -> None:
     console().print(made)
 
 
-def _print_lines(records: Iterator[Record]) -> None:
-    """The same for as many as there may be, a line each: what differs, and how wide it is, is seen from the first."""
+def _print_lines(records: Iterator[Record]) -> bool:
+    """The same for as many as there may be, a line each: what differs, and how wide it is, is seen from the first.
+    Whether there were any."""
     from plait.records.record import flat
 
     first = list(islice(records, IN_A_TABLE))
@@ -201,6 +201,7 @@ def _print_lines(records: Iterator[Record]) -> None:
         if not widths:
             widths = [max(len(cell), width) for cell, width in zip(cells, (SHORT_KEY, 8, 16, 8, 40, 0), strict=True)]
         sys.stdout.write("  ".join(map(str.ljust, cells, widths)).rstrip() + "\n")
+    return bool(first)
 
 
 def _cells(record: Record, told: dict[str, Any], result: dict[str, Any]) -> tuple[str, ...]:
@@ -227,3 +228,24 @@ def _text(value: Any, room: int) -> str:
 
 def _number(records: int) -> str:
     return "1 record" if records == 1 else f"{records} records"
+
+
+def report_command(
+    keys: Annotated[
+        list[str] | None, typer.Argument(help="Beginnings of records' keys; the newest by default.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="Only records of this kind, such as train or probe.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    limit: Annotated[int, typer.Option(help="At most so many of the newest.", min=1)] = 1000,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one offline page of what the store holds: curves, tables, methods, BibTeX."""
+    from plait.api.report import report
+
+    found = report(keys or (), kind=kind, out=out, limit=limit, store=store)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        told = ", ".join(f"{count} {name}" for name, count in found.kinds.items())
+        console().print(f"{found.page} written: {told}", markup=False)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from plait.space.constraints import Limits
 
 FRONT = 16  # models returned, each measured
+LTS = "lts"
 
 
 @limit_options()
@@ -48,7 +49,9 @@ def command(
     mode: Mode = "prefill",
     answer: Answer = None,
     tokens_per_second: TokensPerSecond = None,
-    method: Annotated[str, typer.Option(help="lts, nsga2, nsga3, random or gumbel.")] = "lts",
+    method: Annotated[
+        str | None, typer.Option(help="lts, nsga2, nsga3, random, exhaustive or gumbel. \\[default: lts]")
+    ] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="\\[default: the method's, 30 for lts]")] = None,
     population: Annotated[int | None, typer.Option(min=2, help="\\[default: the method's, 100 for lts]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
@@ -112,7 +115,7 @@ def command(
                 mode=mode,
                 answer=answer,
                 tokens_per_second=tokens_per_second,
-                method=method,
+                method=method or LTS,
                 iterations=iterations,
                 population=population,
                 seed=seed,
@@ -137,3 +140,8 @@ def command(
         console(stderr=True).print(f"interrupted{where}. All is saved; the same command resumes from there.")
         raise typer.Exit(130) from None
     print_json(found.as_dict()) if as_json else print_front(found.as_dict(), found.spent)
+    if method is not None and found.method != method:
+        told = (
+            f"the space is small: all of it was compared, in place of {method}; --iterations asks for {method} itself"
+        )
+        console(stderr=True).print(told, style="dim", markup=False)

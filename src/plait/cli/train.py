@@ -12,9 +12,9 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl
-from plait.cli.output import ProgressLines, console, count, plain, print_json, table
+from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
 from plait.core.errors import UserError
-from plait.core.units import short
+from plait.core.units import parse_duration, short
 
 if TYPE_CHECKING:
     from plait.api.sweep import SweepResult
@@ -124,7 +124,8 @@ def command(
     rates = _rates(lr)
     first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun started
     try:
-        with Display(data or from_, quiet=as_json or not first) as display:
+        quiet, allowed = as_json or not first, _allowed(budget, len(rates), seeds)
+        with within_time(allowed), Display(data or from_, quiet=quiet) as display:
             options: dict[str, Any] = {
                 "data": data,
                 "from_run": from_,
@@ -164,6 +165,11 @@ def command(
             print_json(found.as_dict())
         else:
             _print_sweep(found) if isinstance(found, SweepResult) else _print(found)
+
+
+def _allowed(budget: str, rates: int, seeds: int) -> str | None:
+    """Of all trainings together."""
+    return f"{parse_duration(budget) * max(1, rates) * seeds:g}s" if budget else None
 
 
 def _rates(text: str) -> list[float]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,10 @@ class Trial:
             candidate.name, arch.text, candidate.source, setting.given, tuple(task.settings().items()), seeds,
             setting.training, device,
         )  # fmt: skip
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels: not the task, whose class may be of a user's file, nor its data."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @cached_property
     def task(self) -> Task:

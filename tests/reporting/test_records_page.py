@@ -1,0 +1,100 @@
+"""A page of any records: escaped, whole, and with nothing that the records do not say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import plait
+from plait.core.errors import UserError
+from plait.records import Record, open_store
+from plait.reporting.records_page import bibtex, methods, records_page
+
+ABOUT = {
+    "started": "2026-03-04T05:06:07+00:00",
+    "seconds": 30.0,
+    "plait": "0.1",
+    "torch": "2.13",
+    "code": "abc",
+    "cpu": "X",
+}
+NASTY = "d=8 | <script>alert(1)</script>"
+
+
+def record(kind: str, seed: int = 0, config: Any = None, **result: Any) -> Record:
+    return Record.of(kind, {"protocol": 1, "seed": seed, **(config or {})}, result, ABOUT)
+
+
+RECORDS = [
+    record(
+        "train",
+        spec=NASTY,
+        data="mine.txt",
+        loss=1.25,
+        tokens=1000,
+        steps=10,
+        params=77,
+        held_out_curve=[[5, 2.0], [10, 1.25]],
+    ),
+    record("track", 0, {"spec": "d=8 | gla", "recipe": {"lr": 0.1}}, loss=3.0, tokens=64.0),
+    record("track", 1, {"spec": "d=8 | gla", "recipe": {"lr": 0.1}}, loss=2.0, tokens=64.0),
+    record("track", 2, {"spec": "d=8 | gla", "recipe": {"lr": 0.2}}, loss=9.0, tokens=64.0),
+    record("probe", 0, {"arch": "attn", "task": {"name": "recall"}}, accuracy=0.5),
+    record("probe", 1, {"arch": "attn", "task": {"name": "recall"}}, accuracy=1.0),
+    record("search", space="tiny", method="lts", front=[{"spec": "d=8 | attn", "latency": 0.25}], evaluated=40),
+    record("theirs", **{"<b>size": 3.5}),
+]
+
+
+def test_every_kind_has_its_part_and_nothing_is_run() -> None:
+    page = records_page(RECORDS, "a <store>", {})
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<b>size" not in page
+    text = re.sub(r"<[^>]+>", " ", page)
+    for words in ("Trainings", "Comparisons and races", "Probes", "Searches", "theirs", "mine.txt", "1.25", "77"):
+        assert words in text
+    assert "0.750 (2)" in text  # accuracy over both seeds
+    assert re.search(r"64\s+2\.5\s+3", text)  # mean over seeds at the better rate, of three trainings
+    assert "0.25" in text
+
+
+def test_methods_say_what_the_records_say() -> None:
+    told = methods(RECORDS)
+    assert told == (
+        "All results are records of plait 0.1 (source abc) with torch 2.13 on X: 3 track, 2 probe, 1 train, 1 search, "
+        "1 theirs, 4 min of computing in all. Models were trained on mine.txt. 3 seeds were used."
+    )
+
+
+def test_a_paper_is_cited_once() -> None:
+    found = bibtex({"hyena": "Poli et al. 2023, arXiv:2302.10866; Massaroli et al. 2023, arXiv:2310.18780",
+                    "mh-hyena": "Massaroli et al. 2023, arXiv:2310.18780", "mine": ""})  # fmt: skip
+    assert found.count("@misc") == 2
+    assert "note = {hyena, mh-hyena}" in found
+    assert "author = {Poli et al.},\n  year = {2023}" in found
+
+
+def test_the_command(plait_store: str, tmp_path: Path) -> None:
+    made = plait.report(out=tmp_path / "page.html", store=plait_store)
+    assert (made.records, made.kinds["track"]) == (8, 3)
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+    only = plait.report(kind="probe", out=tmp_path / "page.html", store=plait_store)
+    assert only.kinds == {"probe": 2}
+    one = plait.report([RECORDS[0].key[:10]], out=tmp_path / "page.html", store=plait_store)
+    assert json.loads(json.dumps(one.as_dict()))["records"] == 1
+    with pytest.raises(UserError, match="holds no such records"):
+        plait.report(kind="nothing", out=tmp_path / "page.html", store=plait_store)
+
+
+@pytest.fixture
+def plait_store(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/plait.db"
+    with open_store(url) as store:
+        for each in RECORDS:
+            store.put(each)
+    return url
