@@ -12,7 +12,8 @@ shapes compiling would take longer than training. On a GPU several workers share
 first. A row is written when its run has ended, so whatever stops this leaves a table; budgets that no longer fit into
 `--seconds` are left out, the largest last of all.
 
-Rates are those that were best at width 128 in the truth table (`2026-11-16-h200-truth.json`), transferred as 1/d.
+Rates are those that were best at width 128 in the truth table (`2026-11-16-h200-truth.json`), transferred as 1/d up to
+0.02.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import sysconfig
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -34,16 +35,16 @@ from typing import Any
 
 import numpy as np
 
-SEQ_LEN, BATCH, HELD_OUT = 256, 64, 2**19
-WARMUP, DECAY = 50, 0.2
-HEAD, DEPTH = 32, 4
-RATE_WIDTH = 128
-#: Widths by budget: from about 200 steps to 60 million bytes.
+SEQ_LEN, BATCH, HELD_OUT = 256, 32, 2**18
+WARMUP, DECAY = 30, 0.2
+HEAD = 16
+RATE_WIDTH, HIGHEST_RATE = 128, 0.02
+#: Widths by budget. Bytes want many of them for each parameter: the best sizes are small.
 GROUPS = {
-    3e13: (32, 64, 96, 128),
-    1e14: (64, 96, 128, 192, 256),
-    3e14: (128, 192, 256, 384, 512),
-    1e15: (192, 256, 384, 512),
+    3e12: (16, 32, 48, 64),
+    8e12: (32, 48, 64, 96),
+    2e13: (48, 64, 96, 128),
+    6e13: (64, 96, 128, 192),
 }
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
 #: Name → spec of four blocks, the best rate at width 128.
@@ -84,15 +85,14 @@ def plans(options: argparse.Namespace) -> list[Plan]:
                 for flops, widths in GROUPS.items()
                 if width in widths
             ]
-            found.append(Plan(name, spec, rate * RATE_WIDTH / width, cost, tuple(ends)))
+            found.append(Plan(name, spec, min(HIGHEST_RATE, rate * RATE_WIDTH / width), cost, tuple(ends)))
     return found
 
 
 def guess(plan: Plan) -> float:
     """How long it takes, in some unit: a step's launches and its products. The longest go first."""
     slow = 2.0 if "gated-deltanet" in plan.spec or "mamba2" in plan.spec else 1.0
-    steps = [steps for flops, steps in plan.ends if flops < max(GROUPS)] or [0]
-    return steps[-1] * (3 * slow + plan.token_flops / 1e7)
+    return plan.ends[-1][1] * (3 * slow + plan.token_flops / 1e7)
 
 
 def python_sources() -> tuple[np.ndarray, np.ndarray]:
@@ -180,35 +180,42 @@ class Size:
         print(f"{plan.name:20s} {plan.spec[:6]} {flops:.0e} {steps:6d} steps loss {loss:.4f} {took:6.1f} s", flush=True)
 
 
-def work(number: int, queue: Any, options: argparse.Namespace, retry: Plan | None = None) -> None:
-    """Every size up to the last budget but one; then, as far as time allows, the last, the shortest trainings first.
-    `retry`: a size at which a worker has failed; it is trained with plain operations."""
+def work(number: int, queues: Any, options: argparse.Namespace, retry: Plan | None = None) -> None:
+    """Budget after budget: the smaller two of the first queue's sizes, then the third; the second queue's sizes, which
+    only one budget has; the largest as far as time allows, the shortest trainings first. `retry`: a size at which a
+    worker has failed; it is trained with plain operations."""
     import torch
-
-    from plait.ops.paths import plain_ops
 
     torch.set_num_threads(1)
     text, out = text_of(options.text, options.held_out), options.out / f"rows-{number}.csv"
     failed = options.out / f"failed-{number}"
     kept: list[Size] = []
-    first = sorted(GROUPS)[-2] / options.shrink
+    _, second, third, largest = (flops / options.shrink for flops in sorted(GROUPS))
     if retry is not None:
-        with told(retry, failed), plain_ops():
-            Size(retry, text, options).train(np.inf, out)
-    while (plan := queue.get()) is not None and time.time() < options.until:
-        with told(plan, failed):
-            kept.append(Size(plan, text, options))
-            kept[-1].train(first, out)
+        with told(retry, failed, "d="):
+            Size(retry, text, options).train(third, out)
+    for queue, most in zip(queues, (second, third), strict=True):
+        while (plan := queue.get()) is not None and time.time() < options.until:
+            with told(plan, failed, options.plain):
+                kept.append(Size(plan, text, options))
+                kept[-1].train(most, out)
+        for size in kept:
+            with told(size.plan, failed, options.plain):
+                size.train(third, out)
     for size in sorted(kept, key=lambda one: one.speed * one.plan.ends[-1][1]):
-        with told(size.plan, failed):
-            size.train(np.inf, out)
+        with told(size.plan, failed, options.plain):
+            size.train(largest, out)
 
 
 @contextmanager
-def told(plan: Plan, failed: Path) -> Iterator[None]:
-    """What goes wrong with one size is printed, and the others go on; after an error of the device in a new process."""
+def told(plan: Plan, failed: Path, plain: str) -> Iterator[None]:
+    """What goes wrong with one size is printed, and the others go on; after an error of the device in a new process.
+    Specs that hold the word `plain` are trained without kernels of their own."""
+    from plait.ops.paths import plain_ops
+
     try:
-        yield
+        with plain_ops() if plain and plain in plan.spec else nullcontext():
+            yield
     except Exception:
         what = traceback.format_exc()
         print(f"{plan.name} {plan.spec} failed:\n{what[-2000:]}", flush=True)
@@ -225,21 +232,22 @@ def run(options: argparse.Namespace) -> None:
     np.savez(options.text, train=train[: options.most_text], validation=validation)
     print(f"{len(train):,} bytes to train on, {len(validation):,} held out", flush=True)
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
+    queues = context.Queue(), context.Queue()
     for plan in sorted(plans(options), key=lambda plan: -guess(plan)):
-        queue.put(plan)
+        queues[len(plan.ends) == 1].put(plan)
     for _ in range(2 * options.workers):
-        queue.put(None)
+        for queue in queues:
+            queue.put(None)
     workers: list[Any] = []
     for number in range(options.workers):
-        workers.append(context.Process(target=work, args=(number, queue, options)))
+        workers.append(context.Process(target=work, args=(number, queues, options)))
         workers[-1].start()
     for worker in workers:  # as far as there are places for new ones in the list
         worker.join()
         if worker.exitcode and len(workers) < 2 * options.workers:
             failed = options.out / f"failed-{workers.index(worker)}"
             retry = pickle.loads(failed.read_bytes()) if failed.exists() else None
-            workers.append(context.Process(target=work, args=(len(workers), queue, options, retry)))
+            workers.append(context.Process(target=work, args=(len(workers), queues, options, retry)))
             workers[-1].start()
     options.text.unlink()
     print(f"all done after {time.time() - options.until + options.seconds:.0f} s", flush=True)
@@ -286,6 +294,7 @@ def main() -> None:
     running.add_argument("--seconds", type=float, default=255)
     running.add_argument("--batch", type=int, default=BATCH)
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
+    running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")
     running.add_argument("--held-out", type=int, default=HELD_OUT, help="bytes that are scored")
     running.add_argument("--most-text", type=int, default=2**27, help="bytes")
     checking = verbs.add_parser("check")

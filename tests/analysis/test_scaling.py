@@ -246,13 +246,13 @@ def test_small_budgets_off_the_law_are_left_out() -> None:
         assert document(laws)["left_out"][0]["runs"] == 7
         one, other = (found.best.surface_estimates()["E"] for found in (laws, all_of_them))
         assert other.low > 1.817 + 0.2
+        assert one.low - 0.01 <= 1.817 <= one.high  # the noise holds how far off the last group was
         assert abs(one.value - 1.817) < (other.value - 1.817) / 2
 
 
 def test_a_law_is_hardly_ever_left_out_of() -> None:
-    found = [
-        within_law(simulated(CHINCHILLA, Design(np.logspace(18, 21, 5)), 0.005, rng(seed)))[1] for seed in range(40)
-    ]
+    design = Design(np.logspace(18, 21, 5))
+    found = [within_law(simulated(CHINCHILLA, design, 0.005, rng(seed))).left_out for seed in range(40)]
     assert sum(map(bool, found)) <= 2  # one in a hundred is expected
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -44,6 +45,25 @@ def test_what_is_wrong_is_not_timed(monkeypatch):
     (row,) = json.loads(ran.stdout)["kernels"]
     assert not row["right"]
     assert row["forward_ms"] is None
+
+
+def test_a_peer_that_refuses_says_why(monkeypatch):
+    monkeypatch.setattr(kernel_bench, "CHECKED_LENGTH", 10)
+
+    def refuse(x):
+        raise RuntimeError("not on this GPU\nat all")
+
+    case = dataclasses.replace(CASES["rwkv6"], peers={"peer": lambda: refuse, "absent": _absent})
+    monkeypatch.setattr(kernel_bench, "peers_of", lambda case, device: case.peers)
+    ours, peer = kernel_bench.bench_case(
+        case, batch=1, seq_len=16, device=torch.device("cpu"), dtype=torch.float32, repeats=1
+    )
+    assert ours.right
+    assert (peer.right, peer.note, peer.both_ms) == (False, "not on this GPU", None)
+
+
+def _absent():
+    raise ImportError
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,21 @@ def test_learned_positions_end_the_curve():
     assert (found["lengths"], found["left_out"]) == ([300, 600], [1200, 2400])
 
 
+@pytest.mark.parametrize("evaluation", [RulerEvaluation(tasks="niah_single,vt", samples=2), PhonebookEvaluation()])
+def test_results_are_plain_and_enough_to_draw(evaluation):
+    model = language_model("d=16 vocab=128 | attn[heads=2]")
+    subject = Subject(model, np.empty(0, np.int64), 400, Letters())
+    evaluation = evaluation.with_settings({"samples": "2", "times": "1,2"}).resolved(subject)
+    result = evaluation.measure(subject)
+    assert json.loads(json.dumps(result)) == result
+    columns, rows = evaluation.table({"one": result, "two": result})
+    assert len(rows) == 2 * (3 if evaluation.name == "ruler" else 1)
+    assert all(len(row) == len(columns) for row in rows)
+    drawn = evaluation.pictures({"one": result, "two": result})
+    assert set(drawn) == {f"{evaluation.name}-one", f"{evaluation.name}-two"}
+    assert all(picture.startswith("<svg") for picture in drawn.values())
+
+
 def test_from_the_command_line(folder):
     run = make_run()
     given = ["latest", "--on", "ruler,phonebook", "--length", "420", "--set", "times=1,2", "--set", "samples=2"]

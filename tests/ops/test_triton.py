@@ -9,7 +9,7 @@ import torch
 
 from plait.ops.attention import attention_reference
 from plait.ops.scan import _Scan, _ScanAdjoint
-from plait.ops.shortconv import _ShortConv, _ShortConvAdjoint
+from plait.ops.shortconv import _ShortConv, _ShortConvAdjoint, short_conv_reference
 
 pytest.importorskip("triton", reason="Triton is not installed (it comes with CUDA builds of torch)")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -17,10 +17,17 @@ if not torch.cuda.is_available() and not INTERPRETED:
     pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
 
-@pytest.mark.parametrize(("members", "batch", "tokens", "channels", "states"), [(1, 2, 8, 5, 3), (2, 3, 24, 70, 4)])
-def test_kernels_equal_the_two_level_scan(members, batch, tokens, channels, states):
+@pytest.mark.parametrize(
+    ("members", "batch", "tokens", "channels", "states", "segments"),
+    [(1, 2, 8, 5, 3, 1), (2, 3, 24, 70, 4, 1), (2, 1, 32, 5, 3, 4), (1, 2, 48, 70, 4, 2)],
+)
+def test_kernels_equal_the_two_level_scan(members, batch, tokens, channels, states, segments, monkeypatch):
+    from plait.ops import scan_triton
     from plait.ops.scan_triton import scan_backward, scan_forward
 
+    programs = members * batch * -(-channels // scan_triton.BLOCK)
+    monkeypatch.setattr(scan_triton, "ENOUGH", programs * segments)
+    assert scan_triton._segments(members * batch, tokens // 8, channels) == segments
     stream = torch.Generator().manual_seed(0)
 
     def drawn(*shape):
@@ -60,11 +67,40 @@ def test_short_convolution(tokens, width):
     )
     device = "cpu" if INTERPRETED else "cuda"
     (expected,) = _ShortConv.forward(x, state, weight, bias)
-    inputs = [t.to(device) for t in (x, state, weight)]
-    torch.testing.assert_close(conv_forward(*inputs, bias.to(device)).cpu(), expected, rtol=1e-4, atol=1e-5)
-    wanted = _ShortConvAdjoint.forward(x, state, weight, grad_y)
-    for ours, theirs in zip(conv_backward(*inputs, grad_y.to(device)), wanted, strict=True):
+    inputs = [t.to(device) for t in (x, weight, state, bias)]
+    torch.testing.assert_close(conv_forward(*inputs, False).cpu(), expected, rtol=1e-4, atol=1e-5)
+    dx, dstate, dweight, dbias = _ShortConvAdjoint.forward(x, state, weight, grad_y)
+    for ours, theirs in zip(
+        conv_backward(grad_y.to(device), *inputs, False), (dx, dweight, dstate, dbias), strict=True
+    ):
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("given", [(True, True), (False, True), (True, False), (False, False)])
+@pytest.mark.parametrize(("tokens", "width"), [(1, 4), (3, 1), (70, 4)])
+def test_short_convolution_with_its_activation(tokens, width, given):
+    from plait.ops.shortconv_operator import short_conv_kernels
+
+    device, stream = "cpu" if INTERPRETED else "cuda", torch.Generator().manual_seed(0)
+    projected, weight, bias, state = (
+        torch.randn(*shape, generator=stream, dtype=torch.float64)
+        for shape in ((2, tokens, 30), (20, width), (20,), (2, width - 1, 20))
+    )
+    leaves = [weight, bias if given[0] else None, state if given[1] else None]
+
+    def results(run, dtype):
+        x = projected.to(device, dtype)[:, :, 4:24]  # a slice: its rows lie apart
+        inputs = [x, *(None if leaf is None else leaf.to(device, dtype) for leaf in leaves)]
+        inputs = [None if leaf is None else leaf.requires_grad_() for leaf in inputs]
+        y = run(*inputs)
+        return [y, *torch.autograd.grad(y.square().sum(), [leaf for leaf in inputs if leaf is not None])]
+
+    got = results(lambda *a: short_conv_kernels(*a, silu=True), torch.float32)
+    expected = results(
+        lambda x, w, b, s: short_conv_reference(x, w, b, state_BHC=s, activation="silu")[0], torch.float64
+    )
+    for ours, theirs in zip(got, expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -109,3 +109,10 @@ def test_any_preset_is_taken_as_written():
     (one,) = candidates(["mad-gla-swiglu"], full(), baselines=False)
     assert one.arch.hash == architecture("mad-gla-swiglu").hash
     assert one.note == "the preset as written"
+
+
+def test_mixers_side_by_side_are_one_candidate():
+    (one,) = candidates(["(attn | mamba2)"], quick(), baselines=False)
+    assert [options.name for options in one.arch.layers] == ["attn|mamba2", "swiglu"] * 2
+    assert one.arch.header.d == quick().d
+    assert "state not matched" in one.note

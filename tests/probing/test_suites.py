@@ -121,3 +121,12 @@ def test_trials_of_a_task_of_ones_own_travel(tmp_path) -> None:
     again = pickle.loads(pickle.dumps(trials))
     assert again == trials
     assert [trial.key for trial in again] == [trial.key for trial in trials]
+
+
+def test_tasks_whose_prefixes_are_sequences_are_learnt_from_short_ones_first():
+    by_task = {setting.task.name: setting.training for setting in quick(["parity", "word-problem", "mqar"]).settings}
+    assert by_task["parity"].curriculum == ((0.15, 4), (0.3, 8), (0.5, 16))
+    assert by_task["word-problem"].curriculum == ((0.15, 2), (0.3, 4), (0.5, 8))
+    assert by_task["mqar"].curriculum == ()
+    assert "curriculum" not in by_task["mqar"].as_dict()
+    assert not any(setting.training.curriculum for setting in quick().settings)

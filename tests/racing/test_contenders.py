@@ -82,3 +82,9 @@ def test_two_texts_of_one_mixer_are_refused(tmp_path: Path) -> None:
         found.append(Contender("mine", architecture(f"d=16 vocab=32 | {load_mixer(tmp_path / 'mine.py').name}")))
     with pytest.raises(UserError, match="two texts of the mixer"):
         _require_one_text(found)
+
+
+def test_mixers_side_by_side_are_a_small_model() -> None:
+    one, other = read_contenders(["gla", "(attn | gla)"], 100)
+    assert {options.name for options in other.arch.layers} == {"attn|gla", "swiglu"}
+    assert other.arch.header == one.arch.header

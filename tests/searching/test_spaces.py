@@ -72,13 +72,15 @@ def test_par_found_its_pattern_in_its_space() -> None:
 
 def test_hybrid_has_every_kind_of_mixer() -> None:
     s = load_space("hybrid")
-    known = {option.name for slot in s.slots for option in slot.options if option}
-    left_out = set(mixers()) - known
+    options = [option for slot in s.slots for option in slot.options if option]
+    known = {part.name for option in options for part in option.parts}
+    assert any(len(option.parts) > 1 for option in options)  # two of them side by side
+    left_out = set(mixers()) - known - {"parallel"}
     assert left_out == {"xl-attn", "hyena-experts", "identity"}  # segment memory, a router inside a mixer, nothing
     genes = s.sample(np.random.default_rng(0), 2000)
     assert s.valid(genes).all()
     texts = " ".join(s.spec(row) for row in genes[:300])
-    assert [name for name in known if name not in texts] == []
+    assert [name for name in (*known, " | mamba2") if name not in texts] == []
 
 
 def test_names_are_found_or_suggested() -> None:

@@ -44,6 +44,17 @@ def test_one_choice_in_every_layer_is_the_plain_network_bit_for_bit(path: tuple[
     assert len(plain.arch.layers) == sum(k != 2 for k in path)
 
 
+SIDE_BY_SIDE = ("(attn[heads=2] | gla[heads=2])[norm]", "sparse-attn[heads=2]", "gla[heads=2,canon=ab]", None)
+
+
+@pytest.mark.parametrize("path", [(0, 1), (2, 0), (1, 2), (3, 0)])
+def test_parallel_layers_sparse_attention_and_canon_are_choices_like_others(path: tuple[int, ...]) -> None:
+    net = supernet(SIDE_BY_SIDE, layers=2)
+    plain = net.extract(path)
+    net.walk(path)
+    assert torch.equal(net.model(TOKENS_BT), plain(TOKENS_BT))
+
+
 HYBRID = ("attn[heads=2]", "gla[heads=2]", "mamba[state=4]", "swiglu[inner=24]", "moe[experts=2,active=1]", None)
 
 

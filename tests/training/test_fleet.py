@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from plait.model import build
+from plait.model.heads import IGNORE
 from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, data_order
 from plait.training.ensemble_step import decayed_parameters
 
@@ -128,3 +129,31 @@ def test_a_restored_fleet_goes_on_exactly(make_fleet, at):
     after.run()
     assert whole.records == after.records
     assert any(record.stopped == "solved" for record in whole.records), "compaction is not tested"
+
+
+def test_a_curriculum_learns_from_the_first_tokens_only(make_fleet):
+    plan = Plan(steps=20, batch=16, eval_every=1000, curriculum=((0.2, 2), (0.5, 4)))
+    assert [plan.tokens_at(step) for step in (0, 3, 4, 9, 10, 19)] == [2, 2, 4, 4, None, None]
+    one, other = make_fleet(MEMBERS, plan), make_fleet(MEMBERS, plan)
+    other.splits["train"].inputs_DNT[..., 4:] = 0
+    other.splits["train"].targets_DNT[..., 4:] = 1
+    for fleet in (one, other):
+        fleet.advance(10)
+    assert all(torch.equal(one.params[name], other.params[name]) for name in one.params)
+    one.advance(1)
+    other.advance(1)
+    assert not all(torch.equal(one.params[name], other.params[name]) for name in one.params)
+
+
+def test_of_one_shape_the_later_tokens_are_not_scored(make_fleet):
+    """A captured graph has one shape: there the rest is masked, with the same gradients."""
+    plan = Plan(steps=20, batch=16, eval_every=1000, curriculum=((0.5, 3),))
+    fleet = make_fleet(MEMBERS, plan)
+    fleet.advance(1)
+    rows = torch.zeros(len(MEMBERS), 2, dtype=torch.long)
+    short, _ = fleet.batch(rows)
+    fleet._stepper.captured = True
+    whole, targets = fleet.batch(rows)
+    assert short.shape[-1] == 3 < whole.shape[-1]
+    assert bool((targets[..., 3:] == IGNORE).all())
+    assert not bool((targets[..., :3] == IGNORE).all())

@@ -9,6 +9,7 @@ off the surface together by more than their runs explain, each group has a draw 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +45,10 @@ def interval(values_B: Floats, confidence: float = CONFIDENCE) -> tuple[float, f
     return float(low), float(high)
 
 
-def bootstrap(fit: SurfaceFit, group_R: Places, draws: int = DRAWS, seed: int = 0) -> Draws:
-    """`group_R`: which group each run is of, −1 for none."""
+def bootstrap(
+    fit: SurfaceFit, group_R: Places, draws: int = DRAWS, seed: int = 0, widened: Sequence[float] | None = None
+) -> Draws:
+    """`group_R`: which group each run is of, −1 for none. `widened`: a factor of each architecture's noise."""
     rng = np.random.default_rng(seed)
     left_R, slopes_RP = fit.residuals_R, fit.slopes_RP
     hat_RR = slopes_RP @ np.linalg.pinv(slopes_RP)
@@ -54,9 +57,9 @@ def bootstrap(fit: SurfaceFit, group_R: Places, draws: int = DRAWS, seed: int = 
     if group_noise:  # what is the groups' is drawn by itself
         own_R = own_R * noise / max(float(own_R.std()), 1e-300)
     noise_BR = np.empty((draws, len(left_R)))
-    for runs in fit.layout.runs:
+    for runs, wider in zip(fit.layout.runs, widened or [1.0] * len(fit.layout.runs), strict=True):
         spread = own_R[runs] - own_R[runs].mean()
-        spread *= np.sqrt(len(runs) / max(1, len(runs) - 1))
+        spread *= wider * np.sqrt(len(runs) / max(1, len(runs) - 1))
         freedom = max(1.0, len(runs) - fit.layout.size / len(fit.layout.runs))
         # Residuals of a robust fit are a little smaller than least squares would have them; by simulation.
         factor_B = np.sqrt((1 + 2 / freedom) * freedom / rng.chisquare(freedom, draws))

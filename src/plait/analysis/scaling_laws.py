@@ -17,7 +17,7 @@ import numpy as np
 from plait.analysis.scaling_bootstrap import CONFIDENCE, DRAWS, Draws, bootstrap, interval
 from plait.analysis.scaling_frontier import Surface, TokenCost
 from plait.analysis.scaling_isoflop import Parabola, Powers, parabolas, powers
-from plait.analysis.scaling_range import LeftOut, within_law
+from plait.analysis.scaling_range import LeftOut, Range, within_law
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import StateLaw, line_of, state_law
 from plait.analysis.scaling_surface import Floats, Layout, Points, SurfaceFit, fit_surface
@@ -153,10 +153,11 @@ class Laws:
 def fit_laws(runs: Runs, target: float, *, draws: int = DRAWS, seed: int = 0, all_budgets: bool = False) -> Laws:
     """The whole analysis; a `UserError` where the runs cannot carry it. `all_budgets`: also those that lie off the law
     of the larger ones."""
-    runs, left_out = (runs, []) if all_budgets else within_law(runs)
+    found = Range(runs, [], {}) if all_budgets else within_law(runs)
+    runs, left_out = found.runs, found.left_out
     points = Points.at(runs.params, runs.tokens)
     fit, shared_p = _pooled(runs, points)
-    drawn = bootstrap(fit, runs.group, draws, seed)
+    drawn = bootstrap(fit, runs.group, draws, seed, [found.discrepancy.get(name, 1.0) for name in runs.names])
     bends = {one.architecture for one in left_out if not one.left}
     laws = {
         name: replace(_law(runs, fit, drawn, k, name, target), bends=name in bends) for k, name in enumerate(runs.names)

@@ -5,6 +5,9 @@ further on, and drag E, α and β with them by more than any noise does. The tes
 surface of the larger budgets foretells the smallest group's losses with errors e of covariance s² (I + J C Jᵀ), J the
 surface's derivatives there and s² C what the larger budgets know; eᵀ (I + J C Jᵀ)⁻¹ e / (m s²) of m runs is F with m
 and as many degrees of freedom as the larger budgets leave. At 1 % the group goes, and the next is tested.
+
+A law that fails below the range may still fail a little inside it: where groups went, the noise that intervals are made
+of is as large as the residuals were with the last of them.
 """
 
 from __future__ import annotations
@@ -31,9 +34,19 @@ class LeftOut:
     left: bool = True
 
 
-def within_law(runs: Runs) -> tuple[Runs, list[LeftOut]]:
-    """The runs of those budgets from which on one law holds, by architecture."""
+@dataclass(frozen=True)
+class Range:
+    """The runs of those budgets from which on one law holds, by architecture; `discrepancy`: by how much the noise of
+    an architecture that groups were left out of is to be widened."""
+
+    runs: Runs
+    left_out: list[LeftOut]
+    discrepancy: dict[str, float]
+
+
+def within_law(runs: Runs) -> Range:
     dropped: list[LeftOut] = []
+    discrepancy: dict[str, float] = {}
     kept = np.ones(len(runs), bool)
     for name in runs.names:
         own = runs.of(name)
@@ -51,7 +64,15 @@ def within_law(runs: Runs) -> tuple[Runs, list[LeftOut]]:
             if not enough:
                 break
             kept[here] = False
-    return (runs if kept.all() else subset(runs, np.flatnonzero(kept))), dropped
+            discrepancy[name] = max(1.0, spread(runs, np.concatenate([here, rest])) / max(spread(runs, rest), 1e-9))
+    return Range(runs if kept.all() else subset(runs, np.flatnonzero(kept)), dropped, discrepancy)
+
+
+def spread(runs: Runs, places: Places) -> float:
+    """Standard deviation of log L about these runs' own surface."""
+    points = Points.at(runs.params[places], runs.tokens[places])
+    left = fit_surface(points, np.log(runs.loss[places]), Layout((np.arange(len(places)),))).residuals_R
+    return float(np.sqrt(left @ left / max(1, len(places) - NUMBERS)))
 
 
 def contradiction(runs: Runs, here: Places, rest: Places) -> float:

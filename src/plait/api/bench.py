@@ -1,10 +1,12 @@
-"""How fast plait's own parts are here, beside every peer that can be imported: `plait.bench.kernels`.
+"""How fast plait's own parts are here, beside every peer that can be imported: `plait.bench.kernels`, `train`,
+`decode`.
 
 Correctness first: what is wrong is not timed. All times of a table are of one run, and so are their ratios.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,9 @@ from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 
 if TYPE_CHECKING:
+    from plait.device.decode_bench import DecodeTiming
     from plait.device.kernel_bench import KernelTiming
+    from plait.interop.train_bench import TrainTiming
 
 
 @dataclass(frozen=True)
@@ -56,3 +60,99 @@ def kernels(
             case, batch=batch, seq_len=seq_len, device=place, dtype=known[named], repeats=repeats
         )  # fmt: skip
     return KernelsResult(device_name(place), named, batch, seq_len, bench_versions(), tuple(timings))
+
+
+@dataclass(frozen=True)
+class TrainBenchResult(Result):
+    device: str  # its name
+    batch: int
+    seq_len: int
+    vocab: int
+    versions: dict[str, str]
+    models: tuple[TrainTiming, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [asdict(row) for row in self.models]
+
+
+@dataclass(frozen=True)
+class DecodeBenchResult(Result):
+    device: str  # its name
+    dtype: str
+    versions: dict[str, str]
+    models: tuple[DecodeTiming, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [asdict(row) for row in self.models]
+
+
+def train(
+    *models: str,
+    size: str = "125m",
+    batch: int = 8,
+    seq_len: int = 4096,
+    vocab: int = 50257,
+    steps: int = 10,
+    device: str | None = None,
+    compiled: bool | None = None,
+    peers: bool = True,
+    on_progress: OnProgress = ignore,
+) -> TrainBenchResult:
+    """Train these `models` (names of `plait.interop.train_bench.MODELS`, all unless given, or specs) for some steps of
+    batch × seq_len random tokens: eagerly, compiled (on a GPU, unless told otherwise) and as their peer."""
+    from plait.device.bench_device import bench_device, bench_versions, device_name
+    from plait.interop.train_bench import MODELS, spec_of, train_timings
+
+    place = bench_device(device)
+    wanted = [(model, spec_of(model, size)) for model in models or MODELS]
+    rows: list[TrainTiming] = []
+    for done, (model, spec) in enumerate(wanted):
+        on_progress(f"training {model}", done, len(wanted))
+        rows += train_timings(
+            model, spec, batch=batch, seq_len=seq_len, vocab=vocab, steps=steps, device=str(place),
+            compiled=place.type == "cuda" if compiled is None else compiled, peers=peers,
+        )  # fmt: skip
+    return TrainBenchResult(device_name(place), batch, seq_len, vocab, bench_versions(), tuple(rows))
+
+
+def decode(
+    *models: str,
+    size: str = "360m",
+    batches: tuple[int, ...] = (1,),
+    positions: tuple[int, ...] = (1024, 65536),
+    vocab: int = 50257,
+    tokens: int = 64,
+    device: str | None = None,
+    dtype: str | None = None,
+    peers: bool = True,
+    on_progress: OnProgress = ignore,
+) -> DecodeBenchResult:
+    """Generate with these `models` (as `train` has them) at these positions of a text, for these numbers of rows."""
+    import torch
+
+    from plait.device.bench_device import bench_device, bench_versions, device_name
+    from plait.device.decode_bench import decode_speed, hugging_face_speed
+    from plait.interop.train_bench import MODELS, spec_of
+
+    place = bench_device(device)
+    named = dtype or ("bfloat16" if place.type == "cuda" else "float32")
+    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}.get(named)
+    if kind is None:
+        raise UserError(f"dtype {named} is not one of bfloat16, float16, float32.")
+    wanted = [
+        (spec_of(model, size), batch, position)
+        for model in models or MODELS
+        for batch in batches
+        for position in positions
+    ]
+    rows: list[DecodeTiming] = []
+    for done, (spec, batch, position) in enumerate(wanted):
+        on_progress(f"generating with {spec}", done, len(wanted))
+        sizes = {"batch": batch, "position": position, "tokens": tokens, "vocab": vocab}
+        rows.append(decode_speed(spec, **sizes, device=place, dtype=kind))
+        if peers:
+            with suppress(UserError):  # only attention has one
+                rows.append(hugging_face_speed(spec, **sizes, device=place, dtype=kind))
+        if place.type == "cuda":
+            torch.cuda.empty_cache()
+    return DecodeBenchResult(device_name(place), named, bench_versions(), tuple(rows))

@@ -19,6 +19,7 @@ from plait.model.cost import ModelCost, model_cost
 
 if TYPE_CHECKING:
     from plait.model.construct import Model
+    from plait.model.paths import MixerPaths
 
 
 def architecture(spec: str | Architecture, *, mixers: Sequence[str | Path] = ()) -> Architecture:
@@ -118,10 +119,12 @@ class ShowResult(Result):
     layers: int
     mixers: tuple[MixerRow, ...]
     printed: Printed | None = None
+    paths: tuple[MixerPaths, ...] | None = None
     cost: ModelCost | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in super().as_dict().items() if value is not None or name != "printed"}
+        optional = ("printed", "paths")
+        return {name: value for name, value in super().as_dict().items() if value is not None or name not in optional}
 
     def rows(self) -> list[dict[str, Any]]:
         return list(self.as_dict()["mixers"])
@@ -134,6 +137,7 @@ def show(
     memory: int = 0,
     vocab: int | None = None,
     svg: str | Path | None = None,
+    paths: str | bool = False,
     mixers: Sequence[str | Path] = (),
 ) -> ShowResult:
     """An architecture and what it costs, without building it.
@@ -142,6 +146,8 @@ def show(
     memory   tokens already held before them
     vocab    instead of the spec's own
     svg      draw the architecture into this file, too
+    paths    build and run each distinct mixer once on this device (True: a GPU where there is one) to see which path
+             its ops take there
     """
     arch = architecture(spec, mixers=mixers)
     if vocab is not None:
@@ -180,8 +186,16 @@ def show(
         layers=arch.num_layers,
         mixers=_mixer_rows(cost),
         printed=_printed(str(spec), cost) if isinstance(spec, str) else None,
+        paths=_paths(arch, None if paths is True else paths, seq_len) if paths else None,
         cost=cost,
     )
+
+
+def _paths(arch: Architecture, device: str | None, seq_len: int) -> tuple[MixerPaths, ...]:
+    from plait.device.bench_device import bench_device
+    from plait.model.paths import mixer_paths
+
+    return tuple(mixer_paths(arch, bench_device(device), seq_len))
 
 
 def _mixer_rows(cost: ModelCost) -> tuple[MixerRow, ...]:

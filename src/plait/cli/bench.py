@@ -1,4 +1,4 @@
-"""`plait bench kernels`: how fast plait's own parts are on this machine, beside every peer that can be imported."""
+"""`plait bench kernels | train | decode`: how fast plait is here, beside every peer that can be imported."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import typer
 
 from plait.cli.options import AsJson
 from plait.cli.output import console, plain, print_json, progress_bar, table
+from plait.core.errors import UserError
 
 if TYPE_CHECKING:
-    from plait.api.bench import KernelsResult
+    from plait.api.bench import DecodeBenchResult, KernelsResult, TrainBenchResult
 
 group = typer.Typer(help="Time plait's own parts on this machine, beside every peer that can be imported.")
 
@@ -46,6 +47,116 @@ def kernels_command(
         raise typer.Exit(1)
 
 
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="transformer, fox-pro, gla, hgrn2, deltanet, gated-deltanet, mamba2, or specs; all by default."
+    ),
+]
+Size = Annotated[str, typer.Option(help="125m or 360m, of models given by name.")]
+Vocab = Annotated[int, typer.Option(min=2, help="Tokens of the vocabulary.")]
+Peers = Annotated[bool, typer.Option(help="Others' models of the same kind, too, where they can be imported.")]
+
+
+@group.command("train")
+def train_command(
+    models: Models = None,
+    size: Size = "125m",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
+    seq: Annotated[int, typer.Option("--seq-len", "--seq", min=1, help="Tokens of each.")] = 4096,
+    vocab: Vocab = 50257,
+    steps: Annotated[int, typer.Option(min=1, help="Steps that are timed.")] = 10,
+    device: Device = None,
+    compiled: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="Compiled, too. \\[default: on a GPU]")
+    ] = None,
+    peers: Peers = True,
+    as_json: AsJson = False,
+) -> None:
+    """Train models for some steps: tokens per second, peak memory and MFU, eagerly, compiled, and as their peer."""
+    from plait.api.bench import train
+
+    with progress_bar(quiet=as_json) as on_progress:
+        found = train(
+            *models or [], size=size, batch=batch, seq_len=seq, vocab=vocab, steps=steps, device=device,
+            compiled=compiled, peers=peers, on_progress=on_progress,
+        )  # fmt: skip
+    print_json(found.as_dict()) if as_json else _print_training(found)
+    if any(row.failure for row in found.models if row.trainer.startswith("plait")):
+        raise typer.Exit(1)
+
+
+@group.command("decode")
+def decode_command(
+    models: Models = None,
+    size: Size = "360m",
+    batch: Annotated[str, typer.Option(help="Rows generated at once; several as 1,16,256.")] = "1",
+    position: Annotated[str, typer.Option(help="Tokens before; several as 1024,65536.")] = "1024,65536",
+    vocab: Vocab = 50257,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens that are timed.")] = 64,
+    device: Device = None,
+    dtype: Annotated[str | None, typer.Option(help="\\[default: bfloat16 on a GPU, float32 on a CPU]")] = None,
+    peers: Peers = True,
+    as_json: AsJson = False,
+) -> None:
+    """Generate with models deep in a text: tokens per second, beside Hugging Face's generate."""
+    from plait.api.bench import decode
+
+    with progress_bar(quiet=as_json) as on_progress:
+        found = decode(
+            *models or [], size=size, batches=_numbers(batch, "--batch"), positions=_numbers(position, "--position"),
+            vocab=vocab, tokens=tokens, device=device, dtype=dtype, peers=peers, on_progress=on_progress,
+        )  # fmt: skip
+    print_json(found.as_dict()) if as_json else _print_decoding(found)
+
+
+def _numbers(given: str, option: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in given.split(",")]
+    if not all(part.isdigit() and int(part) for part in parts):
+        raise UserError(f"{option} {given}: expected whole numbers above 0, as 1,16.")
+    return tuple(int(part) for part in parts)
+
+
+def _heading(device: str, versions: dict[str, str], what: str) -> str:
+    return f"{device}, {', '.join(f'{name} {version}' for name, version in versions.items())}; {what}"
+
+
+def _print_training(found: TrainBenchResult) -> None:
+    out = console()
+    what = f"{found.batch} × {found.seq_len} tokens per step, vocabulary {found.vocab}"
+    out.print(_heading(found.device, found.versions, what), style="dim")
+    columns = {"tokens_per_s": "right", "peak_GiB": "right", "MFU": "right", "compile_s": "right", "ours_is": "right"}
+    made = table(model="left", trainer="left", **columns)
+    for row in found.models:
+        if row.failure:
+            made.add_row(plain(row.model), row.trainer, plain(row.failure), "", "", "", "")
+            continue
+        made.add_row(
+            plain(row.model),
+            row.trainer,
+            f"{row.tokens_per_second:,.0f}",
+            "–" if row.peak_gib is None else f"{row.peak_gib:.1f}",
+            "unknown" if row.mfu is None else f"{100 * row.mfu:.0f} %",
+            "–" if row.compile_seconds is None else f"{row.compile_seconds:.0f}",
+            "–" if row.ratio is None else f"{row.ratio:.2f} ×",
+        )
+    out.print(made)
+
+
+def _print_decoding(found: DecodeBenchResult) -> None:
+    out = console()
+    out.print(_heading(found.device, found.versions, found.dtype), style="dim")
+    columns = {"batch": "right", "position": "right", "tokens_per_s": "right", "ms": "right", "state_MiB": "right"}
+    made = table(model="left", generator="left", **columns)
+    for row in found.models:
+        held = "–" if row.state_bytes is None else f"{row.state_bytes / 2**20:.1f}"
+        speed = f"{row.tokens_per_second:,.0f}"
+        made.add_row(
+            plain(row.spec), row.generator, str(row.batch), f"{row.position:,}", speed, f"{row.milliseconds:.2f}", held
+        )
+    out.print(made)
+
+
 def _print_kernels(found: KernelsResult) -> None:
     out = console()
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
@@ -59,7 +170,10 @@ def _print_kernels(found: KernelsResult) -> None:
             one.op,
             one.shape,
             plain(one.kernel),
-            f"{one.error:.1e}" if one.right else f"[bold red]wrong ({one.error:.1e})[/]",
+            f"{one.error:.1e}" if one.right else f"[bold red]wrong ({one.error:.1e})[/]" if not one.note else "refused",
             *("–" if x is None else f"{x:.{digits}f}" for x, digits in zip(times, (2, 2, 0, 2), strict=True)),
         )
     out.print(made)
+    for one in found.kernels:
+        if one.note:
+            out.print(f"{plain(one.kernel)}, {one.op}: {plain(one.note)}", style="dim")

@@ -9,6 +9,7 @@ import typer
 
 from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, count, plain, print_json, table
+from plait.core.errors import UserError
 from plait.core.units import short
 
 
@@ -21,6 +22,10 @@ def command(
     notation: Annotated[
         str, typer.Option("--as", help="Print its layers in another notation instead: megatron, huggingface, fla.")
     ] = "",
+    paths: Annotated[bool, typer.Option("--paths", help="Run each mixer once: which path do its ops take?")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="With --paths: cpu, cuda, … \\[default: a GPU where there is one]")
+    ] = None,
     mixers: Mixers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -32,7 +37,9 @@ def command(
 
         print(written([options.to_layer() for options in architecture(spec).layers], notation))
         return
-    found = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg)
+    if device and not paths:
+        raise UserError("--device says where the paths are looked for: give --paths, too.")
+    found = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg, paths=(device or True) if paths else False)
     if as_json:
         print_json(found.as_dict())
     else:
@@ -51,6 +58,13 @@ def _print(shown: dict[str, Any]) -> None:
     out.print(_mixer_table(shown))
     out.print()
     out.print(_totals(shown))
+    if "paths" in shown:
+        made = table(mixer="left", op="left", path="left")
+        for one in shown["paths"]:
+            for op, path in one["paths"].items() or [("–", "one way only")]:
+                made.add_row(plain(one["mixer"]), op, path)
+        out.print()
+        out.print(made)
 
 
 #: Colours of the drawing, by the order in which mixers first occur.

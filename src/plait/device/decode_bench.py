@@ -1,8 +1,8 @@
 """How fast a model generates at a place in a long text: tokens per second, beside Hugging Face's `generate`.
 
-The text before is read in chunks; then tokens are generated one after the other, each the most likely one, from buffers
-(`plait.model.decoding`), on a GPU by replaying a graph. The peer is transformers' Llama of the same sizes, which only
-attention has.
+The text before is read in chunks; then tokens are generated one after the other, each the most likely one: on a GPU
+from buffers, by replaying a graph (`plait.model.decoding`), elsewhere step by step, as `plait generate` does. The peer
+is transformers' Llama of the same sizes, which only attention has.
 
 Letters: B batch.
 """
@@ -50,7 +50,7 @@ def with_vocabulary(spec: str, vocab: int) -> Architecture:
 def decode_speed(
     spec: str, *, batch: int, position: int, tokens: int, vocab: int, device: torch.device, dtype: torch.dtype
 ) -> DecodeTiming:
-    """The median time of a token, `position` tokens into the text."""
+    """The mean time of a token, `position` tokens into the text."""
     model = build(with_vocabulary(spec, vocab), device=device, dtype=dtype).eval()
     if not isinstance(model, LanguageModel) or not decodes(model):
         raise UserError(f"{spec} does not generate from buffers.")
@@ -60,18 +60,24 @@ def decode_speed(
         size = min(CHUNK, position - begin)
         chunk_BT = torch.randint(vocab, (batch, size), generator=stream).to(device)
         _, state = model.backbone.extend(chunk_BT, state)
-    decoder = Decoder(model, state, capacity=position + WARM_UP + tokens + 1)
-    del state
     newest_B = torch.zeros(batch, dtype=torch.long, device=device)
-    for _ in range(WARM_UP):
-        newest_B = decoder.step(newest_B).argmax(-1)
-    _wait(device)
-    begun = time.perf_counter()
-    for _ in range(tokens):
-        newest_B = decoder.step(newest_B).argmax(-1)
+    decoder: Decoder | None = None
+    if device.type == "cuda":
+        decoder = Decoder(model, state, capacity=position + WARM_UP + tokens + 1)
+    begun = 0.0
+    for i in range(WARM_UP + tokens):
+        if i == WARM_UP:
+            _wait(device)
+            begun = time.perf_counter()
+        if decoder is not None:
+            newest_B = decoder.step(newest_B).argmax(-1)
+        else:
+            logits_BV, state = model.step(newest_B, state)
+            newest_B = logits_BV.argmax(-1)
     _wait(device)
     seconds = (time.perf_counter() - begun) / tokens
-    return DecodeTiming(spec, "plait", batch, position, batch / seconds, 1e3 * seconds, decoder.nbytes)
+    held = state.nbytes if decoder is None else decoder.nbytes
+    return DecodeTiming(spec, "plait", batch, position, batch / seconds, 1e3 * seconds, held)
 
 
 @torch.no_grad()

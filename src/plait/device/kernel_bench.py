@@ -20,7 +20,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
+from plait.ops.channel_delta import channel_delta
+from plait.ops.delta import delta, delta_reference
+from plait.ops.dplr import dplr_reference
 from plait.ops.gla import gla, gla_reference
+from plait.ops.scan import selective_scan, selective_scan_reference
 
 Inputs = dict[str, Tensor]
 Run = Callable[[Inputs], Tensor]
@@ -41,13 +45,13 @@ class KernelCase:
     ours: Run
     definition: Run
     peers: Mapping[str, Callable[[], Run]]
-    wide: tuple[str, ...] = ("g", "bonus")
+    wide: tuple[str, ...] = ("g", "bonus", "beta")
 
 
 @dataclass(frozen=True)
 class KernelTiming:
     """`error`: the largest of outputs and gradients. `ratio`: this one's time forward and backward over ours. Times
-    and peak memory (above the inputs) are there only for a right result."""
+    and peak memory (above the inputs) are there only for a right result; `note` says why a peer gave none."""
 
     op: str
     shape: str
@@ -58,6 +62,7 @@ class KernelTiming:
     both_ms: float | None = None
     peak_mib: float | None = None
     ratio: float | None = None
+    note: str = ""
 
 
 def gla_case(name: str, H: int, G: int, K: int, V: int, *, per_head: bool, bonus: bool = False) -> KernelCase:
@@ -100,6 +105,86 @@ def gla_case(name: str, H: int, G: int, K: int, V: int, *, per_head: bool, bonus
     return KernelCase(name, shape, draw, ours, definition, {f"fla {named}": peer})
 
 
+def scan_case(name: str, E: int, N: int) -> KernelCase:
+    """Letters: E channels, N state per channel."""
+    order = ("u", "delta", "A", "B", "C", "D")
+
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        A_EN = -torch.arange(1.0, N + 1, device=stream.device).repeat(E, 1)
+        delta = F.softplus(normal(B, T, E) - 4)  # steps around the first ones of a model, 0.001 to 0.1
+        return dict(
+            zip(order, (normal(B, T, E), delta, A_EN, normal(B, T, N), normal(B, T, N), normal(E)), strict=True)
+        )
+
+    def peer() -> Run:
+        op = import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn
+
+        def run(x: Inputs) -> Tensor:
+            u, delta, B, C = (x[name].transpose(1, 2).contiguous() for name in ("u", "delta", "B", "C"))
+            y: Tensor = op(u, delta, x["A"], B, C, x["D"])
+            return y.transpose(1, 2)
+
+        return run
+
+    return KernelCase(
+        name,
+        f"E {E} N {N}, fp32",
+        draw,
+        lambda x: selective_scan(*(x[name] for name in order))[0],
+        lambda x: selective_scan_reference(*(x[name] for name in order))[0],
+        {"mamba_ssm selective_scan": peer},
+        wide=order,
+    )
+
+
+def delta_case(name: str, H: int, K: int, V: int, *, decay: str = "none") -> KernelCase:
+    """`decay`: none, head or channel. Keys have length 1, write strengths reach 1."""
+
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        q, k = (F.normalize(normal(B, T, H, K), dim=-1) for _ in range(2))
+        inputs = {"q": q, "k": k, "v": normal(B, T, H, V), "beta": normal(B, T, H).sigmoid()}
+        if decay == "none":
+            return inputs
+        centre = torch.linspace(0.5, 8.0, H if decay == "head" else K, device=stream.device)
+        return inputs | {"g": F.logsigmoid(centre + normal(B, T, H, *((K,) if decay == "channel" else ())))}
+
+    scale = K**-0.5
+
+    def ours(x: Inputs) -> Tensor:
+        if decay == "channel":
+            return channel_delta(x["q"], _written(x), x["k"], x["v"], x["g"], scale=scale)[0]
+        return delta(x["q"], x["k"], x["v"], x["beta"], x.get("g"), scale=scale)[0]
+
+    def definition(x: Inputs) -> Tensor:
+        if decay == "channel":
+            written, read = _written(x), x["g"].exp() * x["k"]
+            return dplr_reference(x["q"], written, x["v"], read, -written, x["g"], scale=scale)[0]
+        return delta_reference(x["q"], x["k"], x["v"], x["beta"], x.get("g"), scale=scale)[0]
+
+    def peer() -> Run:
+        if decay == "none":
+            op = import_module("fla.ops.delta_rule").chunk_delta_rule
+            return lambda x: op(x["q"], x["k"], x["v"], x["beta"].to(x["q"].dtype), scale=scale)[0]
+        if decay == "head":
+            op = import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
+        else:
+            op = import_module("fla.ops.kda").chunk_kda
+        return lambda x: op(x["q"], x["k"], x["v"], x["g"], x["beta"], scale=scale)[0]
+
+    named = {"none": "chunk_delta_rule", "head": "chunk_gated_delta_rule", "channel": "chunk_kda"}[decay]
+    return KernelCase(name, f"H {H} K {K} V {V}", draw, ours, definition, {f"fla {named}": peer})
+
+
+def _written(x: Inputs) -> Tensor:
+    return x["beta"][..., None].to(x["k"].dtype) * x["k"]
+
+
 CASES: dict[str, KernelCase] = {
     case.name: case
     for case in (
@@ -108,6 +193,10 @@ CASES: dict[str, KernelCase] = {
         gla_case("rwkv6", 12, 12, 64, 64, per_head=False, bonus=True),
         gla_case("mamba2", 24, 1, 128, 64, per_head=True),
         gla_case("retnet", 4, 4, 192, 384, per_head=True),
+        delta_case("deltanet", 6, 128, 128),
+        delta_case("gated-deltanet", 6, 128, 128, decay="head"),
+        delta_case("kda", 6, 128, 128, decay="channel"),
+        scan_case("mamba", 1536, 16),
     )
 }
 
@@ -125,14 +214,20 @@ def bench_case(
 ) -> Iterator[KernelTiming]:
     """Ours first, then each peer that can be imported here."""
     kernels: dict[str, Callable[[], Run]] = {"plait": lambda: case.ours}
-    kernels |= {} if device.type == "cpu" else case.peers
+    kernels |= peers_of(case, device)
     ours_ms: float | None = None
     for name, make in kernels.items():
         try:
             run = make()
         except ImportError:
             continue
-        error = largest_error(case, run, min(seq_len, CHECKED_LENGTH), device, dtype)
+        try:
+            error = largest_error(case, run, min(seq_len, CHECKED_LENGTH), device, dtype)
+        except Exception as refused:
+            if name == "plait":
+                raise
+            yield KernelTiming(case.name, case.shape, name, False, float("inf"), note=str(refused).split("\n")[0])
+            continue
         right = error <= TOLERANCES[dtype]
         if not right:
             yield KernelTiming(case.name, case.shape, name, right, error)
@@ -141,6 +236,11 @@ def bench_case(
         ours_ms = both_ms if name == "plait" else ours_ms
         ratio = None if ours_ms is None else both_ms / ours_ms
         yield KernelTiming(case.name, case.shape, name, right, error, forward_ms, both_ms, peak, ratio)
+
+
+def peers_of(case: KernelCase, device: torch.device) -> Mapping[str, Callable[[], Run]]:
+    """All of them on a GPU; on a CPU others have no kernels."""
+    return {} if device.type == "cpu" else case.peers
 
 
 def largest_error(case: KernelCase, run: Run, length: int, device: torch.device, dtype: torch.dtype) -> float:

@@ -91,7 +91,7 @@ def peer_config(arch: Architecture) -> Any:
 
 
 def peer_model(spec: str, vocab: int) -> nn.Module:
-    """Its model for causal language modelling, with its own initial values, on the CPU in fp32."""
+    """Its model for causal language modelling, with its own initial values, in fp32."""
     arch = architecture(spec)
     config = peer_config(type(arch)(arch.header.with_vocabulary(vocab), arch.layers))
     _provide_flash_attention()
@@ -120,7 +120,9 @@ def peer_throughput(
     """Tokens per second, peak bytes and the loss after the last step of its training on a GPU."""
     device = torch.device("cuda")
     torch.cuda.reset_peak_memory_stats()
-    model = peer_model(spec, vocab).to(device).train()
+    with device:
+        model = peer_model(spec, vocab)
+    model = model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     stream = torch.Generator(device).manual_seed(0)
     begun, loss = 0.0, torch.zeros(())

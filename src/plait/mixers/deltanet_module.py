@@ -67,8 +67,8 @@ class DeltaNet(RecurrentMixer):
         return qkv, strength
 
     def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = qkv.to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
-        return unit_length(q), unit_length(k), v
+        q, k, v = qkv.unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        return unit_length(q.to(self.state_dtype)), unit_length(k.to(self.state_dtype)), v
 
     def _share(self, strength: Tensor) -> Tensor:
         """β, in (0, 1), or (0, 2) with `neg_eigval`."""
@@ -148,9 +148,9 @@ class GatedDeltaNet(RecurrentMixer):
 
     def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         keys = self.heads * self.key_width
-        q, k, v = qkv.to(self.state_dtype).split([keys, keys, self.heads * self.value_width], dim=-1)
+        q, k, v = qkv.split([keys, keys, self.heads * self.value_width], dim=-1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v))
-        return unit_length(q), unit_length(k), v
+        return unit_length(q.to(self.state_dtype)), unit_length(k.to(self.state_dtype)), v
 
     def _combine(self, o: Tensor, gate: Tensor) -> Tensor:
         y: Tensor = self.output(gated(self.norm(o).flatten(-2).to(gate.dtype), gate, self.out_gate))

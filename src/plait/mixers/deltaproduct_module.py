@@ -66,7 +66,8 @@ class DeltaProduct(RecurrentMixer):
         """A token is n tokens of the delta rule, of which only the last is read and only the first decays."""
         qkv_BTC, strength, decay, gate = self.input(x_BTD).split(self.splits, dim=-1)
         qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
-        q, k, v = qkv_BTC.to(self.state_dtype).split([self.d, self.steps * self.d, self.steps * self.d], dim=-1)
+        q, k, v = qkv_BTC.split([self.d, self.steps * self.d, self.steps * self.d], dim=-1)
+        q, k = q.to(self.state_dtype), k.to(self.state_dtype)
         q_BTHK = unit_length(q.unflatten(-1, (self.heads, self.width)))
         k, v = (part.unflatten(-1, (self.steps, self.heads, self.width)).flatten(1, 2) for part in (k, v))
         beta = self.strongest * strength.to(self.state_dtype).sigmoid().unflatten(-1, (self.steps, -1)).flatten(1, 2)

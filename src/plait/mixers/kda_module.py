@@ -24,7 +24,8 @@ from plait.mixers.kda import KdaOptions
 from plait.mixers.mamba_module import init_decay
 from plait.mixers.mixer import Draw, State
 from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
-from plait.ops.dplr import Dplr, dplr, dplr_step
+from plait.ops.channel_delta import channel_delta
+from plait.ops.dplr import dplr_step
 from plait.ops.shortconv import short_conv, short_conv_step
 
 
@@ -64,27 +65,28 @@ class KimiDeltaAttention(RecurrentMixer):
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BTC, *rest = self.input(x_BTD).split(self.splits, dim=-1)
         qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
-        o_BTHK, S_BHKK = dplr(*self._heads(qkv_BTC, *rest[:2]), scale=self.scale, state=state.get("S"))
+        o_BTHK, S_BHKK = channel_delta(*self._heads(qkv_BTC, *rest[:2]), scale=self.scale, state=state.get("S"))
         return self._combine(x_BTD, o_BTHK, rest[2]), {"S": S_BHKK, "conv": conv}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BC, *rest = self.input(x_BD).split(self.splits, dim=-1)
         qkv_BC, conv = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
-        o_BHK, S_BHKK = dplr_step(*self._heads(qkv_BC, *rest[:2]), state["S"], scale=self.scale)
+        q, k, e, v, g = self._heads(qkv_BC, *rest[:2])
+        o_BHK, S_BHKK = dplr_step(q, k, v, g.exp() * e, -k, g, state["S"], scale=self.scale)
         return self._combine(x_BD, o_BHK, rest[2]), {"S": S_BHKK, "conv": conv}
 
-    def _heads(self, qkv: Tensor, strength: Tensor, low: Tensor) -> Dplr:
-        """Queries, written keys and values, the key that is read, the one that erases, and the log decays."""
-        q, k, v = qkv.to(self.state_dtype).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+    def _heads(self, qkv: Tensor, strength: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Queries, the keys that are written and erased, those that are read for it, values, and the log decays."""
+        q, k, v = qkv.unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        q, k = q.to(self.state_dtype), k.to(self.state_dtype)
         step = F.softplus(self.decay(low).to(self.state_dtype)).unflatten(-1, (self.heads, self.width))
         g = -self.log_rate_H.to(step.dtype).exp()[:, None] * step
         strength = self.strongest * strength.to(self.state_dtype).sigmoid()
         k = unit_length(k)
         if self.by_channel:
             erase, write = strength.unflatten(-1, (2, self.heads, self.width)).unbind(-3)
-            return unit_length(q), k, write * v, g.exp() * erase * k, -k, g
-        k_beta = strength[..., None] * k
-        return unit_length(q), k_beta, v, g.exp() * k, -k_beta, g
+            return unit_length(q), k, erase * k, write * v, g
+        return unit_length(q), strength[..., None] * k, k, v, g
 
     def _combine(self, x: Tensor, o: Tensor, low: Tensor) -> Tensor:
         flat = self.norm(o).flatten(-2).to(x.dtype)

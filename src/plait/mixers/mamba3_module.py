@@ -5,8 +5,9 @@
     out = W_o [ y ∘ silu(z) ]
 
 z, x, B, C, δ, A, λ and the angles φ are one linear map of the input. B and C are RMS-normed, get a bias of every head
-and are turned by θ_t, pair by pair: a state that turns is a complex one, and turning by π is what parity needs. The
-first input of a step counts with 1 − λ, which is half a short convolution of width 2.
+and are turned by θ_t, pair by pair: a state that turns is a complex one, and turning by π is what parity needs. Steps
+that start at 0.1 and less turn by a tenth of that at most, where a turn has hardly a gradient; with `step_max=1` parity
+is found. The first input of a step counts with 1 − λ, which is half a short convolution of width 2.
 
 With rank R > 1 (MIMO) a token has R columns of B and C for the same state, x_r = x ∘ m_r, and the outputs
 y_r ∘ silu(z ∘ n_r) are summed with weights o_r. The plain recurrence below has one write per token: what the next token

@@ -176,7 +176,7 @@ class Mamba2(RecurrentMixer):
         return step, -self.log_rate_H.to(step.dtype).exp() * step
 
     def _combine(self, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
-        y = (y + self.skip_H[:, None] * v).flatten(-2)
+        y = (y + self.skip_H[:, None].to(y.dtype) * v).flatten(-2)
         out: Tensor = self.output(self.norm(y * F.silu(z)).to(z.dtype))
         return out
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.ops.forgetting_attention import forgetting_attention, forgetting_takes
 from plait.ops.narrow_attention import narrow_attention, takes
-from plait.ops.paths import in_graph, plain_asked
+from plait.ops.paths import in_graph, plain_asked, took
 from plait.ops.tiled_attention import mask_value, tiled_attention
 
 # Below this width BLAS is slow with one column per feature, as fused attention has it (measured on one core).
@@ -134,6 +134,7 @@ def attention(
     path = attention_path(
         q_BMHD, k_BNGD, log_f_BNH=log_f_BNH, slopes_H=slopes_H, causal=causal, window=window, pad_B=pad_B
     )
+    took("attention", path)
     if path == "plain":
         return attention_reference(
             q_BMHD,

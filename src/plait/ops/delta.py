@@ -25,9 +25,7 @@ from torch import Tensor
 
 from plait.ops.delta_operator import delta_kernels, delta_takes
 from plait.ops.gla import HeadDecay, chunk_length, empty_state, join_chunks, split_chunks
-from plait.ops.paths import autocast_dtype, full_precision, plain_asked
-
-LONGEST_IN_GRAPH = 256  # a compiler fuses the chunks of shorter sequences, stacked ones (a fleet's) too
+from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, full_precision, plain_asked, took
 
 
 def delta_reference(
@@ -87,19 +85,20 @@ def delta(
 
     Keys are usually L2-normalised and β in (0, 1), but nothing here relies on it. `chunk` is a power of two; by
     default the fastest on a CPU for these sizes. Where the kernels take it (`delta_path`), half precision stays half
-    precision: o has the dtype of v, sums and states are in fp32.
+    precision: v's dtype is that of the products and of o; sums and states are in fp32.
     """
-    if chunk is None and delta_path(k_BTHK) == "kernels":
-        q, k, v = (x.to(autocast_dtype(x)) for x in (q_BTHK, k_BTHK, v_BTHV))
+    if chunk is None and took("delta rule", delta_path(k_BTHK, v_BTHV)) == "triton":
+        q, k, v = (x.to(autocast_dtype(v_BTHV)) for x in (q_BTHK, k_BTHK, v_BTHV))
         return delta_kernels(q, k, v, beta_BTH, g_BTH, state, scale)
+    v_BTHV = v_BTHV.to(torch.promote_types(v_BTHV.dtype, k_BTHK.dtype))
     return _delta_by_chunks(q_BTHK, k_BTHK, v_BTHV, beta_BTH, g_BTH, scale=scale, state=state, chunk=chunk)
 
 
-def delta_path(k_BTHK: Tensor) -> str:
-    """The path `delta` takes for these keys: "kernels" on a GPU, else "chunks"."""
+def delta_path(k_BTHK: Tensor, v_BTHV: Tensor) -> str:
+    """The path `delta` takes for these keys and values: "triton" on a GPU, else "chunks"."""
     if plain_asked() or (torch.compiler.is_compiling() and k_BTHK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
-    return "kernels" if delta_takes(k_BTHK, autocast_dtype(k_BTHK)) else "chunks"
+    return "triton" if delta_takes(k_BTHK, autocast_dtype(v_BTHV)) else "chunks"
 
 
 @full_precision

@@ -9,7 +9,7 @@ import triton.language as tl
 from plait.ops.delta_forward_triton import decays, until_end
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "H"])
 def prepare_backward(
     q, k, g, do, inverse, Y, R, scale, T, H, qsb, qst, qsh, ksb, kst, ksh,
     K: tl.constexpr, WK: tl.constexpr, V: tl.constexpr, WV: tl.constexpr, BV: tl.constexpr, C: tl.constexpr,
@@ -46,7 +46,7 @@ def prepare_backward(
         tl.store(R + at[:, None] * WV + vv[None, :], r.to(R.dtype.element_ty))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "H", "N"])
 def states_backward(
     q, k, beta, g, do, Y, R, dfinal, dright, after, dfirst, scale, T, H, N, qsb, qst, qsh, ksb, kst, ksh,
     K: tl.constexpr, WK: tl.constexpr, V: tl.constexpr, WV: tl.constexpr, BV: tl.constexpr, C: tl.constexpr,
@@ -71,26 +71,28 @@ def states_backward(
         do_CV = tl.load(
             do + ((b * T + t[:, None]) * H + h) * V + vv[None, :], mask=inside[:, None] & (vv < V)[None, :], other=0.0
         ).to(tl.float32)
-        beta_C = tl.load(beta + (b * T + t) * H + h, mask=inside, other=0.0).to(tl.float32)
         y_CK = tl.load(Y + at[:, None] * WK + kk[None, :])
         r_CV = tl.load(R + at[:, None] * WV + vv[None, :]).to(tl.float32)
         r_CV += tl.dot(y_CK, dS.to(Y.dtype.element_ty), input_precision=PRECISION)
         tl.store(dright + at[:, None] * WV + vv[None, :], r_CV.to(dright.dtype.element_ty))
-        if GATED:
-            g_C = tl.load(g + (b * T + t) * H + h, mask=inside, other=0.0).to(tl.float32)
-            d_C = tl.exp(tl.cumsum(g_C, axis=0))
-            dS *= tl.exp(tl.sum(g_C, axis=0))
-            do_CV *= (scale * d_C)[:, None]
-            r_CV *= (beta_C * d_C)[:, None]
+        if GATED == 2:  # q and k have decayed already; g is the sums of the chunks
+            dS *= tl.exp(tl.load(g + ((z * N + n) * C + C - 1) * WK + kk))[:, None]
         else:
+            beta_C = tl.load(beta + (b * T + t) * H + h, mask=inside, other=0.0).to(tl.float32)
             do_CV *= scale
             r_CV *= beta_C[:, None]
+            if GATED:
+                g_C = tl.load(g + (b * T + t) * H + h, mask=inside, other=0.0).to(tl.float32)
+                d_C = tl.exp(tl.cumsum(g_C, axis=0))
+                dS *= tl.exp(tl.sum(g_C, axis=0))
+                do_CV *= d_C[:, None]
+                r_CV *= d_C[:, None]
         dS += tl.dot(tl.trans(q_CK), do_CV.to(q.dtype.element_ty), input_precision=PRECISION)
         dS -= tl.dot(tl.trans(k_CK), r_CV.to(k.dtype.element_ty), input_precision=PRECISION)
     tl.store(dfirst + (z * K + kk[:, None]) * V + vv[None, :], dS, mask=here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "H", "N"])
 def gradients(
     q, k, v, beta, g, do, before, after, writes, dright, dq, dk, dv, dbeta, dg, scale, T, H, N,
     qsb, qst, qsh, ksb, kst, ksh, vsb, vst, vsh,

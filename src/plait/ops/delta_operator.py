@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, unfold_members
+from plait.ops.paths import dense, fold_members, unfold_members, with_dense_rows
 
 WIDEST_KEY = 128
 DTYPES = (torch.bfloat16, torch.float32)
@@ -42,8 +42,8 @@ def _delta_rule(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     from plait.ops.delta_triton import delta_forward  # Triton comes with CUDA builds of torch
 
-    q, k, v = (_with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
-    return delta_forward(q, k, v, beta_BTH.contiguous(), _dense(g_BTH), _dense(state), scale)
+    q, k, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
+    return delta_forward(q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state), scale)
 
 
 @torch.library.custom_op("plait::delta_rule_backward", mutates_args=())
@@ -53,20 +53,11 @@ def _delta_rule_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     from plait.ops.delta_triton import delta_backward
 
-    q, k, v = (_with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
+    q, k, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
     return delta_backward(
-        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, v, beta_BTH.contiguous(), _dense(g_BTH), _dense(state),
+        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state),
         X_ZNCC, w_ZNCV, scale,
     )  # fmt: skip
-
-
-def _with_dense_rows(x_BTHD: Tensor) -> Tensor:
-    """Any strides but the last: slices of a fused projection need no copy."""
-    return x_BTHD if x_BTHD.stride(3) == 1 else x_BTHD.contiguous()
-
-
-def _dense(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.contiguous()
 
 
 class _DeltaRule(torch.autograd.Function):

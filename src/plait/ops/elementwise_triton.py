@@ -18,47 +18,46 @@ BLOCK = 1024
 
 
 @triton.jit
-def _swiglu(x, y, total, W, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    at = i // W * (2 * W) + i % W
-    gate = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(x + at + W, mask=inside, other=0.0).to(tl.float32)
-    tl.store(y + i, (gate * tl.sigmoid(gate) * up).to(y.dtype.element_ty), mask=inside)
+def _swiglu(x, y, W, BLOCK: tl.constexpr):
+    row, w = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = w < W
+    gate = tl.load(x + row * 2 * W + w, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(x + row * 2 * W + W + w, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + row * W + w, (gate * tl.sigmoid(gate) * up).to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _swiglu_backward(x, dy, dx, total, W, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    at = i // W * (2 * W) + i % W
-    gate = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(x + at + W, mask=inside, other=0.0).to(tl.float32)
-    grad = tl.load(dy + i, mask=inside, other=0.0).to(tl.float32)
+def _swiglu_backward(x, dy, dx, W, BLOCK: tl.constexpr):
+    row, w = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = w < W
+    gate = tl.load(x + row * 2 * W + w, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(x + row * 2 * W + W + w, mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(dy + row * W + w, mask=inside, other=0.0).to(tl.float32)
     s = tl.sigmoid(gate)
-    tl.store(dx + at, (grad * up * s * (1 + gate * (1 - s))).to(dx.dtype.element_ty), mask=inside)
-    tl.store(dx + at + W, (grad * gate * s).to(dx.dtype.element_ty), mask=inside)
+    tl.store(dx + row * 2 * W + w, (grad * up * s * (1 + gate * (1 - s))).to(dx.dtype.element_ty), mask=inside)
+    tl.store(dx + row * 2 * W + W + w, (grad * gate * s).to(dx.dtype.element_ty), mask=inside)
 
 
 def swiglu_forward(x_NV: Tensor) -> Tensor:
-    rows, wide = x_NV.shape
-    y_NW = x_NV.new_empty(rows, wide // 2)
-    if y_NW.numel():
-        _swiglu[(triton.cdiv(y_NW.numel(), BLOCK),)](x_NV, y_NW, y_NW.numel(), wide // 2, BLOCK=BLOCK)
+    rows, width = x_NV.shape[0], x_NV.shape[1] // 2
+    y_NW = x_NV.new_empty(rows, width)
+    if rows:
+        _swiglu[(rows, triton.cdiv(width, BLOCK))](x_NV, y_NW, width, BLOCK=BLOCK)
     return y_NW
 
 
 def swiglu_backward(x_NV: Tensor, dy_NW: Tensor) -> Tensor:
+    rows, width = dy_NW.shape
     dx_NV = torch.empty_like(x_NV)
-    if dy_NW.numel():
-        _swiglu_backward[(triton.cdiv(dy_NW.numel(), BLOCK),)](
-            x_NV, dy_NW, dx_NV, dy_NW.numel(), dy_NW.shape[1], BLOCK=BLOCK
-        )
+    if rows:
+        _swiglu_backward[(rows, triton.cdiv(width, BLOCK))](x_NV, dy_NW, dx_NV, width, BLOCK=BLOCK)
     return dx_NV
 
 
 @triton.jit
-def _split(packed, cos, sin, q, k, v, T, H, G, half, BLOCK: tl.constexpr):
+def _split(
+    packed, cos, sin, q, k, v, T, H: tl.constexpr, G: tl.constexpr, half: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     head, i = j // half, j % half
@@ -83,8 +82,8 @@ def _split(packed, cos, sin, q, k, v, T, H, G, half, BLOCK: tl.constexpr):
 
 @triton.jit
 def _join(
-    dq, dk, dv, cos, sin, packed, T, H, G, half,
-    qb, qt, qh, kb, kt, kh, vb, vt, vh, BLOCK: tl.constexpr,
+    dq, dk, dv, cos, sin, packed, T, qb, qt, qh, kb, kt, kh, vb, vt, vh,
+    H: tl.constexpr, G: tl.constexpr, half: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -113,7 +112,7 @@ def split_forward(packed_BTAP: Tensor, cos_TI: Tensor, sin_TI: Tensor, heads: in
     groups = (A - heads) // 2
     q, k, v = (packed_BTAP.new_empty(B, T, count, P) for count in (heads, groups, groups))
     grid = (B * T, triton.cdiv(A * P // 2, BLOCK))
-    _split[grid](packed_BTAP, cos_TI, sin_TI, q, k, v, T, heads, groups, P // 2, BLOCK=BLOCK)
+    _split[grid](packed_BTAP, cos_TI, sin_TI, q, k, v, T, H=heads, G=groups, half=P // 2, BLOCK=BLOCK)
     return q, k, v
 
 
@@ -123,5 +122,5 @@ def split_backward(dq: Tensor, dk: Tensor, dv: Tensor, cos_TI: Tensor, sin_TI: T
     packed = dq.new_empty(B, T, heads + 2 * groups, P)
     grid = (B * T, triton.cdiv((heads + 2 * groups) * P // 2, BLOCK))
     strides = [stride for x in (dq, dk, dv) for stride in x.stride()[:3]]
-    _join[grid](dq, dk, dv, cos_TI, sin_TI, packed, T, heads, groups, P // 2, *strides, BLOCK=BLOCK)
+    _join[grid](dq, dk, dv, cos_TI, sin_TI, packed, T, *strides, H=heads, G=groups, half=P // 2, BLOCK=BLOCK)
     return packed

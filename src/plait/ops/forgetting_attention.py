@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, unfold_members
+from plait.ops.paths import fold_members, unfold_members, with_dense_rows
 
 WIDEST_HEAD = 128
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -58,7 +58,7 @@ def _forgetting(
     from plait.ops.forgetting_triton import forgetting_forward  # Triton comes with CUDA builds of torch
 
     margin = math.log2(k_BNGD.shape[1]) - math.log2(torch.finfo(q_BMHD.dtype).eps) + 4 / math.log(2)
-    q, k, v = (_with_dense_rows(x) for x in (q_BMHD, k_BNGD, v_BNGD))
+    q, k, v = (with_dense_rows(x) for x in (q_BMHD, k_BNGD, v_BNGD))
     return forgetting_forward(q, k, v, log_f_BNH, pad_B, scale, -margin if prune else -math.inf)
 
 
@@ -70,16 +70,11 @@ def _forgetting_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     from plait.ops.forgetting_triton import forgetting_backward
 
-    q, k, v = (_with_dense_rows(x) for x in (q_BMHD, k_BNGD, v_BNGD))
+    q, k, v = (with_dense_rows(x) for x in (q_BMHD, k_BNGD, v_BNGD))
     return forgetting_backward(
         do_BMHD.contiguous(), o_BMHD.contiguous(), q, k, v, c_BHN, whole_BHN, part_BHN, row_BHM, tail_BHM, begins_BHt,
         bounds_BHt, pad_B, scale,
     )  # fmt: skip
-
-
-def _with_dense_rows(x_BNGD: Tensor) -> Tensor:
-    """Any strides but the last: slices of a fused projection need no copy."""
-    return x_BNGD if x_BNGD.stride(3) == 1 else x_BNGD.contiguous()
 
 
 class _ForgettingAttention(torch.autograd.Function):

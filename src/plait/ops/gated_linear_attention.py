@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, unfold_members
+from plait.ops.paths import dense, fold_members, unfold_members, with_dense_rows
 
 WIDEST = 1024  # of keys and of values: programs walk through them in tiles
 DTYPES = (torch.bfloat16, torch.float32)
@@ -69,8 +69,8 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     from plait.ops.gla_triton import gla_forward  # Triton comes with CUDA builds of torch
 
-    q, k, v = (_with_dense_rows(x) for x in (q, k, v))
-    return gla_forward(q, k, v, g, _contiguous(own_BTH), _contiguous(state), scale)
+    q, k, v = (with_dense_rows(x) for x in (q, k, v))
+    return gla_forward(q, k, v, g, dense(own_BTH), dense(state), scale)
 
 
 @torch.library.custom_op("plait::gated_linear_attention_backward", mutates_args=())
@@ -80,19 +80,8 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     from plait.ops.gla_triton import gla_backward
 
-    q, k, v = (_with_dense_rows(x) for x in (q, k, v))
-    return gla_backward(
-        do.contiguous(), _contiguous(dstate), q, k, v, g, _contiguous(own_BTH), _contiguous(state), scale
-    )
-
-
-def _with_dense_rows(x_BTHD: Tensor) -> Tensor:
-    """Any strides but the last: slices of a fused projection need no copy."""
-    return x_BTHD if x_BTHD.stride(3) == 1 else x_BTHD.contiguous()
-
-
-def _contiguous(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.contiguous()
+    q, k, v = (with_dense_rows(x) for x in (q, k, v))
+    return gla_backward(do.contiguous(), dense(dstate), q, k, v, g, dense(own_BTH), dense(state), scale)
 
 
 class _GatedLinearAttention(torch.autograd.Function):

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.ops.gated_linear_attention import gated_linear_attention, kernels_take
-from plait.ops.paths import full_precision, plain_asked
+from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, took
 
 
 def gla_reference(
@@ -91,7 +91,7 @@ def gla(
     power of two; by default the fastest on a CPU for these sizes. On a GPU half precision stays half precision (sums
     and states are fp32); otherwise everything has the widest dtype among the inputs.
     """
-    if gla_path(q_BTGK, v_BTHV, g, chunk=chunk) == "triton":
+    if took("gated linear attention", gla_path(q_BTGK, v_BTHV, g, chunk=chunk)) == "triton":
         return gated_linear_attention(q_BTGK, k_BTGK, v_BTHV, g, scale=scale, state=state, bonus=bonus)
     dtype = reduce(torch.promote_types, (x.dtype for x in (q_BTGK, k_BTGK, v_BTHV, g)))
     H, v_BTHV = v_BTHV.shape[2], v_BTHV.to(dtype)
@@ -100,8 +100,10 @@ def gla(
 
 
 def gla_path(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor, *, chunk: int | None = None) -> str:
-    """The path `gla` takes for these (it asks here): "triton", the GPU's kernels, or "chunked", plain operations."""
-    return "triton" if chunk is None and not plain_asked() and kernels_take(q_BTGK, v_BTHV, g) else "chunked"
+    """The path `gla` takes for these (it asks here): "triton", our kernels on a GPU, or "chunks", by torch's ops."""
+    if plain_asked() or (torch.compiler.is_compiling() and q_BTGK.shape[1] <= LONGEST_IN_GRAPH):
+        return "chunks"
+    return "triton" if chunk is None and kernels_take(q_BTGK, v_BTHV, g) else "chunks"
 
 
 def _to_heads(x_BTGK: Tensor, H: int) -> Tensor:

@@ -31,9 +31,10 @@ def cumulate(
     x = tl.maximum(tl.load(from_g, mask=inside, other=0.0).to(tl.float32) * LOG2E, STRONGEST)
     to_b = (z // H).to(tl.int64) * T * H * K + (t[:, None] * (H * K) + (z % H) * K + k[None, :])
     if VECTOR and not EXACT:
-        deep = 0
-        for level in tl.static_range(LEVELS):
-            halves = tl.sum(tl.reshape(x, (C >> level, 1 << level, BK)), 1)
+        halves = x
+        deep = (tl.min(tl.min(halves, 1), 0) >= -limit).to(tl.int32)
+        for level in tl.static_range(1, LEVELS):
+            halves = tl.sum(tl.reshape(halves, (C >> level, 2, BK)), 1)
             deep += (tl.min(tl.min(halves, 1), 0) >= -limit).to(tl.int32)
         tl.store(depth + (z * tl.num_programs(0) + n) * tl.num_programs(2) + tl.program_id(2), deep)
     if EXACT:

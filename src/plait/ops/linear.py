@@ -21,7 +21,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
 from plait.ops.gla import chunk_length, empty_state, gla, gla_path, join_chunks, split_chunks
-from plait.ops.paths import full_precision
+from plait.ops.paths import full_precision, took
 
 # S_BHKV, and z_BHK beside it only where outputs are normalised: a state holds nothing that is never read.
 LinearState = tuple[Tensor, ...]
@@ -112,6 +112,7 @@ def linear_attention(
     if gla_path(q_BTHK, v_BTHV, open_BTH, chunk=chunk) == "triton":
         o_BTHV, S_BHKV = gla(q_BTHK, k_BTHK, v_BTHV, open_BTH, scale=scale, state=S_BHKV)
     else:
+        took("linear attention", "chunks")
         o_BTHV, S_BHKV = _linear_in_chunks(q_BTHK, k_BTHK, v_BTHV, S_BHKV, scale, chunk)
     if not normalize:
         return o_BTHV, (S_BHKV,)

@@ -27,8 +27,11 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+LONGEST_IN_GRAPH = 256  # tokens of a sequence whose ops a compiler may fuse itself, stacked ones (a fleet's) too
+
 _plain: ContextVar[bool] = ContextVar("plait_plain_ops", default=False)
 _recorded: ContextVar[bool] = ContextVar("plait_recorded_ops", default=False)
+_watched: ContextVar[dict[str, str] | None] = ContextVar("plait_watched_paths", default=None)
 
 
 @contextmanager
@@ -49,6 +52,26 @@ def recorded_ops() -> Iterator[None]:
         yield
     finally:
         _recorded.reset(token)
+
+
+@contextmanager
+def watched_paths() -> Iterator[dict[str, str]]:
+    """Filled as ops run: op → the path it took last."""
+    taken: dict[str, str] = {}
+    token = _watched.set(taken)
+    try:
+        yield taken
+    finally:
+        _watched.reset(token)
+
+
+def took(op: str, path: str) -> str:
+    """Note which path an op takes, for whoever watches; returns it."""
+    if not torch.compiler.is_compiling():
+        taken = _watched.get()
+        if taken is not None:
+            taken[op] = path
+    return path
 
 
 def plain_asked() -> bool:
@@ -150,3 +173,12 @@ def cache_blocks(
     for m in range(0, n_models, models):
         for b in range(0, batch, rows):
             yield slice(m, min(m + models, n_models)), slice(b, min(b + rows, batch))
+
+
+def with_dense_rows(x: Tensor) -> Tensor:
+    """Any strides but the last: a slice of a fused projection needs no copy."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def dense(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import StackedFunction, cache_blocks, full_precision, plain_wanted
+from plait.ops.paths import StackedFunction, cache_blocks, full_precision, plain_wanted, took
 
 _Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # u, Δ, B, C along the sequence; A, D of the model
 _BySequence = Sequence[Tensor]  # one for each of u, Δ, B, C
@@ -87,7 +87,9 @@ def selective_scan(
     D_E = torch.zeros_like(A_NE[0]) if D_E is None else D_E
     # A padded step has Δ = 0: decay 1, input 0, so the state passes through it unchanged.
     u, delta, B, C = (_pad_time(x, -n_steps % n_in_chunk) for x in (u_BTE, delta_BTE, B_BTN, C_BTN))
-    if plain_wanted(operator=u_BTE.is_cuda):
+    plain = plain_wanted(operator=u_BTE.is_cuda)
+    took("selective scan", "plain" if plain else "triton" if u_BTE.is_cuda else "chunks")
+    if plain:
         y_BTE, state_BNE = _plain_scan(u, delta, B, C, A_NE, D_E, state_BNE, n_in_chunk)
     else:
         stacked = [x.unsqueeze(0) for x in (u, delta, B, C, A_NE, D_E, state_BNE)]

@@ -1,8 +1,11 @@
 """The selective scan on a GPU: one program a sequence and block of channels walks through time, the state in registers.
 
 The forward pass keeps the state at the start of every chunk; the backward pass goes through the chunks from last to
-first, recomputes a chunk's states into a small scratch and runs the adjoint recurrence over them. Compared with the
-two-level form of `plait.ops.scan` it reads every input once. `plait.ops.scan` says what is computed.
+first, recomputes a chunk's states into a small scratch and runs the adjoint recurrence over them. `plait.ops.scan` says
+what is computed.
+
+Few sequences would leave a GPU idle: they are cut into segments of whole chunks. `_ends` runs every segment from
+nothing, `_join` finds from that the state at every border, and then segments are sequences of their own.
 
 Letters: S sequences (models × batch), T time, E channels, N state per channel, G chunks of L steps, X channel blocks.
 """
@@ -17,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 64  # channels a program holds; with N = 16 its state is 1024 numbers, eight a thread
+ENOUGH = 1024  # programs that fill a GPU
 
 
 @triton.jit
@@ -101,17 +105,71 @@ def _backward(
     tl.store(grad_state + s * N * E + ne, p, mask=inside)
 
 
+@triton.jit
+def _ends(
+    u, delta, x, A, grad_y, local, total, T, E, batch,
+    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What a segment adds to the state behind it (x is B), or to the gradient of the state before it (x is C)."""
+    s = tl.program_id(0).to(tl.int64)
+    e, n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDE)
+    in_e, in_n = e < E, n < N
+    inside = in_n[:, None] & in_e[None, :]
+    ne = n[:, None] * E + e[None, :]
+    a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
+    h = tl.zeros_like(a)
+    steps = tl.zeros((BLOCK,), a.dtype)
+    for i in range(T):
+        at = s * T + (T - 1 - i if BACK else i)
+        dt = tl.load(delta + at * E + e, mask=in_e, other=0.0)
+        xt = tl.load(x + at * N + n, mask=in_n, other=0.0)
+        steps += dt
+        if BACK:
+            h = tl.exp(dt[None, :] * a) * (
+                h + tl.load(grad_y + at * E + e, mask=in_e, other=0.0)[None, :] * xt[:, None]
+            )
+        else:
+            ut = tl.load(u + at * E + e, mask=in_e, other=0.0)
+            h = tl.exp(dt[None, :] * a) * h + (dt * ut)[None, :] * xt[:, None]
+    tl.store(local + s * N * E + ne, h, mask=inside)
+    tl.store(total + s * E + e, steps, mask=in_e)
+
+
+@triton.jit
+def _join(
+    A, first, local, total, borders, E, batch, segments,
+    BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The state before every segment, or the gradient of the state after it."""
+    s = tl.program_id(0).to(tl.int64)
+    e, n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDE)
+    in_e = e < E
+    inside = (n < N)[:, None] & in_e[None, :]
+    ne = n[:, None] * E + e[None, :]
+    a = tl.load(A + (s // batch) * N * E + ne, mask=inside, other=0.0)
+    h = tl.load(first + s * N * E + ne, mask=inside, other=0.0)
+    for i in range(segments):
+        at = s * segments + (segments - 1 - i if BACK else i)
+        tl.store(borders + at * N * E + ne, h, mask=inside)
+        steps = tl.load(total + at * E + e, mask=in_e, other=0.0)
+        h = tl.exp(steps[None, :] * a) * h + tl.load(local + at * N * E + ne, mask=inside, other=0.0)
+
+
 @torch.library.custom_op("plait::scan", mutates_args=())
 def scan_forward(
     u_MBTE: Tensor, delta: Tensor, B: Tensor, C: Tensor, A_MNE: Tensor, D: Tensor, state: Tensor, L: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(y, final state, state at the start of every chunk), as `plait.ops.scan._Scan` returns them."""
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
-    y, final = u_MBTE.new_empty(u_MBTE.shape), state.new_empty(state.shape)
-    starts = state.new_empty(M, batch, T // L, N, E)
-    inputs = [x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, state)]
-    _forward[_grid(M * batch, E)](*inputs, y, final, starts, T, E, batch, **_sizes(L, N))
-    return y, final, starts
+    y, starts = u_MBTE.new_empty(u_MBTE.shape), state.new_empty(M, batch, T // L, N, E)
+    u, delta, B, C, A, D, state = (x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, state))
+    segments = _segments(M * batch, T // L, E)
+    if segments > 1:
+        state = _borders(u, delta, B, A, None, state, segments)
+    many, final = M * batch * segments, torch.empty_like(state)
+    inputs = u, delta, B, C, A, D, state
+    _forward[_grid(many, E)](*inputs, y, final, starts, T // segments, E, batch * segments, **_sizes(N), L=L)
+    return y, final.view(M, batch, segments, N, E)[:, :, -1].contiguous(), starts
 
 
 @torch.library.custom_op("plait::scan_backward", mutates_args=())
@@ -121,17 +179,47 @@ def scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of u, Δ, B, C, A, D and the first state."""
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
-    grid = _grid(M * batch, E)
+    u, delta, B, C, A, D = (x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D))
+    starts, grad_y, grad_final = (x.contiguous() for x in (starts, grad_y, grad_final))
+    segments = _segments(M * batch, T // L, E)
+    if segments > 1:
+        grad_final = _borders(u, delta, C, A, grad_y, grad_final, segments)
+    sequences = batch * segments
+    grid = _grid(M * sequences, E)
     blocks = grid[1]
-    inputs = [x.contiguous() for x in (u_MBTE, delta, B, C, A_MNE, D, starts, grad_y, grad_final)]
-    grad_u, grad_delta = u_MBTE.new_empty(u_MBTE.shape), u_MBTE.new_empty(u_MBTE.shape)
+    grad_u, grad_delta = u.new_empty(u.shape), u.new_empty(u.shape)
     # Sums over channels or over the batch cross programs: each writes its own part.
-    grad_B, grad_C = (u_MBTE.new_empty(M, batch, T, blocks, N) for _ in range(2))
-    grad_A, grad_D = u_MBTE.new_empty(M, batch, N, E), u_MBTE.new_empty(M, batch, E)
-    grad_state, scratch = torch.empty_like(grad_A), u_MBTE.new_empty(M * batch, L, N, E)
-    outputs = (grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D, grad_state)
-    _backward[grid](*inputs, scratch, *outputs, T, E, batch, blocks, **_sizes(L, N))
+    grad_B, grad_C = (u.new_empty(M, batch, T, blocks, N) for _ in range(2))
+    grad_A, grad_D = u.new_empty(M, sequences, N, E), u.new_empty(M, sequences, E)
+    grad_state, scratch = torch.empty_like(grad_A), u.new_empty(M * sequences, L, N, E)
+    _backward[grid](
+        u, delta, B, C, A, D, starts, grad_y, grad_final, scratch, grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D,
+        grad_state, T // segments, E, sequences, blocks, **_sizes(N), L=L,
+    )  # fmt: skip
+    grad_state = grad_state.view(M, batch, segments, N, E)[:, :, 0].contiguous()
     return grad_u, grad_delta, grad_B.sum(3), grad_C.sum(3), grad_A.sum(1), grad_D.sum(1), grad_state
+
+
+def _segments(sequences: int, chunks: int, channels: int) -> int:
+    """Into how many a sequence is cut: a power of two that divides its chunks, and no more than fill the GPU."""
+    segments, programs = 1, sequences * triton.cdiv(channels, BLOCK)
+    while chunks % (2 * segments) == 0 and programs * segments < ENOUGH:
+        segments *= 2
+    return segments
+
+
+def _borders(
+    u_MBTE: Tensor, delta: Tensor, x: Tensor, A_MNE: Tensor, grad_y: Tensor | None, first: Tensor, segments: int
+) -> Tensor:
+    """The state before every segment; with dy, the gradient of the state after it. (M, batch × segments, N, E)"""
+    (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
+    local, borders = (u_MBTE.new_empty(M, batch * segments, N, E) for _ in range(2))
+    total, options = u_MBTE.new_empty(M, batch * segments, E), {"BACK": grad_y is not None, **_sizes(N)}
+    _ends[_grid(M * batch * segments, E)](
+        u_MBTE, delta, x, A_MNE, grad_y, local, total, T // segments, E, batch * segments, **options
+    )
+    _join[_grid(M * batch, E)](A_MNE, first, local, total, borders, E, batch, segments, **options)
+    return borders
 
 
 @scan_forward.register_fake
@@ -153,5 +241,5 @@ def _grid(sequences: int, channels: int) -> tuple[int, int]:
     return sequences, triton.cdiv(channels, BLOCK)
 
 
-def _sizes(L: int, N: int) -> dict[str, Any]:
-    return {"L": L, "N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": BLOCK, "num_warps": 4}
+def _sizes(N: int) -> dict[str, Any]:
+    return {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": BLOCK, "num_warps": 4}

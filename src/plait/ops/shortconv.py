@@ -22,7 +22,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops.paths import StackedFunction, cache_blocks, full_precision, plain_wanted
+from plait.ops.paths import (
+    LONGEST_IN_GRAPH,
+    StackedFunction,
+    cache_blocks,
+    full_precision,
+    plain_asked,
+    plain_wanted,
+    took,
+)
+from plait.ops.shortconv_operator import short_conv_kernels, short_conv_takes
 
 Activation = Literal["silu"]
 
@@ -43,7 +52,6 @@ def short_conv_reference(
     return _finish(y_BTC if bias_C is None else y_BTC + bias_C, activation), seen_BTC[:, T:]
 
 
-@full_precision
 def short_conv(
     x_BTC: Tensor,
     weight_CW: Tensor,
@@ -52,15 +60,32 @@ def short_conv(
     state_BHC: Tensor | None = None,
     activation: Activation | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same, fast. Differentiable once; composes with `torch.func` and, as plain shifts, with `torch.compile`."""
+    """The same, fast. Differentiable once; composes with `torch.func` and, as plain shifts, with `torch.compile`. On a
+    GPU half precision stays half precision (sums are in fp32), and a graph holds one operator."""
+    if took("short convolution", short_conv_path(x_BTC)) == "triton":
+        _check(activation)
+        y_BTC = short_conv_kernels(x_BTC, weight_CW, bias_C, state_BHC, silu=activation == "silu")
+        return y_BTC, _recent(x_BTC, state_BHC, weight_CW.shape[1])
+    return _short_conv_by_taps(x_BTC, weight_CW, bias_C, state_BHC, activation)
+
+
+def short_conv_path(x_BTC: Tensor) -> str:
+    """The path `short_conv` takes for this input: "triton" on a GPU, else "taps"."""
+    if plain_asked() or (torch.compiler.is_compiling() and x_BTC.shape[1] <= LONGEST_IN_GRAPH):
+        return "taps"
+    return "triton" if short_conv_takes(x_BTC) else "taps"
+
+
+@full_precision
+def _short_conv_by_taps(
+    x_BTC: Tensor, weight_CW: Tensor, bias_C: Tensor | None, state_BHC: Tensor | None, activation: Activation | None
+) -> tuple[Tensor, Tensor]:
     if plain_wanted():
         return short_conv_reference(x_BTC, weight_CW, bias_C, state_BHC=state_BHC, activation=activation)
-    W = weight_CW.shape[1]
-    state_BHC = _zero_state(x_BTC, W) if state_BHC is None else state_BHC
+    state_BHC = _zero_state(x_BTC, weight_CW.shape[1]) if state_BHC is None else state_BHC
     bias_C = torch.zeros_like(weight_CW[:, 0]) if bias_C is None else bias_C
     (y_MBTC,) = _ShortConv.apply(*(x.unsqueeze(0) for x in (x_BTC, state_BHC, weight_CW.mT, bias_C)))
-    recent_BTC = torch.cat((state_BHC, x_BTC[:, max(0, x_BTC.shape[1] - W + 1) :]), dim=1)
-    return _finish(y_MBTC.squeeze(0), activation), recent_BTC[:, recent_BTC.shape[1] - W + 1 :]
+    return _finish(y_MBTC.squeeze(0), activation), _recent(x_BTC, state_BHC, weight_CW.shape[1])
 
 
 def short_conv_step(
@@ -76,12 +101,24 @@ def _zero_state(x_BTC: Tensor, width: int) -> Tensor:
     return x_BTC.new_zeros(x_BTC.shape[0], width - 1, x_BTC.shape[2])
 
 
+def _recent(x_BTC: Tensor, state_BHC: Tensor | None, width: int) -> Tensor:
+    """The last W - 1 inputs."""
+    last_BTC = x_BTC[:, max(0, x_BTC.shape[1] - width + 1) :]
+    missing = width - 1 - last_BTC.shape[1]
+    if missing == 0 and state_BHC is None:
+        return last_BTC.clone()
+    state_BHC = _zero_state(x_BTC, width) if state_BHC is None else state_BHC
+    return torch.cat((state_BHC[:, width - 1 - missing :], last_BTC), dim=1)
+
+
+def _check(activation: str | None) -> None:
+    if activation not in (None, "silu"):
+        raise UserError(f"Unknown activation '{activation}' of a short convolution: allowed are None and 'silu'.")
+
+
 def _finish(y: Tensor, activation: Activation | None) -> Tensor:
-    if activation is None:
-        return y
-    if activation == "silu":
-        return F.silu(y)
-    raise UserError(f"Unknown activation '{activation}' of a short convolution: allowed are None and 'silu'.")
+    _check(activation)
+    return y if activation is None else F.silu(y)
 
 
 def _taps(n_steps: int, width: int) -> Iterator[tuple[int, slice, slice, slice, slice]]:
@@ -97,10 +134,6 @@ class _ShortConv(StackedFunction):
 
     @staticmethod
     def forward(x_MBTC: Tensor, state_MBHC: Tensor, weight_MWC: Tensor, bias_MC: Tensor) -> Any:
-        if x_MBTC.is_cuda:
-            from plait.ops.shortconv_triton import conv_forward  # Triton comes with CUDA builds of torch
-
-            return (conv_forward(x_MBTC, state_MBHC, weight_MWC, bias_MC),)
         (M, B, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
         weight_WM11C = weight_MWC.movedim(1, 0)[:, :, None, None].contiguous()
         y_MBTC = x_MBTC.new_empty(x_MBTC.shape)
@@ -127,10 +160,6 @@ class _ShortConvAdjoint(StackedFunction):
 
     @staticmethod
     def forward(x_MBTC: Tensor, state_MBHC: Tensor, weight_MWC: Tensor, grad_y_MBTC: Tensor) -> Any:
-        if x_MBTC.is_cuda:
-            from plait.ops.shortconv_triton import conv_backward
-
-            return conv_backward(x_MBTC, state_MBHC, weight_MWC, grad_y_MBTC)
         (M, B, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
         weight_WM11C = weight_MWC.movedim(1, 0)[:, :, None, None].contiguous()
         grad_x_MBTC, grad_state_MBHC = x_MBTC.new_empty(x_MBTC.shape), torch.zeros_like(state_MBHC)

@@ -1,98 +1,139 @@
 """The short convolution on a GPU: one pass over the input forward, one over input and gradient backward.
 
-`plait.ops.shortconv` says what is computed; its in-place sums would go through memory once for every tap.
+`plait.ops.shortconv` says what is computed; its in-place sums would go through memory once for every tap. Products and
+sums are in fp32, input and output in the dtype of the input. The backward pass computes the numbers before the
+activation once more: a tile's taps stay in cache. A history is a tile of time before the first.
 
-Letters: S sequences (models × batch), T time, C channels, W width, H = W − 1 inputs of history, K blocks of time.
+Letters: M stacked models, T time, C channels, W width, H = W − 1 inputs of history.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-TIME, CHANNELS = 32, 64  # what one program holds
+from plait.ops.paths import dense, with_dense_rows
+
+TIME, CHANNELS = 64, 64  # what one program holds
 
 
 @triton.jit
-def _tap(x, state, s, t, c, T, C, inside, H: tl.constexpr):
-    """x at times t, which reach back into the history where t is negative."""
-    new = tl.load(x + (s * T + t[:, None]) * C + c[None, :], mask=inside & (t >= 0)[:, None], other=0.0)
-    old = tl.load(state + (s * H + H + t[:, None]) * C + c[None, :], mask=inside & (t < 0)[:, None], other=0.0)
-    return new + old
+def _tap(x, state, s, t, c, T, C, xst, in_c, H: tl.constexpr, HISTORY: tl.constexpr):
+    """The input at times t, which reach back into the history where t is negative."""
+    now = ((t >= 0) & (t < T))[:, None] & in_c[None, :]
+    seen = tl.load(x + t[:, None] * xst + c[None, :], mask=now, other=0.0).to(tl.float32)
+    if HISTORY:
+        past = ((t < 0) & (t >= -H))[:, None] & in_c[None, :]
+        seen += tl.load(state + (s * H + H + t[:, None]) * C + c[None, :], mask=past, other=0.0).to(tl.float32)
+    return seen
+
+
+@triton.jit
+def _filtered(
+    x, state, weight, bias, s, m, t, c, T, C, xst, in_c,
+    W: tl.constexpr, HISTORY: tl.constexpr, BIAS: tl.constexpr, TIME: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """The output at times t, before the activation."""
+    z = tl.zeros((TIME, CHANNELS), dtype=tl.float32)
+    if BIAS:
+        z += tl.load(bias + m * C + c, mask=in_c, other=0.0).to(tl.float32)[None, :]
+    for k in tl.static_range(W):
+        w = tl.load(weight + (m * W + W - 1 - k) * C + c, mask=in_c, other=0.0).to(tl.float32)
+        z += w[None, :] * _tap(x, state, s, t - k, c, T, C, xst, in_c, W - 1, HISTORY)
+    return z
 
 
 @triton.jit
 def _forward(
-    x, state, weight, bias, y, T, C, batch, W: tl.constexpr, TIME: tl.constexpr, CHANNELS: tl.constexpr
+    x, state, weight, bias, y, T, C, batch, xsm, xsb, xst, W: tl.constexpr, HISTORY: tl.constexpr, BIAS: tl.constexpr,
+    SILU: tl.constexpr, TIME: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     s = tl.program_id(0).to(tl.int64)
+    m = s // batch
     t = tl.program_id(1) * TIME + tl.arange(0, TIME)
     c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
-    inside = (t < T)[:, None] & (c < C)[None, :]
-    m = s // batch
-    total = (
-        tl.zeros((TIME, CHANNELS), dtype=x.dtype.element_ty) + tl.load(bias + m * C + c, mask=c < C, other=0.0)[None, :]
+    x += m * xsm + (s % batch) * xsb
+    z = _filtered(x, state, weight, bias, s, m, t, c, T, C, xst, c < C, W, HISTORY, BIAS, TIME, CHANNELS)
+    if SILU:
+        z *= tl.sigmoid(z)
+    tl.store(
+        y + (s * T + t[:, None]) * C + c[None, :], z.to(y.dtype.element_ty), mask=(t < T)[:, None] & (c < C)[None, :]
     )
-    for k in tl.static_range(W):
-        w = tl.load(weight + (m * W + W - 1 - k) * C + c, mask=c < C, other=0.0)
-        total += w[None, :] * _tap(x, state, s, t - k, c, T, C, inside, W - 1)
-    tl.store(y + (s * T + t[:, None]) * C + c[None, :], total, mask=inside)
 
 
 @triton.jit
 def _backward(
-    x, state, weight, grad_y, grad_x, grad_state, grad_weight, grad_bias, T, C, batch, blocks,
-    W: tl.constexpr, TIME: tl.constexpr, CHANNELS: tl.constexpr,
+    x, state, weight, bias, grad_y, grad_x, grad_state, grad_weight, grad_bias, T, C, batch, xsm, xsb, xst,
+    W: tl.constexpr, HISTORY: tl.constexpr, BIAS: tl.constexpr, SILU: tl.constexpr, TIME: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    s, b = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    s, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    m = s // batch
+    part = s * tl.num_programs(1) + block
+    t = (block - HISTORY) * TIME + tl.arange(0, TIME)
     c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     in_c = c < C
-    m = s // batch
-    t = b * TIME + tl.arange(0, TIME)
-    inside = (t < T)[:, None] & in_c[None, :]
-    gy = tl.load(grad_y + (s * T + t[:, None]) * C + c[None, :], mask=inside, other=0.0)
-    part = s * blocks + b
-    tl.store(grad_bias + part * C + c, tl.sum(gy, axis=0), mask=in_c)
-    total = tl.zeros((TIME, CHANNELS), dtype=x.dtype.element_ty)
-    for k in tl.static_range(W):
-        w = tl.load(weight + (m * W + W - 1 - k) * C + c, mask=in_c, other=0.0)
-        seen = _tap(x, state, s, t - k, c, T, C, inside, W - 1)
-        tl.store(grad_weight + (part * W + W - 1 - k) * C + c, tl.sum(gy * seen, axis=0), mask=in_c)
-        # An input feeds the outputs at and after its own time.
-        fed = inside & (t + k < T)[:, None]
-        total += w[None, :] * tl.load(grad_y + (s * T + t[:, None] + k) * C + c[None, :], mask=fed, other=0.0)
-    tl.store(grad_x + (s * T + t[:, None]) * C + c[None, :], total, mask=inside)
-    if b == 0:
-        for i in tl.static_range(W - 1):  # history i stands at time i − H and feeds the outputs up to time i
-            sum_i = tl.zeros((CHANNELS,), dtype=x.dtype.element_ty)
-            for k in tl.static_range(W - 1 - i, W):
-                at = i - (W - 1) + k
-                w = tl.load(weight + (m * W + W - 1 - k) * C + c, mask=in_c, other=0.0)
-                fed_c = c < tl.where(at < T, C, 0)
-                sum_i += w * tl.load(grad_y + (s * T + at) * C + c, mask=fed_c, other=0.0)
-            tl.store(grad_state + (s * (W - 1) + i) * C + c, sum_i, mask=in_c)
+    x += m * xsm + (s % batch) * xsb
+    total = tl.zeros((TIME, CHANNELS), dtype=tl.float32)
+    for k in tl.static_range(W):  # an input feeds the outputs at and after its own time
+        fed = t + k
+        here = ((fed >= 0) & (fed < T))[:, None] & in_c[None, :]
+        dz = tl.load(grad_y + (s * T + fed[:, None]) * C + c[None, :], mask=here, other=0.0).to(tl.float32)
+        if SILU:
+            z = _filtered(x, state, weight, bias, s, m, fed, c, T, C, xst, in_c, W, HISTORY, BIAS, TIME, CHANNELS)
+            share = tl.sigmoid(z)
+            dz *= share * (1 + z * (1 - share))
+        w = tl.load(weight + (m * W + W - 1 - k) * C + c, mask=in_c, other=0.0).to(tl.float32)
+        total += w[None, :] * dz
+        if k == 0:
+            if BIAS:
+                tl.store(grad_bias + part * C + c, tl.sum(dz, axis=0), mask=in_c)
+            for back in tl.static_range(W):
+                seen = _tap(x, state, s, t - back, c, T, C, xst, in_c, W - 1, HISTORY)
+                tl.store(grad_weight + (part * W + W - 1 - back) * C + c, tl.sum(dz * seen, axis=0), mask=in_c)
+    now = ((t >= 0) & (t < T))[:, None] & in_c[None, :]
+    tl.store(grad_x + (s * T + t[:, None]) * C + c[None, :], total.to(grad_x.dtype.element_ty), mask=now)
+    if HISTORY:
+        past = ((t < 0) & (t >= 1 - W))[:, None] & in_c[None, :]
+        to = grad_state + (s * (W - 1) + W - 1 + t[:, None]) * C + c[None, :]
+        tl.store(to, total.to(grad_state.dtype.element_ty), mask=past)
 
 
-def conv_forward(x_MBTC: Tensor, state: Tensor, weight_MWC: Tensor, bias: Tensor) -> Tensor:
+def conv_forward(
+    x_MBTC: Tensor, weight_MWC: Tensor, state_MBHC: Tensor | None, bias_MC: Tensor | None, silu: bool
+) -> Tensor:
     (M, batch, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
-    y = torch.empty_like(x_MBTC, memory_format=torch.contiguous_format)
-    inputs = [x.contiguous() for x in (x_MBTC, state, weight_MWC, bias)]
+    y = x_MBTC.new_empty(M, batch, T, C)
+    x, weight = with_dense_rows(x_MBTC), weight_MWC.contiguous()
+    state, bias = dense(state_MBHC), dense(bias_MC)
     grid = (M * batch, triton.cdiv(T, TIME), triton.cdiv(C, CHANNELS))
-    _forward[grid](*inputs, y, T, C, batch, W=W, TIME=TIME, CHANNELS=CHANNELS)
+    _forward[grid](x, state, weight, bias, y, T, C, batch, *x.stride()[:3], **_sizes(W, state, bias, silu))
     return y
 
 
-def conv_backward(x_MBTC: Tensor, state: Tensor, weight_MWC: Tensor, grad_y: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of input, history, weight and bias; sums over time and batch cross programs, so each writes a part."""
+def conv_backward(
+    grad_y: Tensor, x_MBTC: Tensor, weight_MWC: Tensor, state_MBHC: Tensor | None, bias_MC: Tensor | None, silu: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of input, weight, history and bias (without them: no numbers). Sums over time and batch cross programs,
+    so each writes a part."""
     (M, batch, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
-    x, state, weight, grad_y = (t.contiguous() for t in (x_MBTC, state, weight_MWC, grad_y))
-    grid = (M * batch, triton.cdiv(T, TIME), triton.cdiv(C, CHANNELS))
-    grad_x, grad_state = torch.empty_like(x), torch.empty_like(state)
-    grad_weight = x.new_empty(M, batch * grid[1], W, C)
-    grad_bias = x.new_empty(M, batch * grid[1], C)
-    outputs = (grad_x, grad_state, grad_weight, grad_bias)
-    sizes = {"W": W, "TIME": TIME, "CHANNELS": CHANNELS}
-    _backward[grid](x, state, weight, grad_y, *outputs, T, C, batch, grid[1], **sizes)
-    return grad_x, grad_state, grad_weight.sum(1), grad_bias.sum(1)
+    x, weight = with_dense_rows(x_MBTC), weight_MWC.contiguous()
+    state, bias = dense(state_MBHC), dense(bias_MC)
+    blocks = triton.cdiv(T, TIME) + (state is not None)
+    grad_x, grad_weight = x.new_empty(M, batch, T, C), x.new_empty(M, batch * blocks, W, C, dtype=torch.float32)
+    grad_state = x.new_empty(M, 0) if state is None else state.new_empty(state.shape)
+    grad_bias = x.new_empty((M, batch * blocks, 0 if bias is None else C), dtype=torch.float32)
+    _backward[M * batch, blocks, triton.cdiv(C, CHANNELS)](
+        x, state, weight, bias, grad_y.contiguous(), grad_x, grad_state, grad_weight, grad_bias, T, C, batch,
+        *x.stride()[:3], **_sizes(W, state, bias, silu),
+    )  # fmt: skip
+    return grad_x, grad_weight.sum(1).to(weight.dtype), grad_state, grad_bias.sum(1).to(weight.dtype)
+
+
+def _sizes(W: int, state: Tensor | None, bias: Tensor | None, silu: bool) -> dict[str, Any]:
+    given = {"HISTORY": state is not None and W > 1, "BIAS": bias is not None, "SILU": silu}
+    return {"W": W, "TIME": TIME, "CHANNELS": CHANNELS, "num_warps": 8, **given}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from plait.reporting.charts import MOST_DOTS, Panel, Series, inline_panel
 from plait.reporting.page import held, tag
 from plait.reporting.page_charts import Line, Mark, curves, scatter
 
@@ -117,3 +118,47 @@ def _point_of(mark: Mark) -> dict[str, Any]:
 
 def _digits(value: float) -> float:
     return float(f"{value:.6g}")
+
+
+def panel_plot(panel: Panel, numbers: Mapping[str, int]) -> Element:
+    """A panel of a figure; `numbers` are those of the series, as the page's legend has them."""
+    found = []
+    for series in panel.series:
+        name = series.like or series.name
+        number = numbers[name]
+        places = [i for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)) if _kept(panel, x, y)]
+        found.append(
+            {
+                "name": name,
+                "number": number if number >= 0 else None,
+                "hollow": series.faint,
+                "joined": series.joined != "none",
+                "bare": series.joined != "none" and len(series.x) > MOST_DOTS,
+                "key": name,
+                "points": [_point_in(panel, series, name, i) for i in places],
+            }
+        )
+    marker = [] if panel.marker is None else [{"axis": "x", "at": panel.marker, "label": panel.marker_label}]
+    data = {
+        "title": panel.title,
+        "height": LOW,
+        "x": {"label": panel.x.label, "log": panel.x.log},
+        "y": {"label": panel.y.label, "log": panel.y.log},
+        "series": found,
+        "lines": marker,
+    }
+    return plot(inline_panel(panel, dict(numbers)), data)
+
+
+def _kept(panel: Panel, x: float, y: float) -> bool:
+    return panel.x.keeps(x) and panel.y.keeps(y)
+
+
+def _point_in(panel: Panel, series: Series, name: str, i: int) -> dict[str, Any]:
+    x, y = series.x[i], series.y[i]
+    told = f"{series.name}\n{panel.x.label}: {x:.4g}\n{panel.y.label}: {y:.4g}"
+    point = {"x": _digits(x), "y": _digits(y), "key": name, "name": name}
+    point["hint"] = series.hints[i] if len(series.hints) else told
+    if len(series.low) and panel.y.keeps(series.low[i]) and panel.y.keeps(series.high[i]):
+        point["ends"] = [_digits(series.low[i]), _digits(series.high[i])]
+    return point

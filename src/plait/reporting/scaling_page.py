@@ -14,9 +14,10 @@ from plait.analysis.scaling_findings import findings
 from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
 from plait.analysis.scaling_simulation import CHINCHILLA, pitfall
-from plait.reporting.charts import Panel, inline_panel, series_numbers
+from plait.reporting.charts import Panel, series_numbers
 from plait.reporting.page import Child, card, grid, legend, note, page, section, table, tag, tiles
 from plait.reporting.page_charts import swatch
+from plait.reporting.plots import panel_plot
 from plait.reporting.scaling import (
     frontier_panels,
     gap_panel,
@@ -134,6 +135,6 @@ def _drawn(title: str, words: str, panels: Sequence[Panel]) -> Child:
     numbers = series_numbers(panels)
     named = {series.like or series.name for panel in panels for series in panel.series}
     entries = [(swatch(number), name) for name, number in numbers.items() if name in named and name]
-    drawn = [card(inline_panel(panel, numbers), title=panel.title) for panel in panels]
+    drawn = [card(panel_plot(panel, numbers), title=panel.title) for panel in panels]
     beside = [tag("div")] if len(drawn) == 1 else []  # one alone is no wider than several are
     return section(title, note(words), *([legend(entries)] if len(entries) > 1 else []), grid(*drawn, *beside))

@@ -178,6 +178,8 @@ SEQUENCE_MIXERS = (
     "mamba3[state=32|64,expand=1|2,head_dim=32|64]",
     "hyena[state=*]",
     "mh-hyena[heads=*]",
+    "sparse-attn[heads=4|8]",
+    "(attn[heads=4] | mamba2[state=16,head_dim=32])",
 )
 CHANNEL_MIXERS = (
     "swiglu[inner=128..2048 step 128]",

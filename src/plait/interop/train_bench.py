@@ -1,0 +1,148 @@
+"""Models of one size trained here for some steps, eagerly and compiled, beside flash-linear-attention's of that kind.
+
+One run, so that ratios mean something: every model through the real trainer (`plait.training.throughput`), the same
+tokens per step for all. A compiled model whose loss is not that of the eager one is wrong, and says so.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from plait.core.errors import UserError, did_you_mean
+from plait.interop.fla_models import peer_throughput
+from plait.model import model_cost
+from plait.model.architecture import architecture
+from plait.training.distributed import precision_on
+from plait.training.mfu import peak_of
+from plait.training.throughput import throughput
+
+SIZES = {"125m": "d=768 | ({} swiglu[inner=2048])x12", "360m": "d=1024 | ({} swiglu[inner=2816])x24"}
+#: A preset's name without its size, or a mixer in blocks of the same width and depth as the presets'.
+MODELS = {
+    "transformer": "transformer-llama",
+    "fox-pro": "fox-pro",
+    "gla": "gla",
+    "hgrn2": "hgrn2",
+    "deltanet": "deltanet",
+    "gated-deltanet": "gated-deltanet",
+    "mamba2": "mamba2",
+}
+_MIXERS = ("gla", "gated-deltanet")  # no preset has them alone
+SAME_LOSS = 0.02  # of the loss: what half precision may make of a few steps
+
+
+@dataclass(frozen=True)
+class TrainTiming:
+    """`ratio`: how many times as fast plait's compiled model (eager, where none was compiled) is as this one. A
+    `failure` leaves the figures out."""
+
+    model: str
+    spec: str
+    trainer: str
+    tokens_per_second: float | None = None
+    peak_gib: float | None = None  # of device memory
+    mfu: float | None = None
+    compile_seconds: float | None = None  # the first step's time over that of an eager one
+    loss: float | None = None
+    ratio: float | None = None
+    failure: str = ""
+
+
+def spec_of(model: str, size: str) -> str:
+    """A model of the table at a size; anything else is a spec."""
+    if size not in SIZES:
+        raise UserError(f"size {size}: known are {', '.join(SIZES)}.{did_you_mean(size, list(SIZES))}")
+    if model not in MODELS:
+        return model
+    return SIZES[size].format(model) if model in _MIXERS else f"{MODELS[model]}-{size}"
+
+
+def train_timings(
+    model: str, spec: str, *, batch: int, seq_len: int, vocab: int, steps: int, device: str, compiled: bool, peers: bool
+) -> list[TrainTiming]:
+    """Of one model: plait eager, compiled where asked for, and the peer on a GPU."""
+    sizes: dict[str, Any] = {"batch": batch, "seq_len": seq_len, "vocab": vocab, "steps": steps}
+    rows: list[TrainTiming] = []
+    first = 0.0
+    for how in (False, True) if compiled else (False,):
+
+        def ours(how: bool = how) -> TrainTiming:
+            nonlocal first
+            found = throughput(spec, **sizes, device=device, compiled=how)
+            gib = None if found.peak_bytes is None else found.peak_bytes / 2**30
+            compiling = max(0.0, found.first_step_seconds - first) if how else None
+            first = found.first_step_seconds
+            return TrainTiming(
+                model,
+                spec,
+                "plait compiled" if how else "plait eager",
+                found.tokens_per_second,
+                gib,
+                found.mfu,
+                compiling,
+                found.loss,
+            )
+
+        rows.append(_tried(ours, TrainTiming(model, spec, "plait compiled" if how else "plait eager")))
+    if peers and device.startswith("cuda"):
+
+        def theirs() -> TrainTiming:
+            found = peer_throughput(spec, **sizes)
+            peak = peak_of(torch.device(device), precision_on(device))
+            arch = architecture(spec)
+            arch = type(arch)(arch.header.with_vocabulary(vocab), arch.layers)
+            flops = 3 * model_cost(arch, seq=seq_len).unmasked_flops / seq_len
+            mfu = None if peak is None else found["tokens_per_second"] * flops / peak
+            gib = found["peak_bytes"] / 2**30
+            return TrainTiming(model, spec, PEER, found["tokens_per_second"], gib, mfu, None, found["loss"])
+
+        rows.append(_tried(theirs, TrainTiming(model, spec, PEER)))
+    return list(_with_ratios(_checked(rows)))
+
+
+PEER = "flash-linear-attention"
+
+
+def _tried(run: Callable[[], TrainTiming], empty: TrainTiming) -> TrainTiming:
+    """What a model needs is free again afterwards; one that fails leaves the others their turn."""
+    try:
+        return run()
+    except UserError as wrong:
+        return replace(empty, failure=str(wrong))
+    except torch.OutOfMemoryError:
+        return replace(empty, failure="out of memory")
+    except Exception as wrong:  # a peer's mistakes are its own
+        if empty.trainer != PEER:
+            raise
+        return replace(empty, failure=f"{type(wrong).__name__}: {wrong}"[:200])
+    finally:
+        torch._dynamo.reset()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _checked(rows: list[TrainTiming]) -> list[TrainTiming]:
+    losses = {row.trainer: row.loss for row in rows}
+    eager, compiled = losses.get("plait eager"), losses.get("plait compiled")
+    if eager is None or compiled is None or abs(compiled - eager) <= SAME_LOSS * abs(eager):
+        return rows
+    wrong = f"its loss is {compiled:.3f}, the eager model's {eager:.3f}"
+    return [
+        TrainTiming(row.model, row.spec, row.trainer, loss=row.loss, failure=wrong)
+        if row.trainer == "plait compiled"
+        else row
+        for row in rows
+    ]
+
+
+def _with_ratios(rows: list[TrainTiming]) -> Iterator[TrainTiming]:
+    speeds = [row.tokens_per_second for row in rows if row.trainer != PEER and row.tokens_per_second is not None]
+    for row in rows:
+        known = speeds and row.tokens_per_second is not None
+        yield replace(row, ratio=speeds[-1] / row.tokens_per_second) if known and row.tokens_per_second else row
