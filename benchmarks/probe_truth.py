@@ -4,11 +4,11 @@ what they will learn?
     python benchmarks/probe_truth.py run TRUTH.json -o FOLDER [--device cuda] [--workers 6] [--only attn gla]
     python benchmarks/probe_truth.py join FOLDER -o benchmarks/results/DATE-probe-truth.json
 
-Five of the six tasks (compression trains an encoder, which is another model), at the quick protocol's difficulty, two
-seeds and two rates each, all of one architecture as one fleet: sequences are filled up to one length, and all have one
-vocabulary. The step is captured as a CUDA graph but not compiled, which would take longer than the training. An
-architecture that is finished in FOLDER is not trained again. `benchmarks/verdict.py` holds the accuracies against the
-table.
+Four of the six tasks (compression trains an encoder, which is another model; memorization is solved by all), at the
+quick protocol's difficulty, two seeds and two rates each, all of one architecture as one fleet: sequences are filled up
+to one length, and all have one vocabulary. The step is captured as a CUDA graph but not compiled, which would take
+longer than the training. An architecture that is finished in FOLDER is not trained again. `benchmarks/verdict.py` holds
+the accuracies against the table.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import multiprocessing
 import time
 import traceback
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ TASKS = (
     "fuzzy-in-context-recall",
     "noisy-in-context-recall",
     "selective-copying",
-    "memorization",
 )
 SEEDS, RATES = (0, 1), (1e-3, 3e-3)
-STEPS, BATCH, TEST, TRAIN = 600, 32, 256, 12800
+STEPS, BATCH, TEST, TRAIN = 300, 32, 256, 9600
 INIT = 0.08  # with scaled embeddings: see the quick protocol
 
 
+@lru_cache
 def data_sets() -> tuple[list[Any], int]:
     """Splits that hold every task and seed, (tasks · seeds, examples, length), and their vocabulary."""
     import torch
@@ -99,8 +100,11 @@ def probe(name: str, spec: str, options: argparse.Namespace) -> None:
 def work(job: tuple[str, str, argparse.Namespace]) -> None:
     import torch
 
+    from plait.training import ensemble
+    from plait.training.ensemble_step import Stepper
+
     torch.set_num_threads(1)
-    torch.compile = lambda step, **_: step  # captured as it is
+    ensemble.Stepper = partial(Stepper, compiled=False)  # captured as it is
     try:
         probe(*job)
     except Exception:

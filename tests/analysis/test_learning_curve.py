@@ -193,6 +193,18 @@ class TestForesight:
         assert seen.text.startswith("low at every budget from 1 M tokens on (P(best) ")
         assert seen.text.endswith("nothing is said beyond 128 M)")
 
+    def test_where_nobody_leads_at_first_the_later_leader_is_not_called_best_there(self) -> None:
+        """P(best) of "a" is 10 % after 1 M tokens, where the other two are equal, and 100 % after 4 M."""
+        budgets = [1e6, 4e6]
+        turn = np.arange(1000) % 10
+        early_DC = np.stack(
+            [np.where(turn == 0, 0.9, 1.1), np.where(turn % 2, 1.0, 1.05), np.where(turn % 2, 1.05, 1.0)], 1
+        )
+        late_DC = np.broadcast_to([0.5, 0.8, 0.8], (1000, 3))
+        seen = foresee(Forecast(["a", "b", "c"], budgets, np.stack([early_DC, late_DC], 1), 0.01, 4e6, 8.0, "drawn"))
+        assert not seen.crossings
+        assert seen.text.startswith("a from about 4 M tokens on, before which none is clearly the best (P(best) 100 %")
+
     def test_budgets_must_rise(self, three: Runs) -> None:
         with pytest.raises(UserError, match="rise"):
             foresee(extrapolate(three, BUDGETS[::-1]))

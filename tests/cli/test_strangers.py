@@ -118,3 +118,10 @@ def test_a_file_from_elsewhere_is_announced(
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == f"plait: runs the code in {elsewhere}, a file outside the working folder.\n"
     assert program("show", "d=32 | my-mixer mlp", "--mixers", "mine.py").stderr == ""
+
+
+def test_a_reader_that_leaves_is_no_users_file(tmp_path: Path) -> None:
+    """`plait … --help | head -1`: what ends the program is the pipe."""
+    command = f"{sys.executable} -m plait new mixer --help | head -1"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert "user's file" not in ran.stderr

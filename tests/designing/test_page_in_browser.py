@@ -214,6 +214,7 @@ def test_a_point_opens_its_drawing_and_cost(page: Any) -> None:
     assert "d=16 vocab=256 | (attn[heads=2] swiglu)x1" in words
     assert "latency, predicted" in words
     assert "KV cache after 256 tokens" in words
+    assert "swiglu)x1' --data builtin:stdlib --time 10m" in words  # a command that runs as it is
     assert "attn" in sheet.locator(".drawing svg").inner_html()
     sheet.locator(".copy").first.click()
     assert page.evaluate("navigator.clipboard.readText()") == mark.get_attribute("data-key")

@@ -96,6 +96,17 @@ def test_a_comparison(visit: Any) -> None:
     assert saved.value.suggested_filename == "comparison.json"
 
 
+def test_one_budget_alone_has_its_place(visit: Any) -> None:
+    """Logarithmic axes of a single value."""
+    given = compared()
+    given["foresight"] = given["foresight"][:1]
+    for row in given["architectures"]:
+        row["curve"], row["tokens"] = row["curve"][1:2], 2000
+    seen = visit(comparison_page(given))
+    assert seen.locator("figure.plot .mark").count() == 4
+    assert seen.locator(".legend button").count() == 4
+
+
 def test_scaling_laws(visit: Any) -> None:
     seen = visit(laws())
     assert seen.locator("figure.plot .mark").count() == 24

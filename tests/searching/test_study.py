@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 from plait.cli.study import group
 from plait.core.errors import UserError
 from plait.data import Corpus, open_corpus
+from plait.device.setting import Setting
 from plait.model.cost import model_cost
 from plait.records import Store
 from plait.space.space import Space
 from plait.studies.proxies import COUNTS, SHIPPED, Findings, Study, best, drawn, study_space
+from plait.studies.shapes import ShapeFindings, ShapeStudy
 from plait.training.recipe import Recipe
 
 RECIPE = Recipe(batch=2, seq_len=8)
@@ -104,7 +106,14 @@ def made_up(study: Study, **columns: list[float]) -> Findings:
     """Four models whose losses are 1, 2, 3, 4, so the first is the best."""
     names = (*COUNTS, *study.proxies)
     rows = [
-        {"spec": "", **dict.fromkeys(names, 0.0), "loss": 1.0 + i, "train_flops": 1000, "seconds": 1.0}
+        {
+            "spec": "",
+            **dict.fromkeys(names, 0.0),
+            "loss": 1.0 + i,
+            "losses": [1.0 + i],
+            "train_flops": 1000,
+            "seconds": 1.0,
+        }
         | {name: values[i] for name, values in columns.items()}
         for i in range(4)
     ]
@@ -131,6 +140,33 @@ def test_rankings_are_known_where_the_truth_is(study: Study) -> None:
     document = json.loads(json.dumps(found.as_dict(), allow_nan=False))
     assert document["rankings"][-1]["src"] is None
     assert document["models"][3]["grad_norm"] is None
+
+
+def test_differences_below_the_noise_are_counted(study: Study) -> None:
+    """Seeds 0.02 apart: a standard deviation of 0.0141, below which one of three neighbours is."""
+    found = made_up(study)
+    assert found.noise is None
+    assert "not known" in found.noise_statement
+    rows = [
+        {**row, "loss": loss, "losses": [loss - 0.01, loss + 0.01]}
+        for row, loss in zip(found.rows, (1, 1.01, 2, 3), strict=True)
+    ]
+    two = Findings(study, rows)
+    assert two.noise == pytest.approx(0.02 / math.sqrt(2))
+    assert "1 of 3 neighbours" in two.noise_statement
+
+
+@pytest.mark.parametrize(("losses", "told"), [((1.0, 1.5), "nats"), ((1.0, 1.01), "not distinguishable")])
+def test_shapes_within_the_noise_are_not_called_different(losses: tuple[float, float], told: str) -> None:
+    rows = [
+        {"d_model": 32 * (1 + i), "n_layer": 4, "decoder_params": 1000, "loss": loss, "perplexity": math.exp(loss),
+         "losses": [loss - 0.05, loss + 0.05]}
+        for i, loss in enumerate(losses)
+    ]  # fmt: skip
+    found = ShapeFindings(ShapeStudy(study_space("study-gpt2"), Setting(seq=32), models=2), rows)
+    assert found.noise == pytest.approx(0.1 / math.sqrt(2))
+    assert found.statement().endswith(told)
+    assert "standard deviation between seeds 0.0707 nats" in found.statement()
 
 
 def test_words(study: Study) -> None:

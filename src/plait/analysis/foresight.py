@@ -61,7 +61,11 @@ class Foresight:
         if not self.crossings:
             row = self.rows[-1]
             share = f"P(best) {100 * row.p_best[row.best]:.0f} % at {count(row.tokens)} tokens"
-            return f"{row.best} at every budget from {count(self.rows[0].tokens)} tokens on ({share}{end})"
+            first = next(place for place, each in enumerate(self.rows) if _leader(each.p_best) is not None)
+            if not first:
+                return f"{row.best} at every budget from {count(self.rows[0].tokens)} tokens on ({share}{end})"
+            since = f"{row.best} from about {count(self.rows[first].tokens)} tokens on"
+            return f"{since}, before which none is clearly the best ({share}{end})"
         parts = [f"up to about {count(self.crossings[0].tokens)} tokens {self.crossings[0].before}"]
         for place, crossing in enumerate(self.crossings):
             last = place == len(self.crossings) - 1

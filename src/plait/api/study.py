@@ -56,6 +56,7 @@ def proxies(
     batch: int = 8,
     seq_len: int = 64,
     lr: float = 6e-3,
+    seeds: int = 2,
     seed: int = 0,
     device: str = "cpu",
     mixers: Sequence[str | Path] = (),
@@ -73,7 +74,7 @@ def proxies(
     chosen = tuple(PROXIES) if proxies is None else tuple(proxies)
     recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     whole, corpus, precision = study_space(space), open_corpus(data), precision_on(usable(device))
-    study = Study(whole, corpus, models, steps, chosen, recipe, seed, device, precision)
+    study = Study(whole, corpus, models, steps, chosen, recipe, seed, device, precision, seeds)
     with writable_store(store) as opened:
         found = study.run(opened, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "rankings")
@@ -170,6 +171,7 @@ def shapes(
     batch: int = 8,
     train_seq_len: int = 64,
     lr: float = 6e-3,
+    seeds: int = 2,
     seed: int = 0,
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
@@ -188,7 +190,8 @@ def shapes(
     if steps:
         corpus = open_corpus(data)
         chosen = type(chosen)(chosen.declared.with_vocabulary(corpus.vocab))
-        training = Training(corpus, steps, RECIPE.with_values({"batch": batch, "seq_len": train_seq_len, "lr": lr}))
+        recipe = RECIPE.with_values({"batch": batch, "seq_len": train_seq_len, "lr": lr})
+        training = Training(corpus, steps, recipe, seeds)
     setting = Setting(seq=seq_len, threads=threads)
     size = _count(params) if isinstance(params, str) else params
     study = ShapeStudy(chosen, setting, models, size, tolerance, seed, training)

@@ -129,7 +129,7 @@ def _ours(left: SystemExit) -> bool:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     name = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] in ("plait", "click", "typer")
+    return name.partition(".")[0] in ("plait", "click", "typer", "rich")  # rich leaves where the reader of a pipe did
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def print_proxies(found: Findings) -> None:
         made.add_row(one.proxy, f"{one.src:.2f}", interval, *ratios, free)
     out.print(made)
     out.print(best(found.rankings))
-    out.print("one seed per model: the noise between seeds is not known, and is part of every rank", style="dim")
+    out.print(found.noise_statement, style="dim")
 
 
 def draw_proxies(path: Path, found: Findings) -> None:

@@ -47,7 +47,7 @@ def report_page(document: dict[str, Any]) -> str:
         probe_section(document),
         _training(document),
         _making(document),
-        *model_sheets(front_sheets(document), document, seq=setting["seq"]),
+        *model_sheets(front_sheets(document), document, seq=setting["seq"], data=document["config"]["data"]),
     )
 
 

@@ -20,6 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
+from plait.ops.channel_delta import channel_delta
+from plait.ops.delta import delta, delta_reference
+from plait.ops.dplr import dplr_reference
 from plait.ops.gla import gla, gla_reference
 from plait.ops.scan import selective_scan, selective_scan_reference
 
@@ -42,7 +45,7 @@ class KernelCase:
     ours: Run
     definition: Run
     peers: Mapping[str, Callable[[], Run]]
-    wide: tuple[str, ...] = ("g", "bonus")
+    wide: tuple[str, ...] = ("g", "bonus", "beta")
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,51 @@ def scan_case(name: str, E: int, N: int) -> KernelCase:
     )
 
 
+def delta_case(name: str, H: int, K: int, V: int, *, decay: str = "none") -> KernelCase:
+    """`decay`: none, head or channel. Keys have length 1, write strengths reach 1."""
+
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        q, k = (F.normalize(normal(B, T, H, K), dim=-1) for _ in range(2))
+        inputs = {"q": q, "k": k, "v": normal(B, T, H, V), "beta": normal(B, T, H).sigmoid()}
+        if decay == "none":
+            return inputs
+        centre = torch.linspace(0.5, 8.0, H if decay == "head" else K, device=stream.device)
+        return inputs | {"g": F.logsigmoid(centre + normal(B, T, H, *((K,) if decay == "channel" else ())))}
+
+    scale = K**-0.5
+
+    def ours(x: Inputs) -> Tensor:
+        if decay == "channel":
+            return channel_delta(x["q"], _written(x), x["k"], x["v"], x["g"], scale=scale)[0]
+        return delta(x["q"], x["k"], x["v"], x["beta"], x.get("g"), scale=scale)[0]
+
+    def definition(x: Inputs) -> Tensor:
+        if decay == "channel":
+            written, read = _written(x), x["g"].exp() * x["k"]
+            return dplr_reference(x["q"], written, x["v"], read, -written, x["g"], scale=scale)[0]
+        return delta_reference(x["q"], x["k"], x["v"], x["beta"], x.get("g"), scale=scale)[0]
+
+    def peer() -> Run:
+        if decay == "none":
+            op = import_module("fla.ops.delta_rule").chunk_delta_rule
+            return lambda x: op(x["q"], x["k"], x["v"], x["beta"].to(x["q"].dtype), scale=scale)[0]
+        if decay == "head":
+            op = import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
+        else:
+            op = import_module("fla.ops.kda").chunk_kda
+        return lambda x: op(x["q"], x["k"], x["v"], x["g"], x["beta"], scale=scale)[0]
+
+    named = {"none": "chunk_delta_rule", "head": "chunk_gated_delta_rule", "channel": "chunk_kda"}[decay]
+    return KernelCase(name, f"H {H} K {K} V {V}", draw, ours, definition, {f"fla {named}": peer})
+
+
+def _written(x: Inputs) -> Tensor:
+    return x["beta"][..., None].to(x["k"].dtype) * x["k"]
+
+
 CASES: dict[str, KernelCase] = {
     case.name: case
     for case in (
@@ -145,6 +193,9 @@ CASES: dict[str, KernelCase] = {
         gla_case("rwkv6", 12, 12, 64, 64, per_head=False, bonus=True),
         gla_case("mamba2", 24, 1, 128, 64, per_head=True),
         gla_case("retnet", 4, 4, 192, 384, per_head=True),
+        delta_case("deltanet", 6, 128, 128),
+        delta_case("gated-deltanet", 6, 128, 128, decay="head"),
+        delta_case("kda", 6, 128, 128, decay="channel"),
         scan_case("mamba", 1536, 16),
     )
 }

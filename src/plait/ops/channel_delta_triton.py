@@ -35,9 +35,9 @@ def channel_tunings(dtype: torch.dtype) -> Tunings:
     return Tunings(
         64,
         prepare=Tuning(64, 4, 1),
-        states=Tuning(64, 4, 2),
-        outputs=Tuning(128, 4, 1),
-        again=Tuning(32, 4, 3),
+        states=Tuning(32, 4, 2),
+        outputs=Tuning(64, 4, 1),
+        again=Tuning(32, 4, 2),
         prepare_backward=Tuning(64, 4, 1),
         states_backward=Tuning(32, 4, 2),
         gradients=Tuning(64, 4, 1),

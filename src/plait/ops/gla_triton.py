@@ -48,10 +48,12 @@ class Tuning(NamedTuple):
     values: Tile  # gradients of values; with one decay per token of decays, too
     keys: Tile  # gradients of queries and keys; with a decay per channel of decays, too
     parts: int = 4  # of the heads that share queries and keys, each a program
+    forward_chunk: int = 0  # where the forward pass does better with other chunks; nothing is shared with the backward
 
 
 def tuning(K: int, V: int, dtype: torch.dtype, vector: bool) -> Tuning:
-    """Measured on an H200 in bf16 at the shapes of `plait bench kernels`; three programs fit into a multiprocessor."""
+    """For an H200 in bf16: some were measured (benchmarks/results), the others fit three programs into a
+    multiprocessor with the fewest spilled registers."""
     if dtype == torch.float32:
         small = Tile(32, 32, 4, 1)
         return Tuning(32, small, small, small, small)
@@ -109,11 +111,15 @@ def _block(size: int, most: int) -> int:
     return min(most, max(16, int(triton.next_power_of_2(size))))
 
 
-def call_of(q: Tensor, v: Tensor, g: Tensor, own: Tensor | None, tuned: Tuning | None, exact: bool | None) -> Call:
+def call_of(
+    q: Tensor, v: Tensor, g: Tensor, own: Tensor | None, tuned: Tuning | None, exact: bool | None, *,
+    forward: bool = False,
+) -> Call:  # fmt: skip
     (B, T, G, K), (H, V) = q.shape, v.shape[2:]
     vector = g.dim() == 4
     tuned = tuned or tuning(K, V, v.dtype, vector)
-    chunk = min(tuned.chunk, max(16, triton.next_power_of_2(T)))
+    longest = (forward and tuned.forward_chunk) or tuned.chunk
+    chunk = min(longest, max(16, triton.next_power_of_2(T)))
     exact = v.dtype == torch.float32 if exact is None else exact
     N = triton.cdiv(T, chunk)
     return Call(B, T, H, H // G, K, V, N, vector, own is not None, exact, tuned._replace(chunk=chunk))
@@ -124,7 +130,7 @@ def gla_forward(
     scale: float, tuned: Tuning | None = None, exact: bool | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o_BTHV and the state after the last token, BHKV in fp32."""
-    call = call_of(q_BTGK, v_BTHV, g, own_BTH, tuned, exact)
+    call = call_of(q_BTGK, v_BTHV, g, own_BTH, tuned, exact, forward=True)
     b, whole, depth = _cumulate(call, g)
     options = call.launch(call.tuned.states)
     (before,), (final,) = _border_states(call, v_BTHV, 1)

@@ -215,8 +215,7 @@ _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
     "hymba-1.5b": (
         _hymba,
         "arXiv:2411.13676",
-        "Hymba 1.5B: attention and Mamba side by side; both have an output map of their own, keys and values of every "
-        "layer and no meta tokens: 1.61B for 1.52B",
+        "Hymba 1.5B: attention and Mamba side by side; each with an output map and keys of its own: 1.61B for 1.52B",
     ),
     "samba-421m": (_samba, "arXiv:2406.07522", "Samba 421M: Mamba, MLP, a window of 2,048, MLP"),
     "qwen3-next": (

@@ -118,7 +118,7 @@ def comparison_page(document: Document) -> str:
         _pairs(document),
         _making(document),
         tag("p", data_take="comparison.json"),
-        *model_sheets([_sheet(row) for row in ordered], document, seq=document["seq_len"]),
+        *model_sheets([_sheet(row) for row in ordered], document, seq=document["seq_len"], data=document["data"]),
     )
 
 

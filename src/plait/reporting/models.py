@@ -29,16 +29,19 @@ class ModelSheet:
     facts: Sequence[tuple[str, str]] = ()
 
 
-def model_sheets(sheets: Sequence[ModelSheet], document: Mapping[str, Any], *, seq: int) -> list[Element]:
-    """For `page`: what opens, and the data that can be saved. A spec that cannot be read here, as one with a mixer of
-    somebody else's, has no drawing."""
+def model_sheets(sheets: Sequence[ModelSheet], document: Mapping[str, Any], *, seq: int, data: str) -> list[Element]:
+    """For `page`: what opens, with the command that trains it on `data`, and what can be saved. A spec that cannot be
+    read here, as one with a mixer of somebody else's, has no drawing."""
     costs = {sheet.key: _cost(sheet.spec, seq) for sheet in sheets}
     shown = {
         sheet.key: {
             "name": sheet.name,
             "spec": sheet.spec,
             "facts": [*sheet.facts, *_facts(costs[sheet.key])],
-            "commands": [f"plait show {shlex.quote(sheet.spec)}", f"plait train {shlex.quote(sheet.spec)}"],
+            "commands": [
+                f"plait show {shlex.quote(sheet.spec)}",
+                f"plait train {shlex.quote(sheet.spec)} --data {shlex.quote(data)} --time 10m",
+            ],
         }
         for sheet in sheets
     }

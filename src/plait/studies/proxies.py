@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from plait.algorithms.proxies import PROXIES, Windows, load_proxy
+from plait.analysis.paired import seed_noise
 from plait.analysis.rank import common_ratio, spearman, spearman_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
@@ -60,6 +61,7 @@ class Study:
     seed: int = 0
     device: str = "cpu"  # of the trainings; proxies are computed on the processor
     precision: str = "fp32"
+    seeds: int = 1  # trainings of each model, from `seed` on
 
     def __post_init__(self) -> None:
         if self.models < 3:
@@ -69,7 +71,7 @@ class Study:
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """One training a model, alike in everything else."""
+        """The first training of each model, alike in everything else."""
         masked = any(header is not None and header.kind == "encoder" for header in self.space.headers.all)
         # Before drawing: the constraints are to hold for the models that are trained.
         space = type(self.space)(self.space.declared.with_vocabulary(self.corpus.vocab + masked))
@@ -87,14 +89,19 @@ class Study:
             for name in self.proxies:
                 on_progress(name, place, self.models)
                 row[name], row[f"{name}_flops"] = self._score(job, name, store)
-            told = partial(self._tell, on_progress, place)
-            found = fit_alone(job, store, runs, device=self.device, on_progress=told)
-            rows.append({**row, "loss": found["loss"], "train_flops": found["flops"], "seconds": found["seconds"]})
+            trained = []
+            for seed in range(self.seeds):
+                told = partial(self._tell, on_progress, place, seed)
+                again = replace(job, seed=self.seed + seed)
+                trained.append(fit_alone(again, store, runs, device=self.device, on_progress=told))
+            row["losses"] = [found["loss"] for found in trained]
+            row |= {"loss": float(np.mean(row["losses"])), "train_flops": trained[0]["flops"]}
+            rows.append({**row, "seconds": sum(found["seconds"] for found in trained)})
         on_progress("done", self.models, self.models)
         return Findings(self, rows)
 
-    def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
-        on_progress("training", place + share, self.models)
+    def _tell(self, on_progress: OnProgress, place: int, seed: int, share: float) -> None:
+        on_progress("training", place + (seed + share) / self.seeds, self.models)
 
     def _score(self, job: Job, name: str, store: Store) -> tuple[float, int]:
         """A proxy's score of the untrained model, and its FLOPs."""
@@ -156,6 +163,22 @@ class Findings:
         found = [self._ranking(name) for name in (*COUNTS, *self.study.proxies)]
         return sorted(found, key=lambda one: (math.isnan(one.src), -one.src))
 
+    @cached_property
+    def noise(self) -> float | None:
+        """The standard deviation of a model's loss between seeds, in nats; None from one seed."""
+        return seed_noise(row["losses"] for row in self.rows)
+
+    @property
+    def noise_statement(self) -> str:
+        if self.noise is None:
+            return "one seed per model: the noise between seeds is not known, and is part of every rank"
+        losses = np.sort([row["loss"] for row in self.rows])
+        close = int((np.diff(losses) < self.noise).sum())
+        return (
+            f"standard deviation between seeds {self.noise:.4f} nats; {close} of {len(losses) - 1} neighbours in the "
+            "ranking differ by less, and their order tells nothing"
+        )
+
     @property
     def spread(self) -> tuple[float, float]:
         """The lowest and the highest loss."""
@@ -178,7 +201,8 @@ class Findings:
             "steps": study.steps,
             "seed": study.seed,
             "loss": list(self.spread),
-            "noise": None,  # between seeds: every model is trained with one
+            "seeds": study.seeds,
+            "noise": self.noise,
             "rankings": [ranking.as_dict() for ranking in self.rankings],
             "models": rows,
             "cost": {name: sum(row[name] for row in self.rows) for name in ("train_flops", "seconds")},

@@ -7,6 +7,7 @@ than 7 %. Every model is a record of kind `shape`, which `plait analyse aspect` 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.analysis.comparisons import AspectStudy, aspect_study
+from plait.analysis.paired import seed_noise
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.data import Corpus
@@ -46,6 +48,7 @@ class Training:
     corpus: Corpus
     steps: int
     recipe: Recipe = RECIPE
+    seeds: int = 1  # of each, from the study's on
 
 
 @dataclass(frozen=True)
@@ -132,11 +135,15 @@ class ShapeStudy:
         }
         keys = {"measurement": measured.key}
         if self.training is not None:
-            job = Job(arch, self.training.corpus, self.training.recipe, Budget(steps=self.training.steps), self.seed,
-                      validation_tokens=VALIDATION_TOKENS)  # fmt: skip
-            found = fit_alone(job, store, runs, on_progress=on_progress)
-            row |= {"loss": found["loss"], "perplexity": found["perplexity"]}
-            keys["training"] = job.key
+            budget, losses = Budget(steps=self.training.steps), []
+            for seed in range(self.training.seeds):
+                job = Job(arch, self.training.corpus, self.training.recipe, budget, self.seed + seed,
+                          validation_tokens=VALIDATION_TOKENS)  # fmt: skip
+                told = partial(_part, on_progress, seed, self.training.seeds)
+                losses.append(fit_alone(job, store, runs, on_progress=told)["loss"])
+                keys[f"training {seed}" if seed else "training"] = job.key
+            loss = float(np.mean(losses))
+            row |= {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "losses": losses}
         config = {"protocol": PROTOCOL, **arch.identity(), **keys}
         store.put(Record.of(KIND, config, row, provenance_of(started, time.perf_counter() - clock)))
         return row
@@ -163,16 +170,36 @@ class ShapeFindings:
             f"{group.aspect[0]:.3g} to {group.aspect[1]:.3g}: largest over smallest {spreads}{self._noise}"
         )
 
+    @cached_property
+    def noise(self) -> float | None:
+        """The standard deviation of a loss between seeds, in nats; None from one seed, or where nothing was trained."""
+        return seed_noise(row["losses"] for row in self.rows if "losses" in row)
+
     @property
     def _noise(self) -> str:
-        """Each is trained once."""
-        unknown = "; one seed each: how much of the perplexity's is noise between seeds is not known"
-        return unknown if "loss" in self.rows[0] else ""
+        if "loss" not in self.rows[0]:
+            return ""
+        if self.noise is None:
+            return "; one seed each: how much of the perplexity's is noise between seeds is not known"
+        losses = [row["loss"] for row in self.rows]
+        apart = max(losses) - min(losses)
+        told = f"; standard deviation between seeds {self.noise:.4f} nats"
+        return told if apart >= self.noise else f"{told}, by which the perplexities are not distinguishable"
 
     def as_dict(self) -> dict[str, Any]:
         (group,) = self.aspects.groups
         found = {"size": list(group.size), "aspect": list(group.aspect), "spread": group.spread}
-        return {"space": self.study.space.name, **found, "models": self.rows, "statement": self.statement()}
+        return {
+            "space": self.study.space.name,
+            "noise": self.noise,
+            **found,
+            "models": self.rows,
+            "statement": self.statement(),
+        }
+
+
+def _part(on_progress: Callable[[float], None], done: int, count: int, share: float) -> None:
+    on_progress((done + share) / count)
 
 
 def _most_shapes(params_N: NDArray[np.float64], aspect_N: NDArray[np.float64], tolerance: float) -> float:

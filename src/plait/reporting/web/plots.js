@@ -14,6 +14,7 @@ const short = (value) => {
 const colourOf = (number) => (number === null ? "var(--none)" : `var(--s${number % 8})`);
 
 const roundTicks = (low, high, about) => {
+  if (!(high > low)) return [low];
   const rough = (high - low) / about, power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((times) => power * times >= rough * 0.999);
   const found = [];
@@ -60,7 +61,10 @@ class Plot {
     for (const line of this.data.lines ?? []) (line.axis === "x" ? xs : ys).push(line.at);
     const of = (values, axis, room) => {
       const low = axis.from ?? Math.min(...values), high = Math.max(...values);
-      if (axis.log) return [low / (high / low) ** 0.02, high * (high / low) ** 0.02];
+      if (axis.log) {
+        const room = high > low ? (high / low) ** 0.02 : 2; // one value alone has room beside it, too
+        return [low / room, high * room];
+      }
       const beside = room * (high - low || Math.abs(high) || 1);
       return [axis.from ?? Math.max(low - beside, low < 0 ? -Infinity : 0), high + beside];
     };
