@@ -87,7 +87,7 @@ def test_the_command(plait_store: str, tmp_path: Path) -> None:
     assert only.kinds == {"probe": 2}
     one = plait.report([RECORDS[0].key[:10]], out=tmp_path / "page.html", store=plait_store)
     assert json.loads(json.dumps(one.as_dict()))["records"] == 1
-    with pytest.raises(UserError, match="holds no such records"):
+    with pytest.raises(UserError, match="no records of kind 'nothing'"):
         plait.report(kind="nothing", out=tmp_path / "page.html", store=plait_store)
 
 

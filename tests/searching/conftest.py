@@ -65,12 +65,12 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     from plait.training.trainer import Trainer
 
     taken: list[int] = []
-    advance = Trainer.advance
+    launch = Trainer.launch
 
     def counted(self: Trainer) -> Any:
-        found = advance(self)
+        found = launch(self)
         taken.append(found.step)
         return found
 
-    monkeypatch.setattr(Trainer, "advance", counted)
+    monkeypatch.setattr(Trainer, "launch", counted)
     return taken

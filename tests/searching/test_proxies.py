@@ -119,7 +119,8 @@ def test_fisher_by_scaling_each_channel(data: Windows) -> None:
 def test_synflow_of_one_map_is_its_absolute_sum(data: Windows) -> None:
     # Ones in, a relu MLP without biases: R = Σ |W₂| |W₁| 1 at every position; each of the two maps has all of it.
     model = tiny("d=8 vocab=20 final_norm=false | mlp[inner=6,act=relu,bias=false]")
-    up, down = (weight.detach().abs() for weight in block_weights(model))
+    by_name = dict(model.named_parameters())
+    up, down = (by_name[f"backbone.blocks.0.mixer.{name}.weight"].detach().abs() for name in ("up", "down"))
     flow = 5 * float((down @ up @ torch.ones(8, dtype=torch.float64)).sum())
     assert load_proxy("synflow").score(model, data) == pytest.approx(2 * flow, rel=1e-9)
 
