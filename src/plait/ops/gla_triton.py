@@ -52,7 +52,8 @@ class Tuning(NamedTuple):
 
 
 def tuning(K: int, V: int, dtype: torch.dtype, vector: bool) -> Tuning:
-    """Measured on an H200 in bf16 at the shapes of `plait bench kernels`; three programs fit into a multiprocessor."""
+    """For an H200 in bf16: some were measured (benchmarks/results), the others fit three programs into a
+    multiprocessor with the fewest spilled registers."""
     if dtype == torch.float32:
         small = Tile(32, 32, 4, 1)
         return Tuning(32, small, small, small, small)
