@@ -285,6 +285,12 @@ def test_findings_are_shown_contradicted_or_open() -> None:
     assert verdicts(0.49, 0.53, 0.001)[5] == CONTRADICTED
     assert verdicts(0.51, 0.51, 0.001)[7] == SHOWN  # the hybrid's loss is the lowest
     assert verdicts(0.51, 0.51, 0.001, 0.2)[7] == CONTRADICTED
+    # Draws in which some group has no optimum say nothing about the state, and count neither for nor against.
+    laws = _shares(0.51, 0.51, 0.001)
+    assert laws.state is not None
+    missing = np.where(np.arange(len(laws.state.shared_B)) % 4 == 0, np.nan, laws.state.shared_B)
+    vars(laws)["state"] = replace(laws.state, shared_B=missing)
+    assert next(one for one in findings(laws) if one.number == 8).verdict == SHOWN
     noisy = verdicts(0.51, 0.51, 0.02)
     assert noisy[5] == OPEN
     assert set(noisy) == {5, 6, 7, 8}

@@ -103,7 +103,8 @@ def _state(laws: Laws) -> list[Finding]:
     if law is None:
         return []
     low, high = interval(law.shared_B)
-    falls = float(np.mean(law.shared_B < 0))
+    there = law.shared_B[np.isfinite(law.shared_B)]  # draws in which every group has an optimum
+    falls = float(np.mean(there < 0)) if len(there) else 0.5
     found = [
         Finding(
             8, "compute-optimal perplexity falls as a power of the state, P* ∝ M^c", verdict_of(falls), falls,
