@@ -26,6 +26,7 @@ from plait.ops.paths import (
     autocast_dtype,
     dense,
     fold_members,
+    on_trial,
     plain_asked,
     unfold_members,
     with_dense_rows,
@@ -45,10 +46,11 @@ def channel_delta(
 
 
 def channel_delta_path(k_BTHK: Tensor, v_BTHV: Tensor) -> str:
-    """The path `channel_delta` takes for these keys and values: "triton" on a GPU in bf16, else "chunks"."""
+    """The path `channel_delta` takes for these keys and values: "triton" where that is asked for (`on_trial`), on a GPU
+    in bf16, else "chunks"."""
     if plain_asked() or (torch.compiler.is_compiling() and k_BTHK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
-    half = autocast_dtype(v_BTHV) == torch.bfloat16
+    half = on_trial() and autocast_dtype(v_BTHV) == torch.bfloat16
     return "triton" if k_BTHK.is_cuda and half and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY else "chunks"
 
 
