@@ -98,7 +98,7 @@ FAULTS = [
     Fault("PAR's letter f", '"f": (Layer.of("mlp", act="relu"),)', '"f": (Layer("xl-attn"),)', "P12"),
     Fault("MAD's letter H", '"h": (Layer("hyena"), _SWIGLU)', '"h": (Layer("hyena"), Layer("hyena"))', "M35 E08 M33"),
     # costs
-    Fault("attention's cache", "2 * linear(d, keys, self.bias)", "3 * linear(d, keys, self.bias)", "L03 F05"),
+    Fault("attention's cache", "2 * linear(d, keys, self.bias or", "3 * linear(d, keys, self.bias or", "L03 F05"),
     Fault("forget gate's bias", "linear(d, self.heads, bias=True)", "linear(d, self.heads)", "C01 F03 L03"),
     Fault("Transformer-XL's distances", '"distance": d * inner', '"distance": 2 * d * inner', "P16 L04"),
     Fault("Transformer-XL's scores", "MIXING: 6 * seq * keys * inner", "MIXING: 4 * seq * keys * inner", "P14 P17"),

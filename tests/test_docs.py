@@ -26,7 +26,8 @@ def prose(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-LONG = {"docs/compare.md", "docs/export.md", "docs/generate.md"}  # their examples train and export for a minute or so
+#: Their examples train, search and export for half a minute or more.
+LONG = {f"docs/{name}.md" for name in ("compare", "eval", "export", "fleet", "generate", "measure", "search")}
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in PAGES])

@@ -112,6 +112,7 @@ def trained(folder: Path) -> int:
         return len(list(store.find("track")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_killed_at_any_moment_it_gives_the_same_answer(plait: Any, tmp_path: Path, workers: str) -> None:
     command = ("compare", ATTN, GLA, *QUICK, "--workers", workers, "--json")

@@ -66,8 +66,8 @@ def test_onnx(run, tmp_path):
 
 
 def test_an_unknown_format_is_refused(run):
-    with pytest.raises(UserError, match="known are hf, native, onnx"):
-        plait("export", run, "--to", "gguf")
+    with pytest.raises(UserError, match="known are hf, native, gguf, onnx"):
+        plait("export", run, "--to", "ggml")
 
 
 def test_import_makes_a_run(tmp_path):

@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from plait.device.setting import Setting
 from plait.records import open_store
 from plait.space.table import load_space
@@ -38,6 +40,7 @@ files: [mine.py]
 """
 
 
+@pytest.mark.slow
 def test_measure_is_killed_and_goes_on(plait: Any, program: Any, tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
     (tmp_path / "kill").touch()

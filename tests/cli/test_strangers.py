@@ -54,7 +54,7 @@ def shadows(tmp_path: Path) -> None:
             "2",
             "--no-rate-search",
         ),
-        ("scale", "run", "plan.json", "--workers", "2"),
+        pytest.param(("scale", "run", "plan.json", "--workers", "2"), marks=pytest.mark.slow),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -38,7 +38,7 @@ def test_part_of_a_head_turns_and_part_does_not() -> None:
     """Moved along the sequence, a head that turns a quarter of its channels gives the same, one by one or at once."""
     mixer = build("d=32 vocab=8 | attn[heads=2,rotary=0.25]").backbone.blocks[0].mixer
     x = torch.randn(1, 3, 32)
-    q, _, _ = mixer._project(x)
+    q, _, _ = mixer._split(mixer._joint(x, {}))
     turned = mixer._turn(q, None)
     torch.testing.assert_close(turned[..., 4:], q[..., 4:])
     assert (turned[:, 1:, :, :4] - q[:, 1:, :, :4]).abs().max() > 1e-3

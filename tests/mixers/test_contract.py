@@ -58,8 +58,14 @@ VARIANTS = [
 SUBJECTS = [*names(), *VARIANTS]
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("mixer", SUBJECTS)
+CASES = [
+    pytest.param(mixer, check, marks=[pytest.mark.slow] if check == "torch.compile" and mixer in VARIANTS else [])
+    for mixer in SUBJECTS
+    for check in CHECKS
+]
+
+
+@pytest.mark.parametrize(("mixer", "check"), CASES)
 def test_clause(mixer, check):
     options = load_mixer(mixer)
     # Mixers whose heads are 128 wide by default need that width.

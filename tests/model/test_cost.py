@@ -184,7 +184,8 @@ def paths_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     taken: list[str] = []
 
     def noting(q: Any, k: Any, v: Any, **options: Any) -> Any:
-        taken.append(attention_path(q, k, **options))
+        asked = {name: value for name, value in options.items() if name != "last"}  # of one step
+        taken.append(attention_path(q, k, **asked))
         return attention(q, k, v, **options)
 
     monkeypatch.setattr(attn_module, "attention", noting)

@@ -92,7 +92,7 @@ def hostile_input(block, wish_HP, head):
 
 
 def query_and_key(mixer, x_D, held, row):
-    q, k, v = mixer._project(x_D[None, None])
+    q, k, v = mixer._split(mixer._joint(x_D[None, None], {}))
     if mixer.kv_shift is not None:
         tails = (held[tail][row : row + 1, -1:] for tail in ("k_tail", "v_tail"))
         k, _ = mixer._shift(x_D[None, None], k, v, *tails)
@@ -142,12 +142,14 @@ def test_a_layer_norm_adds_its_bias_to_the_reach():
     inputs_ND = 50 * torch.randn(500, 32, dtype=torch.float64, generator=stream)
     found = torch.stack([query(block, x_D)[2] for x_D in inputs_ND]) @ delta_P
     assert found.max() <= queries.reach(delta_P[None, None], 2, turning=False).item()
-    middle = block.mixer._project(block.norm.bias[None, None])[0][0, 0]  # what the norm gives for no input at all
+    middle = block.mixer._split(block.mixer._joint(block.norm.bias[None, None], {}))[0][
+        0, 0
+    ]  # what the norm gives for no input at all
     torch.testing.assert_close(queries.offset_HP, middle)
 
 
 def query(block, x_D, position=0):
-    q, k, _ = block.mixer._project(block.norm(x_D)[None, None])
+    q, k, _ = block.mixer._split(block.mixer._joint(block.norm(x_D)[None, None], {}))
     return block.mixer._place(q, k, torch.tensor([[position]]))[0][0, 0]
 
 

@@ -89,6 +89,7 @@ def test_killed_twenty_times(uninterrupted, store_url):
     assert same_table(found, uninterrupted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["store_url", pytest.param("postgresql_url", marks=pytest.mark.slow)])
 def test_two_probes_on_one_store_share_the_work(uninterrupted, request, kind, tmp_path):
     url = request.getfixturevalue(kind)

@@ -83,7 +83,8 @@ def test_it_costs_what_it_may_and_stops_those_that_cannot_win() -> None:
     assert found.cost <= 0.4
     assert "bad" in found.decision.stopped
     most = {name: max(steps for n, steps, _ in pool.legs if n == name) for name in CURVES}
-    assert most["bad"] < most["steady"]
+    assert most["bad"] <= most["steady"]
+    assert most["bad"] < 0.2 * 1e6 / COURSE.tokens_per_step
 
 
 def test_rates_are_chosen_early_and_gone_on_with() -> None:

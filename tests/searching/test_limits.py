@@ -23,7 +23,8 @@ def test_a_limit_is_of_a_quantity_in_the_table() -> None:
     assert Limits.read(flops="2G").constraints() == ["flops <= 2G"]
     assert Limits.read(flops="2G").on_device == {}
     with pytest.raises(
-        UserError, match=r"unknown quantity 'latencies'. Did you mean 'latency'\? Known: latency, memory"
+        UserError,
+        match=r"unknown quantity 'latencies'. Did you mean 'latency'\? Known: latency, ttft, token_time, memory",
     ):
         Limits(latencies=1.0)
 

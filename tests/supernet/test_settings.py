@@ -50,7 +50,7 @@ def test_turns_count_what_they_say(steps: int, warmup: float, share: float, cycl
         ("weights", "swap", "one of soft, straight-through, path"),
         ("architecture", "swop", "Did you mean 'swap'"),
         ("swaps", 0, "at least 1"),
-        ("penalty", "time", "one of latency, energy, state, flops"),
+        ("penalty", "time", "one of latency, ttft, token_time, energy, state, flops"),
         ("patience", 0.0, "above 0"),
         ("temperature", 1.0, "no setting 'temperature'"),
     ],

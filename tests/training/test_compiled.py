@@ -26,6 +26,7 @@ SMALL = {"attn": "heads=2", "fox": "heads=2", "hgrn2": "head_dim=8", "deltanet":
          "retnet": "heads=2"}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MIXERS.names()))
 def test_every_mixer_trains_compiled_as_one_graph_for_all_its_blocks(name: str) -> None:
     options = f"[{SMALL[name]}]" if name in SMALL else ""
