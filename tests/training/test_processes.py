@@ -98,7 +98,6 @@ def test_a_device_that_is_none_is_refused(device):
 
 
 def test_one_gpu_of_several_can_be_named(monkeypatch):
-@pytest.mark.slow
     chosen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
@@ -111,6 +110,9 @@ def test_one_gpu_of_several_can_be_named(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="2 processes cannot share one GPU"), processes("cuda:1"):
         pass
+
+
+@pytest.mark.slow
 def test_losing_a_process_ends_clearly_and_resumes(tmp_path):
     def command(steps: int) -> list[str]:
         return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "plait",
