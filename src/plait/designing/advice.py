@@ -73,6 +73,8 @@ def _why(d: dict[str, Any]) -> str:
     loss = f"{mine['loss']:.3f} nats per token{_range(mine['interval'])}"
     others = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
     sure = f"the best of {number} with probability {mine['p_best']:.0%}"
+    if seen := _tokens_of_others(d):
+        at += f" (in the same {d['budget']['stated']} the others see {count(min(seen))} to {count(max(seen))})"
     told = f"; {listed(others)} cannot be told from it" if others else ""
     beyond = ""
     if d["budget"]["spoken_for"] < 0.99 * d["budget"]["tokens"]:
@@ -112,9 +114,17 @@ def _plain(d: dict[str, Any]) -> str:
     )
 
 
+def _tokens_of_others(d: dict[str, Any]) -> list[float]:
+    """That the same budget is to the others, where it is one of time or FLOPs."""
+    tokens = {row["name"]: row.get("tokens", 0.0) for row in d["race"]["architectures"]}
+    mine = tokens.pop(d["pick"]["pattern"])
+    return list(tokens.values()) if any(abs(other - mine) > 0.01 * mine for other in tokens.values()) else []
+
+
 def _other_budgets(d: dict[str, Any]) -> str:
     text = d["foresight_text"]
-    return f"At other budgets: {text}." if text and len({row["best"] for row in d["foresight"]}) > 1 else ""
+    when = "With equal tokens for all" if _tokens_of_others(d) else "At other budgets"
+    return f"{when}: {text}." if text and len({row["best"] for row in d["foresight"]}) > 1 else ""
 
 
 def _can_do(d: dict[str, Any]) -> str:
