@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import plait
 from plait.cli.main import app
 from plait.device import kernel_bench
+from plait.device.bench_device import bench_size
 from plait.device.kernel_bench import CASES, largest_error
 
 
@@ -77,3 +78,9 @@ def _absent():
 def test_bad_input_is_one_message(options, message):
     with pytest.raises(plait.UserError, match=message):
         plait.bench.kernels(*options.pop("ops", []), **{"device": "cpu"} | options)
+
+
+def test_a_cpu_is_not_asked_for_what_fills_a_gpu() -> None:
+    found = plait.bench.kernels("gla", device="cpu", repeats=1)
+    assert (found.batch, found.seq_len) == (1, 256)
+    assert bench_size(torch.device("cuda"), None, 128) == (8, 128)

@@ -77,14 +77,16 @@ def test_the_winner_depends_on_the_budget() -> None:
     assert {min(CURVES, key=lambda name: loss_at(name, target)) for target in (3e3, 1e6)} == {"fast", "steady"}
 
 
-def test_it_costs_what_it_may_and_stops_those_that_cannot_win() -> None:
+def test_it_costs_what_it_may_and_stops_those_that_cannot_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rival of the best keeps the race going after the others are out of it."""
+    monkeypatch.setitem(CURVES, "rival", (1.5, 1.71, 0.35))
+    monkeypatch.setitem(SPECS, "rival", "d=16 vocab=32 | attn[heads=2] swiglu[inner=80]")
     pool = Pool()
     found = held(pool, 1e6)
     assert found.cost <= 0.4
     assert "bad" in found.decision.stopped
     most = {name: max(steps for n, steps, _ in pool.legs if n == name) for name in CURVES}
-    assert most["bad"] <= most["steady"]
-    assert most["bad"] < 0.2 * 1e6 / COURSE.tokens_per_step
+    assert most["bad"] < most["steady"]
 
 
 def test_rates_are_chosen_early_and_gone_on_with() -> None:

@@ -35,8 +35,8 @@ class KernelsResult(Result):
 
 def kernels(
     *ops: str,
-    batch: int = 8,
-    seq_len: int = 4096,
+    batch: int | None = None,
+    seq_len: int | None = None,
     device: str | None = None,
     dtype: str | None = None,
     repeats: int = 20,
@@ -44,11 +44,12 @@ def kernels(
 ) -> KernelsResult:
     """Check and time the kernels of these `ops` (all unless given) at the shapes of 125M models, beside others'. The
     device is a GPU where there is one; the dtype bfloat16 there and float32 on a CPU."""
-    from plait.device.bench_device import bench_device, bench_versions, device_name
+    from plait.device.bench_device import bench_device, bench_size, bench_versions, device_name
     from plait.device.kernel_bench import TOLERANCES, bench_case, cases
 
     chosen = cases(ops)
     place = bench_device(device)
+    batch, seq_len = bench_size(place, batch, seq_len)
     named = dtype or ("bfloat16" if place.type == "cuda" else "float32")
     known = {str(each).removeprefix("torch."): each for each in TOLERANCES}
     if named not in known:
@@ -89,8 +90,8 @@ class DecodeBenchResult(Result):
 def train(
     *models: str,
     size: str = "125m",
-    batch: int = 8,
-    seq_len: int = 4096,
+    batch: int | None = None,
+    seq_len: int | None = None,
     vocab: int = 50257,
     steps: int = 10,
     device: str | None = None,
@@ -100,10 +101,11 @@ def train(
 ) -> TrainBenchResult:
     """Train these `models` (names of `plait.interop.train_bench.MODELS`, all unless given, or specs) for some steps of
     batch × seq_len random tokens: eagerly, compiled (on a GPU, unless told otherwise) and as their peer."""
-    from plait.device.bench_device import bench_device, bench_versions, device_name
+    from plait.device.bench_device import bench_device, bench_size, bench_versions, device_name
     from plait.interop.train_bench import MODELS, spec_of, train_timings
 
     place = bench_device(device)
+    batch, seq_len = bench_size(place, batch, seq_len)
     wanted = [(model, spec_of(model, size)) for model in models or MODELS]
     rows: list[TrainTiming] = []
     for done, (model, spec) in enumerate(wanted):

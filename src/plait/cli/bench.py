@@ -17,6 +17,11 @@ group = typer.Typer(help="Time plait's own parts on this machine, beside every p
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, … \\[default: a GPU where there is one]")]
 
+SeqLen = Annotated[
+    int | None,
+    typer.Option("--seq-len", "--seq", min=1, help="Tokens of each. \\[default: 4096, on a CPU 256]"),
+]
+
 
 @group.callback()
 def bench() -> None:
@@ -26,8 +31,8 @@ def bench() -> None:
 @group.command("kernels")
 def kernels_command(
     ops: Annotated[list[str] | None, typer.Argument(help="Ops such as gla or mamba2; all by default.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 8,
-    seq: Annotated[int, typer.Option("--seq-len", "--seq", min=1, help="Tokens of each.")] = 4096,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sequences at once. \\[default: 8, on a CPU 1]")] = None,
+    seq: SeqLen = None,
     device: Device = None,
     dtype: Annotated[
         str | None, typer.Option(help="\\[default: bfloat16 on a GPU, float32 on a CPU]")
@@ -62,8 +67,8 @@ Peers = Annotated[bool, typer.Option(help="Others' models of the same kind, too,
 def train_command(
     models: Models = None,
     size: Size = "125m",
-    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
-    seq: Annotated[int, typer.Option("--seq-len", "--seq", min=1, help="Tokens of each.")] = 4096,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sequences per step. \\[default: 8, on a CPU 1]")] = None,
+    seq: SeqLen = None,
     vocab: Vocab = 50257,
     steps: Annotated[int, typer.Option(min=1, help="Steps that are timed.")] = 10,
     device: Device = None,

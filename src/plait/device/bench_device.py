@@ -22,6 +22,12 @@ def bench_device(given: str | None) -> torch.device:
         raise UserError(f"'{given}' is no device; give cpu or cuda.") from None
 
 
+def bench_size(device: torch.device, batch: int | None, seq_len: int | None) -> tuple[int, int]:
+    """Sequences and their tokens: as given, else what fills a GPU, or what a CPU does in seconds."""
+    usual = (8, 4096) if device.type == "cuda" else (1, 256)
+    return batch or usual[0], seq_len or usual[1]
+
+
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
