@@ -61,12 +61,13 @@ def train(name: str, options: argparse.Namespace, steps_of: list[int]) -> None:
     text = replace(text, inputs_NT=text.inputs_NT[::4][:WINDOWS], targets_NT=text.targets_NT[::4][:WINDOWS])
     recipe = track_recipe(Recipe(batch=BATCH, seq_len=SEQ_LEN), WARMUP)
     began = time.perf_counter()
-    replicas = [Replica(lr, 0) for lr in RATES]
+    rates = [float(lr) for lr in options.rates]
+    replicas = [Replica(lr, 0) for lr in rates]
     track = Track(architecture(FINALISTS[name]), replicas, [text], recipe, device=options.device)
-    found: dict[str, Any] = {"name": name, "spec": FINALISTS[name], "curves": {f"{lr:g}": [] for lr in RATES}}
+    found: dict[str, Any] = {"name": name, "spec": FINALISTS[name], "curves": {f"{lr:g}": [] for lr in rates}}
     for steps in (steps for steps in steps_of if steps <= options.most):
         losses = track.annealed(steps, max(1, round(DECAY * steps))).mean(1)
-        for lr, loss in zip(RATES, losses, strict=True):
+        for lr, loss in zip(rates, losses, strict=True):
             found["curves"][f"{lr:g}"].append([steps, float(loss)])
         write(options.out / f"{name}.json", {**found, "seconds": time.perf_counter() - began})
     print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
@@ -164,6 +165,7 @@ def main() -> None:
     running.add_argument("--workers", type=int, default=8)
     running.add_argument("--most", type=int, default=TARGETS[-1])
     running.add_argument("--budgets", nargs="*", default=[], help="steps, where the racing package cannot be imported")
+    running.add_argument("--rates", nargs="*", default=list(RATES))
     running.add_argument("--only", nargs="*", default=[])
     judging = verbs.add_parser("judge")
     judging.add_argument("curves", type=Path, help="the JSON files of `run` as one list")

@@ -202,7 +202,7 @@ def pack(options: argparse.Namespace) -> None:
         }
         about[name] = {**corpus.as_dict(), "name": Path(corpus.name).name, "train_tokens": len(kept[f"{name}/train"])}
     options.texts.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(options.texts, **kept)
+    np.savez_compressed(options.texts, **kept)
     options.texts.with_suffix(".json").write_text(json.dumps(about))
 
 
