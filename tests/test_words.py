@@ -1,4 +1,4 @@
-"""Words that only plait had for things the field has names for stay out of its identifiers (docs/concepts/glossary.md)."""
+"""Words that only plait had for things the field has names for stay out of identifiers (docs/concepts/glossary.md)."""
 
 from __future__ import annotations
 
