@@ -111,9 +111,7 @@ def test_delta_rule(watch: Watch, shape: tuple[int, int, int, int, int], gated: 
 
 @pytest.mark.parametrize("sliced", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_delta_rule_with_a_decay_per_channel(
-    watch: Watch, shape: tuple[int, int, int, int, int], sliced: bool
-) -> None:
+def test_delta_rule_with_a_decay_per_channel(watch: Watch, shape: tuple[int, int, int, int, int], sliced: bool) -> None:
     B, T, H, K, V = shape
     q, k, v = draw(*shape, sliced=sliced)
     inputs = [q, k, k.clone(), v, -torch.rand(B, T, H, K), torch.randn(B, H, K, V)]
@@ -123,9 +121,7 @@ def test_delta_rule_with_a_decay_per_channel(
 @pytest.mark.parametrize("sliced", [False, True])
 @pytest.mark.parametrize("kind", ["channel", "head", "bonus"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gated_linear_attention(
-    watch: Watch, shape: tuple[int, int, int, int, int], kind: str, sliced: bool
-) -> None:
+def test_gated_linear_attention(watch: Watch, shape: tuple[int, int, int, int, int], kind: str, sliced: bool) -> None:
     B, T, H, K, V = shape
     q, k, v = draw(*shape, sliced=sliced)
     g = -torch.rand(B, T, H) if kind == "head" else -torch.rand(B, T, H, K)
