@@ -43,7 +43,7 @@ class Mamba3(RecurrentMixer):
         super().__init__(d, options)
         inner = int(options.inner_width(d))
         self.heads, self.width, self.rank = int(options.heads(d)), options.head_dim, options.rank
-        self.step_max = options.step_max
+        self.step_max, self.held = options.step_max, options.turn == "held"
         self.groups, self.state_size, self.angles = options.groups, options.state, options.angles()
         shared = self.rank * self.groups * self.state_size
         self.splits = [inner, inner, shared, shared, self.heads, self.heads, self.heads, self.angles]
@@ -79,8 +79,7 @@ class Mamba3(RecurrentMixer):
         step_BTH = F.softplus(delta.to(self.state_dtype) + self.step_bias_H)
         g_BTH = -F.softplus(rate.to(self.state_dtype)).clamp(min=WEAKEST_RATE) * step_BTH
         share_BTH = share.to(self.state_dtype).sigmoid()
-        turned_BTHA = math.pi * turn.to(self.state_dtype).tanh()[..., None, :] * step_BTH[..., None]
-        angle_BTHA = state["angle"][:, None] + turned_BTHA.cumsum(1)
+        angle_BTHA = state["angle"][:, None] + self._turned(turn.to(self.state_dtype), step_BTH).cumsum(1)
         k_BTHRN = self._placed(self.key_norm, b, self.key_bias_HRN, angle_BTHA)
         q_BTHRN = self._placed(self.query_norm, c, self.query_bias_HRN, angle_BTHA)
 
@@ -93,6 +92,12 @@ class Mamba3(RecurrentMixer):
         y_BTHRP = y_BTHRP - later_BTH[..., None, None] * (own_BTHRR @ self._ranks(x_BTHP))
         new = {"S": S_BHNP, "angle": angle_BTHA[:, -1] % (2 * math.pi), "B": k_BTHRN[:, -1], "x": x_BTHP[:, -1]}
         return self._combine(y_BTHRP, x_BTHP, z_BTHP), new
+
+    def _turned(self, turn_BTA: Tensor, step_BTH: Tensor) -> Tensor:
+        """By how much each token turns the state of every head."""
+        if self.held:
+            return math.pi * F.hardsigmoid(turn_BTA)[..., None, :].expand(-1, -1, self.heads, -1)
+        return math.pi * turn_BTA.tanh()[..., None, :] * step_BTH[..., None]
 
     def init_state_like(self, x_BTD: Tensor) -> State:
         return {name: value.to(x_BTD.device) for name, value in self.init_state(x_BTD.shape[0]).items()}
