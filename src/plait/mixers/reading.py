@@ -150,7 +150,9 @@ class Zamba2Options(MixerOptions):
 
     def mamba(self) -> Mamba2Options:
         """Its Mamba-2."""
-        return Mamba2Options(self.state, self.expand, self.head_dim, self.conv, self.groups)
+        return Mamba2Options(
+            state=self.state, expand=self.expand, head_dim=self.head_dim, conv=self.conv, groups=self.groups
+        )
 
     def check(self, d: int) -> None:
         self.mamba().check(d)

@@ -199,7 +199,7 @@ class Backbone(nn.Module):
         """Hidden vectors, and the sum of the mixers' own losses (zero without experts)."""
         x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, None), segments_BT)
         own = x_BTD.new_zeros(())
-        parts = [block.forward_with_loss for block in self.blocks] if self._regions is None else self._regions
+        parts: Sequence[Callable[..., Any]] = self._regions or [block.forward_with_loss for block in self.blocks]
         loans = self._loans.before(x_BTD)
         for place, part in enumerate(parts):
             if place in loans:
