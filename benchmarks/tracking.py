@@ -186,7 +186,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
     data = [make_data(task, seed, evaluation=128) for seed in seeds]
     longer = {str(n): split([draw(task.longer(n), seed, "test", 128) for seed in seeds]) for n in chosen.lengths}
     arch = architecture(chosen.spec.format(vocab=task.model_vocab, mixer=mixer))
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     fleet = kind(
         arch,
         [Member(lr, 0.0, seed, seed) for lr in rates for seed in seeds],
@@ -218,6 +218,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
         "accuracy": {**found, **{n: [record.others[n] for record in records] for n in longer}},
         "chance": chance(data[0].test),
         "seconds": round(time.perf_counter() - began, 1),
+        "cpu_seconds": round(time.process_time() - worked, 1),
         "path": next(name for name, one in PATHS.items() if one is kind) if fleet.device.type == "cuda" else "eager",
         "provenance": provenance_of(time.time(), time.perf_counter() - began),
     }
