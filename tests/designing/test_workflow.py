@@ -34,7 +34,7 @@ mixers: [attn[heads=2], gla[heads=2]]
 channel: [swiglu[inner=64|128]]
 seq: 32
 """
-ARGUMENTS = ("--space", "mine.txt", "--data", "builtin:language", "--seq", "32", "--time", "20s", "--json")
+ARGUMENTS = ("--space", "mine.txt", "--data", "builtin:language", "--seq", "32", "--time", "8s", "--json")
 
 app = typer.Typer()
 app.command()(design_command.command)
