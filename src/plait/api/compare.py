@@ -168,6 +168,8 @@ def _notes(found: Comparison, corpus: Corpus) -> list[str]:
         notes.append(
             f"the text has {length:,} training tokens: the longest training read it {longest / length:.1f} times"
         )
+    if few := found.course.few_steps(longest):
+        notes.append(few)
     for row in found.rows:
         lost = next(each.diverged for each in found.compared.architectures if each.name == row.contender.name)
         if lost == found.terms.seeds:
