@@ -17,6 +17,7 @@ from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.api.check import CheckResult
+    from plait.device.kernel_guard import Guarded
 
 
 #: Kind → its template, and the command to look at what was made.
@@ -115,7 +116,8 @@ def _print(found: CheckResult) -> None:
 
 def _print_kernels(found: CheckResult) -> None:
     """One row per dtype and path: how many settings, and the worst of them."""
-    out, groups = console(), {}
+    out = console()
+    groups: dict[tuple[str, str], list[Guarded]] = {}
     for each in found.kernels:
         groups.setdefault((each.dtype, each.path), []).append(each)
     made = table(dtype="left", path="left", settings="right", largest_error="right", of="left", same_bits="left")
