@@ -5,10 +5,10 @@
 8 × 4096 random tokens per step, vocabulary 50257, the real trainer (`plait.training.throughput`). To be done, in this
 order: `warm`, every model takes some steps at batch 1, all at once, which compiles its kernels; `eager`, they are timed
 one by one while the others wait; `build`, compiled models take their first steps, `--abreast` at a time; `compiled`,
-they are timed; `profile`, the kernels of one compiled step that take longest; `try`, flash-linear-attention's take their
-first steps; `peer`, they are timed. Beside these, `mark:FILE` makes a file and `until:FILE` waits for one, for what else
-is to run where nothing is timed. Every row is printed as soon as it is there, and a model that fails or takes too long
-leaves the others alone. Needs a CUDA device.
+they are timed; `profile`, the kernels of one compiled step that take longest; `try`, flash-linear-attention's take
+their first steps; `peer`, they are timed. Beside these, `mark:FILE` makes a file and `until:FILE` waits for one, for
+what else is to run where nothing is timed. Every row is printed as soon as it is there, and a model that fails or takes
+too long leaves the others alone. Needs a CUDA device.
 """
 
 from __future__ import annotations
