@@ -86,6 +86,7 @@ def test_a_cpu_is_not_asked_for_what_fills_a_gpu() -> None:
     assert bench_size(torch.device("cuda"), None, 128) == (8, 128)
 
 
+@pytest.mark.slow
 def test_a_fleet_learns_what_the_plain_loop_learns():
     (row,) = plait.bench.fleet("attn", members=(2,), batch=2, tokens=8, steps=1, device="cpu").rows()
     assert row["loss_gap"] < 1e-4

@@ -78,11 +78,42 @@ class TrainBenchResult(Result):
 
 
 @dataclass(frozen=True)
+class DecodeCrossover:
+    """From `tokens` on, `faster` generates a token of `batch` rows in less time than `slower`."""
+
+    faster: str
+    slower: str
+    batch: int
+    tokens: float
+
+
+@dataclass(frozen=True)
 class DecodeBenchResult(Result):
     device: str  # its name
     dtype: str
     versions: dict[str, str]
     models: tuple[DecodeTiming, ...]
+
+    @property
+    def crossovers(self) -> tuple[DecodeCrossover, ...]:
+        """Where one of plait's models generates faster than another, by number of rows, earliest first."""
+        from plait.device.lengths import crossover
+
+        times: dict[tuple[str, int], dict[int, float]] = {}
+        for row in self.models:
+            if row.generator == "plait":
+                times.setdefault((row.spec, row.batch), {})[row.position] = row.milliseconds
+        found = []
+        for (ours, batch), one in times.items():
+            for (theirs, other_batch), other in times.items():
+                places = sorted(set(one) & set(other))
+                if batch == other_batch and len(places) > 1:
+                    at = crossover(places, [one[place] for place in places], [other[place] for place in places])
+                    found += [] if at is None else [DecodeCrossover(ours, theirs, batch, at)]
+        return tuple(sorted(found, key=lambda each: (each.batch, each.tokens)))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "crossovers": [asdict(each) for each in self.crossovers]}
 
     def rows(self) -> list[dict[str, Any]]:
         return [asdict(row) for row in self.models]

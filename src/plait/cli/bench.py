@@ -195,6 +195,11 @@ def _print_decoding(found: DecodeBenchResult) -> None:
             plain(row.spec), row.generator, str(row.batch), f"{row.position:,}", speed, f"{row.milliseconds:.2f}", held
         )
     out.print(made)
+    for each in found.crossovers:
+        rows = f"{each.batch} rows" if each.batch > 1 else "one row"
+        out.print(
+            f"{plain(each.faster)} generates {rows} faster than {plain(each.slower)} from {each.tokens:,.0f} tokens on"
+        )
 
 
 def _print_kernels(found: KernelsResult) -> None:
