@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -10,8 +11,8 @@ import numpy as np
 
 from plait.records.record import Record, flat
 from plait.reporting.charts import Matrix, matrices
-from plait.reporting.page import Child, card, grid, note, section, table, tag, tiles
-from plait.reporting.page_charts import Line
+from plait.reporting.page import Child, card, grid, legend, note, section, table, tag, tiles
+from plait.reporting.page_charts import Line, swatch
 from plait.reporting.plots import curve_plot
 from plait.reporting.studies import loss_figure
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of
@@ -20,6 +21,7 @@ from plait.reporting.view_train import curve_points
 from plait.reporting.views import Context, View, field_table
 
 MOST_MAPS = 12
+MOST_LINES = 8
 SIDE = 260.0
 
 
@@ -35,11 +37,15 @@ def eval_view(record: Record, context: Context) -> View:
     if maps:
         parts.append(maps_section(maps))
         figures["maps"] = lambda: _maps_figure(maps)
-    for title, points in curves.items():
-        plot = curve_plot([Line(title, points, 0, dots=len(points) <= 60)], title=title, x_label="", y_label=title)
-        parts.append(section(title.replace("_", " "), card(plot)))
+    for over, lines in curves.items():
+        drawn = [Line(title, points, n, dots=len(points) <= 60) for n, (title, points) in enumerate(lines.items())]
+        title = ", ".join(lines) if len(lines) < 4 else f"{len(lines)} curves"
+        plot = curve_plot(drawn, title=title, x_label=over, y_label=title if len(lines) == 1 else "")
+        names = [legend([(swatch(line.series), line.name) for line in drawn])] if len(drawn) > 1 else []
+        parts.append(section(f"{title} over {over}", card(plot, *names)))
     if curves:
-        figures["curves"] = lambda: loss_figure(curves, title=name)
+        every = {f"{title} over {over}": points for over, lines in curves.items() for title, points in lines.items()}
+        figures["curves"] = lambda: loss_figure(every, title=name)
     settings = flat(mapping(config.get("settings")))
     if settings:
         parts.append(section("Settings", field_table(settings, "settings")))
@@ -50,19 +56,31 @@ def eval_view(record: Record, context: Context) -> View:
     return View(f"{name} of {pattern_of(spec)}", lead, parts, figures, [plain], spec=spec, seq=seq)
 
 
-def curves_of(result: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
-    """Fields that are lists of numbers, over their places, or of pairs."""
-    found = {}
+Points = list[tuple[float, float]]
+
+
+def curves_of(result: Mapping[str, Any]) -> dict[str, dict[str, Points]]:
+    """Fields that are lists of as many numbers, over the one among them that grows, else over their places; and lists
+    of pairs. By what they are over, then by name."""
+    found: dict[str, dict[str, Points]] = {}
+    lists: dict[int, dict[str, list[float]]] = {}
     for name, value in flat(result).items():
         values = sequence(value)
-        if len(values) < 3 or name.startswith("maps"):
+        if len(values) < 3 or name == "maps":
             continue
-        pairs = curve_points(values)
-        if not pairs and all(number(each) is not None for each in values):
-            pairs = curve_points([[place, each] for place, each in enumerate(values)])
-        if len(pairs) >= 3:
-            found[name] = pairs
-    return dict(list(found.items())[:6])
+        numbers = [number(each) for each in values]
+        plain = [each for each in numbers if each is not None]
+        if len(plain) == len(values):
+            lists.setdefault(len(values), {})[name.replace("_", " ")] = plain
+        elif pairs := curve_points(values):
+            found.setdefault("steps", {})[name.replace("_", " ")] = pairs
+    for same in lists.values():
+        over = next((name for name, x in same.items() if all(a < b for a, b in pairwise(x))), None)
+        x = same.pop(over) if over is not None and len(same) > 1 else None
+        for name, y in list(same.items())[:MOST_LINES]:
+            points = curve_points([list(pair) for pair in (zip(x, y, strict=True) if x else enumerate(y))])
+            found.setdefault(over if x and over else "place", {})[name] = points
+    return found
 
 
 def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:

@@ -17,7 +17,7 @@ from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure
 from plait.reporting.front import Model, axis_start, cube_drawing, cube_picture
 from plait.reporting.models import ModelSheet
-from plait.reporting.page import Child, card, code, grid, held, legend, note, section, table, tag, tiles
+from plait.reporting.page import Child, card, code, folded, grid, held, legend, note, section, table, tag, tiles
 from plait.reporting.page_charts import Mark, swatch
 from plait.reporting.plots import cube_plot, scatter_plot
 from plait.reporting.studies import LayerChoices, mixture_chart
@@ -25,6 +25,7 @@ from plait.reporting.summaries import mapping, number, pattern_of, sequence, tim
 from plait.reporting.views import Context, View, svg_element
 
 MOST_MODELS = 250  # of a front that are drawn and listed
+FIRST = 12  # that a table shows at once
 MOST_GROUPS = 7  # compositions with a colour of their own
 OTHERS = "other mixers"
 
@@ -127,7 +128,7 @@ def _tiles(record: Record, asked: Sequence[Quantified], rows: Sequence[Mapping[s
     return tiles([
         ("on the front", f"{len(rows):,}", f"of {whole_text(found.get('evaluated'))} compared"),
         *best,
-        ("limits", held_to or "none", ""),
+        ("limits", str(len(limits) or "none"), held_to),
         ("searched for", time_text(seconds) or "?", f"profiling {time_text(cost.get('profile_seconds')) or 'none'}"),
     ])  # fmt: skip
 
@@ -190,11 +191,13 @@ def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], grou
     listed: list[list[Child]] = [
         [code(row["spec"], groups[row["spec"]]), *(f"{one.of(row):.4g}" for one in asked)] for row in rows
     ]
-    columns = ["model", *(f">{one.label}" for one in asked)]
+    columns, keys = ["model", *(f">{one.label}" for one in asked)], [row["spec"] for row in rows]
+    first = table(columns, listed[:FIRST], keys=keys[:FIRST], name="front")
+    rest = table(columns, listed[FIRST:], keys=keys[FIRST:], name="front-rest")
     return [
         section("The front", note(words), grid(*drawn), legend(entries)) if drawn else "",
         explorer,
-        section("Its models", table(columns, listed, keys=[row["spec"] for row in rows], name="front")),
+        section("Its models", first, *([folded(f"{len(listed) - FIRST} more", rest)] if listed[FIRST:] else [])),
     ]
 
 

@@ -357,14 +357,18 @@ def _cells(line: Line) -> list[Child]:
         tag("span", line.kind, class_="badge"),
         line.words[:160],
         line.source[:60],
-        line.started[:16].replace("T", " "),
+        line.started[5:16].replace("T", " "),
         time_text(line.seconds),
     ]
 
 
 def _list(lines: Sequence[Line]) -> Element:
     columns = ["what", "kind", "found", "on", "started", ">computed for"]
-    return table(columns, [_cells(line) for line in lines], fixed=True)
+    made = table(columns, [_cells(line) for line in lines], fixed=True)
+    for row in made.iter("tr"):
+        row[0].set("class", "left what")
+    made.set("class", "fixed scroll lines")
+    return made
 
 
 def _records_table(lines: Sequence[Line], kept: Mapping[str, str], sort: str, up: bool) -> Element:
@@ -381,11 +385,11 @@ def _records_table(lines: Sequence[Line], kept: Mapping[str, str], sort: str, up
         pick = tag("input", type="checkbox", name="key", value=line.key, aria_label=f"Select {line.key[:8]}")
         cells = [tag("td", pick, class_="left pick")]
         for (name, words), cell in zip(COLUMNS, _cells(line), strict=True):
-            side = "right" if name == "seconds" else "left"
+            side = "right" if name == "seconds" else "left what" if name == "name" else "left"
             cells.append(tag("td", cell, class_=side, **({} if name == "name" else {"data_label": words})))
         body.append(tag("tr", *cells, class_="plain"))
     made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body))
-    return tag("div", made, class_="fixed scroll")
+    return tag("div", made, class_="fixed scroll lines")
 
 
 def _kinds(found: Found, kept: Mapping[str, str]) -> Element:

@@ -3,7 +3,7 @@ class Cube {
   constructor(figure) {
     this.figure = figure;
     this.data = JSON.parse(figure.querySelector("script").textContent);
-    this.turn = -0.7;
+    this.turn = 0.7;
     this.tilt = 0.45;
     this.picture = make("svg:svg", { class: "chart", role: "group", "aria-label": this.data.title, "data-rove": ".mark" });
     figure.querySelector("svg").replaceWith(this.picture);
@@ -58,18 +58,11 @@ class Cube {
         picture.append(make("svg:line", { class: from.every((value) => !value) ? "axis" : "rule", x1, y1, x2, y2 }));
       }
     }
-    axes.forEach((axis, place) => {
-      const end = [0, 0, 0].with(place, 1.1), [x, y] = this.at(end);
-      const side = x > width * 0.62 ? "end" : x < width * 0.38 ? "start" : "middle";
-      const at = Math.max(4, Math.min(width - 4, x));
-      picture.append(make("svg:text", { class: "name", x: at, y, "text-anchor": side }, axis.label),
-        make("svg:text", { class: "tick", x: at, y: y + 15, "text-anchor": side }, `${short(axis.low)} to ${short(axis.high)}`));
-    });
     const share = (point) => point.v.map((value, axis) => (axes[axis].high > axes[axis].low
       ? (value - axes[axis].low) / (axes[axis].high - axes[axis].low) : 0.5));
     const seen = points.filter((point) => !withheld.has(point.key) && !hidden.has(point.group))
       .map((point) => ({ ...point, place: this.at(share(point)), foot: this.at(share(point).with(0, 0)) }))
-      .sort((a, b) => b.place[2] - a.place[2]);
+      .sort((a, b) => a.place[2] - b.place[2]);
     for (const point of seen) {
       const [x, y] = point.place, colour = colourOf(point.number);
       picture.append(make("svg:line", { class: "rule", x1: x, y1: y, x2: point.foot[0], y2: point.foot[1] }));
@@ -77,6 +70,14 @@ class Cube {
       picture.append(make("svg:circle", { class: "mark", cx: x, cy: y, r: 5, fill: colour, stroke: "var(--card)", role: "button",
         "data-key": point.key, "data-hint": point.hint, "aria-label": point.hint }));
     }
+    axes.forEach((axis, place) => { // last, on a halo: nothing covers them
+      const end = [0, 0, 0].with(place, 1.06), [x, y] = this.at(end);
+      const side = x > width * 0.62 ? "end" : x < width * 0.38 ? "start" : "middle";
+      const at = Math.max(4, Math.min(width - 4, x + (side === "end" ? 24 : side === "start" ? -24 : 0)));
+      const below = Math.min(height - 20, Math.max(12, place ? y + 14 : y - 20));
+      picture.append(make("svg:text", { class: "name halo", x: at, y: below, "text-anchor": side }, axis.label),
+        make("svg:text", { class: "tick halo", x: at, y: below + 15, "text-anchor": side }, `${short(axis.low)} to ${short(axis.high)}`));
+    });
     settle(picture);
   }
 }
