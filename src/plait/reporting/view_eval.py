@@ -114,10 +114,10 @@ def _pictures(one: Mapping[str, Any]) -> list[Element]:
         matrix = _matrix(values)
         if matrix is None:
             continue
-        drawing = Drawing(SIDE, SIDE + 22, f"{name} of {_place(one)}", background="")
-        drawing.text(0, 14, "F, forget gates" if name == "F" else "A, attention", colour="var(--pale)")
-        drawing.bitmap(0, 22, SIDE, SIDE, shades(matrix))
-        made.append(drawing.inline("chart"))
+        drawing = Drawing(SIDE, SIDE, f"{name} of {_place(one)}", background="")
+        drawing.bitmap(0, 0, SIDE, SIDE, shades(matrix))
+        words = "F, forget gates" if name == "F" else "A, attention"
+        made.append(tag("div", tag("span", words), drawing.inline("chart")))
     return made
 
 

@@ -27,8 +27,10 @@ from plait.reporting.view_train import curve_points
 from plait.reporting.views import Context, View
 
 MOST_ROWS = 40  # architectures of a heat map
+FEW = 3  # points of a curve that are marked each
 MOST_LINES = 8  # as many as there are colours
-CELL, ROW, LONGEST = 84.0, 40.0, 34
+CELL, ROW, LONGEST = 84.0, 40.0, 56
+WIDE_CHARACTER = 7.1  # pixels: names are mostly of wide letters
 PROBED = 128  # tokens that the cost of a probed model is told for
 
 
@@ -128,7 +130,7 @@ def _mean(scores: Mapping[str, Score]) -> float:
 def heat_grid(scores: Mapping[str, Mapping[str, Score]], tasks: Sequence[str]) -> Element:
     """In a page's colours: architectures down, tasks across, the darker the better."""
     names = list(scores)
-    left = 20 + CHARACTER * min(LONGEST, max(map(len, names), default=0))
+    left = 20 + WIDE_CHARACTER * min(LONGEST, max(map(len, names), default=0))
     wide = max(CELL, 16 + CHARACTER * max((min(len(task), 20) for task in tasks), default=0))
     drawing = Drawing(left + wide * len(tasks) + 8, 30 + ROW * len(names) + 6, "Accuracy by task", background="")
     for at, task in enumerate(tasks):
@@ -191,11 +193,9 @@ def probe_view(record: Record, context: Context) -> View:
     replicas = [mapping(each) for each in sequence(result.get("replicas"))]
     chosen = {seed.get("chosen") for seed in seeds}
     lines = [
-        Line(
-            _replica_name(each, n, n in chosen), curve_points(each.get("validation")), n % MOST_LINES, dots=n in chosen
-        )
+        Line(_replica_name(each, n, n in chosen), points, n % MOST_LINES, dots=n in chosen or len(points) < FEW)
         for n, each in enumerate(replicas)
-        if curve_points(each.get("validation"))
+        if (points := curve_points(each.get("validation")))
     ]
     ceiling = number(seeds[0].get("ceiling")) if seeds else None
     ends = score.interval if score else None

@@ -163,16 +163,16 @@ PROVENANCE = {
 def making(record: Record) -> Element:
     """Provenance and cost of the record's numbers, and the config that decides them."""
     about = record.provenance
-    rows: list[list[Child]] = [["record", tag("code", record.key, data_copy="the key")]]
+    rows: list[list[Child]] = [["record", tag("span", tag("code", record.key, data_copy="the key"))]]
     for name, words in PROVENANCE.items():
         value = about.get(name)
         if value is not None and value != "":
             rows.append([words, time_text(value) or str(value) if name == "seconds" else str(value)[:SHOWN]])
     cost = {name: value for name, value in flat(record.result).items() if _is_cost(name) and number_text(value)}
     spent: list[list[Child]] = [[name, number_text(value, 6)] for name, value in list(cost.items())[:20]]
-    cards = [card(table(("what", "how"), rows, fixed=True), title="Provenance")]
+    cards = [card(table(("what", ""), rows, fixed=True), title="Provenance")]
     if spent:
-        cards.append(card(table(("what", ">how much"), spent, fixed=True), title="Cost"))
+        cards.append(card(table(("what", ">"), spent, fixed=True), title="Cost"))
     return section(
         "How it was made",
         grid(*cards),
