@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.plait-core
 DEV := $(VENV)/.plait-dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# Two test processes of one thread each beat one process of two threads.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# Two test processes of one thread each beat one process of two threads; what they start need not compile plait again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
 
-.PHONY: setup core demo test test-all lint bench docs clean
+.PHONY: setup core demo test test-all lint bench docs site clean
 
 setup: $(DEV)
 
@@ -45,6 +45,10 @@ bench: setup
 
 docs: setup
 	$(BIN)/python docs/generate.py
+
+# All pages as HTML, with a search, to open from a folder: build/site/index.html.
+site: setup
+	$(BIN)/python docs/build.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -27,7 +27,7 @@ PART = re.compile(r"<!-- begin (?P<name>[\w-]+) -->\n.*?<!-- end (?P=name) -->",
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def up_to_date(page: str) -> str:
@@ -92,7 +92,7 @@ def first_sentence(path: Path) -> str:
     return re.split(r"(?<=[.!])\s", text)[0].rstrip(".")
 
 
-# ---- docs/spec.md
+# ---- docs/reference/spec.md
 
 
 def header_keys() -> str:
@@ -116,7 +116,7 @@ def limits() -> str:
     return rows("limit | value | of", *((f"`{name}`", getattr(module, name), what) for name, what in found))
 
 
-# ---- docs/compare.md
+# ---- docs/howto/compare.md
 
 
 def rate_transfer() -> str:
@@ -143,7 +143,7 @@ def rate_transfer() -> str:
     )
 
 
-# ---- docs/train.md
+# ---- docs/howto/train.md
 
 
 def recipe_keys() -> str:
@@ -158,7 +158,7 @@ def recipe_keys() -> str:
     )
 
 
-# ---- docs/mixers.md
+# ---- docs/reference/mixers.md
 
 WIDTH, TOKENS = 128, 1024
 
@@ -223,7 +223,7 @@ def _options_table(options: Any) -> str:
     return differs + rows("option | type | default | allowed | for a search | what", *body)
 
 
-# ---- docs/presets.md
+# ---- docs/reference/presets.md
 
 #: How presets are named, what they are, and one of them. Every preset must fit exactly one row.
 SCHEMES: dict[str, list[tuple[str, str, str]]] = {
@@ -296,7 +296,7 @@ def preset_names() -> str:
     return "\n\n".join(text)
 
 
-# ---- docs/verify.md, docs/your-mixer.md, docs/design.md, docs/commands.md
+# ---- docs/reproduction.md, tutorials/your-mixer.md, concepts/design.md, reference/commands.md
 
 
 def facts() -> str:

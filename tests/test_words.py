@@ -1,4 +1,4 @@
-"""Words that only plait had for things the field has names for stay out of its identifiers (docs/glossary.md)."""
+"""Words that only plait had for things the field has names for stay out of identifiers (docs/concepts/glossary.md)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_identifiers_use_the_fields_words(package: str) -> None:
         for path in (ROOT / "src/plait" / package).rglob("*.py")
         for name in wrong_names(path.read_text(encoding="utf-8"))
     }
-    assert not found, f"docs/glossary.md has the words to use: {BANNED}"
+    assert not found, f"docs/concepts/glossary.md has the words to use: {BANNED}"
 
 
 def test_it_would_notice() -> None:

@@ -116,7 +116,7 @@ class Quick:
     steps: int
 
 
-#: What a budget of minutes is spent on, the most telling first. Why these: docs/probe.md.
+#: What a budget of minutes is spent on, the most telling first. Why these: docs/howto/probe.md.
 QUICK: dict[str, Quick] = {
     "in-context-recall": Quick({"vocab": 16, "length": 48}, steps=600),
     "compression": Quick({"vocab": 8, "length": 8}, steps=600),
