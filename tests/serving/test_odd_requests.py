@@ -9,6 +9,7 @@ import string
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
@@ -103,17 +104,16 @@ def test_ten_thousand_odd_requests_leave_the_server_running(tmp_path: Path, star
         sent = _bytes(chance, keys, place.netloc)
         with socket.create_connection((str(place.hostname), int(place.port or 0)), timeout=20) as connection:
             connection.sendall(sent)
-            connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(5.0 if sent.endswith(b"\r\n\r\n") else 0.02)  # half a request is waited for
             answer = b""
-            try:
+            with suppress(ConnectionResetError, TimeoutError):
                 while more := connection.recv(65536):
                     answer += more
-            except ConnectionResetError:
-                answer = answer or b"reset"
         status = answer[9:12].decode("ascii", "replace") if answer.startswith(b"HTTP/") else "none"
         assert status != "500", sent
         counts[status] += 1
     print(dict(counts))
+    assert counts["200"] > 500
     assert urllib.request.urlopen(address, timeout=5).status == 200
     with filled(tmp_path) as store:
         assert store.count() == before

@@ -98,7 +98,7 @@ def _run(
             on_start(address)
 
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, date_header=True, lifespan="off",
+        app, log_level="error", access_log=False, server_header=False, date_header=True, lifespan="off",
         limit_concurrency=64, timeout_keep_alive=10, proxy_headers=False, h11_max_incomplete_event_size=16384,
         http="h11", ws="none",
     )  # fmt: skip
