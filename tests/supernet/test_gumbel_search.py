@@ -158,7 +158,7 @@ def whole(job: SupernetJob, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         return dict(search_front(request(job), None, store, folder).result)
 
 
-@pytest.mark.parametrize("stop", [1, 5, 7, 11])
+@pytest.mark.parametrize("stop", [1, 7, 11])
 def test_interrupted_after_any_iteration_it_finds_the_same(
     job: SupernetJob, whole: dict[str, Any], tmp_path: Path, stop: int
 ) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import read_limits, read_setting, writable_store
 from plait.api.front import FrontResult
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.model.architecture import load_mixers
 from plait.records import Record, Store
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
@@ -83,6 +84,15 @@ class Architecture:
 
     def __str__(self) -> str:
         return self.text
+
+
+def load_mixers(files: Sequence[str | Path]) -> None:
+    """Run users' files so that specs may name their mixers."""
+    if files:
+        from plait.model.user_mixers import load_mixer
+
+        for file in files:
+            load_mixer(str(file))
 
 
 def architecture(

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from xml.etree.ElementTree import Element
 
 from plait.core.errors import UserError
 from plait.core.units import PREFIXES
@@ -176,6 +177,13 @@ def cube_picture(models: Sequence[Model], axes: Sequence[str], title: str) -> st
         )
         drawing.place(panel, left + 8, top, PANEL[0] - 16, PANEL[1])
     return re.sub(r"var\(--(\w+)\)", lambda name: PALETTE.get(name[1], name[0]), str(drawing))
+
+
+def cube_drawing(models: Sequence[Model], axes: Sequence[str], title: str) -> Element:
+    """The cube alone, as part of a page."""
+    drawing = Drawing(PANEL[0], TOP + PANEL[1], title, background="")
+    _cube(drawing, models, axes)
+    return drawing.inline("chart")
 
 
 def search_cube(found: dict[str, Any]) -> str:
