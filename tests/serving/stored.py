@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.records import Record, Store, open_store
-from plait.records.checks import seal
-from plait.records.record import json_text
+from plait.records.record import json_text, seal
 
 NASTY = "<script>alert(1)</script>"
 ABOUT = {"started": "2026-03-04T05:06:07+00:00", "seconds": 30.0, "plait": "0.1", "torch": "2.13", "cpu": NASTY}

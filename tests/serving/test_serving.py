@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,7 +25,7 @@ from plait.serving.app import application
 from plait.serving.guard import LOOPBACK
 from plait.serving.record_index import RecordIndex
 from plait.serving.run_folders import read_run, run_states
-from plait.serving.server import checked_token, is_loopback
+from plait.serving.server import checked_token, is_loopback, serve
 
 from .stored import NASTY, filled, record
 
@@ -344,3 +348,30 @@ def test_a_host_that_others_reach_has_a_token() -> None:
     assert [is_loopback(host) for host in ("localhost", "127.5.0.1", "::1", "0.0.0.0", "example.org", "10.0.0.1")] == [
         True, True, True, False, False, False,
     ]  # fmt: skip
+
+
+def test_without_its_libraries_it_says_what_to_install(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("starlette", "starlette.applications", "starlette.routing"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match=re.escape("pip install 'plait[serve]'")):
+        application(store, folder, hosts=HOSTS)
+
+
+def test_a_port_that_is_taken_is_told_of(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UserError, match="Give another --port"):
+            serve(store=f"sqlite:///{folder}/plait.db", port=taken.getsockname()[1])
+
+
+def test_the_program_listens_and_prints_where(folder: Path, started: Callable[..., str]) -> None:
+    """On every address of the machine: with a token that it made."""
+    address = started(folder, "--host", "0.0.0.0")
+    port, token = re.match(r"http://[^:]+:(\d+)/\?token=([\w-]{32,})$", address).groups()  # type: ignore[union-attr]
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/", headers={"Authorization": f"Bearer {token}"})
+    assert urllib.request.urlopen(asked, timeout=10).status == 200

@@ -154,7 +154,8 @@ def table(
         if keys:
             made.set("data-key", keys[number])
         body.append(made)
-    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), data_name=name)
+    head = [tag("thead", tag("tr", *heads))] if any(names) else []
+    made = tag("table", *head, tag("tbody", *body), data_name=name)
     return tag("div", made, class_="fixed scroll" if fixed else "scroll")
 
 

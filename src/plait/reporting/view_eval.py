@@ -53,7 +53,9 @@ def eval_view(record: Record, context: Context) -> View:
         parts.append(section("All numbers", field_table(plain, "result")))
     lead = f"Evaluated by {name}."
     seq = int(number(config.get("trained_length")) or 1024)
-    return View(f"{name} of {pattern_of(spec)}", lead, parts, figures, [plain], spec=spec, seq=seq)
+    heads = [{key: one.get(key) for key in ("layer", "head", "sharp", "distance", "memory")} for one in maps]
+    rows = heads or [plain]
+    return View(f"{name} of {pattern_of(spec)}", lead, parts, figures, rows, spec=spec, seq=seq)
 
 
 Points = list[tuple[float, float]]

@@ -128,9 +128,7 @@ def architecture_parts(view: View) -> list[Child]:
             "Architecture",
             spec,
             grid(
-                card(
-                    table(("exact cost", ">"), rows, fixed=True), note(f"For {view.seq:,} tokens; numbers of 4 bytes.")
-                ),
+                card(table(("", ">"), rows, fixed=True), note("Numbers of 4 bytes."), title="Exact cost"),
                 card(tag("div", svg_element(drawing_of(view.spec, view.seq)), class_="drawing")),
             ),
         )
@@ -170,9 +168,9 @@ def making(record: Record) -> Element:
             rows.append([words, time_text(value) or str(value) if name == "seconds" else str(value)[:SHOWN]])
     cost = {name: value for name, value in flat(record.result).items() if _is_cost(name) and number_text(value)}
     spent: list[list[Child]] = [[name, number_text(value, 6)] for name, value in list(cost.items())[:20]]
-    cards = [card(table(("what", ""), rows, fixed=True), title="Provenance")]
+    cards = [card(table(("", ""), rows, fixed=True), title="Provenance")]
     if spent:
-        cards.append(card(table(("what", ">"), spent, fixed=True), title="Cost"))
+        cards.append(card(table(("", ">"), spent, fixed=True), title="Cost"))
     return section(
         "How it was made",
         grid(*cards),
