@@ -8,7 +8,7 @@ one by one while the others wait; `build`, compiled models take their first step
 they are timed; `profile`, the kernels of one compiled step that take longest; `try`, flash-linear-attention's take
 their first steps; `peer`, they are timed. Beside these, `mark:FILE` makes a file and `until:FILE` waits for one, for
 what else is to run where nothing is timed. Every row is printed as soon as it is there, and a model that fails or takes
-too long leaves the others alone. Needs a CUDA device.
+too long leaves the others alone. Needs a CUDA device, but for `--device cpu --batch 1 --seq-len 64` to try it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def spec_of(model: str, size: str) -> str:
     return known(model, size) if model in named else SIZES[size].format(model)
 
 
-def work(model: str, size: str, steps: int) -> None:
+def work(model: str, size: str, steps: int, **sizes: Any) -> None:
     """In a process of its own: what each line asks for, answered by one line."""
     import torch
 
@@ -74,18 +74,20 @@ def work(model: str, size: str, steps: int) -> None:
         how, answer = line.strip(), {}
         try:
             if how == "warm":
-                throughput(spec, device="cuda", batch=1, steps=1)
+                throughput(spec, **{**sizes, "batch": 1}, steps=1)
             elif how == "eager":
-                answer = row(throughput(spec, device="cuda", steps=steps))
+                begun = warmed(spec, **sizes, steps=steps + 2)
+                timed(begun, 1)  # as a compiled one: the losses are of the same step
+                answer = row(timed(begun, steps))
+                begun = None
             elif how == "build":
-                built = warmed(spec, device="cuda", compiled=True, steps=steps + 2)
+                built = warmed(spec, **sizes, compiled=True, steps=steps + 2)
                 answer = {"first": built.first_step_seconds}
             elif how == "compiled" and built is not None:
                 timed(built, 1)  # memory that was given back is there again
                 answer = row(timed(built, steps))
             elif how == "profile" and built is not None:
-                answer = {"kernels": kernels(built)}
-                built = None
+                answer, built = {"kernels": kernels(built)}, None
             elif how in ("try", "peer"):
                 answer = peer(*((1, 1) if how == "try" else (steps, 2)))
             else:
@@ -101,8 +103,8 @@ def work(model: str, size: str, steps: int) -> None:
 
 
 class Worker:
-    def __init__(self, model: str, size: str, steps: int) -> None:
-        command = [sys.executable, "-W", "ignore", __file__, "--worker", model, "--size", size, "--steps", str(steps)]
+    def __init__(self, model: str, options: list[str]) -> None:
+        command = [sys.executable, "-W", "ignore", __file__, "--worker", model, *options]
         self.model, self.alive, self.last = model, True, ""
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -149,10 +151,13 @@ def text(row: Row) -> str:
         return f"FAILED {row['failure']}"
     if "kernels" in row:
         return "\n      ".join(row["kernels"])
-    share = f", MFU {100 * row['mfu']:.1f} %" if row.get("mfu") is not None else ""
-    speed = f"{row['speed'] / 1e3:.1f}k tokens/s, {row['gib']:.1f} GiB{share}, loss {row['loss']:.3f}"
-    first = f"first step {row['first']:.1f} s" if "first" in row else ""
-    return ", ".join(part for part in (speed if "speed" in row else "", first) if part) or "done"
+    parts = []
+    if "speed" in row:
+        parts += [f"{row['speed'] / 1e3:.1f}k tokens/s, {row['gib']:.1f} GiB"]
+        parts += [f"MFU {100 * row['mfu']:.1f} %"] if row.get("mfu") is not None else []
+        parts += [f"loss {row['loss']:.3f}"]
+    parts += [f"first step {row['first']:.1f} s"] if "first" in row else []
+    return ", ".join(parts) or "done"
 
 
 def main() -> None:
@@ -165,10 +170,15 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=15, help="seconds for one row")
     parser.add_argument("--slowest", type=float, default=60, help="seconds for warming, building or trying")
     parser.add_argument("--abreast", type=int, default=5)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--seq-len", type=int, default=4096)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.worker:
-        work(asked.worker, asked.size, asked.steps)
+        work(
+            asked.worker, asked.size, asked.steps, device=asked.device, batch=asked.batch, seq_len=asked.seq_len
+        )  # fmt: skip
         return
     begun = time.perf_counter()
     os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -188,7 +198,9 @@ def main() -> None:
             for worker in some:
                 say(how, worker.model, text(worker.answer(until - time.perf_counter())))
 
-    workers = [Worker(model, asked.size, asked.steps) for model in asked.models]
+    passed = ("size", "steps", "device", "batch", "seq_len")
+    options = [word for name in passed for word in (f"--{name.replace('_', '-')}", str(getattr(asked, name)))]
+    workers = [Worker(model, options) for model in asked.models]
     try:
         for how in asked.how:
             kind, _, file = how.partition(":")
