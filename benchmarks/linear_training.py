@@ -6,7 +6,7 @@
 order: `warm`, every model takes some steps at batch 1, all at once, which compiles its kernels; `eager`, they are timed
 one by one while the others wait; `build`, compiled models take their first steps, `--abreast` at a time; `compiled`,
 they are timed; `profile`, the kernels of one compiled step that take longest; `try`, flash-linear-attention's take
-their first steps; `peer`, they are timed. Beside these, `mark:FILE` makes a file and `until:FILE` waits for one, for
+their first steps at batch 1; `peer`, they are timed (`eager:gla,kda`: only these). Beside these, `mark:FILE` makes a file and `until:FILE` waits for one, for
 what else is to run where nothing is timed. Every row is printed as soon as it is there, and a model that fails or takes
 too long leaves the others alone. Needs a CUDA device, but for `--device cpu --batch 1 --seq-len 64` to try it.
 """
@@ -64,10 +64,10 @@ def work(model: str, size: str, steps: int, **sizes: Any) -> None:
         named = [f"{each.device_time_total / 1e3:.2f} ms ×{each.count} {each.key[:90]}" for each in found[:16]]
         return [f"{whole:.1f} ms of kernels", *named]
 
-    def peer(steps: int, warm_up: int) -> Row:
+    def peer(steps: int, warm_up: int, batch: int) -> Row:
         from plait.interop.fla_models import peer_throughput
 
-        found = peer_throughput(spec, steps=steps, warm_up=warm_up)
+        found = peer_throughput(spec, batch=batch, steps=steps, warm_up=warm_up)
         return {"speed": found["tokens_per_second"], "gib": found["peak_bytes"] / 2**30, "loss": found["loss"]}
 
     for line in sys.stdin:
@@ -89,7 +89,7 @@ def work(model: str, size: str, steps: int, **sizes: Any) -> None:
             elif how == "profile" and built is not None:
                 answer, built = {"kernels": kernels(built)}, None
             elif how in ("try", "peer"):
-                answer = peer(*((1, 1) if how == "try" else (steps, 2)))
+                answer = peer(*((1, 1, 1) if how == "try" else (steps, 3, 8)))
             else:
                 answer = {"failure": "not built"}
         except Exception as wrong:
@@ -208,21 +208,23 @@ def main() -> None:
                 Path(file).touch()
                 continue
             if kind == "until":
-                patience = time.perf_counter() + min(asked.slowest, left())
+                patience = time.perf_counter() + left()
                 while not Path(file).exists() and time.perf_counter() < patience:
                     time.sleep(0.2)
                 say("waited for", file)
                 continue
             going = [worker for worker in workers if worker.alive]
             if how in ("warm", "build", "try"):
-                together(going, how, len(going) if how == "warm" else 3 if how == "try" else asked.abreast)
+                together(going, how, asked.abreast if how == "build" else len(going))
                 continue
             for worker in going:
+                if file and worker.model not in file.split(","):
+                    continue
                 if left() < 3:
                     say("no time for", worker.model, how)
                     continue
-                worker.ask(how)
-                say(worker.model, asked.size, how, text(worker.answer(min(asked.limit, left()))))
+                worker.ask(kind)
+                say(worker.model, asked.size, kind, text(worker.answer(min(asked.limit, left()))))
     finally:
         for worker in workers:
             worker.end()
