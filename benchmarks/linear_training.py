@@ -6,9 +6,10 @@
 order: `warm`, every model takes some steps at batch 1, all at once, which compiles its kernels; `eager`, they are timed
 one by one while the others wait; `build`, compiled models take their first steps, `--abreast` at a time; `compiled`,
 they are timed; `profile`, the kernels of one compiled step that take longest; `try`, flash-linear-attention's take
-their first steps at batch 1; `peer`, they are timed (`eager:gla,kda`: only these). Beside these, `mark:FILE` makes a file and `until:FILE` waits for one, for
-what else is to run where nothing is timed. Every row is printed as soon as it is there, and a model that fails or takes
-too long leaves the others alone. Needs a CUDA device, but for `--device cpu --batch 1 --seq-len 64` to try it.
+their first steps at batch 1; `peer`, they are timed. `eager:gla,kda` does so with these alone. `mark:FILE` makes a file
+and `until:FILE` waits for one, for what else is to run where nothing is timed. Every row is printed as soon as it is
+there, and a model that fails or takes too long leaves the others alone. `--device cpu --batch 1 --seq-len 64` tries it
+without a GPU.
 """
 
 from __future__ import annotations
