@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait import __version__
-from plait.api.show import load_mixers
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 from plait.papers.verify import FactResult
 
 if TYPE_CHECKING:

@@ -108,8 +108,9 @@ class _ChannelDelta(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do_BTHV: Tensor, dfinal_BHKV: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        *grads, dstate = _rule_backward(do_BTHV, dfinal_BHKV, *ctx.saved_tensors, ctx.scale)
-        return (*grads, None if ctx.saved_tensors[-1] is None else dstate, None)
+        saved = ctx.saved_tensors  # asked for once: activation checkpointing computes them again at every asking
+        *grads, dstate = _rule_backward(do_BTHV, dfinal_BHKV, *saved, ctx.scale)
+        return (*grads, None if saved[-1] is None else dstate, None)
 
 
 def _fake(
