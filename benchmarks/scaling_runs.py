@@ -258,6 +258,8 @@ class Sitting:
     def next(self) -> tuple[Job, float] | None:
         """The longest that can be trained now and fits; rates first."""
         large, left = sum(job.budget > LARGE for job, _ in self.under_way.values()), self.options.until - time.time()
+        if left <= 0:
+            return None
         pace = float(np.median(self.paces)) if self.paces else 1.0
         for place, (job, given) in enumerate(self.waiting):
             factor = self.best(job) if given is None else given

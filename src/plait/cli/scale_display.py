@@ -114,7 +114,7 @@ def print_pitfall(found: Pitfall) -> None:
     out.print(character_plot(marks, "parameters", "loss; o fixed batch, x growing"), markup=False)
 
 
-def print_plan(found: ScalingPlan, out_file: Path | None, mixers: Sequence[Path] = ()) -> None:
+def print_plan(found: ScalingPlan, out_file: Path | None, mixers: Sequence[str] = ()) -> None:
     """A row per architecture and group."""
     out, plan = console(), found.plan
     seconds = {id(price.run): price.seconds for price in found.prices}
@@ -139,8 +139,8 @@ def print_plan(found: ScalingPlan, out_file: Path | None, mixers: Sequence[Path]
     for warning in found.warnings:
         out.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if out_file is not None:
-        own = "".join(f" --mixers {file}" for file in mixers)
-        command = f"plait scale run {out_file}{own}"
+        files = "".join(f" --mixers {file}" for file in mixers)
+        command = f"plait scale run {out_file}{files}"
         out.print(f"written: {out_file}; train it with `{command}`", markup=False, soft_wrap=True)
 
 
