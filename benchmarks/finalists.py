@@ -40,12 +40,13 @@ RATES = (1e-3, 2e-3, 4e-3)
 TARGETS = (166, 1660, 16600)  # steps: 0.34, 3.4 and 34 million tokens
 LIMITS = (1.0, 0.5, 0.25, 0.1)  # shares of training all to the end
 WINDOWS = 128  # held out
-ABOUT = """`python benchmarks/finalists.py judge benchmarks/results/2026-11-16-h200-finalists.json`; trained on one H200
-(torch 2.11, Triton 3.6, bf16), one seed, so that differences of about 0.03 nats at 0.34 and of 0.02 at 34 million tokens
-are noise. "Best": of all rates trained, 0.001, 0.002 and 0.004 (four of the eight at 34 million without 0.004). The race's
-search of rates is part of it. These are models of two blocks, of which the library (four to eight) does not speak: they
-are forecast without it. That rule was made after seeing this table: with the library, picks were 0.036 above the best at
-0.34 million (half of the cost or less), and 0.008, 0.016, 0.032 and 0.102 at 34 million."""
+ABOUT = """`python benchmarks/finalists.py judge benchmarks/results/2026-11-16-h200-finalists.json`; trained on one
+H200 (torch 2.11, Triton 3.6, bf16), one seed, so that differences of about 0.03 nats at 0.34 and of 0.02 at 34
+million tokens are noise. "Best": of all rates trained, 0.001, 0.002 and 0.004 (four of the eight at 34 million
+without 0.004). The race's search of rates is part of it. These are models of two blocks, of which the library (four
+to eight) does not speak: they are forecast without it. That rule was made after seeing this table: with the library,
+picks were 0.036 above the best at 0.34 million (half of the cost or less), and 0.008, 0.016, 0.032 and 0.102 at 34
+million."""
 
 
 def budgets() -> list[int]:
