@@ -11,6 +11,7 @@ from typing import Any
 
 from plait.api.arguments import read_limits, read_setting, seconds_of, writable_store
 from plait.core.result import Result
+from plait.designing.document import DesignDocument
 from plait.model.architecture import load_mixers
 from plait.records import Store
 
@@ -27,7 +28,7 @@ class DesignResult(Result):
     advice: str
     report: str
     folder: str  # of the trained pick
-    document: dict[str, Any]
+    document: DesignDocument
 
     def as_dict(self) -> dict[str, Any]:
         return {**self.document, "report": self.report}

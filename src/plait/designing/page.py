@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from xml.etree.ElementTree import Element
 
 from plait.core.units import short
 from plait.designing.advice import limited, listed
+from plait.designing.document import DesignDocument
 from plait.designing.page_front import front_section, front_sheets
 from plait.designing.page_sections import probe_section, race_section
 from plait.device.quantities import EXACT
@@ -27,7 +27,7 @@ STAGES = {
 TRAINING, HELD_OUT = "training, mean since the last point", "held-out text"
 
 
-def report_page(document: dict[str, Any]) -> str:
+def report_page(document: DesignDocument) -> str:
     machine = document["machine"]
     title = f"A model for {listed([f'{limit:g} {each.unit}' for each, _, limit in limited(document)])}"
     setting = document["config"]["setting"]
@@ -50,7 +50,7 @@ def report_page(document: dict[str, Any]) -> str:
     )
 
 
-def _advice(d: dict[str, Any]) -> Element:
+def _advice(d: DesignDocument) -> Element:
     """The verdict in one line, then why."""
     verdict, *points = d["points"]
     spec = tag("div", tag("code", d["pick"]["spec"], data_copy="the spec"), class_="taken")
@@ -59,7 +59,7 @@ def _advice(d: dict[str, Any]) -> Element:
     return made
 
 
-def _figures(d: dict[str, Any]) -> Element:
+def _figures(d: DesignDocument) -> Element:
     pick, trained = d["pick"], d["train"]
     raced = next(row for row in d["race"]["architectures"] if row["name"] == pick["pattern"])
     forecast = "{:.3f} to {:.3f} forecast".format(*raced["interval"]) if raced["interval"] else "diverged in the race"
@@ -89,7 +89,7 @@ def _figures(d: dict[str, Any]) -> Element:
 # ---- training and making
 
 
-def _training(d: dict[str, Any]) -> Element:
+def _training(d: DesignDocument) -> Element:
     trained = d["train"]
     lines = [
         page_charts.Line(TRAINING, [(x, y) for x, y in trained["curve"]], series=5),
@@ -117,7 +117,7 @@ def _training(d: dict[str, Any]) -> Element:
     return section("How it trains", note(words), card(drawn, legend(entries)))
 
 
-def _making(d: dict[str, Any]) -> Element:
+def _making(d: DesignDocument) -> Element:
     machine, config, profile = d["machine"], d["config"], d["profile"]
     points = profile["points"]
     facts = [
