@@ -39,7 +39,7 @@ test-all: setup lint
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --num-workers 2
+	$(BIN)/mypy
 
 bench: setup
 	$(BIN)/python benchmarks/mixers.py

@@ -66,7 +66,7 @@ def test_shown_and_listed(run: Json) -> None:
     assert [layer["mixer"] for layer in shown["mixers"]] == ["my-mixer", "swiglu"] * 2
     assert shown["state"]["fixed"] == 2 * 16
     assert "my-mixer" in [row["name"] for row in run("list", "mixers", "--mixers", "my_mixer.py")]
-    assert [row["name"] for row in run("list", "my-mixer", "--mixers", "my_mixer.py")] == ["memory", "canon"]
+    assert [row["name"] for row in run("list", "my-mixer", "--mixers", "my_mixer.py")] == ["memory", "canon", "share"]
 
 
 def test_checked_and_probed_with_options(run: Json) -> None:
