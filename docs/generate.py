@@ -309,6 +309,21 @@ def facts() -> str:
     )
 
 
+def extras() -> str:
+    """The optional dependencies, each with the comment above it."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    text = text.split("[project.optional-dependencies]\n")[1].split("\n\n[")[0]
+    body, why = [], ""
+    for line in re.sub(r"\[\n(.*?)\n\]", lambda m: f"[{' '.join(m[1].split())}]", text, flags=re.DOTALL).splitlines():
+        if line.startswith("#"):
+            why = line[2:]
+        elif found := re.match(r"(\w+) = (\[.*\])", line):
+            packages = re.findall(r'"([A-Za-z][\w-]*)', found[2])
+            body.append((f"`{found[1]}`", why, packages))
+            why = ""
+    return rows("extra | for | brings", *body)
+
+
 def checks() -> str:
     from plait.model.contract import CHECKS
 
@@ -368,6 +383,7 @@ PARTS = {
     "preset-names": preset_names,
     "facts": facts,
     "checks": checks,
+    "extras": extras,
     "layers": layers,
     "commands": help_pages,
     "api": api,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from plait.core.display import card
 from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions, MixerSource, OptionError
 from plait.mixers.table import options_of
@@ -63,6 +65,11 @@ class Architecture:
 
     def __str__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        counted = Counter(options.to_layer().text for options in self.layers)
+        rows = [{"mixer": text, "count": count} for text, count in counted.items()]
+        return card(rows, headline=self.text)
 
 
 def architecture(
