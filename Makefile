@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.plait-core
 DEV := $(VENV)/.plait-dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# Two test processes of one thread each beat one process of two threads.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# Two test processes of one thread each beat one process of two threads; what they start need not compile plait again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
 
 .PHONY: setup core demo test test-all lint bench docs site clean
 

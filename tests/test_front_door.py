@@ -35,6 +35,17 @@ def test_what_an_architecture_costs_needs_no_torch() -> None:
     assert ran.stdout.strip() == "False"
 
 
+def test_running_a_model_does_not_import_the_compiler() -> None:
+    """Which takes twice as long as importing torch, in every worker again."""
+    program = (
+        "import sys, torch; from plait.model import build; t = torch.arange(10)[None];"
+        "build('d=16 vocab=11 | attn[heads=2] gla[heads=2] mamba hyena swiglu').loss(t, t).backward();"
+        "print('torch._dynamo' in sys.modules, 'sympy' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False False"
+
+
 @pytest.mark.parametrize("name", sorted(plait.DOOR))
 def test_every_name_leads_somewhere(name: str) -> None:
     found = getattr(plait, name)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.ops import tiled_attention as module
-from plait.ops.attention import alibi_slopes, attention, attention_path, attention_reference
+from plait.ops.attention import _has_fast_cudnn, alibi_slopes, attention, attention_path, attention_reference
 
 
 def draw(
@@ -193,8 +193,8 @@ def test_operators_are_registered_soundly() -> None:
     checks = ("test_schema", "test_faketensor")
     for c in (None, log_f.double().cumsum(1)):
         inputs = (q, k, v, c, torch.tensor([0, 3, 12]), 0.3, True, 5)
-        torch.library.opcheck(module._tiled, inputs, test_utils=checks)
-        torch.library.opcheck(module._tiled_backward, (q, q, *inputs), test_utils=checks)
+        torch.library.opcheck(module._tiled_operator, inputs, test_utils=checks)
+        torch.library.opcheck(module._tiled_backward_operator, (q, q, *inputs), test_utils=checks)
 
 
 def test_second_derivatives_are_refused() -> None:
@@ -265,3 +265,13 @@ def test_against_flash_linear_attention() -> None:
             q, k, v, log_f_BNH=log_f,
         )  # fmt: skip
         assert_same(got, expected, atol=2e-5)
+
+
+def test_what_the_device_is_stays_a_constant_of_compiled_graphs() -> None:
+    """Marked by hand, as torch marks it, because torch's own decorator imports the compiler."""
+
+    def constant() -> bool:
+        return True
+
+    marked = vars(torch.compiler.assume_constant_result(constant)).items()
+    assert marked <= vars(_has_fast_cudnn).items()

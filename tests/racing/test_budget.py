@@ -78,7 +78,7 @@ class MadeUpMachine:
     start = 4.0
     seed = 0
 
-    def __init__(self, course: Course, store: Store, workers: int, mixers: object = ()) -> None:
+    def __init__(self, course: Course, store: Store, workers: int, mixers: object = (), log: object = ()) -> None:
         self.course, self.store, self.workers, self.speeds = course, store, workers, {}
         self._stored: dict[str, Record] = {}
 

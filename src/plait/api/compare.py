@@ -69,6 +69,7 @@ def compare(
     held_out: int = HELD_OUT,
     workers: int | None = None,
     device: str = "cpu",
+    log: str | Sequence[str] = (),
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
     store: str | Store | None = None,
@@ -85,6 +86,7 @@ def compare(
     lr             where the search for everybody's rate begins; the usual one for its width unless given
     search_rates   or train all at that
     held_out       tokens of the validation split that all are scored on
+    log            also log every training for tensorboard, wandb or mlflow
     """
     from plait.data import open_corpus
     from plait.racing.comparison import compare as run
@@ -92,6 +94,7 @@ def compare(
     from plait.racing.leg import Course
     from plait.training.distributed import usable
     from plait.training.recipe import Recipe
+    from plait.training.sinks import sink_names
     from plait.training.track import track_recipe
 
     started = clock.perf_counter()
@@ -100,6 +103,7 @@ def compare(
     if held_out < seq_len:
         raise UserError(f"--held-out {held_out}: must be at least one sequence of {seq_len} tokens.")
     load_mixers(mixers)
+    sinks = sink_names(log)
     several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
     given = [each if isinstance(each, Architecture) else str(each) for each in several]
     usable(device)
@@ -116,6 +120,7 @@ def compare(
             records,
             Path(runs),
             workers=workers or _cores(),
+            log=sinks,
             on_stage=lambda stage, share: on_progress(stage, share, 1.0),
             started=started,
         )
@@ -169,6 +174,8 @@ def _notes(found: Comparison, corpus: Corpus) -> list[str]:
         notes.append(
             f"the text has {length:,} training tokens: the longest training read it {longest / length:.1f} times"
         )
+    if few := found.course.few_steps(longest):
+        notes.append(few)
     for row in found.rows:
         lost = next(each.diverged for each in found.compared.architectures if each.name == row.contender.name)
         if lost == found.terms.seeds:

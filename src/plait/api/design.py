@@ -69,6 +69,7 @@ def design(
     train_for: str = "",
     out: str | Path = "report.html",
     seed: int = 0,
+    log: str | Sequence[str] = (),
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
     store: str | Store | None = None,
@@ -79,7 +80,8 @@ def design(
     search, probe the best few, race them on the text for the budget `train_for` ("2h", "20M tokens", "1e18 FLOPs";
     what is left of `time` unless given), train the pick for it, and write the page `out`. Interrupted, the same call
     resumes. `mode`, `answer`, `tokens_per_second`, `batch`, `device`, `threads`: how it will run, as `plait.search` has
-    them; `constraints` further hold in the search."""
+    them; `constraints` further hold in the search. `log`: trainings of the race and of the pick also for tensorboard,
+    wandb or mlflow."""
     started = clock.perf_counter()
     from plait.designing.config import TrainFor
     from plait.designing.page import report_page
@@ -87,8 +89,10 @@ def design(
     from plait.designing.workflow import design_config
     from plait.reporting.page import check_writable, write
     from plait.training.distributed import usable
+    from plait.training.sinks import sink_names
 
     load_mixers(mixers)
+    sinks = sink_names(log)
     seconds, page = seconds_of(time), Path(out)
     check_writable(page)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -108,6 +112,7 @@ def design(
         train_for=TrainFor.read(train_for) if train_for else None,
         tokenizer=tokenizer,
         constraints=tuple(constraints),
+        log=sinks,
     )
     on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
     with writable_store(store) as opened:

@@ -51,6 +51,7 @@ def run(
     *,
     device: str = "cpu",
     workers: int = 1,
+    log: str | Sequence[str] = (),
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
     store: str | Store | None = None,
@@ -59,15 +60,17 @@ def run(
     """Train what of a plan (its file, or `plait.scale.plan(…).plan`) is not in the store yet, the cheapest first.
 
     `workers` processes train side by side, on GPUs one on each. The same call elsewhere, on machines that share the
-    store, shares the work as well. Interrupted, it resumes.
+    store, shares the work as well. Interrupted, it resumes. `log`: also for tensorboard, wandb or mlflow.
     """
     from plait.data import open_corpus
     from plait.scaling.plan import read_plan
     from plait.scaling.run import run_plan
     from plait.scaling.workers import helpers
     from plait.training.distributed import usable
+    from plait.training.sinks import sink_names
 
     load_mixers(mixers)
+    sinks = sink_names(log)
     usable(device)
     if workers < 1:
         raise UserError(f"--workers {workers}: at least one process trains.")
@@ -76,7 +79,7 @@ def run(
 
     def trained(at: Store) -> list[RunOutcome]:
         return run_plan(
-            read, corpus, at, Path(runs), device=device,
+            read, corpus, at, Path(runs), device=device, log=sinks,
             on_progress=lambda done, total, what: on_progress(what, done, total),
         )  # fmt: skip
 
@@ -84,7 +87,7 @@ def run(
         shared = Path(folder) / "plan.json"
         read.save(shared)
         files = [str(file) for file in mixers]
-        with helpers(workers - 1, shared, opened, Path(runs), device=device, mixers=files):
+        with helpers(workers - 1, shared, opened, Path(runs), device=device, mixers=files, log=sinks):
             outcomes = trained(opened)
         if workers > 1:
             outcomes = trained(opened)  # what the others have trained is in the store by now

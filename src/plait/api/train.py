@@ -104,7 +104,7 @@ def train(
     activation_checkpointing: bool = False,
     save_every: str | float = "60s",
     save_steps: int = 0,
-    tensorboard: bool = False,
+    log: str | Sequence[str] = (),
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
     store: str | Store | None = None,
@@ -116,16 +116,18 @@ def train(
     step, over all processes), `seq_len` and `lr` go before it. A spec given as text takes the data's vocabulary.
     `from_run`: begin with the weights of a finished run, or of a Hugging Face folder (GPT-2, Llama, Qwen …, plait's
     own); its spec and data unless given. `compiled`: compile the blocks; left open, that is done on a GPU where the run
-    is long enough to repay it. `on_progress` is called after every step. Stopped by a signal it raises
-    `plait.training.fit.Interrupted`; everything is saved then.
+    is long enough to repay it. `log`: also for tensorboard, wandb or mlflow. `on_progress` is called after
+    every step. Stopped by a signal it raises `plait.training.fit.Interrupted`; everything is saved then.
     """
     started = clock.perf_counter()
     from plait.training.distributed import precision_on, processes
     from plait.training.fit import Options, fit
     from plait.training.job import Budget, Job
     from plait.training.run import open_run, require_same_tokens, start_of
+    from plait.training.sinks import sink_names
 
     load_mixers(mixers)
+    sinks = sink_names(log)
     given = {"batch": batch, "seq_len": seq_len, "lr": lr}
     values = {**{key: value for key, value in given.items() if value is not None}, **(recipe_values or {})}
     chosen, published = _recipe(recipe, values)
@@ -143,7 +145,7 @@ def train(
             chosen = _scaled(arch, flops, values)
         start = start_of(source) if source else None
         job = Job(arch, corpus, chosen, budget, seed, precision or precision_on(device), start=start)
-        options = Options(root, activation_checkpointing, compiled, seconds_of(save_every), save_steps, tensorboard)
+        options = Options(root, activation_checkpointing, compiled, seconds_of(save_every), save_steps, sinks)
         try:
             with opened_store(store) as opened:
                 found = fit(job, dist, opened, options, tokenizer=tokenizer, report=on_progress, started=started)

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from plait.api.compare import DEFAULT_TIME, HELD_OUT, compare
-from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, FormerLength, Log, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, progress_bar, table, within_time
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
@@ -60,6 +60,7 @@ def command(
     held_out: Annotated[int, typer.Option(min=1, help="Tokens that all are scored on.")] = HELD_OUT,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one per core]")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    log: Log = "",
     mixers: Mixers = None,
     runs: Runs = Path("runs"),
     svg: Annotated[Path | None, typer.Option(help="Draw the learning curves into a file.")] = None,
@@ -89,6 +90,7 @@ def command(
             held_out=held_out,
             workers=workers,
             device=device,
+            log=log,
             mixers=mixers or (),
             runs=runs,
             store=store,

@@ -35,6 +35,12 @@ def _former_length(context: typer.Context, value: int | None) -> int | None:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
+Log = Annotated[
+    str,
+    typer.Option(
+        help="Also log trainings for tensorboard, wandb (offline) or mlflow; several by commas.", show_default=False
+    ),
+]
 Runs = Annotated[Path, typer.Option("--runs", help="Where trained models are kept.")]
 Mixers = Annotated[
     list[str] | None,

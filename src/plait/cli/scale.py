@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Log, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
@@ -100,6 +100,7 @@ def run(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A file of `plait scale plan --out`.")],
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     workers: Annotated[int, typer.Option(help="Processes that train side by side; on GPUs one on each.")] = 1,
+    log: Log = "",
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
@@ -115,6 +116,7 @@ def run(
             plan,
             device=device,
             workers=workers,
+            log=log,
             mixers=mixers or (),
             runs=runs,
             store=store,

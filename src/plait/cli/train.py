@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from plait.cli.options import AsJson, FormerLength, Mixers, StoreUrl
+from plait.cli.options import AsJson, FormerLength, Log, Mixers, StoreUrl
 from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
 from plait.core.errors import UserError
 from plait.core.units import parse_duration, short
@@ -108,7 +108,7 @@ def command(
     ] = False,
     save_every: Annotated[str, typer.Option(help="Time between checkpoints.")] = "60s",
     save_steps: Annotated[int, typer.Option(help="Steps between checkpoints; 0: by time alone.", min=0)] = 0,
-    tensorboard: Annotated[bool, typer.Option(help="Log for TensorBoard, too.")] = False,
+    log: Log = "",
     runs: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
     mixers: Mixers = None,
     store: StoreUrl = None,
@@ -145,7 +145,7 @@ def command(
                 "activation_checkpointing": activation_checkpointing,
                 "save_every": save_every,
                 "save_steps": save_steps,
-                "tensorboard": tensorboard,
+                "log": log,
                 "mixers": mixers or (),
                 "runs": runs,
                 "store": store,

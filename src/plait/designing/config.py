@@ -80,6 +80,7 @@ class DesignConfig:
     train_for: TrainFor | None = None  # None: what is left of `seconds`
     tokenizer: str | None = None  # None: the data's own
     constraints: tuple[str, ...] = ()  # beside the limits
+    log: tuple[str, ...] = ()  # sinks of its trainings
 
     def __post_init__(self) -> None:
         if self.seconds < LEAST_SECONDS:

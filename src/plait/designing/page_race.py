@@ -45,7 +45,7 @@ def race_section(d: dict[str, Any]) -> Element:
     made = table(
         columns, rows, chosen=chosen, keys=[key_of[row["name"]] for row in found["architectures"]], name="race"
     )
-    told = [note(f"{d['foresight_text']}.")] if d["foresight_text"] else []
+    told = [note(f"{text[0].upper()}{text[1:]}.") for text in (d["foresight_text"], *found.get("notes", [])) if text]
     return section(
         "Which one wins on this text",
         note(words),

@@ -37,7 +37,7 @@ def train(
     budget = Budget(tokens=max(tokens, LEAST_STEPS * recipe.batch * recipe.seq_len))
     job = Job(fitted(spec, corpus), corpus, recipe, budget, config.seed, validation_tokens=VALIDATION_TOKENS)
     with processes(config.device, "ddp") as dist:
-        result = fit(job, dist, store, Options(config.runs), report=report)
+        result = fit(job, dist, store, Options(config.runs, log=config.log), report=report)
     on_progress("train", 1.0, f"{result['loss']:.3f} nats per token held out")
     record = store.get(job.key)
     assert record is not None

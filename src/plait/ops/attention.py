@@ -257,13 +257,15 @@ def _cudnn_wins(q_BMHD: Tensor, k_BNGD: Tensor) -> bool:
     taken = half and q_BMHD.shape[1] == N and q_BMHD.shape[2] == G and D % 8 == 0 and max(CUDNN_FROM) >= D
     if not taken or CUDNN_FROM[min(width for width in CUDNN_FROM if width >= D)] > N:
         return False
-    fast: bool = _has_fast_cudnn(q_BMHD.device.index or 0)
-    return fast
+    return _has_fast_cudnn(q_BMHD.device.index or 0)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _has_fast_cudnn(device: int) -> bool:
     return torch.backends.cudnn.is_available() and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+# As `torch.compiler.assume_constant_result` does it, which would import the compiler: as long as importing torch.
+_has_fast_cudnn._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _half(dtype: torch.dtype) -> torch.dtype:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, unfold_members
+from plait.ops.paths import fold_members, in_graph, unfold_members
 
 # Numbers a tile may hold: 2 MiB of fp32 stays near a CPU core; a GPU wants few large launches.
 TILE_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 26}
@@ -154,7 +154,6 @@ def _probabilities(
     return p_ZwK
 
 
-@torch.library.custom_op("plait::tiled_attention", mutates_args=())
 def _tiled(
     q_BMHD: Tensor,
     k_BNGD: Tensor,
@@ -177,7 +176,6 @@ def _tiled(
     return o_BMHD
 
 
-@torch.library.custom_op("plait::tiled_attention_backward", mutates_args=())
 def _tiled_backward(
     do_BMHD: Tensor,
     o_BMHD: Tensor,
@@ -237,7 +235,8 @@ class _TiledAttention(torch.autograd.Function):
         causal: bool,
         window: int,
     ) -> Tensor:
-        o_BMHD: Tensor = _tiled(q_BMHD, k_BNGD, v_BNGD, c_BNH, pad_B, scale, causal, window)
+        tiled = _tiled if _eager(q_BMHD) else _tiled_operator
+        o_BMHD: Tensor = tiled(q_BMHD, k_BNGD, v_BNGD, c_BNH, pad_B, scale, causal, window)
         return o_BMHD
 
     @staticmethod
@@ -249,20 +248,35 @@ class _TiledAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do_BMHD: Tensor) -> tuple[Tensor | None, ...]:
-        dq, dk, dv, dc = _tiled_backward(do_BMHD, *ctx.saved_tensors, *ctx.options)
+        backward = _tiled_backward if _eager(do_BMHD) else _tiled_backward_operator
+        dq, dk, dv, dc = backward(do_BMHD, *ctx.saved_tensors, *ctx.options)
         return dq, dk, dv, dc if ctx.needs_input_grad[3] else None, None, None, None, None
 
 
+def _eager(x: Tensor) -> bool:
+    """Whether `x` is numbers that nobody records: then no operator is needed, the first call of which makes torch
+    import its compiler, twice as long as torch itself."""
+    wrapped = in_graph() or type(x) is not Tensor or torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return not wrapped and not torch._C._len_torch_dispatch_stack()
+
+
 def _tiled_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor, int]:
-    return unfold_members(_tiled(*fold_members(args, in_dims, info.batch_size)), info.batch_size), 0
+    folded = list(fold_members(args, in_dims, info.batch_size))
+    tiled = _tiled if _eager(folded[0]) else _tiled_operator
+    return unfold_members(tiled(*folded), info.batch_size), 0
 
 
 def _tiled_backward_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    gradients = _tiled_backward(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in gradients), (0, 0, 0, 0)
+    folded = list(fold_members(args, in_dims, info.batch_size))
+    backward = _tiled_backward if _eager(folded[0]) else _tiled_backward_operator
+    return tuple(unfold_members(x, info.batch_size) for x in backward(*folded)), (0, 0, 0, 0)
 
 
-_tiled.register_fake(lambda q_BMHD, *_: q_BMHD.new_empty(q_BMHD.shape))
-_tiled.register_vmap(_tiled_vmap)
-_tiled_backward.register_fake(lambda do, o, q_BMHD, k_BNGD, v, c_BNH, *_: _empty_gradients(q_BMHD, k_BNGD, c_BNH))
-_tiled_backward.register_vmap(_tiled_backward_vmap)
+_tiled_operator = torch.library.custom_op("plait::tiled_attention", _tiled, mutates_args=())
+_tiled_operator.register_fake(lambda q_BMHD, *_: q_BMHD.new_empty(q_BMHD.shape))
+_tiled_operator.register_vmap(_tiled_vmap)
+_tiled_backward_operator = torch.library.custom_op("plait::tiled_attention_backward", _tiled_backward, mutates_args=())
+_tiled_backward_operator.register_fake(
+    lambda do, o, q_BMHD, k_BNGD, v, c_BNH, *_: _empty_gradients(q_BMHD, k_BNGD, c_BNH)
+)
+_tiled_backward_operator.register_vmap(_tiled_backward_vmap)

@@ -130,13 +130,14 @@ def compare(
     runs: Path,
     *,
     workers: int = 1,
+    log: tuple[str, ...] = (),
     on_stage: OnStage = lambda stage, share: None,
     started: float | None = None,
 ) -> Comparison:
     """Train what is missing, and compare. `started` (as `time.perf_counter` counts): when the time began to run."""
     began = time.perf_counter() if started is None else started
     sources = {s.hash: s for c in contenders for s in c.arch.mixer_sources.values()}
-    with Workers(course, store, workers, tuple(sources.values())) as pool:
+    with Workers(course, store, workers, tuple(sources.values()), log) as pool:
         on_stage("timing", 0.0)
         plan = _Planner(contenders, course, terms, store, pool, began)
         budgets = plan.first()

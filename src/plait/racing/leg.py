@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,12 +22,14 @@ from plait.records import Record, provenance_of, record_key
 from plait.training import checkpoint
 from plait.training.recipe import Recipe
 from plait.training.schedule import decay_steps
+from plait.training.sinks import Logged, Sinks, opened_sinks
 from plait.training.track import SLICE, Replica, Text, Track
 
 KIND = "track"
 PROTOCOL = 1  # raised when the same settings come to give another loss
 FOLDER = "tracks"  # below the folder of runs
 SAVE_SECONDS = 30.0
+WARM_SHARE = 0.05  # of a training, from which on its warm-up is said
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ class Course:
     @property
     def tokens_per_step(self) -> int:
         return self.recipe.batch * self.recipe.seq_len
+
+    def few_steps(self, tokens: float) -> str:
+        """What to know of a budget of which the warm-up is a large part; empty for others."""
+        steps, warm = self.steps(tokens), round(self.recipe.warmup)
+        if warm < WARM_SHARE * steps:
+            return ""
+        return (
+            f"the longest training has {steps} steps, {warm} of them warm-up: after so few the rate and the seed weigh "
+            "as much as the architecture, and who learns late is not seen; more tokens or a smaller --batch would show"
+        )
 
     def steps(self, tokens: float) -> int:
         """Of a budget, at least 4: warm-up, stable and decay need one each."""
@@ -103,9 +116,22 @@ class Leg:
         keep: Callable[[Record], object],
         on_step: Callable[[int], None] = lambda step: None,
         stopping: Callable[[], bool] = lambda: False,
+        log: Sequence[str] = (),
     ) -> None:
         """Train on and score at every budget; `keep` gets the records as they come, `on_step` is told where the
-        training is. `Stopped` is raised between steps."""
+        training is, the sinks called `log` its losses. `Stopped` is raised between steps."""
+        with ExitStack() as opened:
+            sinks = [opened.enter_context(opened_sinks(log, self._logged(replica))) for replica in self.replicas]
+            self._run(text, keep, on_step, stopping, sinks)
+
+    def _run(
+        self,
+        text: Text,
+        keep: Callable[[Record], object],
+        on_step: Callable[[int], None],
+        stopping: Callable[[], bool],
+        sinks: Sequence[Sinks],
+    ) -> None:
         began, clock = time.time(), time.perf_counter()
         track = Track(self.arch, self.replicas, [text], self.course.recipe, device=self.course.device)
         first = self.budgets[0] - decay_steps(self.course.recipe, self.budgets[0])
@@ -119,23 +145,39 @@ class Leg:
         for steps in self.budgets:
             from_step = track.step
             decay = decay_steps(self.course.recipe, steps)
-            self._advance(track, steps - decay, longest, on_step, stopping)
+            self._advance(track, steps - decay, longest, on_step, stopping, sinks)
             losses_MN = track.annealed(steps, decay, decaying)
             took = (time.perf_counter() - clock) / len(self.replicas)
             trained = (steps - from_step) * self.course.tokens_per_step
             cost = {"tokens": steps * self.course.tokens_per_step, "tokens_trained": trained, "seconds": round(took, 4)}
-            for replica, losses_N in zip(self.replicas, losses_MN, strict=True):
+            for replica, losses_N, logged in zip(self.replicas, losses_MN, sinks, strict=True):
+                logged.log(steps, {"loss/validation": float(losses_N.mean())})
                 config = self.course.config(self.arch, replica, steps)
                 keep(Record.of(KIND, config, {**_result(losses_N), **cost}, provenance_of(began, took)))
             began, clock = time.time(), time.perf_counter()
+        for losses_N, logged in zip(losses_MN, sinks, strict=True):
+            logged.close({"loss": float(losses_N.mean()), "steps": self.budgets[-1]})
+
+    def _logged(self, replica: Replica) -> Logged:
+        trunk = self.course.trunk(self.arch, replica, self.runs)
+        config = {**self.course.config(self.arch, replica, None), "text": self.course.data}
+        return Logged(f"track-{trunk.stem[:10]}", self.runs / f"track-{trunk.stem[:10]}", self.runs, config)
 
     def _advance(
-        self, track: Track, step: int, longest: int, on_step: Callable[[int], None], stopping: Callable[[], bool]
+        self,
+        track: Track,
+        step: int,
+        longest: int,
+        on_step: Callable[[int], None],
+        stopping: Callable[[], bool],
+        sinks: Sequence[Sinks],
     ) -> None:
         """To where a decay begins, saving now and then and there."""
         saved = time.perf_counter()
         while track.step < step:
-            track.advance_to(min(step, track.step + SLICE))
+            losses_M = track.advance_to(min(step, track.step + SLICE))
+            for loss, logged in zip(losses_M, sinks, strict=True):
+                logged.log(track.step, {"loss/train": float(loss)})
             on_step(track.step)
             if (stop := stopping()) or time.perf_counter() - saved > SAVE_SECONDS:
                 self._save(track, longest)

@@ -110,7 +110,7 @@ def _run(place: int, spec: str, given: tuple[Any, ...]) -> None:
     """Architectures travel as text: the classes of users' mixers are this process's own."""
     assert _here.text is not None
     assert _here.store is not None
-    course, replicas, budgets, runs = given
+    course, replicas, budgets, runs, log = given
     _here.busy = True
     try:
         Leg(course, architecture(spec), replicas, budgets, runs).run(
@@ -118,6 +118,7 @@ def _run(place: int, spec: str, given: tuple[Any, ...]) -> None:
             _here.store.put,
             on_step=lambda step: _here.told.put((place, step)),
             stopping=lambda: _here.stop.is_set() or _here.unwanted,
+            log=log,
         )
     finally:
         _here.busy = False
@@ -142,6 +143,7 @@ class Workers:
     store: Store
     workers: int = 1
     mixers: tuple[MixerSource, ...] = ()
+    log: tuple[str, ...] = ()  # names of sinks
     #: Seconds per token of specs, where they are known: the legs that take longest begin first.
     speeds: dict[str, float] = field(default_factory=dict)
 
@@ -215,7 +217,7 @@ class Workers:
         assert self._text is not None
         try:
             for place, leg in left.items():
-                leg.run(self._text, self.store.put, partial(meter.at, place), asked.is_set)
+                leg.run(self._text, self.store.put, partial(meter.at, place), asked.is_set, self.log)
         except Stopped:
             raise KeyboardInterrupt from None
 
@@ -225,7 +227,7 @@ class Workers:
         waiting: set[Future[None]] = set()
         for place in sorted(left, key=lambda place: -left[place].tokens * self.speeds.get(left[place].arch.text, 1.0)):
             leg = left[place]
-            given = (leg.course, leg.replicas, leg.budgets, leg.runs)
+            given = (leg.course, leg.replicas, leg.budgets, leg.runs, self.log)
             waiting.add(self._pool.submit(_run, place, leg.arch.text, given))
         try:
             while waiting:

@@ -141,14 +141,15 @@ def table(
     keys: Sequence[str] = (), name: str = "", fixed: bool = False,
 ) -> Element:  # fmt: skip
     """A column whose name begins with `>` is one of numbers: it stands to the right. `keys`: what each row is about,
-    wherever else it is on the page; `name`: of the file that it can be saved as; `fixed`: not to be sorted or saved."""
+    wherever else it is on the page; `name`: of the file that it can be saved as; `fixed`: not to be sorted or saved.
+    On a phone a cell says its column, unless it is empty."""
     sides = ["right" if column.startswith(">") else "left" for column in columns]
     names = [column.lstrip(">") for column in columns]
     heads = [tag("th", each, class_=side, scope="col") for each, side in zip(names, sides, strict=True)]
     body = []
     for number, row in enumerate(rows):
         cells = [
-            tag("td", cell, class_=side, **({"data_label": each} if each and place else {}))
+            tag("td", cell, class_=side, **({"data_label": each} if each and place and cell != "" else {}))
             for place, (cell, side, each) in enumerate(zip(row, sides, names, strict=True))
         ]
         made = tag("tr", *cells, class_="chosen" if number == chosen else "plain")

@@ -51,6 +51,7 @@ def run_plan(
     runs: Path,
     *,
     device: str = "cpu",
+    log: tuple[str, ...] = (),
     on_progress: OnProgress = lambda *_: None,
 ) -> list[RunOutcome]:
     """Train what is not in the store yet, the cheapest first; then store which runs belong together."""
@@ -65,7 +66,7 @@ def run_plan(
             on_progress(done + share, len(ordered), what)
 
         tell(0.0)
-        outcomes[done] = _trained(run, job, store, runs, device, tell)
+        outcomes[done] = _trained(run, job, store, runs, device, log, tell)
     on_progress(len(ordered), len(ordered), "done")
     found = list(outcomes.values())
     _remember(plan, corpus, found, store, started)
@@ -78,6 +79,7 @@ def _trained(
     store: Store,
     runs: Path,
     device: str,
+    log: tuple[str, ...],
     tell: Callable[[float], None],
 ) -> RunOutcome:
     from plait.training.fit import fit_alone
@@ -87,7 +89,7 @@ def _trained(
     if known is not None:
         return RunOutcome(run, job.key, known.result)
     try:
-        return RunOutcome(run, job.key, fit_alone(job, store, runs, device=device, on_progress=tell))
+        return RunOutcome(run, job.key, fit_alone(job, store, runs, device=device, log=log, on_progress=tell))
     except Diverged:
         return RunOutcome(run, job.key, None, "diverged")
     except Busy:

@@ -20,7 +20,14 @@ from plait.records import Store
 
 @contextmanager
 def helpers(
-    count: int, plan: Path, store: Store, runs: Path, *, device: str = "cpu", mixers: Sequence[str] = ()
+    count: int,
+    plan: Path,
+    store: Store,
+    runs: Path,
+    *,
+    device: str = "cpu",
+    mixers: Sequence[str] = (),
+    log: Sequence[str] = (),
 ) -> Iterator[None]:
     """So many more processes at work on the plan; left when all have ended."""
     if not count:
@@ -30,6 +37,7 @@ def helpers(
     _own_share(threads, device)
     command = [*python_command("plait.cli.main", "main"), "scale", "run", str(plan), "--json"]
     command += ["--runs", str(runs), "--device", device]
+    command += ["--log", ",".join(log)] if log else []
     command += [part for file in mixers for part in ("--mixers", file)]
     environments = [_environment(store, threads, device, 1 + place) for place in range(count)]
     quiet, piped = subprocess.DEVNULL, subprocess.PIPE

@@ -25,7 +25,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from plait.ops.paths import recorded_ops
 
@@ -94,6 +93,8 @@ Gradients = Callable[[Tensors, Tensor, Tensor], tuple[Tensors, Tensor]]
 
 def record_gradients(gradients: Gradients, params: Tensors, tokens_MBT: Tensor) -> Gradients:
     """The same function for arguments of these shapes, recorded under the present autocast."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # with all of sympy: only where something is recorded
+
     names = list(params)
     targets_MBT = tokens_MBT.clone()  # one tensor given twice would be one input of the graph
 

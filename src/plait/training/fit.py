@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from plait.core.errors import UserError
 from plait.core.json_files import understood
 from plait.core.progress import stop_signals
 from plait.records import Record, Store, provenance_of
-from plait.records.claims import held
 from plait.training import shards
 from plait.training.distributed import Processes
 from plait.training.job import KIND, Job
 from plait.training.mfu import mfu, peak_of
+from plait.training.outcome import outcome
+from plait.training.prepare import begun_before_an_edit, claimed, known_result, prepare
 from plait.training.run import RUNS, Run, folder_of, write_json
 from plait.training.speed import (
     EAGER_STEPS,
@@ -34,7 +35,7 @@ from plait.training.speed import (
     steps_that_fit,
 )
 from plait.training.trainer import Diverged, Launched, Taken, Trainer
-from plait.training.validation import perplexity_of
+from plait.training.training_log import TrainingLog
 
 LOGGED = 200  # rows in a run's log, about
 SAVE_SECONDS = 60.0
@@ -50,7 +51,7 @@ class Options:
     compiled: bool | None = None  # None: on a GPU, where the run is long enough to repay it
     save_seconds: float = SAVE_SECONDS
     save_steps: int = 0  # also save every so many steps; 0 = by time alone
-    tensorboard: bool = False
+    log: tuple[str, ...] = ()  # names of `sinks`
 
 
 @dataclass
@@ -93,7 +94,7 @@ def fit(
     counts) is when a time budget began."""
     started = time.perf_counter() if started is None else started
     run = Run(folder_of(job.key, options.root))
-    done = dist.broadcast(_known_result(run, job, store) if dist.first else None)
+    done = dist.broadcast(known_result(run, job, store) if dist.first else None)
     if done is not None:
         if dist.first:
             run.begin()
@@ -101,29 +102,26 @@ def fit(
     if dist.first:
         if store is not None:
             store.require_writable()
-        _prepare(run, job, tokenizer)
+        prepare(run, job, tokenizer)
     dist.barrier()
     with run.locked() if dist.first else nullcontext():
         # Another process may have come to its end since we looked, and has left the lock to us.
-        done = dist.broadcast(_known_result(run, job, store) if dist.first else None)
+        done = dist.broadcast(known_result(run, job, store) if dist.first else None)
         if done is not None:
             return dict(done)
         if dist.first:
             run.begin()
         try:
-            with _claimed(job, store, run) if dist.first else nullcontext():
-                return _Fit(job, dist, run, options, report).run_to_end(store, started)
+            with claimed(job, store, run) if dist.first else nullcontext():
+                training = _Fit(job, dist, run, options, report)
+                try:
+                    return training.run_to_end(store, started)
+                finally:
+                    training.log.close()
         except Diverged as wrong:
             if dist.first:
                 run.mark_diverged(str(wrong))
             raise
-
-
-def _claimed(job: Job, store: Store | None, run: Run) -> AbstractContextManager[None]:
-    """Of those who share a store one trains; not where the result is known and only the weights are missing here."""
-    if store is None or store.has([job.key]):
-        return nullcontext()
-    return held(store, job.key, run.name)
 
 
 def fit_alone(
@@ -132,52 +130,12 @@ def fit_alone(
     runs: Path,
     *,
     device: str = "cpu",
+    log: tuple[str, ...] = (),
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Any]:
     """`fit` in this process alone. `on_progress` is told after every step how much of the training is done."""
     alone = Processes(0, 1, torch.device(device))
-    return fit(job, alone, store, Options(root=runs), report=lambda now: on_progress(now.step / now.steps))
-
-
-def _known_result(run: Run, job: Job, store: Store | None) -> dict[str, Any] | None:
-    """Stored before, with the weights still there."""
-    record = None if store is None else store.get(job.key)
-    if record is not None and (run.folder / "weights.safetensors").exists():
-        return {**record.result, "trained_now": False}
-    return None
-
-
-def _prepare(run: Run, job: Job, tokenizer: str | None) -> None:
-    try:
-        run.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as wrong:
-        raise UserError(f"cannot make the run's folder {run.folder}: {wrong.strerror}.") from wrong
-    if (run.folder / "run.json").exists():
-        if run.about.get("key") != job.key:
-            raise UserError(f"{run.folder} holds another training ({run.about.get('key')}); move it away.")
-        return
-    try:
-        job.corpus.tokenizer.save(run.folder / "tokenizer")
-        mixers = run.keep_mixers(job.arch)
-    except OSError as wrong:
-        raise UserError(f"cannot write into {run.folder}: {wrong.strerror}.") from wrong
-    about_run = {"key": job.key, "config": job.config(), "data": job.corpus.name, "tokenizer": tokenizer}
-    run.write_about({**about_run, "mixers": mixers} if mixers else about_run)
-
-
-def _begun_before_an_edit(run: Run, job: Job) -> str:
-    """Says so where the same training was begun with another text of the user's mixers: this one starts from step 0."""
-    mine = job.config()
-    for other in run.folder.parent.glob("train-*/run.json") if "sources" in mine else ():
-        theirs = Run(other.parent).config
-        same = {**theirs, "sources": mine["sources"]} == mine
-        if same and theirs != mine and not (other.parent / "result.json").exists():
-            changed = ", ".join(name for name, h in mine["sources"].items() if theirs.get("sources", {}).get(name) != h)
-            return (
-                f"{changed} has changed since {other.parent.name} was begun with it, so this is another training and "
-                "starts from step 0"
-            )
-    return ""
+    return fit(job, alone, store, Options(root=runs, log=log), report=lambda now: on_progress(now.step / now.steps))
 
 
 @dataclass
@@ -187,13 +145,13 @@ class _Fit:
     run: Run
     options: Options
     report: Report | None
-    curve: list[list[float]] = field(default_factory=list)  # [step, mean training loss since the last]
-    validation: list[list[float]] = field(default_factory=list)
     seconds: float = 0.0  # of training, over all sittings
-    pending: list[float] = field(default_factory=list)  # losses since the last logged step
     undecided: bool = False  # whether to compile
     eager: list[float] = field(default_factory=list)  # seconds of its first steps
     step_seconds: float = math.nan
+
+    def __post_init__(self) -> None:
+        self.log = TrainingLog(self.run, self._note_now)
 
     def run_to_end(self, store: Store | None, started: float) -> dict[str, Any]:
         compiled = self._compiled(started)
@@ -207,14 +165,13 @@ class _Fit:
         )
         self.undecided = compiled is None
         self._resume(trainer)
-        before = [*(loss for _, loss in self.curve[-1:]), *self.pending[-1:]]  # so far; the last is the newest
-        loss = before[-1] if before else math.nan
-        self.progress = Progress(self.run, steps, step=trainer.step, loss=loss, resumed=trainer.step)
-        if self.dist.first and not trainer.step:
-            self._say(_begun_before_an_edit(self.run, self.job))
+        self.progress = Progress(self.run, steps, trainer.step, self.log.newest_loss, resumed=trainer.step)
+        if self.dist.first:
+            self.log.open(self.options.log, self.job.config())
+            if not trainer.step:
+                self._say(begun_before_an_edit(self.run, self.job))
         alone = peak_of(self.dist.device, self.job.precision)
         self.peak = None if alone is None else alone * self.dist.world
-        self.board = _board(self.run.folder) if self.options.tensorboard and self.dist.first else None
         began = time.time()
         with stop_signals() as asked:
             self._train(trainer, steps, asked)
@@ -260,8 +217,8 @@ class _Fit:
             with understood(f"{self.run.name}/{saved.folder.name}", "Remove that folder to go on from the one before."):
                 trainer.restore(saved)
                 kept = saved.plain["fit"]
-                self.curve, self.validation, self.seconds = kept["curve"], kept["validation"], kept["seconds"]
-                self.pending = kept["pending"]
+                self.log.restore(kept)
+                self.seconds = kept["seconds"]
         if self.dist.first:
             self.run.truncate_log(trainer.step)
 
@@ -305,7 +262,7 @@ class _Fit:
         self._note(taken, now - self.last)
         self.last = now
         if taken.step % log_every == 0:
-            self._log(taken)
+            self.log.step(taken, self.progress.tokens_per_second)
 
     def _decide(self, trainer: Trainer, steps: int) -> None:
         """Whether to compile, once a few steps have been timed; a resumed run does as it did before."""
@@ -321,14 +278,16 @@ class _Fit:
             self.progress.note = f"compiling: about {compile_seconds(self.job.arch):.0f} s, once"
             trainer.compile()
 
+    def _note_now(self, note: str) -> None:
+        self.progress.note = note
+
     def _say(self, note: str) -> None:
         self.progress.note = note
         if note and self.report is not None:
             self.report(self.progress)
 
     def _note(self, taken: Taken, seconds: float) -> None:
-        if math.isfinite(taken.loss):
-            self.pending.append(taken.loss)
+        self.log.take(taken.loss)
         self.step_seconds = seconds
         speed = self.job.tokens_per_step / seconds
         before = self.progress.tokens_per_second
@@ -337,40 +296,13 @@ class _Fit:
         self.progress.step, self.progress.loss = taken.step, taken.loss
         self.progress.note = f"step {taken.step} was skipped: its gradient is not finite" if taken.skipped else ""
 
-    def _log(self, taken: Taken) -> None:
-        mean = sum(self.pending) / len(self.pending) if self.pending else None
-        self.pending = []
-        if mean is not None:
-            self.curve.append([taken.step, mean])
-        if self.dist.first:
-            speed = round(self.progress.tokens_per_second)
-            norm = taken.norm if math.isfinite(taken.norm) else None
-            self._write_log(
-                {"step": taken.step, "loss": mean, "lr": taken.lr, "norm": norm, "tokens_per_second": speed}
-            )
-            self._board_scalar("loss/train", mean, taken.step)
-            self._board_scalar("lr", taken.lr, taken.step)
-            self._board_scalar("tokens_per_second", speed, taken.step)
-
-    def _write_log(self, row: dict[str, Any]) -> None:
-        try:
-            self.run.log(row)
-        except UserError as wrong:  # as on a full disk: the curve is in the checkpoints and the record, too
-            self.progress.note = str(wrong)
-
     def _evaluate(self, trainer: Trainer) -> None:
         """A point of the validation curve; all of them are of the same windows."""
         loss = self.progress.validation = trainer.validation_loss(IN_BETWEEN)
-        finite = math.isfinite(loss)  # JSON has no other numbers
-        if finite:
-            self.validation.append([trainer.step, loss])
-        if self.dist.first:
-            self._write_log({"step": trainer.step, "validation": loss if finite else None})
-            self._board_scalar("loss/held_out", loss, trainer.step)
+        self.log.evaluation(trainer.step, loss)
 
     def _save(self, trainer: Trainer, must: bool) -> None:
-        plain = {"fit": {"curve": self.curve, "validation": self.validation, "seconds": self.seconds,
-                         "pending": self.pending}}  # fmt: skip
+        plain = {"fit": {**self.log.plain(), "seconds": self.seconds}}
         try:
             trainer.save(self.run.folder, plain)
         except UserError as wrong:
@@ -387,58 +319,19 @@ class _Fit:
             what = f"the validation loss is {loss} after {trainer.step} steps ({skipped} skipped): nothing is stored."
             raise Diverged(what, self.job.recipe)
         weights = trainer.weights()
-        result = self._result(trainer, loss)
+        train_loss = self.log.curve[-1][1] if self.log.curve else None
+        result = outcome(
+            self.job, self.run, trainer, loss=loss, train_loss=train_loss, seconds=self.seconds, peak=self.peak
+        )
         if self.dist.first:
             self.run.save_weights(weights)
             write_json(self.run.folder / "result.json", result)
             if store is not None:
-                stored = {**result, "curve": self.curve, "held_out_curve": self.validation}
+                stored = {**result, "curve": self.log.curve, "held_out_curve": self.log.validation}
                 store.put(Record.of(KIND, self.job.config(), stored, provenance_of(began, self.seconds)))
             shards.remove_all(self.run.folder)
+            self.log.close(result)
         self.dist.barrier()
         if self.report is not None and self.dist.first:
             self.report(self.progress)
         return {**result, "trained_now": True}
-
-    def _result(self, trainer: Trainer, loss: float) -> dict[str, Any]:
-        job, corpus = self.job, self.job.corpus
-        tokens = trainer.step * job.tokens_per_step
-        characters = corpus.characters("validation")
-        speed = tokens / self.seconds if self.seconds else 0.0
-        result: dict[str, Any] = {
-            "run": self.run.name,
-            "folder": str(self.run.folder),
-            "spec": job.arch.text,
-            "data": corpus.name,
-            "loss": loss,
-            "perplexity": perplexity_of(loss),
-            "bits_per_character": loss / math.log(2) * len(corpus.tokens("validation")) / characters
-            if characters and job.arch.header.kind == "lm"
-            else None,
-            "train_loss": self.curve[-1][1] if self.curve else None,
-            "steps": trainer.step,
-            "skipped": trainer.step - trainer.updates,
-            "tokens": tokens,
-            "flops": tokens * job.flops_per_token,
-            "seconds": self.seconds,
-            "tokens_per_second": speed,
-            "mfu": mfu(job, speed, self.peak),
-            "params": sum(p.numel() for p in trainer.model.parameters()),
-        }
-        if result["bits_per_character"] and not corpus.tokenizer.keeps_text(corpus.tokens("validation")):
-            result["text_kept"] = False
-        if corpus.entropy is not None:
-            result |= {"entropy": corpus.entropy, "above_entropy": loss / corpus.entropy - 1}
-        return result
-
-    def _board_scalar(self, name: str, value: float | None, step: int) -> None:
-        if self.board is not None and value is not None:
-            self.board.add_scalar(name, value, step)
-
-
-def _board(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UserError("--tensorboard needs the package tensorboard: pip install 'plait[tensorboard]'.") from None
-    return SummaryWriter(str(folder / "tensorboard"))

@@ -1,0 +1,83 @@
+"""The delta rule's kernels one way at a time: for compute-sanitizer (small) and for long runs of real shapes.
+
+    [compute-sanitizer] python benchmarks/delta_faults.py small|long[:RUNS]|time DECAY:K:V[:KERNEL=BV,WARPS,STAGES] …
+
+DECAY: none, head or channel. `small`: two odd lengths, slices of a fused projection, once; `long`: 8 × 4096 tokens,
+RUNS times, whose first and last results must have the same bits; `time`: its milliseconds, forward and with backward.
+A kernel of a decay per head or of none can get another tile. Needs a CUDA device.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+from torch import Tensor
+
+from plait.device.kernel_bench import median_ms
+from plait.ops import delta_triton
+from plait.ops.channel_delta import channel_delta_kernels
+from plait.ops.delta_operator import delta_kernels
+
+CUDA = torch.device("cuda")
+
+
+def draw(B: int, T: int, H: int, K: int, V: int, decay: str, sliced: bool) -> list[Tensor | None]:
+    stream = torch.Generator(CUDA).manual_seed(T)
+    whole = K**-0.5 * torch.randn(B, T, H, 2 * K + V + 8, device=CUDA, generator=stream)
+    q, k, v = whole.bfloat16()[..., 8:].split((K, K, V), dim=-1)  # keys of about length 1
+    if not sliced:
+        q, k, v = (x.contiguous() for x in (q, k, v))
+    beta = torch.rand(B, T, H, device=CUDA, generator=stream)
+    if decay == "channel":
+        g = -torch.exp(15.6 * torch.rand(B, T, H, K, device=CUDA, generator=stream) - 13)
+        return [q, k * beta[..., None].bfloat16(), k, v, g, None]
+    g = -torch.exp(15.6 * torch.rand(B, T, H, device=CUDA, generator=stream) - 13)
+    return [q, k, v, beta, g if decay == "head" else None, None]
+
+
+def both(inputs: list[Tensor | None], decay: str) -> list[Tensor]:
+    leaves = [None if x is None else x.detach().requires_grad_() for x in inputs]
+    op = channel_delta_kernels if decay == "channel" else delta_kernels
+    o, _ = op(*leaves, 0.1)
+    return [o.detach(), *torch.autograd.grad(o, [x for x in leaves if x is not None], torch.ones_like(o))]
+
+
+def run(mode: str, case: str) -> str:
+    decay, K, V, *tile = case.split(":")
+    if tile:
+        kernel, numbers = tile[0].split("=")
+        usual = delta_triton.tunings
+        own = delta_triton.Tuning(*map(int, numbers.split(",")))
+        delta_triton.tunings = lambda dtype: usual(dtype)._replace(**{kernel: own})
+    sizes = int(K), int(V)
+    mode, _, runs = mode.partition(":")
+    try:
+        if mode == "small":
+            for T, sliced in ((63, False), (130, True)):
+                found = both(draw(2, T, 3, *sizes, decay, sliced), decay)
+                torch.cuda.synchronize()
+                if not all(bool(x.isfinite().all()) for x in found):
+                    return "NOT FINITE"
+            return "ran"
+        inputs = draw(8, 4096, 768 // int(K), *sizes, decay, False)
+        if mode == "time":
+            with torch.no_grad():
+                op = channel_delta_kernels if decay == "channel" else delta_kernels
+                forward = median_ms(lambda: op(*inputs, 0.1), CUDA, 10)
+            return f"forward {forward:.3f} ms, with backward {median_ms(lambda: both(inputs, decay), CUDA, 10):.3f} ms"
+        first = both(inputs, decay)
+        for _ in range(int(runs or 300)):
+            last = both(inputs, decay)
+        torch.cuda.synchronize()
+        return "same bits" if all(torch.equal(a, b) for a, b in zip(first, last, strict=True)) else "OTHER BITS"
+    finally:
+        if tile:
+            delta_triton.tunings = usual
+
+
+if __name__ == "__main__":
+    for case in sys.argv[2:]:
+        begun = time.perf_counter()
+        print(sys.argv[1], case, run(sys.argv[1], case), f"[{time.perf_counter() - begun:.1f} s]", flush=True)

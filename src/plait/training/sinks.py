@@ -1,0 +1,245 @@
+"""Where a training is logged beside its own `log.jsonl`: TensorBoard, Weights & Biases, MLflow.
+
+    --log tensorboard,wandb,mlflow
+
+Logged by step: `loss/train` (mean nats per token since the row before), `loss/validation`, `lr`, `gradient_norm` and
+`tokens_per_second`; of trainings of `compare` and races `loss/train` and, at every budget, `loss/validation`. Once, at
+the beginning, the training's whole config, at the end the numbers of its result. Nothing leaves this machine unless
+told to: Weights & Biases runs offline (`wandb sync` sends it; $WANDB_MODE is respected), MLflow writes into a folder
+(another place: $MLFLOW_TRACKING_URI).
+
+What cannot be logged (a full disk, a server that is away) is said once, and the training goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from plait.core.errors import UserError
+from plait.core.registry import Entry, Table
+
+PROJECT = "plait"
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A training as sinks know it: `name` is unique, so that an interrupted one is gone on with; `folder` is its own,
+    `root` that of all runs."""
+
+    name: str
+    folder: Path
+    root: Path
+    config: Mapping[str, Any]
+
+
+class Sink(ABC):
+    """One training in one program. `package` is what it needs, beside plait, and the extra's name."""
+
+    package: str
+
+    @abstractmethod
+    def __init__(self, training: Logged) -> None: ...
+
+    @abstractmethod
+    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    @abstractmethod
+    def close(self, result: Mapping[str, float] | None) -> None:
+        """`result` is None where the training was interrupted."""
+
+
+class TensorBoard(Sink):
+    """Event files in the run's folder, `tensorboard/`; `tensorboard --logdir runs` shows all of them."""
+
+    package = "tensorboard"
+
+    def __init__(self, training: Logged) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(training.folder / "tensorboard"))
+        self._writer.add_text("config", "\n".join(f"    {key}: {value}" for key, value in flat(training.config)))
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self, result: Mapping[str, float] | None) -> None:
+        for name, value in (result or {}).items():
+            self._writer.add_scalar(f"result/{name}", value)
+        self._writer.close()
+
+
+class WeightsAndBiases(Sink):
+    """Offline runs of the project `plait` in the run's folder, `wandb/`; `wandb sync` sends them."""
+
+    package = "wandb"
+
+    def __init__(self, training: Logged) -> None:
+        import wandb
+
+        # Only what was trained is logged: nothing of the machine, its users, or the code around it.
+        quiet = wandb.Settings(
+            silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
+        )
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
+        training.folder.mkdir(parents=True, exist_ok=True)
+        self._run = wandb.init(
+            mode=mode,
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            dir=str(training.folder),
+            id=training.name,
+            name=training.name,
+            config=dict(flat(training.config)),
+            resume="allow",
+            reinit="create_new",
+            settings=quiet,
+        )
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self, result: Mapping[str, float] | None) -> None:
+        for name, value in (result or {}).items():
+            self._run.summary[f"result/{name}"] = value
+        self._run.finish(exit_code=0 if result is not None else 1)
+
+
+class MLflow(Sink):
+    """Runs of the experiment `plait` in `mlruns/` beside the runs, or on the server $MLFLOW_TRACKING_URI."""
+
+    package = "mlflow"
+
+    def __init__(self, training: Logged) -> None:
+        from mlflow.tracking import MlflowClient
+
+        place = os.environ.get("MLFLOW_TRACKING_URI")
+        if place is None:
+            place = (training.root.resolve() / "mlruns").as_uri()
+            # A folder needs no server and no database, whatever newer versions would rather have.
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._client = MlflowClient(tracking_uri=place)
+            experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
+            known = self._found(experiment, training.name)
+            self._run = known or str(self._client.create_run(experiment, run_name=training.name).info.run_id)
+            for key, value in () if known else flat(training.config):
+                self._client.log_param(self._run, key, str(value)[:500])
+            self._client.update_run(self._run, status="RUNNING")
+
+    def _experiment(self, name: str) -> str:
+        from mlflow.exceptions import MlflowException
+
+        known = self._client.get_experiment_by_name(name)
+        if known is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except MlflowException:  # another worker was first
+                known = self._client.get_experiment_by_name(name)
+        assert known is not None
+        return str(known.experiment_id)
+
+    def _found(self, experiment: str, name: str) -> str | None:
+        """The run of a training that was interrupted."""
+        found = self._client.search_runs([experiment], f"attributes.run_name = '{name}'", max_results=1)
+        return str(found[0].info.run_id) if found else None
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._client.log_metric(self._run, name, value, step=step)
+
+    def close(self, result: Mapping[str, float] | None) -> None:
+        for name, value in (result or {}).items():
+            self._client.log_metric(self._run, f"result/{name}", value)
+        self._client.set_terminated(self._run, "FINISHED" if result is not None else "KILLED")
+
+
+SINKS: Table[type[Sink]] = Table(
+    "sink",
+    {
+        "tensorboard": Entry("plait.training.sinks:TensorBoard", "TensorBoard event files in the run's folder"),
+        "wandb": Entry("plait.training.sinks:WeightsAndBiases", "Weights & Biases, offline, in the run's folder"),
+        "mlflow": Entry("plait.training.sinks:MLflow", "MLflow, in the folder mlruns or on a tracking server"),
+    },
+)
+
+
+def sink_names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """`tensorboard,wandb` or a list, each known and installed."""
+    asked = given.split(",") if isinstance(given, str) else given
+    names = tuple(dict.fromkeys(name.strip() for name in asked if name.strip()))
+    for name in names:
+        package = SINKS.load(name).package
+        if find_spec(package) is None:
+            raise UserError(f"--log {name} needs the package {package}: pip install 'plait[{name}]'.")
+    return names
+
+
+@dataclass
+class Sinks:
+    """Those of one training together. What is not finite is left out: not every sink can show it."""
+
+    opened: list[tuple[str, Sink]]
+    say: Callable[[str], object]
+    _failed: set[str] = field(default_factory=set)
+
+    def log(self, step: int, values: Mapping[str, float | None]) -> None:
+        finite = numbers(values)
+        for name, sink in self.opened:
+            self._tried(name, lambda sink=sink: sink.log(step, finite))  # type: ignore[misc]
+
+    def close(self, result: Mapping[str, Any] | None) -> None:
+        for name, sink in self.opened:
+            self._tried(name, lambda sink=sink: sink.close(None if result is None else numbers(result)))  # type: ignore[misc]
+        self.opened = []
+
+    def _tried(self, name: str, what: Callable[[], object]) -> None:
+        try:
+            what()
+        except Exception as wrong:  # each raises its own kinds; a training is worth more than its log
+            if name not in self._failed:
+                self._failed.add(name)
+                self.say(f"{name} cannot be written ({type(wrong).__name__}: {wrong}); the training goes on.")
+
+
+def open_sinks(names: Sequence[str], training: Logged, say: Callable[[str], object] = lambda words: None) -> Sinks:
+    """`say` is told, once each, which of them cannot be written."""
+    sinks = Sinks([], say)
+    for name in names:
+        sinks._tried(name, lambda name=name: sinks.opened.append((name, SINKS.load(name)(training))))  # type: ignore[misc]
+    return sinks
+
+
+@contextmanager
+def opened_sinks(
+    names: Sequence[str], training: Logged, say: Callable[[str], object] = lambda words: None
+) -> Iterator[Sinks]:
+    """Closed at the end; as interrupted, unless they were closed with a result before."""
+    sinks = open_sinks(names, training, say)
+    try:
+        yield sinks
+    finally:
+        sinks.close(None)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """A nested config as dotted names and plain values."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    kept = {key: value for key, value in values.items() if isinstance(value, (int, float)) and math.isfinite(value)}
+    return {key: float(value) for key, value in kept.items() if not isinstance(values[key], bool)}
