@@ -310,7 +310,7 @@ def facts() -> str:
 
 
 def extras() -> str:
-    """The optional dependencies, each with the comment above it."""
+    """The optional dependencies, each with the comment above it, which may be that of several."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     text = text.split("[project.optional-dependencies]\n")[1].split("\n\n[")[0]
     body, why = [], ""
@@ -319,8 +319,7 @@ def extras() -> str:
             why = line[2:]
         elif found := re.match(r"(\w+) = (\[.*\])", line):
             packages = re.findall(r'"([A-Za-z][\w-]*)', found[2])
-            body.append((f"`{found[1]}`", why, packages))
-            why = ""
+            body.append((f"`{found[1]}`", why.rstrip("."), packages))
     return rows("extra | for | brings", *body)
 
 

@@ -81,8 +81,15 @@ def test_a_training_shows_its_curves() -> None:
 
 
 def test_a_front_is_drawn_and_one_of_one_objective_is_not() -> None:
-    row = {"spec": "d=8 | attn", "decoder_params": 10, "flops": 20, "measurement": None, "within": True}
-    other = {"spec": "d=8 | gla", "decoder_params": 20, "flops": 10, "measurement": None, "within": True}
+    row = {"spec": "d=8 | attn", "decoder_params": 10, "flops": 20, "measurement": None, "within": True, "exceeded": []}
+    other = {
+        "spec": "d=8 | gla",
+        "decoder_params": 20,
+        "flops": 10,
+        "measurement": None,
+        "within": True,
+        "exceeded": [],
+    }
     document = {
         "key": "k", "space": EVIL, "method": "lts", "limits": {}, "setting": {},
         "objectives": ["decoder_params", "flops"],
