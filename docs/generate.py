@@ -20,6 +20,7 @@ from typing import Any
 
 from api_page import api
 from examples import StaleExample, plait, refreshed
+from reproduction_page import reproduction
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "plait"
@@ -299,16 +300,6 @@ def preset_names() -> str:
 # ---- docs/reproduction.md, tutorials/your-mixer.md, concepts/design.md, reference/commands.md
 
 
-def facts() -> str:
-    from plait.papers.verify import all_facts
-
-    status = {True: "not yet", False: "checked"}
-    return rows(
-        "id | what | ",
-        *((f.id, f.what, "erratum" if f.erratum else status[f.check is None]) for f in all_facts()),
-    )
-
-
 def extras() -> str:
     """The optional dependencies, each with the comment above it, which may be that of several."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -380,7 +371,7 @@ PARTS = {
     "mixers": mixer_pages,
     "preset-families": preset_families,
     "preset-names": preset_names,
-    "facts": facts,
+    "reproduction": reproduction,
     "checks": checks,
     "extras": extras,
     "layers": layers,
