@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from api_page import api
+from benchmarks_page import peers, results
 from examples import StaleExample, plait, refreshed
 from reproduction_page import reproduction
 
@@ -372,6 +373,8 @@ PARTS = {
     "preset-families": preset_families,
     "preset-names": preset_names,
     "reproduction": reproduction,
+    "peers": peers,
+    "benchmark-results": results,
     "checks": checks,
     "extras": extras,
     "layers": layers,
