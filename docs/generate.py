@@ -15,6 +15,7 @@ import math
 import re
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,18 @@ def preset_names() -> str:
     return "\n\n".join(text)
 
 
+# ---- docs/tutorials
+
+
+def example(name: str) -> str:
+    """A script of examples/, as it is."""
+    return f"```python\n{(ROOT / 'examples' / name).read_text(encoding='utf-8')}```"
+
+
+#: Shown whole by a tutorial, which says what it prints.
+SCRIPTS = ("best_under_a_latency", "compare_on_my_text", "scaling_plan", "results_as_tables", "sweep")
+
+
 # ---- docs/reproduction.md, tutorials/your-mixer.md, concepts/design.md, reference/commands.md
 
 
@@ -380,6 +393,7 @@ PARTS = {
     "layers": layers,
     "commands": help_pages,
     "api": api,
+    **{f"example-{name}": partial(example, f"{name}.py") for name in SCRIPTS},
 }
 
 

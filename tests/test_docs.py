@@ -126,6 +126,17 @@ def test_the_reproduction_page_has_every_feature_and_class_x_is_covered() -> Non
         assert id[0] != "E" or f"**{id}**" in page, id
 
 
+def test_messages_that_are_explained_are_the_sources_own() -> None:
+    page = PAGES["docs/troubleshooting.md"].read_text(encoding="utf-8").split("## Symptoms")[0]
+    messages = re.findall(r"^\| (.+?) \| ", page.split("|---|---|---|")[1], re.MULTILINE)
+    assert len(messages) > 12
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    sources = re.sub(r'"\s*\n\s*f?"', "", sources)  # a text that is written in pieces
+    for message in messages:
+        longest = max(re.split("…|mixer", message), key=len).strip(" .'?")
+        assert longest in sources, message
+
+
 def test_every_dependency_is_explained() -> None:
     declared = re.findall(r'^  "([A-Za-z-]+)>=[^"]*",?$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert len(declared) > 5

@@ -38,6 +38,13 @@ def test_of_a_long_table_the_first_rows_are_shown() -> None:
     assert f"{MOST_ROWS} of {MOST_ROWS + 5} rows" in html
 
 
+def test_one_wide_row_is_turned_and_empty_columns_are_left_out() -> None:
+    wide = card([{f"c{i}": i for i in range(12)} | {"nothing": None}])
+    assert wide.count("<tr>") == 13
+    assert "nothing" not in wide
+    assert card([{"a": 1, "b": None}]).count("<th>") == 1
+
+
 @dataclass(frozen=True)
 class Undrawable(Result):
     name: str

@@ -12,6 +12,7 @@ from html import escape
 from typing import Any
 
 MOST_ROWS = 60
+MOST_COLUMNS = 8  # of a single row
 
 
 def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", picture: str = "") -> str:
@@ -19,7 +20,10 @@ def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", picture: str 
     parts = [f"<p><b>{escape(headline)}</b></p>"] if headline else []
     if picture:
         image = b64encode(picture.encode()).decode()
-        parts.append(f'<img alt="{escape(headline or "picture")}" src="data:image/svg+xml;base64,{image}">')
+        style = "width: 100%; max-width: 760px"
+        parts.append(
+            f'<img style="{style}" alt="{escape(headline or "picture")}" src="data:image/svg+xml;base64,{image}">'
+        )
     if rows:
         parts.append(table(rows[:MOST_ROWS]))
     if len(rows) > MOST_ROWS:
@@ -28,10 +32,20 @@ def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", picture: str 
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    """Columns that say nothing are left out; one row of many columns is turned on its side."""
+    names = [
+        name for name in dict.fromkeys(name for row in rows for name in row) if any(_told(row, name) for row in rows)
+    ]
+    if len(rows) == 1 and len(names) > MOST_COLUMNS:
+        rows = [{"": name, " ": rows[0][name]} for name in names]
+        names = ["", " "]
     head = "".join(f"<th>{escape(str(name))}</th>" for name in names)
     body = "".join(f"<tr>{''.join(_cell(row.get(name)) for name in names)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _told(row: Mapping[str, Any], name: str) -> bool:
+    return row.get(name) is not None
 
 
 def _cell(value: Any) -> str:
