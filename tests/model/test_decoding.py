@@ -14,8 +14,11 @@ from plait.model.heads import LanguageModel
 SMALL = {"hgrn2": "head_dim=8", "deltanet": "head_dim=8", "kda": "head_dim=8", "gated-deltanet": "head_dim=8",
          "rwkv6": "head_dim=8", "rwkv7": "head_dim=8", "mamba2": "state=4,head_dim=8", "deltaproduct": "head_dim=8",
          "mamba3": "state=4,head_dim=8", "attn": "heads=2", "fox": "heads=2,kv_shift,qk_norm=per-head",
-         "mla": "heads=2", "xl-attn": "heads=2", "retnet": "heads=2"}  # fmt: skip
+         "mla": "heads=2", "xl-attn": "heads=2", "retnet": "heads=2",
+         "zamba2": "state=4,head_dim=8,heads=2,inner=16"}  # fmt: skip
 SPECS = {name: f"{name}[{SMALL[name]}]" if name in SMALL else name for name in sorted(MIXERS.names())} | {
+    "cross-attn": "attn[heads=2] cross-attn[heads=2]",
+    "gmu": "mamba gmu",
     "window": "attn[heads=2,window=5]",
     "window larger than the buffers": "attn[heads=2,window=15]",
     "window of relative positions": "xl-attn[heads=2,window=5]",

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from plait.api.arguments import read_limits, read_setting, seconds_of, writable_store
-from plait.api.show import load_mixers
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 from plait.records import Store
 
 #: Stage, how much of it is done (None: unknown; 1 once, at its end), and what is going on.

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, load_mixers
 
 if TYPE_CHECKING:
     from plait.probing.candidates import Candidate

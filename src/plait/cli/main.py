@@ -57,7 +57,9 @@ class Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """An experiment file among the arguments stands for what it says."""
-        return super().parse_args(ctx, experiment.expanded(self, ctx, args))
+        if any(argument.endswith(experiment.ENDINGS) for argument in args):
+            args = experiment.expanded(self, ctx, args)
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-MOST_ROWS = 60
+MOST_ROWS = 100
 MOST_COLUMNS = 8  # of a single row
 
 

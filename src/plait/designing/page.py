@@ -8,8 +8,7 @@ from xml.etree.ElementTree import Element
 from plait.core.units import short
 from plait.designing.advice import limited, listed
 from plait.designing.page_front import front_section, front_sheets
-from plait.designing.page_probe import probe_section
-from plait.designing.page_race import race_section
+from plait.designing.page_sections import probe_section, race_section
 from plait.device.quantities import EXACT
 from plait.device.setting import Setting
 from plait.reporting import page_charts

@@ -7,8 +7,7 @@ from xml.etree.ElementTree import Element
 
 from plait.core.units import short
 from plait.designing.advice import limited
-from plait.designing.page_order import colours, keys
-from plait.designing.page_probe import score_text
+from plait.designing.page_sections import colours, keys, score_text
 from plait.device.quantities import in_rows
 from plait.reporting import page_charts
 from plait.reporting.models import ModelSheet

@@ -28,6 +28,7 @@ from plait.ops.paths import (
     fold_members,
     on_trial,
     plain_asked,
+    took,
     unfold_members,
     with_dense_rows,
 )
@@ -38,7 +39,7 @@ def channel_delta(
     state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """All tokens at once: (o_BTHV, state_BHKV). `g` is the log decay, g <= 0."""
-    if channel_delta_path(k_BTHK, v_BTHV) == "triton":
+    if took("delta rule", channel_delta_path(k_BTHK, v_BTHV)) == "triton":
         q, k, e, v = (x.to(autocast_dtype(v_BTHV)) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
         return channel_delta_kernels(q, k, e, v, g_BTHK, state, scale)
     v_BTHV = v_BTHV.to(torch.promote_types(v_BTHV.dtype, k_BTHK.dtype))
@@ -108,8 +109,9 @@ class _ChannelDelta(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do_BTHV: Tensor, dfinal_BHKV: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        *grads, dstate = _rule_backward(do_BTHV, dfinal_BHKV, *ctx.saved_tensors, ctx.scale)
-        return (*grads, None if ctx.saved_tensors[-1] is None else dstate, None)
+        saved = ctx.saved_tensors  # asked for once: activation checkpointing computes them again at every asking
+        *grads, dstate = _rule_backward(do_BTHV, dfinal_BHKV, *saved, ctx.scale)
+        return (*grads, None if saved[-1] is None else dstate, None)
 
 
 def _fake(
