@@ -14,6 +14,7 @@ from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
+from plait.records.answers import keep_answer
 from plait.reporting.comparison import comparison_figure, comparison_rows
 
 if TYPE_CHECKING:
@@ -123,7 +124,16 @@ def compare(
             on_stage=lambda stage, share: on_progress(stage, share, 1.0),
             started=started,
         )
-    return _result(found, corpus, started)
+        result = _result(found, corpus, started)
+        took = clock.perf_counter() - started
+        keep_answer(records, "compare", _asked(found), result.document, clock.time() - took, took)
+    return result
+
+
+def _asked(found: Comparison) -> dict[str, Any]:
+    """What decides the answer: its trainings, and what is equal among them."""
+    keys = {row.contender.name: [[record.key for record in at] for at in row.records] for row in found.rows}
+    return {"trainings": keys, "equal": found.terms.equal, "data": found.course.data}
 
 
 def _terms(
