@@ -84,6 +84,7 @@ def probe(
     from plait.probing.plan import with_seeds
     from plait.probing.report import Asked, report
     from plait.probing.run import refuse_leaks, run_all, run_budget
+    from plait.records.answers import keep_answer
 
     started = clock.perf_counter()
     load_mixers(mixers)
@@ -101,7 +102,11 @@ def probe(
             outcome = run_budget(
                 found, protocol, budget, records, machine, watch, seeds=seeds, started=started, overrun=False
             )
-    return report(outcome, machine, clock.perf_counter() - started, Asked(seeds, budget), suite)
+        took = clock.perf_counter() - started
+        result = report(outcome, machine, took, Asked(seeds, budget), suite)
+        trainings = {trial.key: trial.candidate for trial in outcome.work.trials}
+        keep_answer(records, "probe-verdict", {"trainings": trainings}, result.as_dict(), clock.time() - took, took)
+    return result
 
 
 def plan_probe(

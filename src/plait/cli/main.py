@@ -30,6 +30,7 @@ from plait.cli import (
     runs,
     scale,
     search,
+    serve,
     show,
     study,
     task,
@@ -99,7 +100,8 @@ app.command("export")(export.command)
 app.command("import")(export.import_command)
 app.command("finetune")(eval.finetune_command)
 app.command("harness")(eval.harness_command)
-app.command("report")(runs.report_command)
+app.command("report")(serve.report_command)
+app.command("serve")(serve.command)
 app.add_typer(runs.group, name="runs")
 app.add_typer(experiment.group, name=experiment.GROUP)
 app.add_typer(task.group, name="task")

@@ -57,8 +57,10 @@ def front_sheets(d: DesignDocument) -> list[ModelSheet]:
     """What opens for each model that is drawn."""
     rows = {row["spec"]: row for row in d["predicted_front"]}
     rows |= {row["spec"]: row for row in [*d["search"]["front"], *d["search"]["over_limit"], *d["candidates"]]}
+    seq, data = d["config"]["setting"]["seq"], d["config"]["data"]
     return [
-        ModelSheet(spec, row.get("pattern", "a model of the front"), spec, _facts(row)) for spec, row in rows.items()
+        ModelSheet(spec, row.get("pattern", "a model of the front"), spec, _facts(row), seq, data)
+        for spec, row in rows.items()
     ]
 
 
