@@ -33,6 +33,9 @@ class DesignResult(Result):
     def as_dict(self) -> dict[str, Any]:
         return {**self.document, "report": self.report}
 
+    def headline(self) -> str:
+        return self.advice
+
     def rows(self) -> list[dict[str, Any]]:
         """The candidates that were measured, probed and raced."""
         raced = {row["name"]: row for row in self.document["race"]["architectures"]}
