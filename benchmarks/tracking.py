@@ -36,10 +36,11 @@ from plait.probing.protocol import curriculum
 from plait.records import provenance_of
 from plait.tasks import Examples, baseline, chance, draw, make_data
 from plait.training import ensemble, ensemble_step
-from plait.training.ensemble import Fleet, Member, Plan, Split
+from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, Split
 from plait.training.ensemble_step import Stepper
 
 FIT, SCORING = 40, 10.0  # timed steps; seconds kept for the scores at the end
+CHECKED = 25  # steps between looks at the clock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Set:
 
 ONE_LAYER = "d=32 vocab={vocab} init=0.15 embed_scale=true | {mixer} swiglu[inner=64]"
 WIDE = "d=128 vocab={vocab} init=0.05 embed_scale=true | {mixer} swiglu[inner=256]"
+MIDDLE = "d=64 vocab={vocab} init=0.1 embed_scale=true | {mixer} swiglu[inner=128]"
 TWO_LAYERS = "d=64 vocab={vocab} init=0.1 embed_scale=true | ({mixer})x2"
 RANKS = "decay_rank=8,rate_rank=8,gate_rank=8"
 TURNING = "mamba3[state=16,head_dim=8,rotate=1,step_max=1]"
@@ -101,6 +103,7 @@ SETS: dict[str, Set] = {
                    lengths=()),
     "parity": Set("parity", {"length": "32"}, PARITY, ONE_LAYER, 800, 32, 1e-2),
     "s3": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS, ONE_LAYER, 1200, 64, 5e-3),
+    "s3-small": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS[:2], MIDDLE, 600, 128, 3e-3),
     "s3-wide": Set("word-problem", {"length": "32", "group": "S3"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "a5": Set("word-problem", {"length": "32", "group": "A5"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "s5": Set("word-problem", {"length": "32", "group": "S5"}, GROUPS, WIDE, 4000, 256, 2e-3),
@@ -125,9 +128,21 @@ LEARN: dict[str, tuple[dict[str, str], tuple[str, ...], str, int, int]] = {
     "stack": ({"vocab": "8", "length": "48", "stacks": "4"}, LOOKING, DEEP, 3000, 64),
     "phonebook": ({"vocab": "64", "length": "32", "digits": "3"}, LOOKING, DEEP, 3000, 64),
     "markov": ({"vocab": "5", "length": "64"}, LOOKING, DEEP, 3000, 64),
-    "regbench": ({"vocab": "8", "length": "64", "nodes": "6", "string": "12"}, LOOKING, DEEP, 3000, 64),
-    "depo": ({"vocab": "128", "length": "32", "hops": "2", "queries": "4"}, LOOKING, DEEP, 6000, 64),
-    "mano": ({"vocab": "5", "length": "8"}, LOOKING, DEEP, 6000, 64),
+    "regbench": (
+        {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "40000"},
+        LOOKING,
+        DEEP,
+        3000,
+        64,
+    ),
+    "depo": (
+        {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "40000"},
+        LOOKING,
+        DEEP,
+        6000,
+        64,
+    ),
+    "mano": ({"vocab": "5", "length": "8", "train_size": "40000"}, LOOKING, DEEP, 6000, 64),
     "modular-arithmetic": ({"length": "12"}, ("deltanet[head_dim=16,neg_eigval]", *LOOKING[:1]), DEEP, 6000, 64),
 }
 SETS |= {
@@ -137,7 +152,7 @@ SETS |= {
 #: The group tasks, from many more sequences: the same few again would be learnt by heart.
 SETS |= {
     f"learn-{group}": Set("word-problem", {"length": "16", "group": group, "train_size": "100000"}, GROUPS[::2], WIDE,
-                          6000, 256, 2e-3, lrs=(1e-3, 3e-3))
+                          4000, 256, 2e-3, lrs=(1e-3, 3e-3))
     for group in ("A5", "S5")
 }  # fmt: skip
 
@@ -197,7 +212,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
     )
     if given.until:
         steps = fit_steps(fleet, given.until)
-    records = fleet.run()
+    records = trained(fleet, given.deadline)
     by_rate = {lr: [record for record in records if record.member.lr == lr] for lr in rates}
     means = {lr: float(np.mean([record.validation[-1][1] for record in some])) for lr, some in by_rate.items()}
     best = max(means, key=lambda lr: means[lr])
@@ -207,7 +222,8 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
         "set": name,
         "task": {"task": chosen.task, **chosen.settings},
         "mixer": mixer,
-        "steps": steps,
+        "steps": fleet.step,
+        "of": steps,
         "batch": chosen.batch,
         "lr": best,
         "validation by lr": means,
@@ -222,6 +238,20 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
         "path": next(name for name, one in PATHS.items() if one is kind) if fleet.device.type == "cuda" else "eager",
         "provenance": provenance_of(time.time(), time.perf_counter() - began),
     }
+
+
+def trained(fleet: Fleet, deadline: float | None) -> list[MemberRecord]:
+    """To the end of the plan, or scored as it is when the time is up: a process that is killed in the middle of a
+    kernel takes all others that share the GPU with it."""
+    while fleet.step < fleet.plan.steps:
+        if deadline and time.time() > deadline:
+            fleet._evaluate(torch.zeros(len(fleet.alive)))
+            fleet._finish(range(len(fleet.alive)), "out of time")
+            return fleet.records
+        fleet.run(until=fleet.step + CHECKED)
+        if fleet.device.type == "cuda":
+            torch.cuda.synchronize()
+    return fleet.records
 
 
 def fit_steps(fleet: Fleet, until: float) -> int:
@@ -277,6 +307,7 @@ def main() -> None:
     asked.add_argument("--seeds", type=int, default=3)
     asked.add_argument("--device", default="cpu")
     asked.add_argument("--until", type=float)
+    asked.add_argument("--deadline", type=float, help="seconds since 1970: what is not done then is scored as it is")
     asked.add_argument("--path", choices=list(PATHS), default="compiled", help="on a GPU")
     asked.add_argument("--where", default="")
     asked.add_argument("--out", type=Path)
@@ -290,6 +321,9 @@ def main() -> None:
     # fp32 on a GPU, too: of an angle that bf16 rounds, 64 turns are off by most of a radian.
     ensemble.precision = ensemble_step.precision = lambda device: torch.autocast(device.type, enabled=False)
     for mixer in given.only or SETS[given.set].mixers:
+        if given.deadline and time.time() > given.deadline - SCORING:
+            print(f"no time left for {given.set} {mixer}", flush=True)
+            continue
         row = run(given.set, mixer, given, PATHS[given.path])
         row["where"] = given.where
         print(json.dumps({key: value for key, value in row.items() if key != "provenance"}), flush=True)

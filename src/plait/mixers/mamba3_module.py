@@ -10,7 +10,7 @@ that start at 0.1 and less turn by a tenth of that at most, where a turn has har
 is found. Still nothing holds a learnt angle at π: an error of ε per token is one of Tε after T, and what was learnt on
 short sequences drifts out of phase on long ones. With `turn=held`, which is not the authors', a token turns by
 
-    π clamp(φ_t / 6 + 1/2, 0, 1),
+    π clamp(φ_t + 1/2, 0, 1),
 
 whatever its step: 0 and π are ends of the range and held exactly once they are reached. The first input of a step
 counts with 1 − λ, which is half a short convolution of width 2.
@@ -103,7 +103,7 @@ class Mamba3(RecurrentMixer):
     def _turned(self, turn_BTA: Tensor, step_BTH: Tensor) -> Tensor:
         """By how much each token turns the state of every head."""
         if self.held:
-            return math.pi * F.hardsigmoid(turn_BTA)[..., None, :].expand(-1, -1, self.heads, -1)
+            return math.pi * (turn_BTA + 0.5).clamp(0, 1)[..., None, :].expand(-1, -1, self.heads, -1)
         return math.pi * turn_BTA.tanh()[..., None, :] * step_BTH[..., None]
 
     def init_state_like(self, x_BTD: Tensor) -> State:
