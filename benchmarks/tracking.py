@@ -60,7 +60,6 @@ class Set:
 
 ONE_LAYER = "d=32 vocab={vocab} init=0.15 embed_scale=true | {mixer} swiglu[inner=64]"
 WIDE = "d=128 vocab={vocab} init=0.05 embed_scale=true | {mixer} swiglu[inner=256]"
-MIDDLE = "d=64 vocab={vocab} init=0.1 embed_scale=true | {mixer} swiglu[inner=128]"
 TWO_LAYERS = "d=64 vocab={vocab} init=0.1 embed_scale=true | ({mixer})x2"
 RANKS = "decay_rank=8,rate_rank=8,gate_rank=8"
 TURNING = "mamba3[state=16,head_dim=8,rotate=1,step_max=1]"
@@ -103,7 +102,7 @@ SETS: dict[str, Set] = {
                    lengths=()),
     "parity": Set("parity", {"length": "32"}, PARITY, ONE_LAYER, 800, 32, 1e-2),
     "s3": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS, ONE_LAYER, 1200, 64, 5e-3),
-    "s3-small": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS[:2], MIDDLE, 600, 128, 3e-3),
+    "s3-small": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS[:2], WIDE, 700, 128, 2e-3),
     "s3-wide": Set("word-problem", {"length": "32", "group": "S3"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "a5": Set("word-problem", {"length": "32", "group": "A5"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "s5": Set("word-problem", {"length": "32", "group": "S5"}, GROUPS, WIDE, 4000, 256, 2e-3),
@@ -196,7 +195,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
     """Accuracies by length, one per seed."""
     chosen = SETS[name]
     task = baseline(chosen.task).with_settings(chosen.settings)
-    seeds, steps = range(given.seeds), given.steps or chosen.steps
+    seeds, steps = range(given.first_seed, given.first_seed + given.seeds), given.steps or chosen.steps
     rates = given.lrs or chosen.lrs or (chosen.lr,)
     data = [make_data(task, seed, evaluation=128) for seed in seeds]
     longer = {str(n): split([draw(task.longer(n), seed, "test", 128) for seed in seeds]) for n in chosen.lengths}
@@ -204,7 +203,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
     began, worked = time.perf_counter(), time.process_time()
     fleet = kind(
         arch,
-        [Member(lr, 0.0, seed, seed) for lr in rates for seed in seeds],
+        [Member(lr, 0.0, seed, data) for lr in rates for data, seed in enumerate(seeds)],
         Plan(steps, chosen.batch, steps, solved=2.0, curriculum=curriculum(task)),
         *(split([one.split(part) for one in data]) for part in ("train", "validation", "test")),
         device=given.device,
@@ -222,6 +221,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
         "set": name,
         "task": {"task": chosen.task, **chosen.settings},
         "mixer": mixer,
+        "seeds": list(seeds),
         "steps": fleet.step,
         "of": steps,
         "batch": chosen.batch,
@@ -305,6 +305,7 @@ def main() -> None:
     asked.add_argument("--steps", type=int)
     asked.add_argument("--lrs", type=lambda text: tuple(float(one) for one in text.split("/")))
     asked.add_argument("--seeds", type=int, default=3)
+    asked.add_argument("--first-seed", type=int, default=0)
     asked.add_argument("--device", default="cpu")
     asked.add_argument("--until", type=float)
     asked.add_argument("--deadline", type=float, help="seconds since 1970: what is not done then is scored as it is")
