@@ -269,32 +269,76 @@ def fit_steps(fleet: Fleet, until: float) -> int:
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """One table a set, with the mean at 1, 2, 4 and 8 times the length, and every seed and the interval at 4."""
-    text = ["# State tracking and recall at equal state", "", str(__doc__).split("\n\n")[2].strip(), ""]
+    """One table per set: the mean at every length, every seed and the interval at 4 times it, and at the longest the
+    share of what is to be had beyond chance."""
+    text = [
+        "# State tracking and recall at equal state",
+        "",
+        str(__doc__).split("\n\n")[2].strip(),
+        "",
+        versions(rows),
+        "",
+    ]
     for name in dict.fromkeys(row["set"] for row in rows):
-        mine = [row for row in rows if row["set"] == name]
+        mine = together([row for row in rows if row["set"] == name])
         first = mine[0]
         said = ", ".join(f"{key}={value}" for key, value in first["task"].items() if key != "task")
         spec = SETS[name].spec.replace("{vocab} ", "… ")
         text += [f"## {name}: {first['task']['task']}, {said}", "", f"`{spec}`, batch {first['batch']}.", ""]
         lengths = list(first["accuracy"])
-        told = "4" if "4" in lengths else lengths[-1]
+        told = "4" if "4" in lengths and not name.startswith("learn-") else "1" if "4" in lengths else lengths[-1]
         heads = " | ".join(f"{n}×" for n in lengths)
         text += [
-            f"| mixer | state | steps | lr | {heads} | {told}×, by seed | {told}×, 95 % | chance | where |",
-            "|" + "---|" * (8 + len(lengths)),
+            f"| mixer | state | steps | lr | {heads} | {told}×, by seed | {told}×, 95 % | chance "
+            f"| scaled, {lengths[-1]}× | CPU s | where |",
+            "|" + "---|" * (10 + len(lengths)),
         ]
         for row in mine:
             at = estimate(np.array(row["accuracy"][told]))
             ends = "" if at.interval is None else "{:.2f} to {:.2f}".format(*at.interval)
             means = " | ".join(f"{np.mean(row['accuracy'][n]):.3f}" for n in lengths)
             by_seed = ", ".join(f"{value:.3f}" for value in row["accuracy"][told])
+            scaled = (np.mean(row["accuracy"][lengths[-1]]) - row["chance"]) / (1 - row["chance"])
+            steps = (
+                f"{row['steps']}" if row["steps"] == row.get("of", row["steps"]) else f"{row['steps']} of {row['of']}"
+            )
+            spent = f"{row['cpu_seconds']:.0f}" if row["where"].startswith("CPU") and "cpu_seconds" in row else ""
             text.append(
-                f"| `{row['mixer']}` | {row['state']:,} | {row['steps']} | {row['lr']:g} | {means} | {by_seed} "
-                f"| {ends} | {row['chance']:.2f} | {row.get('where', '')} |"
+                f"| `{row['mixer']}` | {row['state']:,} | {steps} | {row['lr']:g} | {means} | {by_seed} "
+                f"| {ends} | {row['chance']:.2f} | {scaled:.2f} | {spent} | {row['where']} |"
             )
         text.append("")
     return "\n".join(text)
+
+
+def together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Seeds that were trained in processes of their own as one row."""
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row.get("seeds", [0])[0]):
+        key = (
+            row["mixer"],
+            row["steps"],
+            row["lr"],
+            row["where"],
+            row.get("seeds", [0])[0] if len(row["accuracy"]["1"]) > 1 else "",
+        )
+        if key not in merged:
+            merged[key] = row
+            continue
+        held = merged[key]
+        held["accuracy"] = {n: [*values, *row["accuracy"][n]] for n, values in held["accuracy"].items()}
+        held["cpu_seconds"] = held.get("cpu_seconds", 0) + row.get("cpu_seconds", 0)
+    return list(merged.values())
+
+
+def versions(rows: list[dict[str, Any]]) -> str:
+    found = {
+        f"{one['gpu'] if row['where'] == 'H200' else one['cpu']}: plait {one['plait']}, torch {one['torch']}, Python "
+        f"{one['python']}"
+        for row in rows
+        for one in [row["provenance"]]
+    }
+    return "; ".join(sorted(found)) + "."
 
 
 def main() -> None:
