@@ -7,11 +7,11 @@
 z, x, B, C, δ, A, λ and the angles φ are one linear map of the input. B and C are RMS-normed, get a bias of every head
 and are turned by θ_t, pair by pair: a state that turns is a complex one, and turning by π is what parity needs. Steps
 that start at 0.1 and less turn by a tenth of that at most, where a turn has hardly a gradient; with `step_max=1` parity
-is found. Still nothing holds a learnt angle at π or a decay at one: an error of ε per token is one of Tε after T, and what
-was learnt on short sequences drifts out of phase and fades on long ones. With `turn=held`, which is not the authors', a
-token turns by π clamp(φ_t + 1/2, 0, 1), whatever its step, and decays by exp(−max(A_t, 0) Δ_t): the ends of both ranges
-are reached, not only approached, and then held. The first input of a step counts with 1 − λ, which is half a short
-convolution of width 2.
+is found. Still nothing holds a learnt angle at π or a decay at one: an error of ε per token is one of Tε after T, and
+what was learnt on short sequences drifts out of phase and fades on long ones. With `turn=held`, which is not the
+authors', a token turns by π clamp(φ_t + 1/2, 0, 1), whatever its step, and decays by exp(−max(A_t, 0) Δ_t): the ends
+of both ranges are reached, not only approached, and then held. The first input of a step counts with 1 − λ, which is
+half a short convolution of width 2.
 
 With rank R > 1 (MIMO) a token has R columns of B and C for the same state, x_r = x ∘ m_r, and the outputs
 y_r ∘ silu(z ∘ n_r) are summed with weights o_r. The plain recurrence below has one write per token: what the next token
