@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test processes of one thread each beat one process of two threads; what they start need not compile plait again.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
 
-.PHONY: setup core demo test test-all lint bench docs site clean
+.PHONY: setup core demo test test-all lint bench docs site notebook clean
 
 setup: $(DEV)
 
@@ -49,6 +49,11 @@ docs: setup
 # All pages as HTML, with a search, to open from a folder: build/site/index.html.
 site: setup
 	$(BIN)/python docs/build.py
+
+# examples/tour.ipynb with its outputs; nbclient and ipykernel run it.
+notebook: setup
+	$(PIP) -c constraints.txt nbclient ipykernel
+	$(BIN)/python docs/notebook.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,9 +6,10 @@
 order: `warm`, every model takes some steps at batch 1, all at once, which compiles its kernels; `eager`, they are timed
 one by one while the others wait; `build`, compiled models take their first steps, `--abreast` at a time; `compiled`,
 they are timed; `profile`, the kernels of one compiled step that take longest; `try`, flash-linear-attention's take
-their first steps; `peer`, they are timed. Beside these, `mark:FILE` makes a file and `until:FILE` waits for one, for
-what else is to run where nothing is timed. Every row is printed as soon as it is there, and a model that fails or takes
-too long leaves the others alone. Needs a CUDA device.
+their first steps at batch 1; `peer`, they are timed. `eager:gla,kda` does so with these alone. `mark:FILE` makes a file
+and `until:FILE` waits for one, for what else is to run where nothing is timed. Every row is printed as soon as it is
+there, and a model that fails or takes too long leaves the others alone. `--device cpu --batch 1 --seq-len 64` tries it
+without a GPU.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def spec_of(model: str, size: str) -> str:
     return known(model, size) if model in named else SIZES[size].format(model)
 
 
-def work(model: str, size: str, steps: int) -> None:
+def work(model: str, size: str, steps: int, **sizes: Any) -> None:
     """In a process of its own: what each line asks for, answered by one line."""
     import torch
 
@@ -64,30 +65,32 @@ def work(model: str, size: str, steps: int) -> None:
         named = [f"{each.device_time_total / 1e3:.2f} ms ×{each.count} {each.key[:90]}" for each in found[:16]]
         return [f"{whole:.1f} ms of kernels", *named]
 
-    def peer(steps: int, warm_up: int) -> Row:
+    def peer(steps: int, warm_up: int, batch: int) -> Row:
         from plait.interop.fla_models import peer_throughput
 
-        found = peer_throughput(spec, steps=steps, warm_up=warm_up)
+        found = peer_throughput(spec, batch=batch, steps=steps, warm_up=warm_up)
         return {"speed": found["tokens_per_second"], "gib": found["peak_bytes"] / 2**30, "loss": found["loss"]}
 
     for line in sys.stdin:
         how, answer = line.strip(), {}
         try:
             if how == "warm":
-                throughput(spec, device="cuda", batch=1, steps=1)
+                throughput(spec, **{**sizes, "batch": 1}, steps=1)
             elif how == "eager":
-                answer = row(throughput(spec, device="cuda", steps=steps))
+                begun = warmed(spec, **sizes, steps=steps + 2)
+                timed(begun, 1)  # as a compiled one: the losses are of the same step
+                answer = row(timed(begun, steps))
+                begun = None
             elif how == "build":
-                built = warmed(spec, device="cuda", compiled=True, steps=steps + 2)
+                built = warmed(spec, **sizes, compiled=True, steps=steps + 2)
                 answer = {"first": built.first_step_seconds}
             elif how == "compiled" and built is not None:
                 timed(built, 1)  # memory that was given back is there again
                 answer = row(timed(built, steps))
             elif how == "profile" and built is not None:
-                answer = {"kernels": kernels(built)}
-                built = None
+                answer, built = {"kernels": kernels(built)}, None
             elif how in ("try", "peer"):
-                answer = peer(*((1, 1) if how == "try" else (steps, 2)))
+                answer = peer(*((1, 1, 1) if how == "try" else (steps, 3, 8)))
             else:
                 answer = {"failure": "not built"}
         except Exception as wrong:
@@ -101,8 +104,8 @@ def work(model: str, size: str, steps: int) -> None:
 
 
 class Worker:
-    def __init__(self, model: str, size: str, steps: int) -> None:
-        command = [sys.executable, "-W", "ignore", __file__, "--worker", model, "--size", size, "--steps", str(steps)]
+    def __init__(self, model: str, options: list[str]) -> None:
+        command = [sys.executable, "-W", "ignore", __file__, "--worker", model, *options]
         self.model, self.alive, self.last = model, True, ""
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -149,10 +152,13 @@ def text(row: Row) -> str:
         return f"FAILED {row['failure']}"
     if "kernels" in row:
         return "\n      ".join(row["kernels"])
-    share = f", MFU {100 * row['mfu']:.1f} %" if row.get("mfu") is not None else ""
-    speed = f"{row['speed'] / 1e3:.1f}k tokens/s, {row['gib']:.1f} GiB{share}, loss {row['loss']:.3f}"
-    first = f"first step {row['first']:.1f} s" if "first" in row else ""
-    return ", ".join(part for part in (speed if "speed" in row else "", first) if part) or "done"
+    parts = []
+    if "speed" in row:
+        parts += [f"{row['speed'] / 1e3:.1f}k tokens/s, {row['gib']:.1f} GiB"]
+        parts += [f"MFU {100 * row['mfu']:.1f} %"] if row.get("mfu") is not None else []
+        parts += [f"loss {row['loss']:.3f}"]
+    parts += [f"first step {row['first']:.1f} s"] if "first" in row else []
+    return ", ".join(parts) or "done"
 
 
 def main() -> None:
@@ -165,10 +171,15 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=15, help="seconds for one row")
     parser.add_argument("--slowest", type=float, default=60, help="seconds for warming, building or trying")
     parser.add_argument("--abreast", type=int, default=5)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--seq-len", type=int, default=4096)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.worker:
-        work(asked.worker, asked.size, asked.steps)
+        work(
+            asked.worker, asked.size, asked.steps, device=asked.device, batch=asked.batch, seq_len=asked.seq_len
+        )  # fmt: skip
         return
     begun = time.perf_counter()
     os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -188,7 +199,9 @@ def main() -> None:
             for worker in some:
                 say(how, worker.model, text(worker.answer(until - time.perf_counter())))
 
-    workers = [Worker(model, asked.size, asked.steps) for model in asked.models]
+    passed = ("size", "steps", "device", "batch", "seq_len")
+    options = [word for name in passed for word in (f"--{name.replace('_', '-')}", str(getattr(asked, name)))]
+    workers = [Worker(model, options) for model in asked.models]
     try:
         for how in asked.how:
             kind, _, file = how.partition(":")
@@ -196,21 +209,23 @@ def main() -> None:
                 Path(file).touch()
                 continue
             if kind == "until":
-                patience = time.perf_counter() + min(asked.slowest, left())
+                patience = time.perf_counter() + left()
                 while not Path(file).exists() and time.perf_counter() < patience:
                     time.sleep(0.2)
                 say("waited for", file)
                 continue
             going = [worker for worker in workers if worker.alive]
             if how in ("warm", "build", "try"):
-                together(going, how, len(going) if how == "warm" else 3 if how == "try" else asked.abreast)
+                together(going, how, asked.abreast if how == "build" else len(going))
                 continue
             for worker in going:
+                if file and worker.model not in file.split(","):
+                    continue
                 if left() < 3:
                     say("no time for", worker.model, how)
                     continue
-                worker.ask(how)
-                say(worker.model, asked.size, how, text(worker.answer(min(asked.limit, left()))))
+                worker.ask(kind)
+                say(worker.model, asked.size, kind, text(worker.answer(min(asked.limit, left()))))
     finally:
         for worker in workers:
             worker.end()

@@ -10,9 +10,9 @@ and anneals its last fifth (`plait.training.track`). Batch and rate are by the p
 one batch for a group, that leaves its largest size 500 steps, and a rate that falls as 1/width, found for each
 architecture at the group and width of `SEARCHED`. Steps are captured as CUDA graphs without being compiled: of so many
 shapes compiling would take longer than training. On a GPU several workers share it: start `nvidia-cuda-mps-control -d`
-first; of large trainings few go at a time. A row is written when its run has ended, so whatever stops this leaves a
-table, and rows of an earlier sitting (`--have`) are not trained again; runs that do not fit into `--seconds` are left
-out.
+first; `--large` says how many large trainings go at a time. A row is written when its run has ended, so whatever stops
+this leaves a table, and rows of an earlier sitting (`--have`) are not trained again; runs that do not fit into
+`--seconds` are left out.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import multiprocessing.connection
 import sysconfig
 import time
 import traceback
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -36,28 +36,32 @@ SEQ_LEN, HELD_OUT = 256, 2**18
 WARMUP, DECAY = 30, 0.2
 HEAD = 16
 RATE_WIDTH, HIGHEST_RATE = 128, 0.02
-#: Widths by budget, the most telling first. Bytes want many of them for each parameter: the best sizes are small.
+#: Widths by budget. Bytes want many of them for each parameter: the best sizes are small.
 GROUPS = {
     3e12: (32, 48, 64, 16),
     8e12: (48, 64, 32, 96),
     2e13: (64, 96, 48, 128),
     1e14: (96, 128, 64, 192),
-    1e15: (256, 192, 384, 128),
-    3e15: (384, 256, 512, 192),
-    1e16: (512, 384, 768, 256),
+    1e15: (128, 192, 256),
+    3e15: (192, 256, 384),
+    1e16: (384, 512, 256),
 }
 SEARCHED = (1e14, 96)  # budget and width at which rates are tried
 FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
+TELLS = 0.005  # nats: where the best is at the edge and better by more, one further is tried
 LARGE = 5e14  # FLOPs from which on few runs go at a time
+SLACK = 1.3  # what a run may take longer than it should
+BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
-#: Name → spec of four blocks, the best rate at width 128 in the truth table. The slowest first.
+#: Name → spec of four blocks, the best rate at width 128 in the truth table, and the milliseconds of a small step, with
+#: six others on the same H200. The slowest first.
 ARCHITECTURES = {
-    "gated DeltaNet 25 %": ("({gdn})x3 attn[heads={heads}] swiglu", 2e-3),
-    "Mamba-2": ("(mamba2[head_dim=32,state=64] swiglu)x4", 8e-3),
-    "Hyena": ("(hyena swiglu)x4", 2e-3),
-    "StripedHyena 25 %": ("(hyena swiglu)x3 attn[heads={heads}] swiglu", 2e-3),
-    "FoX": ("(fox[heads={heads}] swiglu)x4", 2e-3),
-    "Transformer++": ("(attn[heads={heads}] swiglu)x4", 1e-3),
+    "gated DeltaNet 25 %": ("({gdn})x3 attn[heads={heads}] swiglu", 2e-3, 36),
+    "Mamba-2": ("(mamba2[head_dim=32,state=64] swiglu)x4", 8e-3, 20),
+    "Hyena": ("(hyena swiglu)x4", 2e-3, 22),
+    "StripedHyena 25 %": ("(hyena swiglu)x3 attn[heads={heads}] swiglu", 2e-3, 20),
+    "FoX": ("(fox[heads={heads}] swiglu)x4", 2e-3, 13),
+    "Transformer++": ("(attn[heads={heads}] swiglu)x4", 1e-3, 10),
 }
 COLUMNS = ("architecture", "flops", "params", "tokens", "loss", "state", "attention", "batch", "steps", "lr", "budget",
            "vocab", "data", "train_seconds", "spec")  # fmt: skip
@@ -80,6 +84,12 @@ class Job:
     def steps(self) -> int:
         return max(1, round(self.budget / self.token_flops / (self.batch * SEQ_LEN)))
 
+    @property
+    def seconds(self) -> float:
+        """About: launches, and products beyond what they hide."""
+        work = self.batch * SEQ_LEN * self.token_flops / BUSY
+        return self.steps * ARCHITECTURES[self.name][2] / 1000 * (1 + work)
+
 
 def jobs(budgets: list[float], shrink: float = 1.0) -> list[Job]:
     """All runs, group by group; `shrink` divides the budgets, for a rehearsal."""
@@ -90,7 +100,7 @@ def jobs(budgets: list[float], shrink: float = 1.0) -> list[Job]:
     found = []
     for budget, widths in ((budget, widths) for budget, widths in GROUPS.items() if budget in budgets):
         costs = {}
-        for name, (body, rate) in ARCHITECTURES.items():
+        for name, (body, rate, _) in ARCHITECTURES.items():
             for width in widths:
                 spec = f"d={width} vocab=256 tie=true | " + body.format(gdn=GDN, heads=max(1, width // HEAD))
                 costs[name, width] = (spec, token_flops(architecture(spec), SEQ_LEN), rate * RATE_WIDTH / width)
@@ -147,6 +157,7 @@ def train(job: Job, factor: float, text: Any, options: argparse.Namespace) -> Ro
     recipe = track_recipe(Recipe(batch=job.batch, seq_len=SEQ_LEN), WARMUP)
     arch, lr, decay = architecture(job.spec), rate_of(job, factor), max(1, round(DECAY * job.steps))
     track = Track(arch, [Replica(lr, 0)], [text], recipe, device=options.device, compiled=False)
+    track.optimizer = replace(track.optimizer, fused=not options.unfused)
     track.advance_to(4)
     began = time.time()
     while track.step < job.steps - decay:
@@ -203,11 +214,12 @@ class Sitting:
         for job in jobs(sorted({*budgets, SEARCHED[0]}), options.shrink):
             if (job.budget, job.width) == searched:
                 self.at[job.name, "search"] = job
-                self.waiting += [(job, factor) for factor in FACTORS if not self.has(job, factor)]
+                self.waiting += [(job, f) for f in (*FACTORS, *self.further(job)) if self.row(job, f) is None]
             elif job.budget * options.shrink in budgets:
                 self.waiting.append((job, None))
-        self.waiting = [(j, f) for j, f in self.waiting if f is not None or self.best(j) is None or not self.has(j)]
-        self.waiting.sort(key=lambda each: (each[0].budget, each[1] is None))
+        self.waiting = [(j, f) for j, f in self.waiting if f is not None or not self.has(j)]
+        self.waiting.sort(key=lambda each: (each[1] is None, each[0].budget > 2e15, -each[0].seconds))
+        self.paces: list[float] = []  # seconds taken over those foretold
 
     def row(self, job: Job, factor: float) -> Row | None:
         def same(row: Row) -> bool:
@@ -216,8 +228,8 @@ class Sitting:
 
         return next((row for row in self.rows if same(row)), None)
 
-    def has(self, job: Job, factor: float | None = None) -> bool:
-        factor = self.best(job) if factor is None else factor
+    def has(self, job: Job) -> bool:
+        factor = self.best(job)
         return factor is not None and self.row(job, factor) is not None
 
     def best(self, job: Job) -> float | None:
@@ -225,15 +237,36 @@ class Sitting:
         search = self.at.get((job.name, "search"))
         if search is None:
             return None
-        rows = [(self.row(search, factor), factor) for factor in FACTORS]
-        return None if any(r is None for r, _ in rows) else min((float(r[4]), f) for r, f in rows if r is not None)[1]
+        losses = {f: float(row[4]) for f in FACTORS if (row := self.row(search, f)) is not None}
+        if len(losses) < len(FACTORS):
+            return None
+        best = min(losses, key=lambda f: losses[f])
+        if best != 1.0 and losses[1.0] - losses[best] > TELLS:  # at the edge: one further
+            further = best * best
+            if (row := self.row(search, further)) is None:
+                return None
+            best = further if float(row[4]) < losses[best] - TELLS else best
+        return best
+
+    def further(self, job: Job) -> list[float]:
+        """The factor beyond the edge, where that is wanted and not yet known."""
+        losses = {f: float(row[4]) for f in FACTORS if (row := self.row(job, f)) is not None}
+        best = min(losses, key=lambda f: losses[f], default=1.0)
+        wanted = len(losses) == len(FACTORS) and best != 1.0 and losses[1.0] - losses[best] > TELLS
+        return [best * best] if wanted and self.row(job, best * best) is None else []
 
     def next(self) -> tuple[Job, float] | None:
-        """The first that can be trained now."""
-        large = sum(job.budget > LARGE for job, _ in self.under_way.values())
+        """The longest that can be trained now and fits; rates first."""
+        large, left = sum(job.budget > LARGE for job, _ in self.under_way.values()), self.options.until - time.time()
+        if left <= 0:
+            return None
+        pace = float(np.median(self.paces)) if self.paces else 1.0
         for place, (job, given) in enumerate(self.waiting):
             factor = self.best(job) if given is None else given
-            if factor is None or (job.budget > LARGE and large >= self.options.large):
+            done = factor is not None and self.row(job, factor) is not None
+            if factor is None or done or (job.budget > LARGE and large >= self.options.large):
+                continue
+            if self.options.device == "cuda" and SLACK * pace * job.seconds > left:
                 continue
             del self.waiting[place]
             return job, factor
@@ -264,14 +297,14 @@ def run(options: argparse.Namespace) -> None:
         start(number)
     idle: set[Any] = set()
     started = options.workers
-    while time.time() < options.until + 2 and (sitting.waiting or sitting.under_way):
+    while sitting.under_way or (sitting.waiting and time.time() < options.until):
         for pipe in list(idle):
             if (given := sitting.next()) is not None:
                 number, _ = workers[pipe]
                 sitting.under_way[number] = given
                 pipe.send(given)
                 idle.remove(pipe)
-        if len(idle) == len(workers):
+        if workers and len(idle) == len(workers):
             break  # nothing that waits can be trained
         for pipe in multiprocessing.connection.wait([p for p in workers if p not in idle], timeout=1.0):
             number, process = workers[pipe]
@@ -287,6 +320,9 @@ def run(options: argparse.Namespace) -> None:
                       f"{job.steps} × {job.batch}: {told}", flush=True)  # fmt: skip
                 if isinstance(found, tuple):
                     sitting.rows.append(found)
+                    sitting.paces.append(float(found[13]) / job.seconds)
+                    if sitting.at[job.name, "search"] == job and factor in FACTORS:
+                        sitting.waiting[:0] = [(job, each) for each in sitting.further(job)]
             if isinstance(found, str) and ("CUDA error" in found or "process ended" in found):
                 del workers[pipe]
                 if started < 2 * options.workers:
@@ -294,8 +330,11 @@ def run(options: argparse.Namespace) -> None:
                     started += 1
             else:
                 idle.add(pipe)
-    for _, process in workers.values():
-        process.terminate()
+    # None is ended from outside: a process that dies inside a kernel takes all others of its MPS server with it.
+    for pipe, (_, process) in workers.items():
+        with suppress(OSError):
+            pipe.send(None)
+        process.join(timeout=20)
     options.text.unlink()
     print(f"done after {time.time() - began:.0f} s, {len(sitting.waiting)} left", flush=True)
 
@@ -307,7 +346,7 @@ def read_rows(paths: list[Path]) -> list[Row]:
 
 
 def check(options: argparse.Namespace) -> None:
-    """A captured step does what the same step does one operation after the other: losses after some of each."""
+    """A captured step with its fused update does what it does one operation after the other: losses of each."""
     from plait.model.architecture import architecture
     from plait.training.recipe import Recipe
     from plait.training.track import Replica, Text, Track, track_recipe
@@ -316,15 +355,20 @@ def check(options: argparse.Namespace) -> None:
     rows = drawn[: 16 * (SEQ_LEN + 1)].reshape(16, -1)
     text = Text(drawn.astype(np.uint8), rows[:, :-1], rows[:, 1:])
     recipe = track_recipe(Recipe(batch=8, seq_len=SEQ_LEN), 4)
-    for name, (body, rate) in ARCHITECTURES.items():
+    for name, (body, rate, _) in ARCHITECTURES.items():
+        if options.only and name not in options.only:
+            continue
         arch = architecture("d=64 vocab=256 tie=true | " + body.format(gdn=GDN, heads=2))
         found = []
-        for captured in (True, False):
+        for quick in (True, False):
             track = Track(arch, [Replica(rate, 0)], [text], recipe, device=options.device, compiled=False)
-            track._stepper.captured &= captured
+            track._stepper.captured &= quick
+            track.optimizer = replace(track.optimizer, fused=quick)
             found.append([float(track.advance_to(step)[0]) for step in range(1, 9)])
         gap = max(abs(a - b) for a, b in zip(*found, strict=True))
         print(f"captured against not, {name}: losses {found[0][0]:.4f} … {found[0][-1]:.4f}, gap {gap:.1e}", flush=True)
+        if not gap < 0.02:
+            raise SystemExit(1)
 
 
 def join(options: argparse.Namespace) -> None:
@@ -346,16 +390,18 @@ def main() -> None:
     running.add_argument("-o", "--out", type=Path, required=True)
     running.add_argument("--device", default="cuda")
     running.add_argument("--workers", type=int, default=8)
-    running.add_argument("--large", type=int, default=4, help=f"runs above {LARGE:.0e} FLOPs at a time")
+    running.add_argument("--large", type=int, default=8, help=f"runs above {LARGE:.0e} FLOPs at a time")
     running.add_argument("--seconds", type=float, default=255)
     running.add_argument("--budgets", nargs="*", default=[], help=f"groups; those from {SEARCHED[0]:.0e} FLOPs on")
     running.add_argument("--have", nargs="*", type=Path, default=[], help="rows that are not trained again")
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
+    running.add_argument("--unfused", action="store_true", help="update one parameter after the other")
     running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")
     running.add_argument("--held-out", type=int, default=HELD_OUT, help="bytes that are scored")
     running.add_argument("--most-text", type=int, default=2**27, help="bytes")
     checking = verbs.add_parser("check")
     checking.add_argument("--device", default="cuda")
+    checking.add_argument("--only", nargs="*", default=[])
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
     joining.add_argument("--have", nargs="*", type=Path, default=[])

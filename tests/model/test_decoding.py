@@ -80,3 +80,17 @@ def test_rows_that_begin_with_padding(layer: str) -> None:
 @pytest.mark.parametrize(("tokens", "size"), [(1, 8), (8, 8), (9, 12), (13, 16), (17, 24), (100, 128)])
 def test_buffers_are_a_power_of_two_or_half_as_much_again(tokens: int, size: int) -> None:
     assert rounded(tokens) == size
+
+
+@pytest.mark.parametrize("layer", ["gla[heads=2]", "mamba2[head_dim=32]", "hgrn2[head_dim=32]", "rwkv6[head_dim=32]"])
+@torch.no_grad()
+def test_a_half_precision_model_steps_with_its_wider_state(layer: str) -> None:
+    """Its state is kept in fp32; a step gives what reading all at once gives."""
+    model = build(f"d=64 vocab=41 | {layer} swiglu", device="cpu", dtype=torch.float16).eval()
+    assert isinstance(model, LanguageModel)
+    tokens_BT = torch.arange(12)[None]
+    _, state = model.backbone.extend(tokens_BT[:, :11], model.init_state(1))
+    logits_BV, _ = model.step(tokens_BT[:, 11], state)
+    wide = build(f"d=64 vocab=41 | {layer} swiglu", device="cpu").eval()
+    wide.load_state_dict(model.state_dict())
+    torch.testing.assert_close(logits_BV.float(), wide(tokens_BT)[:, -1], atol=2e-2, rtol=2e-2)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store, seconds_of
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
-from plait.reporting.comparison import comparison_rows
+from plait.records.answers import keep_answer
+from plait.reporting.comparison import comparison_figure, comparison_rows
 
 if TYPE_CHECKING:
     from plait.data import Corpus
@@ -39,6 +39,12 @@ class CompareResult(Result):
 
     def as_dict(self) -> dict[str, Any]:
         return self.document
+
+    def headline(self) -> str:
+        return self.verdict
+
+    def picture(self) -> str:
+        return comparison_figure(self.document)
 
     def rows(self) -> list[dict[str, Any]]:
         """One per architecture, the lowest loss first."""
@@ -118,7 +124,16 @@ def compare(
             on_stage=lambda stage, share: on_progress(stage, share, 1.0),
             started=started,
         )
-    return _result(found, corpus, started)
+        result = _result(found, corpus, started)
+        took = clock.perf_counter() - started
+        keep_answer(records, "compare", _asked(found), result.document, clock.time() - took, took)
+    return result
+
+
+def _asked(found: Comparison) -> dict[str, Any]:
+    """What decides the answer: its trainings, and what is equal among them."""
+    keys = {row.contender.name: [[record.key for record in at] for at in row.records] for row in found.rows}
+    return {"trainings": keys, "equal": found.terms.equal, "data": found.course.data}
 
 
 def _terms(

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from plait.api.arguments import opened_store, read_limits
 from plait.api.front_score import FrontScores as FrontScores
 from plait.api.front_score import score as score
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import in_rows
+from plait.model.architecture import load_mixers
 from plait.records import Record, Store
 from plait.searching import picking
 from plait.searching.picking import Row, value_of
@@ -72,6 +72,14 @@ class FrontResult(Result):
     def pick(self, *, by: str = "", measure: bool = True, **limits: str | float | None) -> Picked:
         """The best model of the whole front that holds the limits; see `plait.front.pick`."""
         return pick(self.key, by=by, measure=measure, mixers=(), store=self.store, on_progress=ignore, **limits)
+
+    def headline(self) -> str:
+        return f"{len(self.front)} of {self.on_front:,} models on the front of {self.evaluated:,} candidates"
+
+    def picture(self) -> str:
+        from plait.reporting.front import front_picture
+
+        return front_picture(self.as_dict())
 
     def rows(self) -> list[Row]:
         shown = in_rows(self.front)

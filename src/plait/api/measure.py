@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import read_setting, read_specs, writable_store
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import on_device, require_measurable
 from plait.device.setting import Setting
+from plait.model.architecture import load_mixers
 from plait.records import Record, Store
 
 if TYPE_CHECKING:

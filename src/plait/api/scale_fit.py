@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 
 if TYPE_CHECKING:
     from plait.analysis.scaling_laws import Laws
@@ -27,6 +27,11 @@ class ScalingFit(Result):
 
     def as_dict(self) -> dict[str, Any]:
         return self.document
+
+    def picture(self) -> str:
+        from plait.reporting.scaling import scaling_figure
+
+        return scaling_figure(self.laws)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per architecture: its surface, and its best at the target."""
@@ -76,17 +81,17 @@ def fit(
 
         check_writable(Path(page))
     laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed, all_budgets=all_budgets)
+    found = ScalingFit(laws, {"file": table.name, **document(laws)})
     if svg is not None:
-        from plait.reporting.scaling import scaling_figure
         from plait.reporting.svg import save
 
-        save(scaling_figure(laws), Path(svg))
+        save(found.picture(), Path(svg))
     if page is not None:
         from plait.reporting.page import write
         from plait.reporting.scaling_page import scaling_page
 
         write(Path(page), scaling_page(laws, table.name))
-    return ScalingFit(laws, {"file": table.name, **document(laws)})
+    return found
 
 
 def read_runs(file: str | Path | None) -> Table:

@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 from plait.records import Store
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.api.arguments import opened_store, seconds_of
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
 
 if TYPE_CHECKING:
@@ -66,6 +65,15 @@ class TrainResult(Result):
         from plait.api.open_run import open_run
 
         return open_run(self.folder)
+
+    def headline(self) -> str:
+        return f"{self.loss:.3f} nats per token after {self.steps:,} steps: {self.spec}"
+
+    def picture(self) -> str:
+        from plait.reporting.studies import loss_figure
+
+        curves = {"training": self.curve, "validation": self.validation_curve}
+        return loss_figure({name: curve for name, curve in curves.items() if curve}, title=self.run)
 
     def as_dict(self) -> dict[str, Any]:
         absent = {"entropy": None, "above_entropy": None, "text_kept": True}

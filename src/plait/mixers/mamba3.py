@@ -34,7 +34,7 @@ class Mamba3Options(MixerOptions):
     )
     turn: str = option(
         "step",
-        "angle per token: π tanh(φ) Δ; held: from 0 to π, whatever Δ, both ends held once reached, as is no decay",
+        "angle per token: π tanh(φ) Δ; held: from 0 to π, whatever Δ, with both ends held once reached",
         allowed=("step", "held"),
         choices=("step", "held"),
     )

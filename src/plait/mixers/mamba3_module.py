@@ -7,11 +7,10 @@
 z, x, B, C, δ, A, λ and the angles φ are one linear map of the input. B and C are RMS-normed, get a bias of every head
 and are turned by θ_t, pair by pair: a state that turns is a complex one, and turning by π is what parity needs. Steps
 that start at 0.1 and less turn by a tenth of that at most, where a turn has hardly a gradient; with `step_max=1` parity
-is found. Still nothing holds a learnt angle at π or a decay at one: an error of ε per token is one of Tε after T, and
-what was learnt on short sequences drifts out of phase and fades on long ones. With `turn=held`, which is not the
-authors', a token turns by π clamp(φ_t + 1/2, 0, 1), whatever its step, and decays by exp(−max(A_t, 0) Δ_t): the ends
-of both ranges are reached, not only approached, and then held. The first input of a step counts with 1 − λ, which is
-half a short convolution of width 2.
+is found. Still nothing holds a learnt angle at π: an error of ε per token is one of Tε after T, and what was learnt on
+short sequences drifts out of phase on long ones. With `turn=held`, which is not the authors', a token turns by
+π clamp(φ_t / 6 + 1/2, 0, 1), whatever its step: 0 and π are ends of the range, reached and then held. The first input of
+a step counts with 1 − λ, which is half a short convolution of width 2.
 
 With rank R > 1 (MIMO) a token has R columns of B and C for the same state, x_r = x ∘ m_r, and the outputs
 y_r ∘ silu(z ∘ n_r) are summed with weights o_r. The plain recurrence below has one write per token: what the next token
@@ -81,8 +80,7 @@ class Mamba3(RecurrentMixer):
         z, x, b, c, delta, rate, share, turn = self.input(x_BTD).split(self.splits, dim=-1)
         x_BTHP, z_BTHP = (part.unflatten(-1, (self.heads, self.width)) for part in (x, z))
         step_BTH = F.softplus(delta.to(self.state_dtype) + self.step_bias_H)
-        rate_BTH = rate.to(self.state_dtype)
-        g_BTH = -(rate_BTH if self.held else F.softplus(rate_BTH)).clamp(min=WEAKEST_RATE) * step_BTH
+        g_BTH = -F.softplus(rate.to(self.state_dtype)).clamp(min=WEAKEST_RATE) * step_BTH
         share_BTH = share.to(self.state_dtype).sigmoid()
         angle_BTHA = state["angle"][:, None] + self._turned(turn.to(self.state_dtype), step_BTH).cumsum(1)
         k_BTHRN = self._placed(self.key_norm, b, self.key_bias_HRN, angle_BTHA)
@@ -102,7 +100,7 @@ class Mamba3(RecurrentMixer):
     def _turned(self, turn_BTA: Tensor, step_BTH: Tensor) -> Tensor:
         """By how much each token turns the state of every head."""
         if self.held:
-            return math.pi * (turn_BTA + 0.5).clamp(0, 1)[..., None, :].expand(-1, -1, self.heads, -1)
+            return math.pi * F.hardsigmoid(turn_BTA)[..., None, :].expand(-1, -1, self.heads, -1)
         return math.pi * turn_BTA.tanh()[..., None, :] * step_BTH[..., None]
 
     def init_state_like(self, x_BTD: Tensor) -> State:

@@ -19,14 +19,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.delta_operator import WIDEST_KEY
+from plait.ops.delta_operator import delta_takes
 from plait.ops.dplr import dplr
 from plait.ops.paths import (
     LONGEST_IN_GRAPH,
     autocast_dtype,
     dense,
     fold_members,
-    on_trial,
     plain_asked,
     took,
     unfold_members,
@@ -51,8 +50,8 @@ def channel_delta_path(k_BTHK: Tensor, v_BTHV: Tensor) -> str:
     in bf16, else "chunks"."""
     if plain_asked() or (torch.compiler.is_compiling() and k_BTHK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
-    half = on_trial() and autocast_dtype(v_BTHV) == torch.bfloat16
-    return "triton" if k_BTHK.is_cuda and half and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY else "chunks"
+    dtype = autocast_dtype(v_BTHV)
+    return "triton" if dtype == torch.bfloat16 and delta_takes(k_BTHK, v_BTHV, dtype) else "chunks"
 
 
 def channel_delta_kernels(
@@ -83,8 +82,8 @@ def _rule_backward(
 
     q, k, e, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
     return channel_backward(
-        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, e, v, g_BTHK.contiguous(), dense(state), P_ZNCC, X_ZNCC,
-        w_ZNCV, scale,
+        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, e, v, g_BTHK.contiguous(), dense(state),
+        P_ZNCC.contiguous(), X_ZNCC.contiguous(), w_ZNCV.contiguous(), scale,
     )  # fmt: skip
 
 

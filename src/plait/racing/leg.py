@@ -20,8 +20,7 @@ import numpy as np
 from plait.model.architecture import Architecture
 from plait.records import Record, provenance_of, record_key
 from plait.training import checkpoint
-from plait.training.recipe import Recipe
-from plait.training.schedule import decay_steps
+from plait.training.recipe import Recipe, decay_steps
 from plait.training.sinks import Logged, Sinks, opened_sinks
 from plait.training.track import SLICE, Replica, Text, Track
 
