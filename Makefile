@@ -21,8 +21,9 @@ $(CORE): pyproject.toml constraints.txt
 	$(PIP) -c constraints.txt -e .
 	touch $@
 
+# Little of what the tests need is ever imported: it is compiled when it is.
 $(DEV): $(CORE)
-	$(PIP) -c constraints.txt -e '.[dev]'
+	$(PIP) --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 # What plait is for, on this machine, with what is built in; interrupted, it goes on. The page is runs/report.html.
