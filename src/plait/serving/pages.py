@@ -208,7 +208,7 @@ class Pages:
         view = self.view(record)
         return self.whole(
             view.title,
-            heading(record, view, *_taken(record, view)),
+            heading(record, view, tag("span", *_taken(record, view), class_="along")),
             *whole_view(record, view, self.context),
             after=linked_sheets(view.sheets, lambda place: f"{record_address(record.key)}/model/{place}.json"),
         )
