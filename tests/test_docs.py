@@ -24,7 +24,10 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 #: Their examples train, search and export for half a minute or more.
 LONG = {f"docs/howto/{name}.md" for name in ("compare", "eval", "export", "generate", "measure", "search")}
-LONG |= {"docs/concepts/fleet.md", "docs/reproduction.md"}
+LONG |= {
+    f"docs/tutorials/{name}.md" for name in ("best-under-a-latency", "compare-on-my-text", "scaling-plan", "sweep")
+}
+LONG |= {"docs/concepts/fleet.md", "docs/reproduction.md", "docs/tutorials/results-to-pandas.md"}
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in PAGES])

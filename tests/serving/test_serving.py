@@ -166,6 +166,15 @@ def test_files_of_a_record(client: TestClient, store: Store) -> None:
     assert client.get(f"/record/{one.key}/figure/nothing.svg").status_code == 404
 
 
+def test_offline_pages_hold_names_as_text(client: TestClient, store: Store) -> None:
+    """One of each kind; they may run their own script, and hold no other."""
+    for kind in store.kinds():
+        text = client.get(f"/record/{store.find(kind, limit=1)[0].key}/report.html").text
+        assert "<script>alert" not in text
+        scripts = [attributes for tag, attributes in Seen(text).tags if tag == "script"]
+        assert sum("type" not in attributes for attributes in scripts) == 1
+
+
 def test_a_key_s_beginning_leads_to_the_record(client: TestClient, store: Store) -> None:
     one = store.find("compare", limit=1)[0]
     answer = client.get(f"/record/{one.key[:12]}")

@@ -89,8 +89,8 @@ def recording() -> bool:
 def on_trial() -> bool:
     """Whether kernels may run that are not cleared yet: PLAIT_KERNELS_ON_TRIAL=1 asks for them.
 
-    The delta rule's were right in every check on an H200, and yet some runs with other tile sizes ended in illegal
-    memory accesses that nobody has explained (Triton 3.6; benchmarks/results/2026-11-16-h200-delta.md)."""
+    The delta rule's were right in every check on an H200. Some runs beside other processes ended in illegal memory
+    accesses whose cause is likely, but not shown, to lie elsewhere (benchmarks/results/2026-11-16-h200-delta.md)."""
     return os.environ.get("PLAIT_KERNELS_ON_TRIAL") == "1"
 
 

@@ -1,23 +1,19 @@
 """The views of probes: one training of an architecture on a task; what many architectures can do, as a heat map with
-intervals and curves over the length; and a probe's verdict."""
+intervals and curves over the length."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
-import numpy as np
-
 from plait.analysis.intervals import group_share_interval
 from plait.records.record import Record
 from plait.reporting.axes import PAGE, Axis
-from plait.reporting.charts import Panel, Series, figure, heat_map
-from plait.reporting.models import ModelSheet
+from plait.reporting.charts import Panel, Series, figure
 from plait.reporting.page import Child, card, code, grid, legend, note, section, table, tag, tiles
 from plait.reporting.page_charts import Line, swatch
 from plait.reporting.plots import curve_plot
@@ -29,7 +25,8 @@ from plait.reporting.views import Context, View
 MOST_ROWS = 40  # architectures of a heat map
 FEW = 3  # points of a curve that are marked each
 MOST_LINES = 8  # as many as there are colours
-CELL, ROW, LONGEST = 84.0, 40.0, 56
+CELL, ROW, NAME_ROOM = 84.0, 40.0, 26.0
+SHORT_NAME, LONGEST = 14, 90  # characters
 WIDE_CHARACTER = 7.1  # pixels: names are mostly of wide letters
 PROBED = 128  # tokens that the cost of a probed model is told for
 
@@ -128,33 +125,39 @@ def _mean(scores: Mapping[str, Score]) -> float:
 
 
 def heat_grid(scores: Mapping[str, Mapping[str, Score]], tasks: Sequence[str]) -> Element:
-    """In a page's colours: architectures down, tasks across, the darker the better."""
+    """In a page's colours: architectures down, tasks across, the darker the better. Short names are beside their row,
+    long ones above it, so that a phone shows the cells."""
     names = list(scores)
-    left = 20 + WIDE_CHARACTER * min(LONGEST, max(map(len, names), default=0))
+    longest = max(map(len, names), default=0)
+    above = longest > SHORT_NAME
+    left, step = (2.0, ROW + NAME_ROOM) if above else (20 + WIDE_CHARACTER * longest, ROW)
     wide = max(CELL, 16 + CHARACTER * max((min(len(task), 20) for task in tasks), default=0))
-    drawing = Drawing(left + wide * len(tasks) + 8, 30 + ROW * len(names) + 6, "Accuracy by task", background="")
+    across = max(wide * len(tasks), WIDE_CHARACTER * min(longest, LONGEST) if above else 0.0)
+    drawing = Drawing(left + across + 8, 30 + step * len(names) + 6, "Accuracy by task", background="")
     for at, task in enumerate(tasks):
         drawing.text(left + wide * (at + 0.5), 20, cut(task, 20), anchor="middle", colour=PAGE.ink)
     for row, name in enumerate(names):
-        y = 30 + ROW * row
-        drawing.text(left - 10, y + ROW / 2 + 4, cut(name, LONGEST), anchor="end", colour=PAGE.ink)
+        y = 30 + step * row + (NAME_ROOM if above else 0)
+        place, anchor = ((left, y - 6), "start") if above else ((left - 10, y + ROW / 2 + 4), "end")
+        drawing.text(*place, cut(name, LONGEST), anchor=anchor, colour=PAGE.ink)
         for at, task in enumerate(tasks):
-            score = scores[name].get(task)
-            value = math.nan if score is None else score.accuracy
-            x = left + wide * at
-            hint = f"{name}\n{task}: {'not probed' if score is None else f'{score.text}, {score.seeds} seeds'}"
-            fill = "var(--track)" if score is None else shade(value)
-            drawing.rect(x + 1, y + 1, wide - 2, ROW - 2, fill, hint=hint, radius=4)
-            if score is None:
-                continue
-            ink = "#ffffff" if value > 0.55 else "#1d2430"
-            drawing.text(x + wide / 2, y + (18 if score.interval else 25), f"{value:.2f}", anchor="middle", colour=ink)
-            if score.interval:
-                ends = "{:.2f}–{:.2f}".format(*score.interval)
-                drawing.text(x + wide / 2, y + 32, ends, anchor="middle", size=11, colour=ink)
+            _draw_cell(drawing, name, task, scores[name].get(task), left + wide * at, y, wide)
     made = drawing.inline("chart")
     made.set("width", f"{drawing.width:.0f}")
     return made
+
+
+def _draw_cell(drawing: Drawing, name: str, task: str, score: Score | None, x: float, y: float, wide: float) -> None:
+    hint = f"{name}\n{task}: {'not probed' if score is None else f'{score.text}, {score.seeds} seeds'}"
+    fill = "var(--track)" if score is None else shade(score.accuracy)
+    drawing.rect(x + 1, y + 1, wide - 2, ROW - 2, fill, hint=hint, radius=4)
+    if score is None:
+        return
+    ink = "#ffffff" if score.accuracy > 0.55 else "#1d2430"
+    middle = x + wide / 2
+    drawing.text(middle, y + (18 if score.interval else 25), f"{score.accuracy:.2f}", anchor="middle", colour=ink)
+    if score.interval:
+        drawing.text(middle, y + 32, "{:.2f}–{:.2f}".format(*score.interval), anchor="middle", size=11, colour=ink)
 
 
 def length_parts(scores: Mapping[str, Mapping[str, Score]]) -> list[Child]:
@@ -261,77 +264,3 @@ def _task_words(record: Record) -> str:
 def _curves_figure(lines: Sequence[Line], task: str) -> str:
     series = [Series(line.name, [x for x, _ in line.points], [y for _, y in line.points]) for line in lines]
     return figure([Panel(series, Axis("steps"), Axis("validation accuracy", low=0.0, high=1.0))], title=task)
-
-
-# ---- a probe's verdict: the document of `plait probe --json`
-
-
-def verdict_view(record: Record, context: Context) -> View:
-    found = record.result
-    rows = [mapping(row) for row in sequence(found["architectures"])]
-    tasks = list(dict.fromkeys(task for row in rows for task in mapping(row.get("tasks"))))
-    scores: Scores = {
-        str(row["name"]): {
-            task: Score(
-                float(one["accuracy"]),
-                (float(one["interval"][0]), float(one["interval"][1])) if one.get("interval") else None,
-                int(one.get("seeds") or 1),
-                {str(f): float(v) for f, v in mapping(one.get("lengths")).items()},
-            )
-            for task, one in mapping(row["tasks"]).items()
-        }
-        for row in rows
-    }
-    ran, cost = mapping(found.get("ran")), mapping(found.get("cost"))
-    listed: list[list[Child]] = [
-        [
-            code(str(row["spec"]), str(row["name"])),
-            f"{float(row['mean']['accuracy']):.3f}",
-            _ends(row["mean"].get("interval")),
-            f"{int(row['params']):,}",
-            f"{int(row['fixed_state']):,}" + (" and growing" if row.get("state_grows") else ""),
-        ]
-        for row in rows
-    ]
-    columns = ("architecture", ">mean accuracy", ">95 % interval", ">parameters", ">state, numbers")
-    parts: list[Child] = [
-        tiles([
-            ("best", str(rows[0]["name"]), f"mean accuracy {float(rows[0]['mean']['accuracy']):.3f}"),
-            ("tasks", str(len(tasks)), ", ".join(tasks)[:80]),
-            ("trainings", f"{int(cost.get('runs') or 0):,}", f"{int(cost.get('steps') or 0):,} steps"),
-            ("steps", f"{float(ran.get('steps_share') or 1):.0%}", "of the protocol's"),
-        ]),
-        section("What they can do", card(tag("div", heat_grid(scores, tasks), class_="scroll wide")),
-                table(columns, listed, chosen=0, keys=[str(row["name"]) for row in rows], name="probe"),
-                *map(note, map(str, sequence(found.get("notes"))))),
-        *([section("Longer sequences", *longer)] if (longer := length_parts(scores)[1:]) else []),
-    ]  # fmt: skip
-    values = np.array([[getattr(scores[name].get(task), "accuracy", math.nan) for task in tasks] for name in scores])
-    sheets = [
-        ModelSheet(
-            str(row["name"]),
-            str(row["name"]),
-            str(row["spec"]),
-            [("mean accuracy", str(row["mean"]["accuracy"])[:6])],
-            PROBED,
-        )
-        for row in rows
-    ]
-    flat_rows = [
-        {"architecture": name, "task": task, "accuracy": score.accuracy, "low": (score.interval or (None, None))[0],
-         "high": (score.interval or (None, None))[1], "seeds": score.seeds}
-        for name, by_task in scores.items()
-        for task, score in by_task.items()
-    ]  # fmt: skip
-    drawn = {
-        "heat-map": lambda: heat_map(
-            values, title=str(found["verdict"])[:80], x_label="task", y_label="", x_ticks=tasks, y_ticks=list(scores)
-        )
-    }
-    return View(str(found["verdict"]), f"{found.get('protocol')} protocol on {found.get('device')}.", parts, drawn,
-                flat_rows, sheets)  # fmt: skip
-
-
-def _ends(interval: object) -> str:
-    ends = sequence(interval)
-    return f"{float(ends[0]):.3f} to {float(ends[1]):.3f}" if len(ends) == 2 else ""
