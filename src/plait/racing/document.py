@@ -115,7 +115,7 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
         "verdict": _verdict(prediction, pick),
         "rungs": [steps * raced.course.tokens_per_step for steps in raced.rungs],
         "rates_searched": raced.searched,
-        "notes": [note for note in (raced.course.few_steps(max(row["trained_tokens"] for row in rows)),) if note],
+        "notes": [few] if (few := raced.course.few_steps(raced.longest)) else [],
         "ended": raced.decision.why,
         "cost": {"share": raced.cost, "seconds": raced.seconds},
     }

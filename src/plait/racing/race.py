@@ -71,8 +71,12 @@ class Raced:
     @property
     def reach(self) -> float:
         """Tokens, beyond which nothing is said."""
-        tokens = [float(at[0].result["tokens"]) for records in self.records.values() for at in records]
-        return CALIBRATION.reach * max(tokens)
+        return CALIBRATION.reach * self.longest
+
+    @property
+    def longest(self) -> float:
+        """Tokens of the longest training."""
+        return max(float(at[0].result["tokens"]) for records in self.records.values() for at in records)
 
     @property
     def observations(self) -> dict[str, dict[int, list[tuple[float, float]]]]:
