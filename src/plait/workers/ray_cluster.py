@@ -140,17 +140,21 @@ def bridge(pipe: Connection, address: str, setup: Setup, gpus: float) -> None:
     """A process between ours and the cluster."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # What Ray prints of machines that come and go is not for the terminal: the display tells.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
     import ray
 
     try:
         ray.init(address=address, namespace="plait", log_to_driver=False, logging_level=logging.ERROR)
+        _Bridge(pipe, setup, gpus).serve()
+        ray.shutdown()
+    except (OSError, EOFError):  # the parent has gone
+        return
     except Exception as wrong:  # of many kinds, and only its words are of use
         with suppress(OSError):
             pipe.send(str(wrong).strip().partition("\n")[0][:300])
-        return
-    with suppress(OSError, EOFError):
-        _Bridge(pipe, setup, gpus).serve()
-    ray.shutdown()
 
 
 class _Bridge:

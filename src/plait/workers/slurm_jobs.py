@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +30,6 @@ FOLDER = Path("runs") / "jobs"
 AT_ONCE = 64  # jobs, where --workers does not say
 TELL_SECONDS = 2.0  # between two writes of a job's progress
 STOP_SECONDS = 60.0
-GONE = ("FAILED", "CANCELLED", "NODE_FAIL", "PREEMPTED", "TIMEOUT", "OUT_OF_MEMORY", "INTERRUPTED", "BOOT_FAIL")
 
 
 class SlurmJobs(Backend):
@@ -65,10 +65,8 @@ class SlurmJobs(Backend):
             return None
         with suppress(UserError, KeyError):
             number = parse_json(kept.read_text(encoding="utf-8"), str(kept))["job"]
-            job = self._executor.job_class(self._folder, number)
-            if job.done() and job.paths.result_pickle.exists():
-                return job
-            if not job.done() and job.state not in ("UNKNOWN", *GONE):
+            job = self._executor._executor.job_class(self._folder, number)
+            if job.paths.result_pickle.exists() or not _ended(job):
                 return job
         return None
 
@@ -76,7 +74,7 @@ class SlurmJobs(Backend):
         time.sleep(seconds)
         for name, job in list(self._jobs.items()):
             self._tell(name, hear)
-            if not job.done():
+            if not _ended(job):
                 continue
             del self._jobs[name]
             self._path(name, "job").unlink(missing_ok=True)
@@ -100,7 +98,7 @@ class SlurmJobs(Backend):
             ):
                 time.sleep(0.5)
             for job in self._jobs.values():
-                if not job.done():
+                if not _ended(job):
                     job.cancel(check=False)
         self._jobs = {}
 
@@ -134,6 +132,19 @@ def _executor(kind: str, folder: Path, place: Place, parameters: dict[str, str])
     except (NameError, TypeError, ValueError) as wrong:
         raise UserError(f"--cluster {place.cluster}: {wrong}") from None
     return executor
+
+
+def _ended(job: Any) -> bool:
+    """Also of a job of submitit's local executor that another process has submitted: its number is its process's."""
+    if job.paths.result_pickle.exists():
+        return True
+    if job.state != "NO PROCESS AND NO RESULT":
+        return bool(job.done())
+    try:
+        os.kill(int(job.job_id), 0)
+    except (ValueError, ProcessLookupError):
+        return True
+    return False
 
 
 def _event(name: str, job: Any) -> Event:
