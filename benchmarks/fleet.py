@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -22,81 +21,28 @@ import torch
 from together import Turn, together
 
 from plait import __version__
-from plait.model import build
-from plait.model.architecture import architecture
-from plait.training.ensemble import Fleet, Member, Plan, Split, data_order
-from plait.training.ensemble_step import decayed_parameters
-
-BODIES = {
-    "attn": "(attn[heads=16] swiglu[inner=512])x2",
-    "hyena": "(hyena swiglu[inner=512])x2",
-    "gla": "(gla[heads=8] swiglu[inner=512])x2",
-    "mamba": "(mamba[state=4,conv_bias=false])x4",
-    "mh-hyena": "(mh-hyena[heads=16] swiglu[inner=512])x2",
-    "moe": "(attn[heads=16] moe[inner=16])x2",
-}
-TOKENS, VOCAB, BATCH, EXAMPLES = 128, 16, 128, 12_800
-
-
-def data(device: str) -> Split:
-    x = torch.randint(VOCAB, (1, EXAMPLES, TOKENS), generator=torch.Generator().manual_seed(0), dtype=torch.int16)
-    return Split(x.to(device), x.roll(-1, dims=2).to(device))
-
-
-def plain_loop(body: str, split: Split, steps: int, device: str) -> tuple[float, float]:
-    """(milliseconds a step, loss after 20 steps) of one model, trained the ordinary way."""
-    member = Member(lr=1e-3, weight_decay=0.1, seed=0)
-    model = build(f"d=128 vocab={VOCAB} | {body}", seed=0, device=device)
-    decayed = decayed_parameters(model)
-    groups = [
-        {"params": [p for n, p in model.named_parameters() if (n in decayed) == wanted], "weight_decay": decay}
-        for wanted, decay in ((True, member.weight_decay), (False, 0.0))
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=member.lr, betas=(0.9, 0.98), fused=True)
-    order = data_order(0, 0, EXAMPLES).to(device)
-    early = math.nan
-
-    def step(i: int) -> torch.Tensor:
-        rows = order[(i * BATCH) % EXAMPLES :][:BATCH]
-        for group in optimizer.param_groups:
-            group["lr"] = member.lr * 0.5 * (1 + math.cos(math.pi * i / 10_000))
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = model.loss(split.inputs_DNT[0, rows].long(), split.targets_DNT[0, rows].long())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    for i in range(20):
-        loss = step(i)
-    early = float(loss.detach())
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for i in range(steps):
-        step(20 + i)
-    torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - start) / steps, early
+from plait.device.fleet_bench import BATCH, BODIES, EARLY, TOKENS, fleet_data, made_fleet, plain_loop
+from plait.training.ensemble import Fleet
 
 
 def measure(job: tuple[str, int, int, int], turn: Turn) -> dict[str, Any]:
     """One row of the table: a fleet, and the plain loop beside it."""
     name, members, steps, kernels = job
     torch.set_float32_matmul_precision("high")
-    split, arch = data("cuda"), architecture(f"d=128 vocab={VOCAB} | {BODIES[name]}")
-    small = Split(split.inputs_DNT[:, :128], split.targets_DNT[:, :128])
-    grid = [Member(lr=1e-3, weight_decay=0.1, seed=seed) for seed in range(members)]
-    fleet = Fleet(arch, grid, Plan(steps=10_000, batch=BATCH), split, small, small, device="cuda")
+    device = torch.device("cuda")
+    split = fleet_data(device, BATCH, TOKENS)
+    fleet = made_fleet(name, members, split, BATCH, device)
     start = time.perf_counter()
     fleet.advance(1)
     torch.cuda.synchronize()
     ready = time.perf_counter() - start
     with turn:
-        loss = float(fleet.advance(19)[0])
+        loss = float(fleet.advance(EARLY - 1)[0])
         start = time.perf_counter()
         fleet.advance(steps)
         torch.cuda.synchronize()
         ms = 1e3 * (time.perf_counter() - start) / steps / members
-        plain_ms, plain_loss = plain_loop(BODIES[name], split, steps, "cuda")
+        plain_ms, plain_loss = plain_loop(name, split, steps, BATCH, device)
         longest = profiled(fleet, kernels) if kernels else []
     return {
         "model": name, "members": members, "plain_ms": plain_ms, "fleet_ms_a_member_step": ms, "ratio": plain_ms / ms,

@@ -1,19 +1,18 @@
 """Trainings for scaling laws of six architectures on real bytes: IsoFLOP groups as large as the time allows.
 
-    python benchmarks/scaling_runs.py run -o FOLDER [--device cuda] [--workers 8] [--seconds 255]
+    python benchmarks/scaling_runs.py run -o FOLDER [--device cuda] [--workers 8] [--seconds 255] [--have ROWS.csv]
     python benchmarks/scaling_runs.py check [--device cuda]
-    python benchmarks/scaling_runs.py join FOLDER -o benchmarks/results/DATE-scaling.csv
+    python benchmarks/scaling_runs.py join FOLDER -o benchmarks/results/DATE-scaling.csv [--have ROWS.csv]
     plait scale fit benchmarks/results/DATE-scaling.csv --target 1e17
 
-The text is Python: the sources of the standard library and of torch, as the machine has them. Every size of an
-architecture is one track (`plait.training.track`): its rate is stable, and at each budget a branch is annealed, so a
-size costs little more than its largest budget. Steps are captured as CUDA graphs without being compiled: of so many
+The text is Python: the sources of the standard library and of torch, as the machine has them. A run has a stable rate
+and anneals its last fifth (`plait.training.track`). Batch and rate are by the planner's rules (`plait.scaling.rules`):
+one batch for a group, that leaves its largest size 500 steps, and a rate that falls as 1/width, found for each
+architecture at the group and width of `SEARCHED`. Steps are captured as CUDA graphs without being compiled: of so many
 shapes compiling would take longer than training. On a GPU several workers share it: start `nvidia-cuda-mps-control -d`
-first. A row is written when its run has ended, so whatever stops this leaves a table; budgets that no longer fit into
-`--seconds` are left out, the largest last of all.
-
-Rates are those that were best at width 128 in the truth table (`2026-11-16-h200-truth.json`), transferred as 1/d up to
-0.02.
+first; `--large` says how many large trainings go at a time. A row is written when its run has ended, so whatever stops
+this leaves a table, and rows of an earlier sitting (`--have`) are not trained again; runs that do not fit into
+`--seconds` are left out.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ from __future__ import annotations
 import argparse
 import csv
 import multiprocessing
-import os
-import pickle
+import multiprocessing.connection
 import sysconfig
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -35,64 +32,89 @@ from typing import Any
 
 import numpy as np
 
-SEQ_LEN, BATCH, HELD_OUT = 256, 32, 2**18
+SEQ_LEN, HELD_OUT = 256, 2**18
 WARMUP, DECAY = 30, 0.2
 HEAD = 16
 RATE_WIDTH, HIGHEST_RATE = 128, 0.02
 #: Widths by budget. Bytes want many of them for each parameter: the best sizes are small.
 GROUPS = {
-    3e12: (16, 32, 48, 64),
-    8e12: (32, 48, 64, 96),
-    2e13: (48, 64, 96, 128),
-    6e13: (64, 96, 128, 192),
+    3e12: (32, 48, 64, 16),
+    8e12: (48, 64, 32, 96),
+    2e13: (64, 96, 48, 128),
+    1e14: (96, 128, 64, 192),
+    1e15: (128, 192, 256),
+    3e15: (192, 256, 384),
+    1e16: (384, 512, 256),
 }
+SEARCHED = (1e14, 96)  # budget and width at which rates are tried
+FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
+TELLS = 0.005  # nats: where the best is at the edge and better by more, one further is tried
+LARGE = 5e14  # FLOPs from which on few runs go at a time
+BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
-#: Name → spec of four blocks, the best rate at width 128.
+#: Name → spec of four blocks, the best rate at width 128 in the truth table, and the milliseconds of a small step, with
+#: six others on the same H200. The slowest first.
 ARCHITECTURES = {
-    "gated DeltaNet 25 %": ("({gdn})x3 attn[heads={heads}] swiglu", 2e-3),
-    "Mamba-2": ("(mamba2[head_dim=32,state=64] swiglu)x4", 8e-3),
-    "Hyena": ("(hyena swiglu)x4", 2e-3),
-    "StripedHyena 25 %": ("(hyena swiglu)x3 attn[heads={heads}] swiglu", 2e-3),
-    "FoX": ("(fox[heads={heads}] swiglu)x4", 2e-3),
-    "Transformer++": ("(attn[heads={heads}] swiglu)x4", 1e-3),
+    "gated DeltaNet 25 %": ("({gdn})x3 attn[heads={heads}] swiglu", 2e-3, 36),
+    "Mamba-2": ("(mamba2[head_dim=32,state=64] swiglu)x4", 8e-3, 20),
+    "Hyena": ("(hyena swiglu)x4", 2e-3, 22),
+    "StripedHyena 25 %": ("(hyena swiglu)x3 attn[heads={heads}] swiglu", 2e-3, 20),
+    "FoX": ("(fox[heads={heads}] swiglu)x4", 2e-3, 13),
+    "Transformer++": ("(attn[heads={heads}] swiglu)x4", 1e-3, 10),
 }
 COLUMNS = ("architecture", "flops", "params", "tokens", "loss", "state", "attention", "batch", "steps", "lr", "budget",
            "vocab", "data", "train_seconds", "spec")  # fmt: skip
+Row = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One size of one architecture and the steps at which branches are annealed."""
+class Job:
+    """One run but for its rate: `usual` times a factor."""
 
     name: str
     spec: str
-    lr: float
+    width: int
+    budget: float
+    usual: float
     token_flops: float
-    ends: tuple[tuple[float, int], ...]  # budget, steps
+    batch: int
+
+    @property
+    def steps(self) -> int:
+        return max(1, round(self.budget / self.token_flops / (self.batch * SEQ_LEN)))
+
+    @property
+    def seconds(self) -> float:
+        """About: launches, and products beyond what they hide."""
+        work = self.batch * SEQ_LEN * self.token_flops / BUSY
+        return self.steps * ARCHITECTURES[self.name][2] / 1000 * (1 + work)
 
 
-def plans(options: argparse.Namespace) -> list[Plan]:
+def jobs(budgets: list[float], shrink: float = 1.0) -> list[Job]:
+    """All runs, group by group; `shrink` divides the budgets, for a rehearsal."""
     from plait.model.architecture import architecture
+    from plait.scaling.rules import LEAST_STEPS, batch_tokens
     from plait.scaling.sizes import token_flops
 
     found = []
-    for name, (body, rate) in ARCHITECTURES.items():
-        for width in sorted({width for widths in GROUPS.values() for width in widths}):
-            spec = f"d={width} vocab=256 tie=true | " + body.format(gdn=GDN, heads=max(1, width // HEAD))
-            cost = token_flops(architecture(spec), SEQ_LEN)
-            ends = [
-                (flops / options.shrink, max(1, round(flops / options.shrink / cost / (options.batch * SEQ_LEN))))
-                for flops, widths in GROUPS.items()
-                if width in widths
-            ]
-            found.append(Plan(name, spec, min(HIGHEST_RATE, rate * RATE_WIDTH / width), cost, tuple(ends)))
+    for budget, widths in ((budget, widths) for budget, widths in GROUPS.items() if budget in budgets):
+        costs = {}
+        for name, (body, rate, _) in ARCHITECTURES.items():
+            for width in widths:
+                spec = f"d={width} vocab=256 tie=true | " + body.format(gdn=GDN, heads=max(1, width // HEAD))
+                costs[name, width] = (spec, token_flops(architecture(spec), SEQ_LEN), rate * RATE_WIDTH / width)
+        flops = budget / shrink
+        shortest = min(flops / each for _, each, _ in costs.values())
+        batch = max(1, int(min(batch_tokens(flops), shortest / LEAST_STEPS)) // SEQ_LEN)
+        batch -= batch % 8 if batch > 8 else 0
+        for width in widths:
+            found += [Job(name, costs[name, width][0], width, flops, costs[name, width][2], costs[name, width][1],
+                          batch) for name in ARCHITECTURES]  # fmt: skip
     return found
 
 
-def guess(plan: Plan) -> float:
-    """How long it takes, in some unit: a step's launches and its products. The longest go first."""
-    slow = 2.0 if "gated-deltanet" in plan.spec or "mamba2" in plan.spec else 1.0
-    return plan.ends[-1][1] * (3 * slow + plan.token_flops / 1e7)
+def rate_of(job: Job, factor: float) -> float:
+    return min(HIGHEST_RATE, factor * job.usual)
 
 
 def python_sources() -> tuple[np.ndarray, np.ndarray]:
@@ -123,134 +145,194 @@ def text_of(path: Path, held_out: int) -> Any:
     return Text(kept["train"], rows[:, :-1], rows[:, 1:])
 
 
-class Size:
-    """One size in training. It is kept, so that larger budgets go on where smaller ones branched off."""
+def train(job: Job, factor: float, text: Any, options: argparse.Namespace) -> Row | str:
+    """Its row; or why there is none."""
+    from plait.model.architecture import architecture
+    from plait.model.cost import model_cost
+    from plait.scaling.sizes import attention_share
+    from plait.training.recipe import Recipe
+    from plait.training.track import Replica, Track, track_recipe
 
-    def __init__(self, plan: Plan, text: Any, options: argparse.Namespace) -> None:
-        self.plan, self.options = plan, options
-        self.ends = list(plan.ends)  # not yet trained
-        self.track = self._track(text)
-        try:
-            self.track.advance_to(2)
-        except Exception:  # some operation cannot be captured: one by one then
-            print(f"{plan.name} {plan.spec} is not captured:\n{traceback.format_exc()[-800:]}", flush=True)
-            self.track = self._track(text)
-            self.track._stepper.captured = False
-            self.track.advance_to(2)
-        began = time.perf_counter()
-        self.track.advance_to(12)
-        self.speed = (time.perf_counter() - began) / 10  # seconds per step
-
-    def _track(self, text: Any) -> Any:
-        from plait.model.architecture import architecture
-        from plait.training.recipe import Recipe
-        from plait.training.track import Replica, Track, track_recipe
-
-        recipe = track_recipe(Recipe(batch=self.options.batch, seq_len=SEQ_LEN), WARMUP)
-        arch, replica = architecture(self.plan.spec), Replica(self.plan.lr, 0)
-        return Track(arch, [replica], [text], recipe, device=self.options.device, compiled=False)
-
-    def train(self, most: float, out: Path) -> None:
-        """All budgets up to `most` that are not yet trained and fit into the time."""
-        while self.ends and self.ends[0][0] <= most:
-            flops, steps = self.ends[0]
-            if time.time() + 1.1 * self.speed * (steps - self.track.step) > self.options.until:
-                print(f"{self.plan.name} {self.plan.spec[:8]} at {flops:.0e}: {steps} steps do not fit", flush=True)
-                break
-            began, first = time.perf_counter(), self.track.step
-            loss = float(self.track.annealed(steps, max(1, round(DECAY * steps))).mean())
-            took = time.perf_counter() - began
-            self.speed = took / (steps - first)
-            self.ends.pop(0)
-            self._write(out, flops, steps, loss, took)
-
-    def _write(self, out: Path, flops: float, steps: int, loss: float, took: float) -> None:
-        from plait.model.cost import model_cost
-        from plait.scaling.sizes import attention_share
-
-        plan, arch = self.plan, self.track.arch
-        cost, tokens = model_cost(arch, seq=SEQ_LEN), steps * self.track.tokens_per_step
-        values = (
-            plan.name, tokens * plan.token_flops, cost.active_params, tokens, loss,
-            cost.fixed_state + cost.kv_cache, attention_share(arch), tokens // steps, steps, plan.lr, flops,
-            256, "python sources", round(took, 2), plan.spec,
-        )  # fmt: skip
-        with out.open("a", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerow(values)
-        print(f"{plan.name:20s} {plan.spec[:6]} {flops:.0e} {steps:6d} steps loss {loss:.4f} {took:6.1f} s", flush=True)
+    recipe = track_recipe(Recipe(batch=job.batch, seq_len=SEQ_LEN), WARMUP)
+    arch, lr, decay = architecture(job.spec), rate_of(job, factor), max(1, round(DECAY * job.steps))
+    track = Track(arch, [Replica(lr, 0)], [text], recipe, device=options.device, compiled=False)
+    track.advance_to(4)
+    began = time.time()
+    while track.step < job.steps - decay:
+        track.advance_to(min(job.steps - decay, track.step + max(8, job.steps // 50)))
+        each = (time.time() - began) / (track.step - 4)
+        if time.time() + each * (job.steps - track.step) > options.until:
+            return f"{job.steps} steps of {1000 * each:.1f} ms do not fit"
+    loss = float(track.annealed(job.steps, decay).mean())
+    took = time.time() - began
+    cost, tokens = model_cost(arch, seq=SEQ_LEN), job.steps * track.tokens_per_step
+    values = (
+        job.name, tokens * job.token_flops, cost.active_params, tokens, loss, cost.fixed_state + cost.kv_cache,
+        attention_share(arch), track.tokens_per_step, job.steps, lr, job.budget, 256, "python sources",
+        round(took, 2), job.spec,
+    )  # fmt: skip
+    return tuple(str(value) for value in values)
 
 
-def work(number: int, queues: Any, options: argparse.Namespace, retry: Plan | None = None) -> None:
-    """Budget after budget: the smaller two of the first queue's sizes, then the third; the second queue's sizes, which
-    only one budget has; the largest as far as time allows, the shortest trainings first. `retry`: a size at which a
-    worker has failed; it is trained with plain operations."""
+def work(number: int, pipe: Any, options: argparse.Namespace) -> None:
+    """Trains what comes through the pipe, and sends rows back. After an error of the device a process is no good."""
     import torch
 
-    torch.set_num_threads(1)
-    text, out = text_of(options.text, options.held_out), options.out / f"rows-{number}.csv"
-    failed = options.out / f"failed-{number}"
-    kept: list[Size] = []
-    _, second, third, largest = (flops / options.shrink for flops in sorted(GROUPS))
-    if retry is not None:
-        with told(retry, failed, "d="):
-            Size(retry, text, options).train(third, out)
-    for queue, most in zip(queues, (second, third), strict=True):
-        while (plan := queue.get()) is not None and time.time() < options.until:
-            with told(plan, failed, options.plain):
-                kept.append(Size(plan, text, options))
-                kept[-1].train(most, out)
-        for size in kept:
-            with told(size.plan, failed, options.plain):
-                size.train(third, out)
-    for size in sorted(kept, key=lambda one: one.speed * one.plan.ends[-1][1]):
-        with told(size.plan, failed, options.plain):
-            size.train(largest, out)
-
-
-@contextmanager
-def told(plan: Plan, failed: Path, plain: str) -> Iterator[None]:
-    """What goes wrong with one size is printed, and the others go on; after an error of the device in a new process.
-    Specs that hold the word `plain` are trained without kernels of their own."""
     from plait.ops.paths import plain_ops
 
-    try:
-        with plain_ops() if plain and plain in plan.spec else nullcontext():
-            yield
-    except Exception:
-        what = traceback.format_exc()
-        print(f"{plan.name} {plan.spec} failed:\n{what[-2000:]}", flush=True)
-        if "CUDA error" in what:
-            failed.write_bytes(pickle.dumps(plan))
-            os._exit(1)
+    torch.set_num_threads(1)
+    text = text_of(options.text, options.held_out)
+    pipe.send(None)
+    while (asked := pipe.recv()) is not None:
+        job, factor = asked
+        try:
+            with plain_ops() if options.plain and options.plain in job.spec else nullcontext():
+                found = train(job, factor, text, options)
+        except Exception:
+            found = f"failed:\n{traceback.format_exc()[-1500:]}"
+        if isinstance(found, tuple):
+            with (options.out / f"rows-{number}.csv").open("a", newline="", encoding="utf-8") as file:
+                csv.writer(file).writerow(found)
+        pipe.send(found)
+        if isinstance(found, str) and "CUDA error" in found:
+            return
+        torch.cuda.empty_cache() if options.device == "cuda" else None
+
+
+class Sitting:
+    """What has been trained, what is under way, and what comes next."""
+
+    def __init__(self, options: argparse.Namespace, rows: list[Row]) -> None:
+        self.options, self.rows = options, rows
+        budgets = [float(each) for each in options.budgets] or [budget for budget in GROUPS if budget >= SEARCHED[0]]
+        self.waiting: list[tuple[Job, float | None]] = []  # None: the architecture's best factor
+        self.at: dict[tuple[str, str], Job] = {}
+        self.under_way: dict[int, tuple[Job, float]] = {}
+        searched = (SEARCHED[0] / options.shrink, SEARCHED[1])
+        for job in jobs(sorted({*budgets, SEARCHED[0]}), options.shrink):
+            if (job.budget, job.width) == searched:
+                self.at[job.name, "search"] = job
+                self.waiting += [(job, f) for f in (*FACTORS, *self.further(job)) if self.row(job, f) is None]
+            elif job.budget * options.shrink in budgets:
+                self.waiting.append((job, None))
+        self.waiting = [(j, f) for j, f in self.waiting if f is not None or not self.has(j)]
+        self.waiting.sort(key=lambda each: (each[1] is None, -each[0].seconds))
+
+    def row(self, job: Job, factor: float) -> Row | None:
+        def same(row: Row) -> bool:
+            near = abs(float(row[10]) / job.budget - 1) < 1e-6 and abs(float(row[9]) / rate_of(job, factor) - 1) < 1e-6
+            return near and (row[0], row[14], int(row[7])) == (job.name, job.spec, job.batch * SEQ_LEN)
+
+        return next((row for row in self.rows if same(row)), None)
+
+    def has(self, job: Job) -> bool:
+        factor = self.best(job)
+        return factor is not None and self.row(job, factor) is not None
+
+    def best(self, job: Job) -> float | None:
+        """The factor of the architecture's usual rate that was best; None while the search is under way."""
+        search = self.at.get((job.name, "search"))
+        if search is None:
+            return None
+        losses = {f: float(row[4]) for f in FACTORS if (row := self.row(search, f)) is not None}
+        if len(losses) < len(FACTORS):
+            return None
+        best = min(losses, key=lambda f: losses[f])
+        if best != 1.0 and losses[1.0] - losses[best] > TELLS:  # at the edge: one further
+            further = best * best
+            if (row := self.row(search, further)) is None:
+                return None
+            best = further if float(row[4]) < losses[best] else best
+        return best
+
+    def further(self, job: Job) -> list[float]:
+        """The factor beyond the edge, where that is wanted and not yet known."""
+        losses = {f: float(row[4]) for f in FACTORS if (row := self.row(job, f)) is not None}
+        best = min(losses, key=lambda f: losses[f], default=1.0)
+        wanted = len(losses) == len(FACTORS) and best != 1.0 and losses[1.0] - losses[best] > TELLS
+        return [best * best] if wanted and self.row(job, best * best) is None else []
+
+    def next(self) -> tuple[Job, float] | None:
+        """The longest that can be trained now and fits; rates first."""
+        large, left = sum(job.budget > LARGE for job, _ in self.under_way.values()), self.options.until - time.time()
+        for place, (job, given) in enumerate(self.waiting):
+            factor = self.best(job) if given is None else given
+            done = factor is not None and self.row(job, factor) is not None
+            if factor is None or done or (job.budget > LARGE and large >= self.options.large):
+                continue
+            if self.options.device == "cuda" and 1.1 * job.seconds > left:
+                continue
+            del self.waiting[place]
+            return job, factor
+        return None
 
 
 def run(options: argparse.Namespace) -> None:
-    options.until = time.time() + options.seconds
+    began = time.time()
+    options.until = began + options.seconds
     options.out.mkdir(parents=True, exist_ok=True)
     options.text = options.out / "text.npz"
-    train, validation = python_sources()
-    np.savez(options.text, train=train[: options.most_text], validation=validation)
-    print(f"{len(train):,} bytes to train on, {len(validation):,} held out", flush=True)
+    bytes_, validation = python_sources()
+    np.savez(options.text, train=bytes_[: options.most_text], validation=validation)
+    print(f"{len(bytes_):,} bytes to train on, {len(validation):,} held out", flush=True)
+    sitting = Sitting(options, read_rows(options.have))
+    print(f"{len(sitting.rows)} rows are there, {len(sitting.waiting)} wanted", flush=True)
     context = multiprocessing.get_context("spawn")
-    queues = context.Queue(), context.Queue()
-    for plan in sorted(plans(options), key=lambda plan: -guess(plan)):
-        queues[len(plan.ends) == 1].put(plan)
-    for _ in range(2 * options.workers):
-        for queue in queues:
-            queue.put(None)
-    workers: list[Any] = []
+    workers: dict[Any, tuple[int, Any]] = {}
+
+    def start(number: int) -> None:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=work, args=(number, theirs, options), daemon=True)
+        process.start()
+        theirs.close()
+        workers[ours] = (number, process)
+
     for number in range(options.workers):
-        workers.append(context.Process(target=work, args=(number, queues, options)))
-        workers[-1].start()
-    for worker in workers:  # as far as there are places for new ones in the list
-        worker.join()
-        if worker.exitcode and len(workers) < 2 * options.workers:
-            failed = options.out / f"failed-{workers.index(worker)}"
-            retry = pickle.loads(failed.read_bytes()) if failed.exists() else None
-            workers.append(context.Process(target=work, args=(len(workers), queues, options, retry)))
-            workers[-1].start()
+        start(number)
+    idle: set[Any] = set()
+    started = options.workers
+    while time.time() < options.until + 2 and (sitting.waiting or sitting.under_way):
+        for pipe in list(idle):
+            if (given := sitting.next()) is not None:
+                number, _ = workers[pipe]
+                sitting.under_way[number] = given
+                pipe.send(given)
+                idle.remove(pipe)
+        if len(idle) == len(workers):
+            break  # nothing that waits can be trained
+        for pipe in multiprocessing.connection.wait([p for p in workers if p not in idle], timeout=1.0):
+            number, process = workers[pipe]
+            try:
+                found = pipe.recv()
+            except EOFError:
+                found = "failed: the process ended"
+            given = sitting.under_way.pop(number, None)
+            if given is not None:
+                job, factor = given
+                told = found if isinstance(found, str) else f"loss {float(found[4]):.4f} {found[13]} s"
+                print(f"{time.time() - began:4.0f} s {job.name:20s} d={job.width} {job.budget:.0e} ×{factor:g} "
+                      f"{job.steps} × {job.batch}: {told}", flush=True)  # fmt: skip
+                if isinstance(found, tuple):
+                    sitting.rows.append(found)
+                    if sitting.at[job.name, "search"] == job and factor in FACTORS:
+                        sitting.waiting[:0] = [(job, each) for each in sitting.further(job)]
+            if isinstance(found, str) and ("CUDA error" in found or "process ended" in found):
+                del workers[pipe]
+                if started < 2 * options.workers:
+                    start(started)
+                    started += 1
+            else:
+                idle.add(pipe)
+    for _, process in workers.values():
+        process.terminate()
     options.text.unlink()
-    print(f"all done after {time.time() - options.until + options.seconds:.0f} s", flush=True)
+    print(f"done after {time.time() - began:.0f} s, {len(sitting.waiting)} left", flush=True)
+
+
+def read_rows(paths: list[Path]) -> list[Row]:
+    return [
+        tuple(row) for path in paths for row in csv.reader(path.open(encoding="utf-8")) if row and row[0] != COLUMNS[0]
+    ]
 
 
 def check(options: argparse.Namespace) -> None:
@@ -263,7 +345,7 @@ def check(options: argparse.Namespace) -> None:
     rows = drawn[: 16 * (SEQ_LEN + 1)].reshape(16, -1)
     text = Text(drawn.astype(np.uint8), rows[:, :-1], rows[:, 1:])
     recipe = track_recipe(Recipe(batch=8, seq_len=SEQ_LEN), 4)
-    for name, (body, rate) in ARCHITECTURES.items():
+    for name, (body, rate, _) in ARCHITECTURES.items():
         arch = architecture("d=64 vocab=256 tie=true | " + body.format(gdn=GDN, heads=2))
         found = []
         for captured in (True, False):
@@ -275,13 +357,15 @@ def check(options: argparse.Namespace) -> None:
 
 
 def join(options: argparse.Namespace) -> None:
-    rows = [
-        row for path in sorted(options.folder.glob("rows-*.csv")) for row in csv.reader(path.open(encoding="utf-8"))
-    ]
+    """One row for each run, that of the best of the rates; with `--rates` all of them in another file."""
+    rows = read_rows([*options.have, *sorted(options.folder.glob("rows-*.csv"))])
     order = list(ARCHITECTURES)
-    rows.sort(key=lambda row: (order.index(row[0]), float(row[10]), float(row[2])))
-    with options.out.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+    rows.sort(key=lambda row: (order.index(row[0]), float(row[10]), float(row[2]), float(row[4])))
+    best = {(row[0], row[10], row[14]): row for row in reversed(rows)}
+    for path, kept in ((options.out, list(reversed(best.values()))), (options.rates, rows)):
+        if path is not None:
+            with path.open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows([COLUMNS, *dict.fromkeys(kept)])
 
 
 def main() -> None:
@@ -291,8 +375,10 @@ def main() -> None:
     running.add_argument("-o", "--out", type=Path, required=True)
     running.add_argument("--device", default="cuda")
     running.add_argument("--workers", type=int, default=8)
+    running.add_argument("--large", type=int, default=8, help=f"runs above {LARGE:.0e} FLOPs at a time")
     running.add_argument("--seconds", type=float, default=255)
-    running.add_argument("--batch", type=int, default=BATCH)
+    running.add_argument("--budgets", nargs="*", default=[], help=f"groups; those from {SEARCHED[0]:.0e} FLOPs on")
+    running.add_argument("--have", nargs="*", type=Path, default=[], help="rows that are not trained again")
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
     running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")
     running.add_argument("--held-out", type=int, default=HELD_OUT, help="bytes that are scored")
@@ -301,7 +387,9 @@ def main() -> None:
     checking.add_argument("--device", default="cuda")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
+    joining.add_argument("--have", nargs="*", type=Path, default=[])
     joining.add_argument("-o", "--out", type=Path, required=True)
+    joining.add_argument("--rates", type=Path)
     options = parser.parse_args()
     {"run": run, "check": check, "join": join}[options.verb](options)
 

@@ -1,6 +1,6 @@
 """State tracking and recall at equal state: which mixers keep a parity, follow a group and recall pairs.
 
-    python benchmarks/tracking.py SET [--only MIXER] [--steps 800] [--seeds 3] [--out FILE.jsonl]
+    python benchmarks/tracking.py SET [--only MIXER] [--steps 800] [--seeds 3] [--lrs 1e-3/3e-3] [--out FILE.jsonl]
     python benchmarks/tracking.py page FILE.jsonl … --out FILE.md
 
 A set is a task, its sizes and the mixers that run on it (`SETS`); every mixer of a set has the same training: AdamW
@@ -8,8 +8,12 @@ without weight decay, the rate falling to 0 along a cosine; where every prefix o
 eighth of the length comes first, then a quarter, then half (`plait.probing.protocol.CURRICULUM`). Scored in the second
 half of new sequences 1, 2, 4 and 8 times as long as in training: at 2 and more every scored position lies beyond it.
 
-On a GPU `--until` (seconds since 1970) says when to be done: a few steps are timed, and as many taken as there is time
-for. What is expected: Grazzi et al. 2024, arXiv:2411.12537 (parity needs a negative eigenvalue); Siems et al. 2025,
+With several learning rates every seed is trained with each, and the one whose mean over the seeds is the best on the
+validation split is told. On a GPU `--path` says how a step is run (`captured`: as one graph, of plain operations) and
+`--until` (seconds since 1970) when to be done: a few steps are timed, and as many taken as there is time for. The sets
+called `learn-…` show whether some small model learns every task of the suites.
+
+What is expected: Grazzi et al. 2024, arXiv:2411.12537 (parity needs a negative eigenvalue); Siems et al. 2025,
 arXiv:2502.10297 (S3 in one layer needs two steps); Arora et al. 2023, arXiv:2312.04927 (recall grows with the state).
 """
 
@@ -19,7 +23,6 @@ import argparse
 import dataclasses
 import json
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +54,22 @@ class Set:
     batch: int
     lr: float
     lengths: tuple[int, ...] = (2, 4, 8)
+    lrs: tuple[float, ...] = ()
 
 
 ONE_LAYER = "d=32 vocab={vocab} init=0.15 embed_scale=true | {mixer} swiglu[inner=64]"
 WIDE = "d=128 vocab={vocab} init=0.05 embed_scale=true | {mixer} swiglu[inner=256]"
 TWO_LAYERS = "d=64 vocab={vocab} init=0.1 embed_scale=true | ({mixer})x2"
 RANKS = "decay_rank=8,rate_rank=8,gate_rank=8"
+TURNING = "mamba3[state=16,head_dim=8,rotate=1,step_max=1]"
+HOLDING = "mamba3[state=16,head_dim=8,rotate=1,turn=held]"
 PARITY = (
     "deltanet[head_dim=16,neg_eigval,conv=1]",
     "deltanet[head_dim=16,neg_eigval]",
     "deltanet[head_dim=16,conv=1]",
     "mamba2[state=16,head_dim=16]",
-    "mamba3[state=16,head_dim=8,rotate=1,step_max=1]",
+    TURNING,
+    HOLDING,
     f"rwkv7[head_dim=16,{RANKS},neg_eigval]",
     "attn[heads=2]",
 )
@@ -102,13 +109,43 @@ SETS: dict[str, Set] = {
     "mqar-small": Set("mqar", {"vocab": "64", "length": "64", "pairs": "8"}, (*EQUAL_STATE, "attn[heads=2]"),
                       TWO_LAYERS, 800, 32, 5e-3, lengths=(2,)),
     "mqar": Set("mqar", {"vocab": "256", "length": "128", "pairs": "32"}, EQUAL_STATE, TWO_LAYERS, 3000, 64, 3e-3,
-                lengths=()),
+                lengths=(), lrs=(1e-3, 3e-3, 1e-2)),
+}  # fmt: skip
+
+#: Task → its quick settings and whether some small model learns it: the mixers beside which one would expect it.
+LOOKING = ("attn[heads=2,canon=ab]", "attn[heads=2]", "deltanet[head_dim=16]")
+DEEP = "d=64 vocab={vocab} init=0.1 embed_scale=true | ({mixer} swiglu[inner=128])x4"
+LEARN: dict[str, tuple[dict[str, str], tuple[str, ...], str, int, int]] = {
+    "mqar": ({"vocab": "64", "length": "64", "pairs": "8"}, LOOKING, DEEP, 3000, 64),
+    "forgetting-mqar": ({"vocab": "64", "length": "64", "pairs": "8", "updates": "4"}, LOOKING, DEEP, 3000, 64),
+    "compositional-mqar": ({"vocab": "96", "length": "48", "side": "2"}, LOOKING, DEEP, 3000, 64),
+    "palindrome": ({"vocab": "8", "length": "24"}, LOOKING, DEEP, 3000, 64),
+    "copy": ({"vocab": "8", "length": "24"}, LOOKING, DEEP, 3000, 64),
+    "ngram-lookup": ({"vocab": "10", "length": "24", "n": "3"}, LOOKING, DEEP, 3000, 64),
+    "stack": ({"vocab": "8", "length": "48", "stacks": "4"}, LOOKING, DEEP, 3000, 64),
+    "phonebook": ({"vocab": "64", "length": "32", "digits": "3"}, LOOKING, DEEP, 3000, 64),
+    "markov": ({"vocab": "5", "length": "64"}, LOOKING, DEEP, 3000, 64),
+    "regbench": ({"vocab": "8", "length": "64", "nodes": "6", "string": "12"}, LOOKING, DEEP, 3000, 64),
+    "depo": ({"vocab": "128", "length": "32", "hops": "2", "queries": "4"}, LOOKING, DEEP, 6000, 64),
+    "mano": ({"vocab": "5", "length": "8"}, LOOKING, DEEP, 6000, 64),
+    "modular-arithmetic": ({"length": "12"}, ("deltanet[head_dim=16,neg_eigval]", *LOOKING[:1]), DEEP, 6000, 64),
+}
+SETS |= {
+    f"learn-{task}": Set(task, settings, mixers, spec, steps, batch, 3e-3, lrs=(1e-3, 3e-3))
+    for task, (settings, mixers, spec, steps, batch) in LEARN.items()
+}
+#: The group tasks, from many more sequences: the same few again would be learnt by heart.
+SETS |= {
+    f"learn-{group}": Set("word-problem", {"length": "16", "group": group, "train_size": "100000"}, GROUPS[::2], WIDE,
+                          6000, 256, 2e-3, lrs=(1e-3, 3e-3))
+    for group in ("A5", "S5")
 }  # fmt: skip
 
 
 def split(examples: list[Examples]) -> Split:
-    inputs, targets = (np.stack([getattr(e, part) for e in examples]) for part in ("inputs_NT", "targets_NT"))
-    return Split(torch.from_numpy(inputs), torch.from_numpy(targets))
+    several = examples[0].allowed_NTK is not None
+    parts = ("inputs_NT", "targets_NT", *(["allowed_NTK"] if several else []))
+    return Split(*(torch.from_numpy(np.stack([getattr(e, part) for e in examples])) for part in parts))
 
 
 class Eager(Fleet):
@@ -120,18 +157,39 @@ class Eager(Fleet):
         return made
 
 
+class Captured(Fleet):
+    """One graph of plain operations, all replicas at once: no compiler to wait for."""
+
+    def _make_stepper(self) -> Stepper:
+        made = super()._make_stepper()
+        made._compiled = False
+        return made
+
+
+class OneByOne(Fleet):
+    """The same, replicas one after the other."""
+
+    def _make_stepper(self) -> Stepper:
+        super()._make_stepper()
+        return Stepper(self, compiled=False)
+
+
+PATHS: dict[str, type[Fleet]] = {"compiled": Fleet, "captured": Captured, "one-by-one": OneByOne, "eager": Eager}
+
+
 def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fleet) -> dict[str, Any]:
     """Accuracies by length, one per seed."""
     chosen = SETS[name]
     task = baseline(chosen.task).with_settings(chosen.settings)
     seeds, steps = range(given.seeds), given.steps or chosen.steps
+    rates = given.lrs or chosen.lrs or (chosen.lr,)
     data = [make_data(task, seed, evaluation=128) for seed in seeds]
     longer = {str(n): split([draw(task.longer(n), seed, "test", 128) for seed in seeds]) for n in chosen.lengths}
     arch = architecture(chosen.spec.format(vocab=task.model_vocab, mixer=mixer))
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     fleet = kind(
         arch,
-        [Member(given.lr or chosen.lr, 0.0, seed, seed) for seed in seeds],
+        [Member(lr, 0.0, seed, seed) for lr in rates for seed in seeds],
         Plan(steps, chosen.batch, steps, solved=2.0, curriculum=curriculum(task)),
         *(split([one.split(part) for one in data]) for part in ("train", "validation", "test")),
         device=given.device,
@@ -140,6 +198,10 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
     if given.until:
         steps = fit_steps(fleet, given.until)
     records = fleet.run()
+    by_rate = {lr: [record for record in records if record.member.lr == lr] for lr in rates}
+    means = {lr: float(np.mean([record.validation[-1][1] for record in some])) for lr, some in by_rate.items()}
+    best = max(means, key=lambda lr: means[lr])
+    records = by_rate[best]
     found = {"1": [record.test[0] if record.test else 0.0 for record in records]}
     return {
         "set": name,
@@ -147,13 +209,17 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
         "mixer": mixer,
         "steps": steps,
         "batch": chosen.batch,
-        "lr": given.lr or chosen.lr,
+        "lr": best,
+        "validation by lr": means,
+        "spec": chosen.spec,
+        "exact": {n: [record.exact[n] for record in records] for n in ("test", *longer)},
         "params": decoder_params(arch),
         "state": total_state(arch),
         "accuracy": {**found, **{n: [record.others[n] for record in records] for n in longer}},
         "chance": chance(data[0].test),
         "seconds": round(time.perf_counter() - began, 1),
-        "path": "captured" if kind is Fleet and fleet.device.type == "cuda" else "eager",
+        "cpu_seconds": round(time.process_time() - worked, 1),
+        "path": next(name for name, one in PATHS.items() if one is kind) if fleet.device.type == "cuda" else "eager",
         "provenance": provenance_of(time.time(), time.perf_counter() - began),
     }
 
@@ -207,11 +273,11 @@ def main() -> None:
     asked.add_argument("files", nargs="*", type=Path)
     asked.add_argument("--only", action="append")
     asked.add_argument("--steps", type=int)
-    asked.add_argument("--lr", type=float)
+    asked.add_argument("--lrs", type=lambda text: tuple(float(one) for one in text.split("/")))
     asked.add_argument("--seeds", type=int, default=3)
     asked.add_argument("--device", default="cpu")
     asked.add_argument("--until", type=float)
-    asked.add_argument("--eager", action="store_true", help="no compiled graph: starts at once, steps take longer")
+    asked.add_argument("--path", choices=list(PATHS), default="compiled", help="on a GPU")
     asked.add_argument("--where", default="")
     asked.add_argument("--out", type=Path)
     given = asked.parse_args()
@@ -224,13 +290,7 @@ def main() -> None:
     # fp32 on a GPU, too: of an angle that bf16 rounds, 64 turns are off by most of a radian.
     ensemble.precision = ensemble_step.precision = lambda device: torch.autocast(device.type, enabled=False)
     for mixer in given.only or SETS[given.set].mixers:
-        try:
-            row = run(given.set, mixer, given, Eager if given.eager else Fleet)
-        except Exception:
-            if given.device == "cpu" or given.eager:
-                raise
-            traceback.print_exc()  # an op that a graph cannot hold
-            row = run(given.set, mixer, given, Eager)
+        row = run(given.set, mixer, given, PATHS[given.path])
         row["where"] = given.where
         print(json.dumps({key: value for key, value in row.items() if key != "provenance"}), flush=True)
         if given.out:

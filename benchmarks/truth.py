@@ -8,7 +8,9 @@ Every mixer, stripes from 1:1 to 7:1, both orders, with and without short convol
 number of parameters in their layers. Each is a track (`plait.training.track`) of two seeds on two texts, at the rate
 that was best in a search on the first text; from it branch annealed trainings at budgets that double from 0.26 to
 33.6 million tokens. `benchmarks/verdict.py` holds plait's answers against the table. On a GPU several workers share it:
-start `nvidia-cuda-mps-control -d` first. An architecture that is finished in FOLDER is not trained again.
+start `nvidia-cuda-mps-control -d` first. An architecture that is finished in FOLDER is not trained again. `run --split`
+trains the replicas of an architecture in processes of their own, nothing compiled: what of one architecture takes
+longer than there is time for.
 """
 
 from __future__ import annotations
@@ -104,7 +106,6 @@ def packed(path: Path) -> list[Any]:
 
 def train(name: str, shape: str, arch: Any, options: argparse.Namespace) -> None:
     """One architecture from the search for its rate to the largest budget; its file is written after every budget."""
-    from plait.model.cost import model_cost
     from plait.training.recipe import Recipe
     from plait.training.track import Replica, Track, track_recipe
 
@@ -114,13 +115,8 @@ def train(name: str, shape: str, arch: Any, options: argparse.Namespace) -> None
     searched = [Replica(lr, RATE_SEED) for lr in RATES]
     track = Track(arch, searched, [text for _, text in texts], recipe, device=options.device)
     token = track.tokens_per_step
-    cost = model_cost(arch, seq=SEQ_LEN)
     found: dict[str, Any] = {
-        "architecture": {
-            "name": name, "family": name.split("-")[0], "shape": shape, "spec": arch.text,
-            "params": cost.decoder_params, "flops_per_token": cost.flops / SEQ_LEN,
-            "state": cost.fixed_state, "kv_cache": cost.kv_cache,
-        },
+        "architecture": described(name, shape, arch),
         "rates": [{"architecture": name, "text": texts[0][0], "lr": lr, "annealed": []} for lr in RATES],
         "runs": [], "done": False,
     }  # fmt: skip
@@ -155,6 +151,56 @@ def train(name: str, shape: str, arch: Any, options: argparse.Namespace) -> None
     print(f"{name}: lr {best:g}, search {searching:.0f} s, training {time.perf_counter() - began:.0f} s", flush=True)
 
 
+def train_alone(name: str, shape: str, arch: Any, place: int, options: argparse.Namespace) -> None:
+    """One of the four: first one of the rates, then, when all rates are known, one seed on one text."""
+    from plait.training.recipe import Recipe
+    from plait.training.track import Replica, Track, track_recipe
+
+    texts = packed(options.texts)
+    recipe = track_recipe(Recipe(batch=options.batch, seq_len=SEQ_LEN), WARMUP)
+    began = time.perf_counter()
+    track = Track(arch, [Replica(RATES[place], RATE_SEED)], [t for _, t in texts], recipe, device=options.device,
+                  compiled=False)  # fmt: skip
+    token, rate_path = track.tokens_per_step, options.out / f"{name}.rate"
+    row: dict[str, Any] = {"architecture": name, "text": texts[0][0], "lr": RATES[place], "annealed": []}
+    for steps in (min(s, options.most) for s in RATE_STEPS):
+        row["annealed"].append([steps * token, float(track.annealed(steps, max(1, round(DECAY * steps))).mean())])
+    write(rate_path.with_suffix(f".rate{place}"), row)
+    rates = [rate_path.with_suffix(f".rate{each}") for each in range(len(RATES))]
+    while not all(path.exists() for path in rates):
+        time.sleep(0.2)
+    found = [json.loads(path.read_text()) for path in rates]
+    best = min((r for r in found if np.isfinite(r["annealed"][-1][1])), key=lambda r: r["annealed"][-1][1])["lr"]
+    searching, began = time.perf_counter() - began, time.perf_counter()
+    text, seed = place // len(SEEDS), SEEDS[place % len(SEEDS)]
+    track.restart([Replica(best, seed, text)])
+    run: dict[str, Any] = {"architecture": name, "text": texts[text][0], "seed": seed, "lr": best, "trunk": [],
+                           "annealed": []}  # fmt: skip
+    for steps in (FIRST * 2**doubling for doubling in range(DOUBLINGS + 1)):
+        if steps > options.most:
+            break
+        for trunk in (round(steps / 2**0.5 * (1 - DECAY)), steps - max(1, round(DECAY * steps))):
+            track.advance_to(trunk)
+            run["trunk"].append([trunk * token, float(track.score().mean())])
+        run["annealed"].append([steps * token, float(track.annealed(steps, max(1, round(DECAY * steps))).mean())])
+        about = {**described(name, shape, arch), "lr": best,
+                 "seconds": {"search": searching, "train": time.perf_counter() - began}}  # fmt: skip
+        write(rate_path.with_suffix(f".run{place}"), {"architecture": about, "rates": found, "run": run})
+    print(
+        f"{name} {run['text']} {seed}: lr {best:g}, {searching:.0f} + {time.perf_counter() - began:.0f} s", flush=True
+    )
+
+
+def described(name: str, shape: str, arch: Any) -> dict[str, Any]:
+    from plait.model.cost import model_cost
+
+    cost = model_cost(arch, seq=SEQ_LEN)
+    return {
+        "name": name, "family": name.split("-")[0], "shape": shape, "spec": arch.text, "params": cost.decoder_params,
+        "flops_per_token": cost.flops / SEQ_LEN, "state": cost.fixed_state, "kv_cache": cost.kv_cache,
+    }  # fmt: skip
+
+
 def write(path: Path, found: dict[str, Any]) -> None:
     aside = path.with_suffix(".part")
     aside.write_text(json.dumps(found))
@@ -166,9 +212,9 @@ def work(queue: Any, options: argparse.Namespace) -> None:
 
     torch.set_num_threads(1)
     while (item := queue.get()) is not None:
-        name, shape, arch = item
+        name, shape, arch, place = item
         try:
-            train(name, shape, arch, options)
+            train(name, shape, arch, options) if place is None else train_alone(name, shape, arch, place, options)
         except Exception:
             print(f"{name} failed:\n{traceback.format_exc()[-2500:]}", flush=True)
 
@@ -180,7 +226,8 @@ def run(options: argparse.Namespace) -> None:
     for name, (shape, arch) in architectures(options.only).items():
         done = options.out / f"{name}.json"
         if not (done.exists() and json.loads(done.read_text())["done"]):
-            queue.put((name, shape, arch))
+            for place in range(len(RATES)) if options.split else [None]:
+                queue.put((name, shape, arch, place))
     workers = [context.Process(target=work, args=(queue, options)) for _ in range(options.workers)]
     for worker in workers:
         queue.put(None)
@@ -202,12 +249,15 @@ def pack(options: argparse.Namespace) -> None:
         }
         about[name] = {**corpus.as_dict(), "name": Path(corpus.name).name, "train_tokens": len(kept[f"{name}/train"])}
     options.texts.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(options.texts, **kept)
+    np.savez_compressed(options.texts, **kept)
     options.texts.with_suffix(".json").write_text(json.dumps(about))
 
 
 def join(options: argparse.Namespace) -> None:
     found = [json.loads(path.read_text()) for path in sorted(options.folder.glob("*.json")) if path.stem != "about"]
+    for first in sorted(options.folder.glob("*.run0")):
+        parts = [json.loads(first.with_suffix(f".run{place}").read_text()) for place in range(len(RATES))]
+        found.append({**parts[0], "runs": [part["run"] for part in parts]})
     about = json.loads(options.about.read_text())
     table = {
         "provenance": {
@@ -239,6 +289,7 @@ def main() -> None:
     running.add_argument("--workers", type=int, default=8)
     running.add_argument("--batch", type=int, default=BATCH)
     running.add_argument("--most", type=int, default=FIRST * 2**DOUBLINGS, help="steps of the largest budget")
+    running.add_argument("--split", action="store_true")
     running.add_argument("--only", nargs="*", default=[])
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)

@@ -213,19 +213,33 @@ def measured(names: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 def reliability(results: Sequence[Replayed]) -> list[dict[str, float]]:
-    """`error`: of the share that was best, over sets drawn again (they overlap, so that it is rather too small)."""
+    """`error`: of the share that was best, with winners drawn again: sets that one architecture wins come out alike, so
+    that there are as many independent trials as winners (`winners`), not as sets."""
     rows, rng = [], np.random.default_rng(0)
+    winners = sorted({r.best for r in results})
     for low, high in itertools.pairwise(BINS):
-        held = [[(p, was) for p, was in r.p_best if low <= p < high or (high == 1 == p)] for r in results]
-        pairs = [pair for each in held for pair in each]
+        held = {
+            best: [
+                pair
+                for r in results
+                if r.best == best
+                for pair in r.p_best
+                if low <= pair[0] < high or pair[0] == high == 1
+            ]
+            for best in winners
+        }
+        pairs = [pair for each in held.values() for pair in each]
         if pairs:
             said, was = (float(np.mean(column)) for column in zip(*pairs, strict=True))
             again = [
-                [was for i in rng.integers(len(held), size=len(held)).tolist() for _, was in held[i]]
+                [was for i in rng.integers(len(winners), size=len(winners)).tolist() for _, was in held[winners[i]]]
                 for _ in range(300)
             ]
             error = float(np.std([np.mean(each) for each in again if each]))
-            rows.append({"low": low, "high": high, "forecasts": len(pairs), "said": said, "was": was, "error": error})
+            rows.append(
+                {"low": low, "high": high, "forecasts": len(pairs), "said": said, "was": was, "error": error,
+                 "winners": sum(bool(each) for each in held.values())}
+            )  # fmt: skip
     return rows
 
 
@@ -328,7 +342,13 @@ def page(found: Mapping[str, Any]) -> str:
                  percent(r["error"])]
                 for r in found["reliability"][key]
             ]  # fmt: skip
-            head = ["P(best)", "forecasts", "mean said, %", "was best, %", "± (one standard error)"]
+            head = [
+                "P(best)",
+                "forecasts",
+                "mean said, %",
+                "was best, %",
+                "± (one standard error, winners drawn again)",
+            ]
             lines += section(f"P(best) of {way}, {policy}, {title}: is it what it says?", head, rows)
     for key, title in titles.items():
         if key in found["reach"]:

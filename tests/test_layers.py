@@ -44,6 +44,7 @@ LAYERS: dict[str, str] = {
     "designing": "inside",
     "papers": "yes",
     "api": "inside",
+    "serving": "never",
     "cli": "inside",
 }
 ORDER = tuple(LAYERS)

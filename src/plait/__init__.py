@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from plait.evals.perplexity import perplexity
     from plait.model.user_mixers import load_mixer
     from plait.records.store import open_store
+    from plait.serving.server import serve
 
 __version__ = "0.1.0"
 
@@ -73,6 +74,7 @@ DOOR: dict[str, str] = {
     "profile": "plait.api.profile",
     "report": "plait.api.report",
     "search": "plait.api.search",
+    "serve": "plait.serving.server",
     "show": "plait.api.show",
     "sweep": "plait.api.sweep",
     "task": "plait.api.task",
@@ -128,6 +130,7 @@ __all__ = [
     "runs",
     "scale",
     "search",
+    "serve",
     "show",
     "study",
     "sweep",

@@ -443,6 +443,10 @@ def test_an_options_best_value_from_stored_trainings(tmp_path: Path) -> None:
         ("16", 8, 2, True), ("4", 32, 2, False), ("64", 2, 2, False)
     ]  # fmt: skip
     assert rows[0]["quality"] == pytest.approx(1.705)
+    assert not any(row["tied"] for row in rows)
+    assert found.as_dict()["best"] == {"16": 1}
+    assert rows[0]["noise"] == pytest.approx(0.01 / 2**0.5)
+    assert "standard deviation between seeds 0.0071" in found.notes[0]
     for name, message in (
         ("mh-hyena.hands", "did you mean|has no option"),
         ("heads", "MIXER.OPTION"),
@@ -450,6 +454,24 @@ def test_an_options_best_value_from_stored_trainings(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=f"(?i){message}"):
             plait.analyse.option(name, store=url)
+
+
+@pytest.mark.parametrize(("seeds", "apart"), [(2, 0.002), (1, 0.1)])
+def test_a_value_within_the_noise_is_not_called_the_best(tmp_path: Path, seeds: int, apart: float) -> None:
+    """Within what seeds differ by; or with one seed each, of which nothing is known."""
+    from plait.records import Record
+
+    url = f"sqlite:///{tmp_path}/plait.db"
+    with plait.open_store(url) as store:
+        for place, heads in enumerate((8, 16)):
+            for seed in range(seeds):
+                spec = architecture(f"d=128 vocab=256 | (mh-hyena[heads={heads}] swiglu)x2").text
+                config = {"protocol": 1, "spec": spec, "recipe": {"lr": 1e-3}, "seed": seed}
+                store.put(Record.of("train", config, {"loss": 1.7 + apart * place + 0.01 * seed}, {}))
+    found = plait.analyse.option("mh-hyena.heads", store=url)
+    assert [row["tied"] for row in found.as_dict()["values"]] == [False, True]
+    assert found.as_dict()["best"] == {}
+    assert ("not known" in found.notes[0]) == (seeds == 1)
 
 
 def test_the_best_rate_of_each_architecture_from_stored_trainings(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from plait.core.units import duration, parse_duration
 PROGRAM = (sys.executable, "-c", "from plait.cli.main import main; main()", "probe")
 MIXERS = Path(__file__).parent.parent / "probing"
 LEAKY, EXPLODING = MIXERS / "leaky_mixer.py", MIXERS / "exploding_mixer.py"
-ENOUGH = ("--time", "10m", "--seeds", "1")  # on a busy machine, too; it takes a few seconds
-SHORT = ("attn", "hyena", "--tasks", "memorization", *ENOUGH, "--json")
+ENOUGH = ("--time", "10m", "--seeds", "1", "--workers", "1")  # on a busy machine, too; it takes a few seconds
+SMALL = ("d=16 | attn[heads=2] swiglu", "d=16 | hyena swiglu")
+SHORT = (*SMALL, "--no-match", "--tasks", "memorization", *ENOUGH, "--json")
 
 
 def run(*arguments: str, folder: Path, largest_file: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -79,8 +80,8 @@ def test_durations_in_words(seconds, text):
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
 )
-def test_mistakes_are_told_and_nothing_is_written(tmp_path, arguments, message):
-    found = run(*arguments, folder=tmp_path)
+def test_mistakes_are_told_and_nothing_is_written(plait, tmp_path, arguments, message):
+    found = plait("probe", *arguments)
     assert found.returncode == 2, found.stderr
     assert message in found.stderr
     assert "Traceback" not in found.stderr
@@ -99,7 +100,7 @@ def probed(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
 def test_a_short_probe_and_its_document(probed):
     folder, shown = probed
     assert {"architectures", "verdict", "cost"} <= set(shown)
-    assert {row["name"] for row in shown["architectures"]} == {"attn", "hyena"}
+    assert {row["name"] for row in shown["architectures"]} == set(SMALL)
     for row in shown["architectures"]:
         task = row["tasks"]["memorization"]
         low, high = task["interval"] or (task["accuracy"],) * 2
@@ -115,7 +116,7 @@ def test_a_short_probe_and_its_document(probed):
 
 
 def test_a_time_in_which_nothing_fits_is_refused(tmp_path):
-    found = run("attn", "--no-baselines", "--tasks", "memorization", "--time", "1s", folder=tmp_path)
+    found = run("attn", "--no-baselines", "--tasks", "memorization", "--time", "1s", "--workers", "1", folder=tmp_path)
     assert found.returncode == 2, found.stdout
     assert re.search(r"one architecture does not fit into 1s here, .* Give --time \d+[sm] or more", found.stderr)
     assert not list(tmp_path.iterdir())
@@ -134,11 +135,12 @@ def test_a_loss_that_is_no_number_is_told_in_the_table(tmp_path):
     assert (task["accuracy"], task["loss"], task["diverged"]) == (0.0, None, True)
 
 
-def refused(folder: Path, message: str, *, largest_file: int | None = None) -> None:
-    """A probe of something new ends with this message and no stack of calls."""
-    # A day holds it on any machine, and it ends before anything is trained.
-    found = run("attn", "--no-baselines", "--tasks", "compression", "--time", "24h", "--seeds", "1", folder=folder,
-                largest_file=largest_file)  # fmt: skip
+# Something new; a day holds it on any machine, and it ends before anything is trained.
+UNKNOWN = ("attn", "--no-baselines", "--tasks", "compression", "--time", "24h", "--seeds", "1", "--workers", "1")
+
+
+def refused(found: subprocess.CompletedProcess[str], message: str) -> None:
+    """It ended with this message and no stack of calls."""
     assert found.returncode == 2, found.stdout + found.stderr
     assert message in found.stderr
     assert "Traceback" not in found.stderr
@@ -161,22 +163,22 @@ def store(probed, tmp_path) -> Path:
 
 def test_a_full_disk_loses_nothing(store, tmp_path):
     before = records(store)
-    refused(tmp_path, "full", largest_file=store.stat().st_size)
+    refused(run(*UNKNOWN, folder=tmp_path, largest_file=store.stat().st_size), "full")
     assert set(before) <= set(records(store))
 
 
-def test_a_store_of_a_newer_plait_is_left_alone(store, tmp_path):
+def test_a_store_of_a_newer_plait_is_left_alone(plait, store):
     with sqlite3.connect(store) as connection:
         connection.execute("update plait_schema set version = 7")
     before = records(store)
-    refused(tmp_path, "has schema 7")
+    refused(plait("probe", *UNKNOWN), "has schema 7")
     assert records(store) == before
 
 
-def test_a_damaged_store_is_left_alone(store, tmp_path):
+def test_a_damaged_store_is_left_alone(plait, store):
     store.write_bytes(b"no database" + store.read_bytes()[11:])
     before = store.read_bytes()
-    refused(tmp_path, "It was left as it is")
+    refused(plait("probe", *UNKNOWN), "It was left as it is")
     assert store.read_bytes() == before
 
 

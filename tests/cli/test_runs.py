@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from plait.api.runs import each as each_record
 from plait.cli.main import app
-from plait.records import Record, Store, checks, open_store
+from plait.records import Record, Store, open_store
+from plait.records import record as checks
 from plait.records import record as record_module
 from plait.records import store as store_module
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from plait.analysis.scaling_simulation import CHINCHILLA, Design, simulated
 from plait.cli.main import app
-from plait.cli.plot import character_plot
+from plait.cli.output import character_plot
 from plait.core.errors import UserError
 
 

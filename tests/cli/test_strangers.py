@@ -41,39 +41,18 @@ def shadows(tmp_path: Path) -> None:
     [
         ("measure", "d=32 vocab=50 | attn[heads=2]", "--seq", "16"),
         ("probe", "attn swiglu", "--tasks", "compression", "--no-baselines", "--workers", "1", "--plan"),
-        (
-            "compare",
-            *PAIR,
-            "--data",
-            "builtin:language",
-            "--tokens",
-            "2000",
-            "--seq-len",
-            "16",
-            "--seeds",
-            "2",
-            "--no-rate-search",
-        ),
+        ("compare", *PAIR, "--no-rate-search", "--data", "builtin:language", "--tokens", "2000", "--seq-len", "16",
+         "--seeds", "1", "--held-out", "160", "--workers", "2"),
         pytest.param(("scale", "run", "plan.json", "--workers", "2"), marks=pytest.mark.slow),
     ],
     ids=lambda arguments: arguments[0],
-)
+)  # fmt: skip
 def test_modules_of_the_working_folder_are_not_imported(
     installed: Any, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     if arguments[0] == "scale":
-        small = (
-            "--arch",
-            f"ours={PAIR[0]}",
-            "--budgets",
-            "1e9,2e9",
-            "--sizes",
-            "3",
-            "--seq-len",
-            "16",
-            "--batch",
-            "512",
-        )
+        small = ("--arch", f"ours={PAIR[0]}", "--budgets", "1e9,2e9", "--sizes", "3", "--seq-len", "16",
+                 "--batch", "512")  # fmt: skip
         planned = installed("scale", "plan", *small, "--out", "plan.json")
         assert planned.returncode == 0, planned.stderr
     ran = installed(*arguments)
@@ -83,7 +62,7 @@ def test_modules_of_the_working_folder_are_not_imported(
 
 def test_a_script_needs_no_guard_for_workers(tmp_path: Path) -> None:
     script = tmp_path / "mine.py"
-    given = "data='builtin:language', tokens=2000, seq_len=16, seeds=2, held_out=160, search_rates=False, workers=2"
+    given = "data='builtin:language', tokens=2000, seq_len=16, seeds=1, held_out=160, search_rates=False, workers=2"
     script.write_text(f"import plait\nprint('once')\nprint(plait.compare({PAIR!r}, {given}).verdict)\n")
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert ran.returncode == 0, ran.stderr

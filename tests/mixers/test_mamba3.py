@@ -76,6 +76,18 @@ def test_a_state_turned_by_half_a_circle_at_every_one_keeps_their_parity() -> No
     torch.testing.assert_close(angle.cos(), torch.full((1, 1, 1), (-1.0) ** int(bits.sum()), dtype=torch.float64))
 
 
+def test_angles_that_are_held_stay_in_phase() -> None:
+    """What reaches an end of the range is exactly 0 or π, for any step: after 5,000 ones as after one."""
+    mixer = Mamba3(2, Mamba3Options(state=2, head_dim=2, expand=1, rotate=1.0, turn="held")).double()
+    with torch.no_grad():
+        mixer.input.weight.normal_()
+        mixer.input.weight[-1] = torch.tensor([-3.5, 7.0])  # the first channel is one, the second the bit
+    bits = torch.randint(2, (10_000,), generator=torch.Generator().manual_seed(0))
+    x = torch.stack((torch.ones(10_000), bits.float()), dim=-1).double()[None]
+    angle = mixer.extend(x, mixer.init_state(1))[1]["angle"]
+    torch.testing.assert_close(angle.cos(), torch.full((1, 1, 1), (-1.0) ** int(bits.sum()), dtype=torch.float64))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

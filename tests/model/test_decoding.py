@@ -14,8 +14,11 @@ from plait.model.heads import LanguageModel
 SMALL = {"hgrn2": "head_dim=8", "deltanet": "head_dim=8", "kda": "head_dim=8", "gated-deltanet": "head_dim=8",
          "rwkv6": "head_dim=8", "rwkv7": "head_dim=8", "mamba2": "state=4,head_dim=8", "deltaproduct": "head_dim=8",
          "mamba3": "state=4,head_dim=8", "attn": "heads=2", "fox": "heads=2,kv_shift,qk_norm=per-head",
-         "mla": "heads=2", "xl-attn": "heads=2", "retnet": "heads=2"}  # fmt: skip
+         "mla": "heads=2", "xl-attn": "heads=2", "retnet": "heads=2",
+         "zamba2": "state=4,head_dim=8,heads=2,inner=16"}  # fmt: skip
 SPECS = {name: f"{name}[{SMALL[name]}]" if name in SMALL else name for name in sorted(MIXERS.names())} | {
+    "cross-attn": "attn[heads=2] cross-attn[heads=2]",
+    "gmu": "mamba gmu",
     "window": "attn[heads=2,window=5]",
     "window larger than the buffers": "attn[heads=2,window=15]",
     "window of relative positions": "xl-attn[heads=2,window=5]",
@@ -77,3 +80,17 @@ def test_rows_that_begin_with_padding(layer: str) -> None:
 @pytest.mark.parametrize(("tokens", "size"), [(1, 8), (8, 8), (9, 12), (13, 16), (17, 24), (100, 128)])
 def test_buffers_are_a_power_of_two_or_half_as_much_again(tokens: int, size: int) -> None:
     assert rounded(tokens) == size
+
+
+@pytest.mark.parametrize("layer", ["gla[heads=2]", "mamba2[head_dim=32]", "hgrn2[head_dim=32]", "rwkv6[head_dim=32]"])
+@torch.no_grad()
+def test_a_half_precision_model_steps_with_its_wider_state(layer: str) -> None:
+    """Its state is kept in fp32; a step gives what reading all at once gives."""
+    model = build(f"d=64 vocab=41 | {layer} swiglu", device="cpu", dtype=torch.float16).eval()
+    assert isinstance(model, LanguageModel)
+    tokens_BT = torch.arange(12)[None]
+    _, state = model.backbone.extend(tokens_BT[:, :11], model.init_state(1))
+    logits_BV, _ = model.step(tokens_BT[:, 11], state)
+    wide = build(f"d=64 vocab=41 | {layer} swiglu", device="cpu").eval()
+    wide.load_state_dict(model.state_dict())
+    torch.testing.assert_close(logits_BV.float(), wide(tokens_BT)[:, -1], atol=2e-2, rtol=2e-2)

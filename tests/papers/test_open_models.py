@@ -32,6 +32,9 @@ EXACT = {
     "qwen2.5-1.5b": 1_543_714_304,
     "qwen3-0.6b": 596_049_920,
     "mamba-130m": 129_135_360,
+    "zamba2-1.2b": 1_215_064_704,
+    "zamba2-2.7b": 2_662_214_560,
+    "zamba2-7b": 7_356_749_648,
 }
 
 
@@ -111,6 +114,9 @@ def test_patterns_are_the_published_ones() -> None:
     assert pattern == "M-M-M-M*-" * 6 + "M-M-M-M-"
     whole = [layer.branches[0].window == 0 for layer in presets_layers("hymba-1.5b") if layer.name == "attn|mamba"]
     assert [i for i, seen in enumerate(whole) if seen] == [0, 15, 31]
+    calls = [layer.share if layer.name == "zamba2" else "" for layer in presets_layers("zamba2-7b")]
+    assert [i for i, name in enumerate(calls) if name] == [6, 11, 17, 23, 29, 35, 41, 47, 53, 59, 65, 71, 77]
+    assert "".join(calls) == "ababababababa"
     windows = [layer.window for layer in presets_layers("gemma-3-1b") if layer.name == "attn"]
     assert [i for i, window in enumerate(windows) if not window] == [5, 11, 17, 23]
 

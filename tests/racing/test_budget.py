@@ -20,7 +20,7 @@ from plait.racing.leg import KIND, Course, Leg
 from plait.racing.rates import rate_steps
 from plait.racing.workers import seconds_of_all
 from plait.records import Record, Store, provenance_of
-from plait.training.schedule import decay_steps
+from plait.training.recipe import decay_steps
 from plait.workers.backend import Place
 
 NAMES = ("attn", "gla", "mamba2")

@@ -89,6 +89,15 @@ def test_it_costs_what_it_may_and_stops_those_that_cannot_win(monkeypatch: pytes
     assert most["bad"] < most["steady"]
 
 
+def test_a_target_of_few_steps_is_said_to_be_one() -> None:
+    """The warm-up of these takes 4 steps of 128 tokens each."""
+    for target, said in ((3e3, True), (1e6, False)):
+        found = held(Pool(), target)
+        tokens = dict.fromkeys(CURVES, float(found.target))
+        notes = race_document(found, found.prediction_at(tokens), tokens)["notes"]
+        assert [("4 of them warm-up" in note) for note in notes] == [True] * said
+
+
 def test_rates_are_chosen_early_and_gone_on_with() -> None:
     pool = Pool()
     found = held(pool, 1e6)

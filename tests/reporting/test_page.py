@@ -91,3 +91,9 @@ def test_a_failed_write_leaves_the_old_page_and_no_draft(tmp_path: Path) -> None
         write(path, "half a character: \ud800")
     assert path.read_text(encoding="utf-8") == "old"
     assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_an_empty_cell_has_no_label_on_a_phone() -> None:
+    """Each cell is told apart by its column there; a label of nothing reads as one that is cut off."""
+    made = page("title", table(("name", ">loss", ">difference"), [["a", "1.0", ""], ["b", "1.1", "+0.1"]]))
+    assert re.findall(r'data-label="(\w+)"', made) == ["loss", "loss", "difference"]

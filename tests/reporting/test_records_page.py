@@ -12,7 +12,8 @@ import pytest
 import plait
 from plait.core.errors import UserError
 from plait.records import Record, open_store
-from plait.reporting.records_page import bibtex, methods, records_page
+from plait.reporting.citation import bibtex, methods
+from plait.reporting.records_page import records_page
 
 ABOUT = {
     "started": "2026-03-04T05:06:07+00:00",

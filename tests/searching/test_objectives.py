@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from plait.algorithms.evaluate import Evaluator
-from plait.algorithms.objectives import Batch, Objective, Predicted, exact
+from plait.algorithms.objectives import Batch, Objective, Predicted, ProxyObjective, exact
 from plait.algorithms.proxies import PROXIES
-from plait.algorithms.proxy_objective import ProxyObjective
 from plait.core.errors import UserError
 from plait.space import objective_table as table
 from plait.space.space import COLUMNS, Space

@@ -128,11 +128,8 @@ def test_synflow_of_one_map_is_its_absolute_sum(data: Windows) -> None:
 @pytest.mark.parametrize("name", [name for name in names() if name != "identity"])
 def test_synflow_is_positive_and_needs_no_data(name: str, data: Windows) -> None:
     wide = {"deltanet", "gated-deltanet", "hgrn2", "deltaproduct", "kda"}
-    text = (
-        f"d=64 vocab=20 norm=layer | {name}[head_dim=32] mlp"
-        if name in wide
-        else f"d=64 vocab=20 norm=layer | {name} mlp"
-    )
+    before = {"cross-attn": "attn ", "gmu": "mamba "}.get(name, "")  # what they read of
+    text = f"d=64 vocab=20 norm=layer | {before}{name}{'[head_dim=32]' if name in wide else ''} mlp"
     model = build(text)
     before = [parameter.clone() for parameter in model.parameters()]
     score = load_proxy("synflow").score(model, data)

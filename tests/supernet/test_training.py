@@ -152,14 +152,14 @@ def test_a_comparison_changes_no_weights_and_ignores_dropout() -> None:
 )
 def test_stopped_anywhere_it_goes_on_to_the_same_numbers(weights: str, architecture: str) -> None:
     wanted = {"steps": 30, "weights": weights, "architecture": architecture, "cycle": 5, "swaps": 3}
-    whole = training(1, **wanted)
-    losses = [whole.advance().loss for _ in range(30)]
-    for stop in (1, 9, 17, 29):
-        first = training(1, **wanted)
-        for _ in range(stop):
-            first.advance()
+    whole, losses, saved = training(1, **wanted), [], {}
+    for step in range(30):
+        if step in (1, 9, 17, 29):
+            saved[step] = {name: np.copy(array) for name, array in whole.arrays().items()}
+        losses.append(whole.advance().loss)
+    for stop, arrays in saved.items():
         second = training(1, **wanted)
-        second.restore(first.arrays())
+        second.restore(arrays)
         assert [second.advance().loss for _ in range(30 - stop)] == losses[stop:]
         assert torch.equal(second.net.scores_LK, whole.net.scores_LK)
 

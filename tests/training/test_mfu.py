@@ -20,7 +20,8 @@ T = 48
 SMALL = {"hgrn2": "head_dim=8", "deltanet": "head_dim=8", "kda": "head_dim=8", "gated-deltanet": "head_dim=8",
          "rwkv6": "head_dim=8", "rwkv7": "head_dim=8", "mamba2": "state=4,head_dim=8", "deltaproduct": "head_dim=8",
          "mamba3": "state=4,head_dim=8", "attn": "heads=2", "fox": "heads=2", "mla": "heads=2", "xl-attn": "heads=2",
-         "retnet": "heads=2"}  # fmt: skip
+         "retnet": "heads=2", "zamba2": "state=4,head_dim=8,heads=2"}  # fmt: skip
+BEFORE = {"cross-attn": "attn", "gmu": "mamba"}  # what they read of
 WIDE = ("parallel", "sparse-attn")  # as wide as their heads are by default
 
 
@@ -45,7 +46,7 @@ class Executed(TorchDispatchMode):
 @pytest.mark.parametrize("name", sorted(MIXERS.names()))
 def test_training_executes_at_least_what_is_counted(name: str) -> None:
     options = f"[{SMALL[name]}]" if name in SMALL else ""
-    spec = f"d={128 if name in WIDE else 32} vocab=50 | {name}{options} swiglu[inner=16]"
+    spec = f"d={128 if name in WIDE else 32} vocab=50 | {BEFORE.get(name, '')} {name}{options} swiglu[inner=16]"
     model = build(spec)
     tokens = torch.randint(50, (1, T), generator=torch.Generator().manual_seed(0))
     with plain_ops(), Executed() as executed:

@@ -16,44 +16,38 @@ import torch
 from plait.core.errors import UserError
 from plait.training.distributed import _place, processes
 
+sys.path.insert(0, str(Path(__file__).parent))
+from process_cases import Case, train_cases
+
 HERE = Path(__file__).parent
 WORKER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from dataclasses import replace
 from pathlib import Path
-from small_job import small_job
-from plait.training import shards
+from process_cases import train_cases
 from plait.training.distributed import processes
-from plait.training.trainer import Trainer
 
-found = {}
 with processes("cpu") as alike:
-    for name, kind, sharding, upto, values in json.loads(sys.argv[2]):
-        among = replace(alike, sharding=sharding)
-        trainer = Trainer(small_job(kind, steps=8, **values), 8, among)
-        folder = Path(name)
-        saved = shards.newest(folder)
-        if saved is not None:
-            trainer.restore(saved)
-        losses, norms = [], []
-        while trainer.step < upto:
-            taken = trainer.advance()
-            losses.append(taken.loss)
-            norms.append(taken.norm)
-        found[name] = {"losses": losses, "norms": norms, "validation": trainer.validation_loss()}
-        trainer.save(folder, {})
+    found = train_cases(alike, json.loads(sys.argv[2]), Path())
     if alike.first:
         print(json.dumps(found))
 """
 KINDS = {"tied": {}, "xl": {"gradient_accumulation": 2}, "encoder": {}, "pairs": {"gradient_accumulation": 2}}
+# Up to which step a run is trained by one process, by two with FSDP, by two with DDP, and by one again.
+CHANGING = {"one, fsdp, ddp, one": (2, 4, 6, 8), "fsdp, one": (0, 3, 0, 8), "one, ddp": (3, 0, 8, 0)}
 
 
-def launch(number: int, cases: list[list], folder: Path) -> dict:
-    """Each case is name (and folder of its checkpoints), kind, sharding, last step, values of the recipe."""
+def changing(stage: int) -> list[Case]:
+    """The cases of runs that change their processes, at one of the four stages."""
+    way = ("ddp", "fsdp", "ddp", "ddp")[stage]
+    return [[name, "xl", way, upto[stage], {}] for name, upto in CHANGING.items() if upto[stage]]
+
+
+def launch(cases: list[Case], folder: Path) -> dict:
+    """The cases in two processes."""
     script = folder / "worker.py"
     script.write_text(WORKER)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={number}",
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
                str(script), str(HERE), json.dumps(cases)]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
@@ -63,15 +57,20 @@ def launch(number: int, cases: list[list], folder: Path) -> dict:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory):
-    """Few launches, many cases: starting processes is what takes the time."""
+    """One launch, many cases: starting processes is what takes the time."""
     folder = tmp_path_factory.mktemp("processes")
-    both = [[f"{kind}-{way}", kind, way, 8, values] for kind, values in KINDS.items() for way in ("ddp", "fsdp")]
-    two = launch(2, [*both, ["changing", "xl", "fsdp", 3, {}]], folder)
     alone = [[f"{kind}-one", kind, "ddp", 8, values] for kind, values in KINDS.items()]
-    one = launch(1, [*alone, ["straight", "xl", "ddp", 8, {}], ["changing", "xl", "ddp", 6, {}]], folder)
-    last = launch(2, [["changing", "xl", "ddp", 8, {}]], folder)
-    changing = two["changing"]["losses"] + one["changing"]["losses"] + last["changing"]["losses"]
-    return {**two, **one, "changing": {"losses": changing, "validation": last["changing"]["validation"]}}
+    both = [[f"{kind}-{way}", kind, way, 8, values] for kind, values in KINDS.items() for way in ("ddp", "fsdp")]
+    with processes("cpu") as single:
+        one = train_cases(single, [*alone, ["straight", "xl", "ddp", 8, {}], *changing(0)], folder)
+        two = launch([*both, *changing(1), *changing(2)], folder)
+        last = train_cases(single, changing(3), folder)
+    legs = {name: [stage[name] for stage in (one, two, last) if name in stage] for name in CHANGING}
+    changed = {
+        name: {"losses": [loss for leg in found for loss in leg["losses"]], "validation": found[-1]["validation"]}
+        for name, found in legs.items()
+    }
+    return {**two, **one, **changed}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,10 +83,10 @@ def test_two_processes_train_as_one(kind, way, launched):
     assert two["validation"] == pytest.approx(one["validation"], abs=1e-5)
 
 
-def test_a_run_goes_on_with_another_number_of_processes(launched):
-    """Two with FSDP, then one, then two with DDP, against one all the way."""
-    assert launched["changing"]["losses"] == pytest.approx(launched["straight"]["losses"], abs=1e-5)
-    assert launched["changing"]["validation"] == pytest.approx(launched["straight"]["validation"], abs=1e-5)
+@pytest.mark.parametrize("name", CHANGING)
+def test_a_run_goes_on_with_another_number_of_processes(name, launched):
+    assert launched[name]["losses"] == pytest.approx(launched["straight"]["losses"], abs=1e-5)
+    assert launched[name]["validation"] == pytest.approx(launched["straight"]["validation"], abs=1e-5)
 
 
 @pytest.mark.parametrize("device", ["tpu", "cpu:1", "cuda:x", "cuda:-1", "gpu", ""])

@@ -10,8 +10,7 @@ from plait.core.errors import UserError
 from plait.papers.mad.recipes import mad_recipe
 from plait.papers.mad.scaling_presets import TABLE_C2
 from plait.papers.recipes import recipe, recipes
-from plait.training.recipe import Recipe
-from plait.training.schedule import rate, warmup_steps
+from plait.training.recipe import Recipe, rate, warmup_steps
 
 
 def test_lts_table_2():

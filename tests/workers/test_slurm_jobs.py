@@ -14,7 +14,7 @@ from plait.core.errors import UserError
 from plait.records import Store, open_store
 from plait.workers.backend import Place
 from plait.workers.pool import Pool
-from plait.workers.slurm_jobs import SlurmJobs, _parameters
+from plait.workers.slurm_jobs import SlurmJobs, _key, _parameters
 from plait.workers.task import Setup, Task
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -26,6 +26,9 @@ def test_parameters() -> None:
     assert _parameters("slurm:partition=gpu, account=me") == {"partition": "gpu", "account": "me"}
     with pytest.raises(UserError, match="'gpu' is no key=value"):
         _parameters("slurm:gpu")
+    named = [_key(name, "slurm") for name in ("partition", "slurm_qos", "mem_gb")]
+    assert named == ["slurm_partition", "slurm_qos", "mem_gb"]
+    assert _key("partition", "local") == "partition"
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 Exact ones are columns of the space and free for millions of candidates; predicted ones come from a profile of the
 device. A constraint that must hold on the device speaks of the interval's upper end, `latency_high <= 40ms`.
+
+For a zero-cost proxy every candidate is built and scored: tenths of a second each, so not for millions.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from numpy.typing import NDArray
 from plait.core.errors import UserError
 from plait.space.objective_table import load
 from plait.space.space import Genes, Space
+
+BEYOND = 1e300  # a proxy's score that is infinite
 
 
 @dataclass(frozen=True)
@@ -148,3 +152,39 @@ def exact(wanted: Sequence[str]) -> list[Objective]:
             )
         found.append(kind(maximise=kind.maximise if not direction else direction == "max"))
     return found
+
+
+class ProxyObjective(Objective):
+    """`tokens` are a stretch of text as ids below the space's vocabulary; all candidates see the same windows of it."""
+
+    maximise: bool = True
+    cheap: ClassVar[bool] = False
+
+    def __init__(self, proxy: str, tokens: NDArray[Any], *, batch: int = 8, seq: int = 64, seed: int = 0) -> None:
+        from plait.algorithms.proxies import Windows, load_proxy
+
+        self.proxy = load_proxy(proxy)
+        self.name, self.seed = proxy, seed
+        self.data = Windows(tokens, batch=batch, seq=seq, seed=seed)
+        self.largest = int(tokens.max())
+
+    def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        scores = [self.score(batch.space.spec(row_G)) for row_G in batch.genes_NG]
+        return {self.name: np.array(scores, dtype=np.float64)}
+
+    def as_dict(self) -> dict[str, Any]:
+        import hashlib
+
+        data = self.data
+        text = hashlib.sha256(np.ascontiguousarray(data.tokens).tobytes()).hexdigest()[:16]
+        return {**super().as_dict(), "tokens": text, "batch": data.batch, "seq": data.seq, "seed": self.seed}
+
+    def score(self, spec: str) -> float:
+        """JSON has no infinities: such a score is beyond any other. What is not a number stays an error."""
+        from plait.model.architecture import architecture
+        from plait.model.construct import build
+
+        arch = architecture(spec)
+        if self.largest >= arch.header.vocab:
+            raise UserError(f"token {self.largest} given, but the space has vocab={arch.header.vocab}.")
+        return float(np.clip(self.proxy.score(build(arch, seed=self.seed), self.data), -BEYOND, BEYOND))

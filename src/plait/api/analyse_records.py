@@ -110,9 +110,17 @@ def option(
     quality = QUALITY[kind][0]
     rows = [{**asdict(one), "quality": one.quality} for one in found]
     settings = len({one.setting for one in found})
-    wins: Counter[str] = Counter(one.value for one in found if one.best)
-    told = ", ".join(f"{value} in {count}" for value, count in wins.most_common())
-    note = f"quality: mean {quality}; best {option}: {told} of {settings} settings"
+    open_ = {one.setting for one in found if one.tied}
+    wins: Counter[str] = Counter(one.value for one in found if one.best and one.setting not in open_)
+    told = ", ".join(f"{value} in {count}" for value, count in wins.most_common()) or "none"
+    note = f"quality: mean {quality}; best {option}, told from all others: {told} of {settings} settings"
+    noise = [one.noise for one in found if one.noise is not None]
+    if noise:
+        note += (
+            f"; standard deviation between seeds {min(noise):.4f} to {max(noise):.4f}, no difference below it is one"
+        )
+    else:
+        note += "; one seed each: the noise between seeds is not known, so no value is called the best"
     return analysis({"values": rows, "best": dict(wins)}, "values", notes=[note])
 
 

@@ -1,5 +1,5 @@
 """How fast plait's own parts are here, beside every peer that can be imported: `plait.bench.kernels`, `train`,
-`decode`.
+`fleet`, `decode`.
 
 Correctness first: what is wrong is not timed. All times of a table are of one run, and so are their ratios.
 """
@@ -16,6 +16,7 @@ from plait.core.result import Result
 
 if TYPE_CHECKING:
     from plait.device.decode_bench import DecodeTiming
+    from plait.device.fleet_bench import FleetTiming
     from plait.device.kernel_bench import KernelTiming
     from plait.interop.train_bench import TrainTiming
 
@@ -77,14 +78,83 @@ class TrainBenchResult(Result):
 
 
 @dataclass(frozen=True)
+class DecodeCrossover:
+    """From `tokens` on, `faster` generates a token of `batch` rows in less time than `slower`."""
+
+    faster: str
+    slower: str
+    batch: int
+    tokens: float
+
+
+@dataclass(frozen=True)
 class DecodeBenchResult(Result):
     device: str  # its name
     dtype: str
     versions: dict[str, str]
     models: tuple[DecodeTiming, ...]
 
+    @property
+    def crossovers(self) -> tuple[DecodeCrossover, ...]:
+        """Where one of plait's models generates faster than another, by number of rows, earliest first."""
+        from plait.device.lengths import crossover
+
+        times: dict[tuple[str, int], dict[int, float]] = {}
+        for row in self.models:
+            if row.generator == "plait":
+                times.setdefault((row.spec, row.batch), {})[row.position] = row.milliseconds
+        found = []
+        for (ours, batch), one in times.items():
+            for (theirs, other_batch), other in times.items():
+                places = sorted(set(one) & set(other))
+                if batch == other_batch and len(places) > 1:
+                    at = crossover(places, [one[place] for place in places], [other[place] for place in places])
+                    found += [] if at is None else [DecodeCrossover(ours, theirs, batch, at)]
+        return tuple(sorted(found, key=lambda each: (each.batch, each.tokens)))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "crossovers": [asdict(each) for each in self.crossovers]}
+
     def rows(self) -> list[dict[str, Any]]:
         return [asdict(row) for row in self.models]
+
+
+@dataclass(frozen=True)
+class FleetBenchResult(Result):
+    device: str  # its name
+    versions: dict[str, str]
+    fleets: tuple[FleetTiming, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [asdict(row) for row in self.fleets]
+
+
+def fleet(
+    *models: str,
+    members: tuple[int, ...] = (24,),
+    batch: int | None = None,
+    tokens: int | None = None,
+    steps: int | None = None,
+    device: str | None = None,
+    on_progress: OnProgress = ignore,
+) -> FleetBenchResult:
+    """Train fleets of these `models` (names of `plait.device.fleet_bench.BODIES`; attn, hyena, gla and mamba unless
+    given) beside one model in the plain loop. On a GPU 128 sequences of 128 tokens and 200 steps, on a CPU less."""
+    from plait.device.bench_device import bench_device, bench_versions, device_name
+    from plait.device.fleet_bench import BATCH, TOKENS, fleet_body, fleet_timing
+
+    place = bench_device(device)
+    usual = (BATCH, TOKENS, 200) if place.type == "cuda" else (8, 32, 3)
+    batch, tokens, steps = batch or usual[0], tokens or usual[1], steps or usual[2]
+    chosen = models or ("attn", "hyena", "gla", "mamba")
+    for name in chosen:
+        fleet_body(name)
+    wanted = [(name, many) for name in chosen for many in members]
+    rows: list[FleetTiming] = []
+    for done, (name, many) in enumerate(wanted):
+        on_progress(f"training a fleet of {name}", done, len(wanted))
+        rows.append(fleet_timing(name, members=many, steps=steps, batch=batch, tokens=tokens, device=place))
+    return FleetBenchResult(device_name(place), bench_versions(), tuple(rows))
 
 
 def train(

@@ -5,18 +5,20 @@ Do the papers' own numbers come out? `plait.verify`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait import __version__
-from plait.api.show import load_mixers
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 from plait.papers.verify import FactResult
 
 if TYPE_CHECKING:
+    from plait.device.kernel_guard import Guarded
     from plait.model.contract import Timing, Verdict
 
 
@@ -29,6 +31,7 @@ class CheckResult(Result):
     passed: bool
     checks: tuple[Verdict, ...]
     speed: tuple[Timing, ...]  # against attention; empty where it was not timed
+    kernels: tuple[Guarded, ...] = ()  # of a GPU, against float64; empty unless they were asked for
 
     @property
     def failed(self) -> tuple[Verdict, ...]:
@@ -43,32 +46,51 @@ def check(
     *,
     d: int | None = None,
     speed: bool = True,
+    device: str = "cpu",
     mixers: Sequence[str | Path] = (),
     on_progress: OnProgress = ignore,
 ) -> CheckResult:
     """Check a mixer of the table (`gla`, `gla[heads=8]`) or of your file (`my_mixer.py`, `my_mixer.py:Class`) against
     the contract at width `d`; `speed` also times it against attention. Without `d` the width is 64, or the next that
-    the mixer's heads fit into."""
+    the mixer's heads fit into. With `device="cuda"` the kernels of its op are held to float64 on this GPU, too."""
     from plait.model.contract import CHECKS, fitting_width, run_clauses, timings
     from plait.model.user_mixers import load_mixer
 
     load_mixers(mixers)
     options = load_mixer(mixer)
+    wanted = _guarded_settings(options.name, device)
     d = fitting_width(options) if d is None else d
-    verdicts, total = [], len(CHECKS) + speed
+    verdicts, total = [], len(CHECKS) + speed + len(wanted)
     on_progress(f"checking {options.name}", 0, total)
     for verdict in run_clauses(options, d=d):
         verdicts.append(verdict)
         on_progress(f"checking {options.name}", len(verdicts), total)
+    kernels: list[Guarded] = []
+    for run in wanted:
+        kernels.append(run())
+        on_progress(f"guarding the kernels of {options.name}", len(verdicts) + len(kernels), total)
     return CheckResult(
         mixer=options.name,
         layer=str(options.to_layer()),
         d=d,
         plait=__version__,
-        passed=all(verdict.status != "fail" for verdict in verdicts),
+        passed=all(verdict.status != "fail" for verdict in verdicts) and all(each.right for each in kernels),
         checks=tuple(verdicts),
         speed=tuple(timings(options)) if speed else (),
+        kernels=tuple(kernels),
     )
+
+
+def _guarded_settings(mixer: str, device: str) -> list[Callable[[], Guarded]]:
+    """One call per setting of the kernels' guard; none on a CPU, which has no kernels."""
+    from plait.device.bench_device import bench_device
+    from plait.device.kernel_guard import case_of, guard, settings
+
+    place = bench_device(device)
+    if place.type == "cpu":
+        return []
+    case = case_of(mixer)
+    return [partial(guard, case, *setting, place) for setting in settings(case)]
 
 
 @dataclass(frozen=True)

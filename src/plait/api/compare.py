@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store, seconds_of
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
+from plait.records.answers import keep_answer
 from plait.reporting.comparison import comparison_rows
 
 if TYPE_CHECKING:
@@ -126,7 +126,16 @@ def compare(
             on_stage=lambda stage, share: on_progress(stage, share, 1.0),
             started=started,
         )
-    return _result(found, corpus, started)
+        result = _result(found, corpus, started)
+        took = clock.perf_counter() - started
+        keep_answer(records, "compare", _asked(found), result.document, clock.time() - took, took)
+    return result
+
+
+def _asked(found: Comparison) -> dict[str, Any]:
+    """What decides the answer: its trainings, and what is equal among them."""
+    keys = {row.contender.name: [[record.key for record in at] for at in row.records] for row in found.rows}
+    return {"trainings": keys, "equal": found.terms.equal, "data": found.course.data}
 
 
 def _terms(
@@ -176,6 +185,8 @@ def _notes(found: Comparison, corpus: Corpus) -> list[str]:
         notes.append(
             f"the text has {length:,} training tokens: the longest training read it {longest / length:.1f} times"
         )
+    if few := found.course.few_steps(longest):
+        notes.append(few)
     for row in found.rows:
         lost = next(each.diverged for each in found.compared.architectures if each.name == row.contender.name)
         if lost == found.terms.seeds:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from plait.api.arguments import read_limits, read_setting, seconds_of, writable_store
-from plait.api.show import load_mixers
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 from plait.records import Store
+from plait.records.answers import keep_answer
 
 #: Stage, how much of it is done (None: unknown; 1 once, at its end), and what is going on.
 OnStage = Callable[[str, "float | None", str], object]
@@ -118,6 +119,8 @@ def design(
     on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
     with writable_store(store) as opened:
         document = run(config, opened, on_progress, started)
+        took = clock.perf_counter() - started
+        keep_answer(opened, "design", config.as_dict(), document, clock.time() - took, took)
     write(page, report_page(document))
     return DesignResult(
         spec=document["pick"]["spec"],

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from plait.api.arguments import opened_store, read_limits
 from plait.api.front_score import FrontScores as FrontScores
 from plait.api.front_score import score as score
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import in_rows
+from plait.model.architecture import load_mixers
 from plait.records import Record, Store
 from plait.searching import picking
 from plait.searching.picking import Row, value_of

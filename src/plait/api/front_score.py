@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import in_rows
+from plait.model.architecture import load_mixers
 from plait.records import Store
 from plait.searching.picking import Row, value_of
 
@@ -58,7 +58,7 @@ def score(
     from plait.api.arguments import writable_store
     from plait.api.front import show
     from plait.data import open_corpus
-    from plait.searching.scoring import proxy_scores, still_on_front
+    from plait.searching.picking import proxy_scores, still_on_front
     from plait.space.objective_table import PROXIES
 
     name = by.replace("-", "_")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.open_run import OpenRun, run_of
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer

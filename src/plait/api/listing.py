@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress, ignore
 from plait.core.registry import Entry, Table, load_attribute
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 
 #: Kinds whose rows say a name and what it is, each from its table.
 TABLES: Table[Table[Any]] = Table(

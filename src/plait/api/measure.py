@@ -6,17 +6,17 @@ Latency and memory on a profiled machine, without running anything: `plait.predi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import read_setting, read_specs, writable_store
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import on_device, require_measurable
 from plait.device.setting import Setting
+from plait.model.architecture import load_mixers
 from plait.records import Record, Store
 
 if TYPE_CHECKING:
@@ -51,6 +51,15 @@ class MeasureResult(Result):
 
 
 @dataclass(frozen=True)
+class Crossover:
+    """From `tokens` on, `faster` takes less time than `slower`; before, it takes more."""
+
+    faster: str
+    slower: str
+    tokens: float
+
+
+@dataclass(frozen=True)
 class LengthsResult(Result):
     setting: Setting
     lengths: tuple[int, ...]
@@ -62,6 +71,7 @@ class LengthsResult(Result):
             "setting": setting,
             "lengths": list(self.lengths),
             "blocks": [block.as_dict() for block in self.blocks],
+            "crossovers": [asdict(each) for each in self.crossovers],
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -70,6 +80,21 @@ class LengthsResult(Result):
             for block in self.blocks
             for seq_len, timing in zip(self.lengths, block.timings, strict=True)
         ]
+
+    @property
+    def crossovers(self) -> tuple[Crossover, ...]:
+        """Where one block of a sequence mixer becomes faster than another, earliest first."""
+        from plait.device.lengths import crossover
+
+        mixing = [one for one in self.blocks if one.block.options.kind == "sequence"]
+        seconds = {one: [timing.seconds for timing in one.timings] for one in mixing}
+        found = [
+            Crossover(self.name_of(ours), self.name_of(theirs), at)
+            for ours in mixing
+            for theirs in mixing
+            if (at := crossover(self.lengths, seconds[ours], seconds[theirs])) is not None
+        ]
+        return tuple(sorted(found, key=lambda each: each.tokens))
 
     @property
     def subtitle(self) -> str:

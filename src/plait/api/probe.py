@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.show import load_mixers
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, load_mixers
 from plait.workers.backend import Place
 
 if TYPE_CHECKING:
@@ -91,6 +90,7 @@ def probe(
     from plait.probing.plan import with_seeds
     from plait.probing.report import Asked, report
     from plait.probing.run import refuse_leaks, run_all, run_budget
+    from plait.records.answers import keep_answer
 
     started = clock.perf_counter()
     load_mixers(mixers)
@@ -109,7 +109,11 @@ def probe(
             outcome = run_budget(
                 found, protocol, budget, records, machine, watch, seeds=seeds, started=started, overrun=False
             )
-    return report(outcome, machine, clock.perf_counter() - started, Asked(seeds, budget), suite)
+        took = clock.perf_counter() - started
+        result = report(outcome, machine, took, Asked(seeds, budget), suite)
+        trainings = {trial.key: trial.candidate for trial in outcome.work.trials}
+        keep_answer(records, "probe-verdict", {"trainings": trainings}, result.as_dict(), clock.time() - took, took)
+    return result
 
 
 def plan_probe(

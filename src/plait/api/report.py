@@ -1,4 +1,4 @@
-"""A page of what a store holds: `plait.report`."""
+"""A page of what a store holds, and its figures and numbers as files: `plait.report`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from plait.api.arguments import opened_store
 from plait.api.runs import find, named
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.records.store import Store
+
+if TYPE_CHECKING:
+    from plait.records import Record
+    from plait.reporting.views import Context
 
 NEWEST = 1000
 
@@ -21,6 +26,7 @@ class ReportResult(Result):
     page: str  # where it was written
     records: int
     kinds: dict[str, int]
+    files: tuple[str, ...] = ()  # figures and tables besides
 
     def rows(self) -> list[dict[str, Any]]:
         return [{"kind": kind, "records": count} for kind, count in self.kinds.items()]
@@ -31,23 +37,44 @@ def report(
     *,
     kind: str | None = None,
     out: str | Path = "report.html",
+    svg: str | Path | None = None,
+    png: str | Path | None = None,
+    csv: str | Path | None = None,
     limit: int = NEWEST,
     store: str | Store | None = None,
 ) -> ReportResult:
     """Write one self-contained page of the records with these keys, or of the newest `limit` of a kind or of all:
-    curves, tables, a paragraph on how they were made, and BibTeX of what was used."""
-    from plait.mixers.table import MIXERS
+    curves, fronts, heat maps, tables, a paragraph on how they were made, and BibTeX of what was used.
+
+    svg, png  folders for the figures of those that the page shows from close, a file each; PNG needs CairoSVG or
+              Chromium
+    csv       a folder for their numbers, a file per record
+    """
+    from plait.reporting.citation import references_of
+    from plait.reporting.figure_files import require_png, write_figures, write_tables
     from plait.reporting.page import check_writable, write
-    from plait.reporting.records_page import records_page
+    from plait.reporting.records_page import close_records, records_page
 
     page = Path(out)
     check_writable(page)
+    if png is not None:
+        require_png()
     found = named(keys, store=store) if keys else find(kind, limit=limit, store=store)
     records = [record for record in found.records if kind is None or record.kind == kind]
     if not records:
         raise UserError(f"{found.store} holds no such records; `plait runs list` shows what it holds.")
-    text = " ".join(str(record.config) + str(record.result.get("spec", "")) for record in records)
-    used = [name for name in MIXERS.names() if f" {name} " in text or f" {name}[" in text or f"({name}" in text]
-    references = {name: MIXERS.load(name).reference for name in used}
-    write(page, records_page(records, found.store, references))
-    return ReportResult(str(page), len(records), dict(Counter(record.kind for record in records)))
+    with opened_store(store) as opened:
+        context = _context(opened, records)
+        write(page, records_page(records, found.store, references_of(records), named=bool(keys), context=context))
+        close = close_records(records, bool(keys))
+        files = write_figures(close, context, svg=svg, png=png)
+        files += write_tables(close, context, csv)
+    kinds = dict(Counter(record.kind for record in records))
+    return ReportResult(str(page), len(records), kinds, tuple(map(str, files)))
+
+
+def _context(store: Store, records: Sequence[Record]) -> Context:
+    from plait.reporting.views import Context
+
+    known = {record.key: record for record in records}
+    return Context(lambda key: known.get(key) or store.get(key))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store
 from plait.api.scale_fit import DRAWS, flops_of, read_runs
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 from plait.records import Store
 
 if TYPE_CHECKING:

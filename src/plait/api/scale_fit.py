@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 
 if TYPE_CHECKING:
     from plait.analysis.scaling_laws import Laws

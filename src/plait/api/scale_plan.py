@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import seconds_of
 from plait.api.scale_fit import flops_of
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
+from plait.model.architecture import load_mixers
 
 if TYPE_CHECKING:
     from plait.scaling.plan import Plan

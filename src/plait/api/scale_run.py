@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.model.architecture import architecture
+from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
 
 if TYPE_CHECKING:

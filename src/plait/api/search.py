@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import read_limits, read_setting, writable_store
 from plait.api.front import FrontResult
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
+from plait.model.architecture import load_mixers
 from plait.records import Record, Store
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ SHARES = 1000  # progress of profiling is told in thousandths of its time
 class Supernets:
     """What `method="gumbel"` trains, and how. `steps` of each (None: 2,000), `seeds`: how many; `recipe`,
     `recipe_values` as `plait.train` takes them; `settings` of the supernet; `retrain`: steps to train what is found
-    from scratch."""
+    from scratch, each with so many `retrain_seeds`."""
 
     steps: int | None = None
     seeds: int | None = None
@@ -43,6 +43,7 @@ class Supernets:
     recipe_values: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     retrain: int | None = None
+    retrain_seeds: int = 1
 
 
 def search(
@@ -120,7 +121,7 @@ def search(
         measured = time.perf_counter()
         found = document(record, validated)
         if job is not None and asked.retrain is not None:
-            _retrain(found, job, asked.retrain, opened, Path(runs), on_progress)
+            _retrain(found, job, asked.retrain, asked.retrain_seeds, opened, Path(runs), on_progress)
         spent = {"profile": profiled - began, "search": searched - profiled, "measuring": measured - searched}
         return replace(FrontResult.of(found, opened), spent=spent)
 
@@ -143,6 +144,7 @@ def _supernet_job(
     if corpus is None or method != GUMBEL:
         given = {"--steps": asked.steps, "--seeds": asked.seeds, "--recipe": asked.recipe, "--set": asked.recipe_values,
                  "--supernet": asked.settings, "--retrain": asked.retrain,
+                 "--retrain-seeds": asked.retrain_seeds > 1,
                  "--tokenizer": tokenizer if corpus is None else None}  # fmt: skip
         if named := [name for name, value in given.items() if value]:
             raise UserError(f"{', '.join(named)}: for --method {GUMBEL}, which needs --data as well.")
@@ -251,7 +253,7 @@ def _validated(
 
 
 def _retrain(
-    found: dict[str, Any], job: SupernetJob, steps: int, store: Store, runs: Path, on_progress: OnProgress
+    found: dict[str, Any], job: SupernetJob, steps: int, seeds: int, store: Store, runs: Path, on_progress: OnProgress
 ) -> None:
     """Train the front's models and those of every seed from scratch; their losses join the document."""
     from plait.studies.placement import retrain
@@ -262,6 +264,11 @@ def _retrain(
     def report(done: float) -> None:
         on_progress("training from scratch", done, len(specs))
 
-    losses = retrain(specs, job, steps, store, runs, on_progress=report)
+    if not specs:
+        return
+    trained = retrain(specs, job, steps, store, runs, seeds=seeds, on_progress=report)
+    mean = {each.name: each.loss for each in trained.compared.architectures}
     for row in rows:
-        row["retrained_loss"] = losses[row["spec"]]
+        row["retrained_loss"] = mean[row["spec"]]
+        row["retrained_losses"] = trained.losses[row["spec"]]
+    found["retrained"] = {**trained.as_dict(), "statement": trained.statement}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
 from plait.core.result import Result
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, load_mixers
 from plait.model.architecture import architecture as read
 from plait.model.cost import ModelCost, model_cost
 
@@ -40,15 +40,6 @@ def build(spec: str | Architecture, *, seed: int = 0, mixers: Sequence[str | Pat
     from plait.model.construct import build as construct
 
     return construct(architecture(spec, mixers=mixers), seed=seed)
-
-
-def load_mixers(mixers: Sequence[str | Path]) -> None:
-    """Run users' files so that specs may name their mixers."""
-    if mixers:
-        from plait.model.user_mixers import load_mixer
-
-        for file in mixers:
-            load_mixer(str(file))
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from plait.api.arguments import writable_store
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.core.units import parse
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.api.arguments import opened_store, seconds_of
-from plait.api.show import load_mixers
 from plait.core.errors import UserError
 from plait.core.result import Result
-from plait.model.architecture import Architecture
+from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
 
 if TYPE_CHECKING:

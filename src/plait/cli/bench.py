@@ -1,4 +1,4 @@
-"""`plait bench kernels | train | decode`: how fast plait is here, beside every peer that can be imported."""
+"""`plait bench kernels | train | fleet | decode`: how fast plait is here, beside every peer that can be imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plait.cli.output import console, plain, print_json, progress_bar, table
 from plait.core.errors import UserError
 
 if TYPE_CHECKING:
-    from plait.api.bench import DecodeBenchResult, KernelsResult, TrainBenchResult
+    from plait.api.bench import DecodeBenchResult, FleetBenchResult, KernelsResult, TrainBenchResult
 
 group = typer.Typer(help="Time plait's own parts on this machine, beside every peer that can be imported.")
 
@@ -91,6 +91,29 @@ def train_command(
         raise typer.Exit(1)
 
 
+@group.command("fleet")
+def fleet_command(
+    models: Annotated[
+        list[str] | None, typer.Argument(help="attn, hyena, gla, mamba, mh-hyena or moe; the first four by default.")
+    ] = None,
+    members: Annotated[str, typer.Option(help="Models of a fleet; several as 6,24.")] = "24",
+    batch: Annotated[int | None, typer.Option(min=1, help="Sequences per step. \\[default: 128, on a CPU 8]")] = None,
+    tokens: Annotated[int | None, typer.Option(min=2, help="Tokens of each. \\[default: 128, on a CPU 32]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps that are timed. \\[default: 200, on a CPU 3]")] = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train many small models in one stacked step, beside one in the plain loop: milliseconds of a member-step."""
+    from plait.api.bench import fleet
+
+    with progress_bar(quiet=as_json) as on_progress:
+        found = fleet(
+            *models or [], members=_numbers(members, "--members"), batch=batch, tokens=tokens, steps=steps,
+            device=device, on_progress=on_progress,
+        )  # fmt: skip
+    print_json(found.as_dict()) if as_json else _print_fleets(found)
+
+
 @group.command("decode")
 def decode_command(
     models: Models = None,
@@ -148,6 +171,18 @@ def _print_training(found: TrainBenchResult) -> None:
     out.print(made)
 
 
+def _print_fleets(found: FleetBenchResult) -> None:
+    out = console()
+    out.print(_heading(found.device, found.versions, "milliseconds"), style="dim")
+    columns = {"plain_step": "right", "member_step": "right", "ratio": "right", "first_s": "right", "loss_gap": "right"}
+    made = table(model="left", members="right", batch="right", tokens="right", **columns)
+    for row in found.fleets:
+        times = (f"{row.plain_ms:.2f}", f"{row.member_step_ms:.3f}", f"{row.ratio:.1f} ×")
+        sizes = (str(row.members), str(row.batch), str(row.tokens))
+        made.add_row(row.model, *sizes, *times, f"{row.first_step_seconds:.1f}", f"{row.loss_gap:.1e}")
+    out.print(made)
+
+
 def _print_decoding(found: DecodeBenchResult) -> None:
     out = console()
     out.print(_heading(found.device, found.versions, found.dtype), style="dim")
@@ -160,6 +195,11 @@ def _print_decoding(found: DecodeBenchResult) -> None:
             plain(row.spec), row.generator, str(row.batch), f"{row.position:,}", speed, f"{row.milliseconds:.2f}", held
         )
     out.print(made)
+    for each in found.crossovers:
+        rows = f"{each.batch} rows" if each.batch > 1 else "one row"
+        out.print(
+            f"{plain(each.faster)} generates {rows} faster than {plain(each.slower)} from {each.tokens:,.0f} tokens on"
+        )
 
 
 def _print_kernels(found: KernelsResult) -> None:

@@ -17,6 +17,7 @@ from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.api.check import CheckResult
+    from plait.device.kernel_guard import Guarded
 
 
 #: Kind → its template, and the command to look at what was made.
@@ -67,6 +68,7 @@ def command(
     d: Annotated[
         int | None, typer.Option("--d", help="Model width to check at. \\[default: 64, or the next that fits]", min=1)
     ] = None,
+    device: Annotated[str, typer.Option(help="cuda: hold the kernels of its op to float64 on this GPU, too.")] = "cpu",
     timing: Annotated[bool, typer.Option("--speed/--no-speed", help="Time it against attention.")] = True,
     mixers: Mixers = None,
     as_json: AsJson = False,
@@ -75,7 +77,7 @@ def command(
     from plait.api.check import check
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = check(mixer, d=d, speed=timing, on_progress=on_progress)
+        found = check(mixer, d=d, speed=timing, device=device, on_progress=on_progress)
     if as_json:
         print_json(found.as_dict())
     else:
@@ -102,9 +104,35 @@ def _print(found: CheckResult) -> None:
             )  # fmt: skip
         out.print()
         out.print(timed)
-    failed, ran = len(found.failed), sum(v.status != "skip" for v in found.checks)
+    if found.kernels:
+        out.print()
+        _print_kernels(found)
+    wrong = sum(not each.right for each in found.kernels)
+    failed = len(found.failed) + wrong
+    ran = sum(v.status != "skip" for v in found.checks) + len(found.kernels)
     verdict = "the contract holds" if not failed else f"{failed} of {ran} checks failed"
     out.print(f"\n[{'bold red' if failed else 'green'}]{verdict}[/]")
+
+
+def _print_kernels(found: CheckResult) -> None:
+    """One row per dtype and path: how many settings, and the worst of them."""
+    out = console()
+    groups: dict[tuple[str, str], list[Guarded]] = {}
+    for each in found.kernels:
+        groups.setdefault((each.dtype, each.path), []).append(each)
+    made = table(dtype="left", path="left", settings="right", largest_error="right", of="left", same_bits="left")
+    for (dtype, path), rows in groups.items():
+        worst = max(rows, key=lambda each: each.error / each.limit)
+        where = f"{worst.worst}, {worst.tokens:,} tokens" + (f", {worst.decays} decays" if worst.decays else "")
+        style = "green" if all(each.right for each in rows) else "bold red"
+        same = "yes" if all(each.same for each in rows) else "no"
+        made.add_row(dtype, path, str(len(rows)), f"[{style}]{worst.error:.1e}[/] of {worst.limit:.0e}", where, same)
+    out.print(made)
+    for each in found.kernels:
+        if not each.right:
+            where = f"{each.dtype}, {each.tokens:,} tokens, {each.decays or 'no'} decays"
+            text = f"{where}: {each.worst} is off by {each.error:.1e}"
+            out.print(text + ("" if each.same else ", other bits the second time"), style="red")
 
 
 FACT_STYLE = {"pass": "green", "fail": "bold red", "erratum": "yellow", "not yet": "dim", "not here": "dim"}

@@ -166,7 +166,7 @@ def print_comparison(found: CompareResult) -> None:
 
 def curves_of_characters(curves: Sequence[Series]) -> str:
     """A letter for each; where curves are one over the other, their letters alternate."""
-    from plait.cli.plot import WIDE, character_plot
+    from plait.cli.output import WIDE, character_plot
 
     letters = dict(zip((curve.name for curve in curves), string.ascii_letters, strict=False))
     marks = []

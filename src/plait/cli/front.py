@@ -246,9 +246,7 @@ def _print_seeds(found: dict[str, Any]) -> None:
     legend = ", ".join(f"{letter} {name}" for name, letter in letters.items() if name != "identity")
     out.print(f"{legend}; what they have in common: plait analyse layers {found['key'][:10]}", style="dim")
     if retrained:
-        out.print(
-            "retrained once each: the noise between seeds is not known; plait compare tells them apart", style="dim"
-        )
+        out.print(found["retrained"]["statement"], style="dim")
 
 
 def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:

@@ -30,6 +30,7 @@ from plait.cli import (
     runs,
     scale,
     search,
+    serve,
     show,
     study,
     task,
@@ -57,7 +58,9 @@ class Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """An experiment file among the arguments stands for what it says."""
-        return super().parse_args(ctx, experiment.expanded(self, ctx, args))
+        if any(argument.endswith(experiment.ENDINGS) for argument in args):
+            args = experiment.expanded(self, ctx, args)
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
@@ -97,7 +100,8 @@ app.command("export")(export.command)
 app.command("import")(export.import_command)
 app.command("finetune")(eval.finetune_command)
 app.command("harness")(eval.harness_command)
-app.command("report")(runs.report_command)
+app.command("report")(serve.report_command)
+app.command("serve")(serve.command)
 app.add_typer(runs.group, name="runs")
 app.add_typer(experiment.group, name=experiment.GROUP)
 app.add_typer(task.group, name="task")

@@ -141,6 +141,11 @@ def print_lengths(found: LengthsResult) -> None:
             f"[bold yellow]{', '.join(noisy)}[/]" if noisy else "",
         )
     out.print(made)
+    if found.crossovers:
+        crossed = table(faster="left", than="left", from_tokens="right")
+        for each in found.crossovers:
+            crossed.add_row(plain(each.faster), plain(each.slower), f"{each.tokens:,.0f}")
+        out.print(crossed)
     fitted = lengths[upper_half(lengths)]
     out.print(f"exponent k of time ~ N^k, fitted from {fitted[0]:,} to {fitted[-1]:,} tokens; beside it those of the "
               "exact FLOPs: of the whole block, and of mixing along the sequence alone", style="dim")  # fmt: skip

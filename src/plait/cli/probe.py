@@ -181,6 +181,13 @@ class Display:
         self.stop()
 
 
+#: With numbers: docs/howto/probe.md.
+FORETELLS = (
+    "This says what an architecture can do in a small model, not which has the lower loss on a text: no task's "
+    "accuracy ranks long trainings (plait compare does)"
+)
+
+
 def print_report(shown: ProbeResult) -> None:
     out = console()
     tasks = list(shown.architectures[0].tasks)
@@ -211,6 +218,7 @@ def print_report(shown: ProbeResult) -> None:
     if len(shown.architectures) > 1 and len(tasks) > 1:
         out.print(_by_task(shown))
     out.print(f"\n{shown.verdict}", markup=False)
+    out.print(FORETELLS, style="dim")
     for i, finding in enumerate(shown.findings, start=1):
         ends = " ({:+.3f} to {:+.3f})".format(*finding.interval) if finding.interval else " (one seed)"
         out.print(f"Finding {i}, {finding.finding}: {finding.difference:+.3f}{ends}; "

@@ -228,24 +228,3 @@ def _text(value: Any, room: int) -> str:
 
 def _number(records: int) -> str:
     return "1 record" if records == 1 else f"{records} records"
-
-
-def report_command(
-    keys: Annotated[
-        list[str] | None, typer.Argument(help="Beginnings of records' keys; the newest by default.")
-    ] = None,
-    kind: Annotated[str | None, typer.Option(help="Only records of this kind, such as train or probe.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
-    limit: Annotated[int, typer.Option(help="At most so many of the newest.", min=1)] = 1000,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write one offline page of what the store holds: curves, tables, methods, BibTeX."""
-    from plait.api.report import report
-
-    found = report(keys or (), kind=kind, out=out, limit=limit, store=store)
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        told = ", ".join(f"{count} {name}" for name, count in found.kinds.items())
-        console().print(f"{found.page} written: {told}", markup=False)

@@ -73,7 +73,7 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
 
 def isoflop_plot(laws: Laws, law: Law) -> str:
     """Loss over size in characters: a digit is a run of that group, smallest budget first, * a group's best."""
-    from plait.cli.plot import character_plot
+    from plait.cli.output import character_plot
 
     groups = [(laws.runs.params[one.runs], laws.runs.loss[one.runs]) for one in law.groups]
     marks = [
@@ -104,7 +104,7 @@ def print_pitfall(found: Pitfall) -> None:
     out.print(f"true N* {number(found.best)}; fixed batch {number(found.fixed)}; growing batch {number(found.growing)}")
     marks = [(row["params"], row["fixed_loss"], "o") for row in found.rows()]
     marks += [(row["params"], row["growing_loss"], "x") for row in found.rows()]
-    from plait.cli.plot import character_plot
+    from plait.cli.output import character_plot
 
     out.print(character_plot(marks, "parameters", "loss; o fixed batch, x growing"), markup=False)
 

@@ -70,6 +70,7 @@ def command(
     retrain: Annotated[
         int | None, typer.Option(min=1, help="gumbel: steps to train what is found from scratch.")
     ] = None,
+    retrain_seeds: Annotated[int, typer.Option(min=1, help="gumbel: of each of these; 2 or more tell the noise.")] = 1,
     profile: Annotated[
         Path | None, typer.Option(help="From `plait profile`. \\[default: this machine's, kept with the runs]")
     ] = None,
@@ -103,6 +104,7 @@ def command(
         read_pairs(set_ or [], "--set", Recipe),
         read_pairs(supernet or [], "--supernet", Settings),
         retrain,
+        retrain_seeds,
     )
     try:
         with progress_bar(quiet=as_json) as on_progress:

@@ -79,6 +79,8 @@ def _why(d: dict[str, Any]) -> str:
     beyond = ""
     if d["budget"]["spoken_for"] < 0.99 * d["budget"]["tokens"]:
         beyond = f" The budget, {count(d['budget']['tokens'])} tokens, is beyond what this race can speak about."
+    for few in d["race"].get("notes", []):
+        beyond += f" {few[0].upper()}{few[1:]}."
     return f"In the race it is forecast to reach {loss} after {at}, {sure}{told}.{beyond}"
 
 

@@ -8,14 +8,16 @@ from xml.etree.ElementTree import Element
 from plait.core.units import short
 from plait.designing.advice import limited, listed
 from plait.designing.page_front import front_section, front_sheets
-from plait.designing.page_probe import probe_section
-from plait.designing.page_race import race_section
+from plait.designing.page_sections import probe_section, race_section
 from plait.device.quantities import EXACT
 from plait.device.setting import Setting
+from plait.records.record import Record
 from plait.reporting import page_charts
+from plait.reporting.comparison import comparison_figure
 from plait.reporting.models import model_sheets
 from plait.reporting.page import card, commands, grid, legend, note, page, section, table, tag, tiles
 from plait.reporting.plots import curve_plot
+from plait.reporting.views import Context, View
 
 STAGES = {
     "profile": "profile of this machine",
@@ -29,6 +31,21 @@ TRAINING, HELD_OUT = "training, mean since the last point", "held-out text"
 
 
 def report_page(document: dict[str, Any]) -> str:
+    view = _view(document)
+    return page(
+        view.title,
+        tag("header", tag("h1", view.title), tag("p", view.lead, class_="lead")),
+        *view.parts,
+        tag("p", data_take="design.json"),
+        *model_sheets(view.sheets, document),
+    )
+
+
+def design_view(record: Record, context: Context) -> View:
+    return _view(record.result)
+
+
+def _view(document: dict[str, Any]) -> View:
     machine = document["machine"]
     title = f"A model for {listed([f'{limit:g} {each.unit}' for each, _, limit in limited(document)])}"
     setting = document["config"]["setting"]
@@ -37,9 +54,7 @@ def report_page(document: dict[str, Any]) -> str:
         f"{machine['started'][:10]}. Latency and memory: {Setting(**setting).words}, "
         f"batch {setting['batch']}, {setting['threads']} thread{'s' * (setting['threads'] > 1)}, {setting['dtype']}."
     )
-    return page(
-        title,
-        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+    parts = [
         _advice(document),
         _figures(document),
         front_section(document),
@@ -47,8 +62,15 @@ def report_page(document: dict[str, Any]) -> str:
         probe_section(document),
         _training(document),
         _making(document),
-        *model_sheets(front_sheets(document), document, seq=setting["seq"], data=document["config"]["data"]),
-    )
+    ]
+    raced = {**document["race"], "foresight": document["foresight"]}
+    return View(title, lead, parts, {"race": lambda: _race_figure(raced)}, raced["architectures"],
+                front_sheets(document), document["pick"]["spec"], setting["seq"])  # fmt: skip
+
+
+def _race_figure(raced: dict[str, Any]) -> str:
+    rows = [{**row, "tokens": row["trained_tokens"]} for row in raced["architectures"]]
+    return comparison_figure({"data": "the text", **raced, "architectures": rows})
 
 
 def _advice(d: dict[str, Any]) -> Element:
@@ -148,5 +170,4 @@ def _making(d: dict[str, Any]) -> Element:
             ),
         ),
         card(commands(d["commands"]), title="The same again, whole and in parts"),
-        tag("p", data_take="design.json"),
     )

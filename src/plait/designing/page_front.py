@@ -7,8 +7,7 @@ from xml.etree.ElementTree import Element
 
 from plait.core.units import short
 from plait.designing.advice import limited
-from plait.designing.page_order import colours, keys
-from plait.designing.page_probe import score_text
+from plait.designing.page_sections import colours, keys, score_text
 from plait.device.quantities import in_rows
 from plait.reporting import page_charts
 from plait.reporting.models import ModelSheet
@@ -58,8 +57,10 @@ def front_sheets(d: dict[str, Any]) -> list[ModelSheet]:
     """What opens for each model that is drawn."""
     rows = {row["spec"]: row for row in d["predicted_front"]}
     rows |= {row["spec"]: row for row in [*d["search"]["front"], *d["search"]["over_limit"], *d["candidates"]]}
+    seq, data = d["config"]["setting"]["seq"], d["config"]["data"]
     return [
-        ModelSheet(spec, row.get("pattern", "a model of the front"), spec, _facts(row)) for spec, row in rows.items()
+        ModelSheet(spec, row.get("pattern", "a model of the front"), spec, _facts(row), seq, data)
+        for spec, row in rows.items()
     ]
 
 

@@ -88,6 +88,18 @@ def _exponent(lengths: Sequence[int], flops: Sequence[float]) -> float | None:
     return fit_exponent(lengths, flops).value if min(flops) > 0 else None
 
 
+def crossover(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """The length from which on ours takes less time than theirs, where it took more before; None where the two do not
+    cross for good within these lengths. Between two lengths both follow a power."""
+    ahead = [one < other for one, other in zip(ours, theirs, strict=True)]
+    if all(ahead) or not ahead[-1]:
+        return None
+    last = max(i for i, faster in enumerate(ahead) if not faster)
+    x = np.log(np.asarray(lengths[last : last + 2], dtype=float))
+    gap = np.log(np.asarray(ours[last : last + 2])) - np.log(np.asarray(theirs[last : last + 2]))
+    return float(np.exp(x[0] + (x[1] - x[0]) * gap[0] / (gap[0] - gap[1])))
+
+
 LONGEST = 1 << 22
 REPEATS, LIMIT = 4, 4  # at least so many repeats, at most so many rounds: long sequences take long
 

@@ -23,8 +23,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnCount
 from plait.model.heads import Encoder, LanguageModel
 from plait.training.optimizer import make_optimizer, set_rate, update
-from plait.training.recipe import Recipe
-from plait.training.schedule import rate
+from plait.training.recipe import Recipe, rate
 
 #: Batches that are sorted by length together: little padding, and still a fresh mixture every epoch.
 SORTED_TOGETHER = 16

@@ -103,6 +103,10 @@ class AttnOptions(MixerOptions):
         if self.t_min > self.t_max:
             raise UserError(f"{self.name}: t_min={self.t_min} is larger than t_max={self.t_max}.")
 
+    @property
+    def lends(self) -> str:
+        return "keys" if self.causal and not self.window and self.forget == "none" and self.pos != "alibi" else ""
+
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         # Written with H·D = d where no head width is given, so that sizes may be arrays.
         queries = d if not self.head_dim else self.heads * self.head_dim

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
 from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, merge_tails
-from plait.mixers.mixer import Draw, Mixer, State
+from plait.mixers.mixer import Draw, Loan, Mixer, State
 from plait.mixers.rope_scaling import RopeScaling
 from plait.mixers.shared import HeadNorm, Rotary, appended, with_room
 from plait.ops.attention import alibi_slopes, attention, attention_reference
@@ -145,6 +145,16 @@ class Attention(Mixer):
         if self.window:
             new = self._keep_last(new, self.window - 1 + new["spare"].shape[1])
         return self._combine(x_BTD, mixed), new
+
+    def connected(
+        self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
+    ) -> tuple[Tensor, State, Loan]:
+        if state is None:
+            q, k, v, log_f = self.heads_of(x_BTD, pad_B)
+            padding = {} if pad_B is None else {"pad": pad_B}
+            return self._combine(x_BTD, self._attend(q, k, v, log_f, pad_B)), {}, {"k": k, "v": v, **padding}
+        y_BTD, new = self.extend(x_BTD, state)
+        return y_BTD, new, {key: new[key] for key in ("k", "v", "pos", "pad", "held") if key in new}
 
     def crop(self, state: State, tokens: int) -> State:
         if tokens == 0:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import Draw, Mixer, State
+from plait.mixers.mixer import Draw, Loan, Mixer, State
 from plait.mixers.options import CANON_WIDTH
 from plait.ops.shortconv import short_conv
 
@@ -96,6 +96,13 @@ class CanonMixer(Mixer):
         x_BTD, tail = self.canon(x_BTD, state[TAIL])
         y_BTD, new = self.mixer.extend(x_BTD, _without(state))
         return y_BTD, {**new, TAIL: tail}
+
+    def connected(
+        self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
+    ) -> tuple[Tensor, State, Loan]:
+        x_BTD, tail = self.canon(x_BTD, None if state is None else state[TAIL])
+        y_BTD, new, given = self.mixer.connected(x_BTD, None if state is None else _without(state), loan, pad_B)
+        return y_BTD, new if state is None else {**new, TAIL: tail}, given
 
     def crop(self, state: State, tokens: int) -> State:
         tail = crop_tail(state[TAIL], tokens, self.options.name)

@@ -34,6 +34,10 @@ class MambaOptions(MixerOptions):
     conv_bias: bool = option(True, "bias on the short convolution")
     bias: bool = option(False, "biases on the input and output projections")
 
+    @property
+    def lends(self) -> str:
+        return "memory"
+
     def inner_width(self, d: Number) -> Number:
         width = self.expand * d
         return round(width) if isinstance(width, (int, float)) else width
@@ -82,6 +86,10 @@ class Mamba2Options(MixerOptions):
     head_dim: int = option(64, "inner channels that share a decay", minimum=1, choices=(32, 64, 128))
     conv: int = option(4, "width of the short convolution", minimum=1)
     groups: int = option(1, "groups of heads, each with its own B and C", minimum=1)
+
+    @property
+    def lends(self) -> str:
+        return "memory"
 
     def inner_width(self, d: Number) -> Number:
         return self.expand * d

@@ -32,6 +32,12 @@ class Mamba3Options(MixerOptions):
     step_max: float = option(
         0.1, "largest initial step Δ; what turns by more at the start learns to turn sooner", minimum=1e-3
     )
+    turn: str = option(
+        "step",
+        "angle per token: π tanh(φ) Δ; held: from 0 to π, whatever Δ, with both ends held once reached",
+        allowed=("step", "held"),
+        choices=("step", "held"),
+    )
     rank: int = option(1, "inputs and outputs of the state per channel (MIMO)", minimum=1, choices=(1, 4))
 
     def inner_width(self, d: Number) -> Number:

@@ -7,7 +7,13 @@
 z, x, B, C, δ, A, λ and the angles φ are one linear map of the input. B and C are RMS-normed, get a bias of every head
 and are turned by θ_t, pair by pair: a state that turns is a complex one, and turning by π is what parity needs. Steps
 that start at 0.1 and less turn by a tenth of that at most, where a turn has hardly a gradient; with `step_max=1` parity
-is found. The first input of a step counts with 1 − λ, which is half a short convolution of width 2.
+is found. Still nothing holds a learnt angle at π: an error of ε per token is one of Tε after T, and what was learnt on
+short sequences drifts out of phase on long ones. With `turn=held`, which is not the authors', a token turns by
+
+    π clamp(φ_t / 6 + 1/2, 0, 1),
+
+whatever its step: 0 and π are ends of the range and held exactly once they are reached. The first input of a step
+counts with 1 − λ, which is half a short convolution of width 2.
 
 With rank R > 1 (MIMO) a token has R columns of B and C for the same state, x_r = x ∘ m_r, and the outputs
 y_r ∘ silu(z ∘ n_r) are summed with weights o_r. The plain recurrence below has one write per token: what the next token
@@ -43,7 +49,7 @@ class Mamba3(RecurrentMixer):
         super().__init__(d, options)
         inner = int(options.inner_width(d))
         self.heads, self.width, self.rank = int(options.heads(d)), options.head_dim, options.rank
-        self.step_max = options.step_max
+        self.step_max, self.held = options.step_max, options.turn == "held"
         self.groups, self.state_size, self.angles = options.groups, options.state, options.angles()
         shared = self.rank * self.groups * self.state_size
         self.splits = [inner, inner, shared, shared, self.heads, self.heads, self.heads, self.angles]
@@ -75,12 +81,11 @@ class Mamba3(RecurrentMixer):
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         state = state or self.init_state_like(x_BTD)
         z, x, b, c, delta, rate, share, turn = self.input(x_BTD).split(self.splits, dim=-1)
-        x_BTHP, z_BTHP = (part.unflatten(-1, (self.heads, self.width)) for part in (x.to(self.state_dtype), z))
+        x_BTHP, z_BTHP = (part.unflatten(-1, (self.heads, self.width)) for part in (x, z))
         step_BTH = F.softplus(delta.to(self.state_dtype) + self.step_bias_H)
         g_BTH = -F.softplus(rate.to(self.state_dtype)).clamp(min=WEAKEST_RATE) * step_BTH
         share_BTH = share.to(self.state_dtype).sigmoid()
-        turned_BTHA = math.pi * turn.to(self.state_dtype).tanh()[..., None, :] * step_BTH[..., None]
-        angle_BTHA = state["angle"][:, None] + turned_BTHA.cumsum(1)
+        angle_BTHA = state["angle"][:, None] + self._turned(turn.to(self.state_dtype), step_BTH).cumsum(1)
         k_BTHRN = self._placed(self.key_norm, b, self.key_bias_HRN, angle_BTHA)
         q_BTHRN = self._placed(self.query_norm, c, self.query_bias_HRN, angle_BTHA)
 
@@ -92,21 +97,29 @@ class Mamba3(RecurrentMixer):
         own_BTHRR = q_BTHRN @ k_BTHRN.mT  # a token does not see what the next one adds for it
         y_BTHRP = y_BTHRP - later_BTH[..., None, None] * (own_BTHRR @ self._ranks(x_BTHP))
         new = {"S": S_BHNP, "angle": angle_BTHA[:, -1] % (2 * math.pi), "B": k_BTHRN[:, -1], "x": x_BTHP[:, -1]}
-        return self._combine(y_BTHRP, x_BTHP, z_BTHP), new
+        exact = {name: value.to(self.state_dtype) for name, value in new.items()}
+        return self._combine(y_BTHRP, x_BTHP, z_BTHP), exact
+
+    def _turned(self, turn_BTA: Tensor, step_BTH: Tensor) -> Tensor:
+        """By how much each token turns the state of every head."""
+        if self.held:
+            return math.pi * F.hardsigmoid(turn_BTA)[..., None, :].expand(-1, -1, self.heads, -1)
+        return math.pi * turn_BTA.tanh()[..., None, :] * step_BTH[..., None]
 
     def init_state_like(self, x_BTD: Tensor) -> State:
         return {name: value.to(x_BTD.device) for name, value in self.init_state(x_BTD.shape[0]).items()}
 
     def _placed(self, norm: nn.Module, flat: Tensor, bias_HRN: Tensor, angle_BTHA: Tensor) -> Tensor:
-        """B or C of every head, normed, with its bias, and its first 2 A channels turned pair by pair."""
-        by_group: Tensor = flat.to(self.state_dtype).unflatten(-1, (self.rank, self.groups, 1, self.state_size))
+        """B or C of every head, normed, with its bias, and its first 2 A channels turned pair by pair; exact are the
+        angles alone, which add up."""
+        by_group: Tensor = flat.unflatten(-1, (self.rank, self.groups, 1, self.state_size))
         normed: Tensor = norm(by_group).expand(*by_group.shape[:-2], self.heads // self.groups, -1).flatten(-3, -2)
-        x_BTHRN = normed.transpose(-3, -2) + bias_HRN
+        x_BTHRN = normed.transpose(-3, -2).to(flat.dtype) + bias_HRN.to(flat.dtype)
         if not self.angles:
             return x_BTHRN
         turning, still = x_BTHRN.split([2 * self.angles, self.state_size - 2 * self.angles], dim=-1)
         first, second = turning.unflatten(-1, (self.angles, 2)).unbind(-1)
-        cos, sin = angle_BTHA.cos()[..., None, :], angle_BTHA.sin()[..., None, :]
+        cos, sin = (part[..., None, :].to(flat.dtype) for part in (angle_BTHA.cos(), angle_BTHA.sin()))
         turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
         return torch.cat((turned, still), dim=-1)
 
@@ -123,7 +136,7 @@ class Mamba3(RecurrentMixer):
     ) -> tuple[Tensor, Tensor]:
         """The plain recurrence. Of rank R a token is 2 R − 1 tokens: R write, of which the last one reads, too, and the
         others only read; the first decays."""
-        R, v_BTHRP = self.rank, weight_BTH[..., None, None] * v_BTHRP
+        R, v_BTHRP = self.rank, (weight_BTH[..., None, None] * v_BTHRP).to(k_BTHRN.dtype)
         if R == 1 and q_BTHRN.shape[1] == 1:
             y, S_BHNP = gla_step(q_BTHRN[:, 0, :, 0], k_BTHRN[:, 0, :, 0], v_BTHRP[:, 0, :, 0], g_BTH[:, 0], S_BHNP)
             return y[:, None, :, None], S_BHNP

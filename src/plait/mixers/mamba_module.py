@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.mixers.mamba import Mamba2Options, MambaOptions
-from plait.mixers.mixer import Draw, State
+from plait.mixers.mixer import Draw, Loan, State
 from plait.mixers.shared import HeadNorm, RecurrentMixer
 from plait.ops.gla import gla, gla_step
 from plait.ops.scan import selective_scan, selective_scan_step
@@ -64,10 +64,17 @@ class Mamba(RecurrentMixer):
         }
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.connected(x_BTD, state, {})[:2]
+
+    def connected(
+        self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
+    ) -> tuple[Tensor, State, Loan]:
+        """What is lent is the state's output ahead of the gate."""
+        state = state or {}
         u_BTE, gate_BTE = self.input_gate(x_BTD).chunk(2, dim=-1)
         u_BTE, conv = short_conv(u_BTE, self.taps_EW, self.taps_bias_E, state_BHC=state.get("conv"), activation="silu")
         y_BTE, scan = selective_scan(*self._select(u_BTE), state_BEN=state.get("scan"))
-        return self._combine(y_BTE, gate_BTE), {"scan": scan, "conv": conv}
+        return self._combine(y_BTE, gate_BTE), {"scan": scan, "conv": conv}, {"memory": y_BTE.to(x_BTD.dtype)}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         u_BE, gate_BE = self.input_gate(x_BD).chunk(2, dim=-1)
@@ -141,6 +148,13 @@ class Mamba2(RecurrentMixer):
         }
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.connected(x_BTD, state, {})[:2]
+
+    def connected(
+        self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
+    ) -> tuple[Tensor, State, Loan]:
+        """What is lent is the heads' output ahead of gate and norm."""
+        state = state or {}
         z, mixed_BTC, step = self.input(x_BTD).split(self.splits, dim=-1)
         mixed_BTC, conv = short_conv(
             mixed_BTC, self.taps_CW, self.taps_bias_C, state_BHC=state.get("conv"), activation="silu"
@@ -149,7 +163,8 @@ class Mamba2(RecurrentMixer):
         step_BTH, g_BTH = self._decay(step)
         written_BTHP = (step_BTH[..., None] * v_BTHP).to(v_BTHP.dtype)
         y_BTHP, S_BHNP = gla(q, k, written_BTHP, g_BTH, state=state.get("S"))
-        return self._combine(y_BTHP, v_BTHP, z), {"S": S_BHNP, "conv": conv}
+        memory_BTE = self._skipping(y_BTHP, v_BTHP)
+        return self._combine(memory_BTE, z), {"S": S_BHNP, "conv": conv}, {"memory": memory_BTE.to(x_BTD.dtype)}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         z, mixed_BC, step = self.input(x_BD).split(self.splits, dim=-1)
@@ -157,7 +172,7 @@ class Mamba2(RecurrentMixer):
         q, k, v_BHP = self._heads(mixed_BC)
         step_BH, g_BH = self._decay(step)
         y_BHP, S_BHNP = gla_step(self._to_heads(q), self._to_heads(k), step_BH[..., None] * v_BHP, g_BH, state["S"])
-        return self._combine(y_BHP, v_BHP, z), {"S": S_BHNP, "conv": conv}
+        return self._combine(self._skipping(y_BHP, v_BHP), z), {"S": S_BHNP, "conv": conv}
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries C and keys B by group, and values x by head."""
@@ -175,8 +190,10 @@ class Mamba2(RecurrentMixer):
         step = F.softplus(step.to(self.state_dtype) + self.step_bias_H)
         return step, -self.log_rate_H.to(step.dtype).exp() * step
 
-    def _combine(self, y: Tensor, v: Tensor, z: Tensor) -> Tensor:
-        y = (y + self.skip_H[:, None].to(y.dtype) * v).flatten(-2)
+    def _skipping(self, y: Tensor, v: Tensor) -> Tensor:
+        return (y + self.skip_H[:, None].to(y.dtype) * v).flatten(-2)
+
+    def _combine(self, y: Tensor, z: Tensor) -> Tensor:
         out: Tensor = self.output(self.norm(y * F.silu(z)).to(z.dtype))
         return out
 

@@ -6,6 +6,9 @@ A mixer maps (B, T, D) to (B, T, D). It may be run three ways that must agree:
     extend(x_BTD, state)      the next T tokens after a state (prefill in chunks, Transformer-XL segments)
     step(x_BD, state)         the next token (generation)
 
+In a model whose layers read of each other, a fourth: `connected`, which takes what this layer reads and gives what it
+lends.
+
 A state is a dict of tensors, batch first, and is never changed in place: keeping an earlier one is how to go back.
 Rows are therefore reordered by indexing; `merge` and `crop` are for what plain indexing cannot do.
 `plait check` tests all of it, for the mixers here and for yours.
@@ -25,6 +28,8 @@ from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 
 State = dict[str, Tensor]
+#: What one layer holds that a later one reads: keys and values, the memory of a state space, the embeddings.
+Loan = dict[str, Tensor]
 #: Fills a parameter with seeded normal noise of the given standard deviation.
 Draw = Callable[[Tensor, float], None]
 
@@ -62,6 +67,18 @@ class Mixer(nn.Module, ABC):
             y_BD, state = self.step(x_BD, state)
             outputs.append(y_BD)
         return torch.stack(outputs, dim=1), state
+
+    def connected(
+        self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
+    ) -> tuple[Tensor, State, Loan]:
+        """The output, the state and what later layers read, given what this one reads. Without a state these are whole
+        sequences, and no state comes back; with one, its next tokens."""
+        raise NotImplementedError(f"{self.options.name} neither reads of other layers nor lends to them")
+
+    def share_with(self, owner: Mixer) -> Mixer:
+        """The mixer to use in this one's place, with the weights of `owner`, which has the same options: by default
+        that very one, since states are held outside."""
+        return owner
 
     def crop(self, state: State, tokens: int) -> State:
         """The state as it was `tokens` tokens earlier, where a mixer keeps enough to know it."""

@@ -74,6 +74,7 @@ class IdentityOptions(MixerOptions):
     module: ClassVar[str] = "plait.mixers.mlp_module:Identity"
     prenorm: ClassVar[bool] = False
     canon_points: ClassVar[str | None] = ""
+    shared_parts: ClassVar[tuple[str, ...] | str | None] = ""
     reference: ClassVar[str] = "Mandava et al. 2020, arXiv:2009.04534"
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
@@ -88,6 +89,7 @@ class MoeOptions(MixerOptions):
     kind: ClassVar[str] = "channel"
     module: ClassVar[str] = "plait.mixers.mlp_module:MixtureOfExperts"
     reference: ClassVar[str] = "Shazeer et al. 2017, arXiv:1701.06538; DeepSeek-AI 2024, arXiv:2412.19437"
+    shared_parts: ClassVar[tuple[str, ...] | str | None] = ""
 
     experts: int = option(8, "experts in all", minimum=1, choices=(4, 8, 16))
     active: int = option(2, "experts that compute per token", minimum=1, choices=(1, 2))

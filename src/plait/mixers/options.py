@@ -30,6 +30,9 @@ _DIGITS = 16  # of a hash
 #: Canon's convolutions reach this far: a token and the three before it.
 CANON_WIDTH = 4
 
+#: The name of `share` that shares nothing.
+NOT_SHARED = "none"
+
 
 @dataclass(frozen=True)
 class MixerSource:
@@ -101,17 +104,23 @@ class MixerOptions:
     prenorm: ClassVar[bool] = True  # whether the block normalises this mixer's input
     reference: ClassVar[str] = ""  # the paper
     canon_points: ClassVar[str | None] = None  # where it can have Canon's convolutions; None: on its input alone
+    reads: ClassVar[str] = ""  # what it reads of an earlier layer: "keys", "memory", "embedding"; "" nothing
+    #: The parts of its `params` that `share` shares; None: all, and "" that it cannot be shared.
+    shared_parts: ClassVar[tuple[str, ...] | str | None] = None
 
     canon: str = option(
         "none",
         "residual convolutions of width 4 (Canon): a, c on the input, b on queries, keys, values, d inside an MLP",
         kw_only=True,
     )
+    share: str = option(
+        NOT_SHARED, "a name: layers of this mixer with the same name hold their weights once", kw_only=True
+    )
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         if "cost" in cls.__dict__:
-            setattr(cls, "cost", _with_canon(cls.__dict__["cost"]))  # noqa: B010 # a type checker minds the other way
+            setattr(cls, "cost", _whole_cost(cls.__dict__["cost"]))  # noqa: B010 # a type checker minds the other way
 
     def __post_init__(self) -> None:
         allowed = self.canon_allowed()
@@ -122,6 +131,8 @@ class MixerOptions:
             )
         if self.canon != "none" and self.bidirectional:
             raise OptionError(f"{self.name}: canon looks back only and does not go with causal=false.", "canon")
+        if self.share != NOT_SHARED and self.shared_parts == "":
+            raise OptionError(f"{self.name}[share]: layers of {self.name} do not share their weights.", "share")
 
     @classmethod
     def canon_allowed(cls) -> tuple[str, ...]:
@@ -152,6 +163,18 @@ class MixerOptions:
         """Parameters shared with other layers of the model, and the shape those must have there, too."""
         return {}
 
+    @property
+    def lends(self) -> str:
+        """What of this layer a later one may read: the `reads` of that one; "" for nothing."""
+        return ""
+
+    def lender(self) -> MixerOptions | None:
+        """For a mixer that reads of an earlier layer: one it can read of, as `plait check` puts before it."""
+        return None
+
+    def check_lender(self, lender: MixerOptions, d: int) -> None:
+        """Raise `UserError` where this layer cannot read of that one."""
+
     def inner_width(self, d: Any) -> Any:
         """The width inside at model width `d`, which `inner` may leave to the mixer; None: it has none."""
         return None
@@ -167,8 +190,10 @@ class MixerOptions:
     @classmethod
     def fields(cls) -> list[dataclasses.Field[Any]]:
         """What may be set, the mixer's own options first."""
-        own = [field for field in dataclasses.fields(cls) if field.name != "canon"]
-        return own if cls.canon_points == "" else own + [f for f in dataclasses.fields(cls) if f.name == "canon"]
+        every = {field.name: field for field in dataclasses.fields(cls)}
+        canon, share = every.pop("canon"), every.pop("share")
+        common = [*([] if cls.canon_points == "" else [canon]), *([] if cls.shared_parts == "" else [share])]
+        return [*every.values(), *common]
 
     @property
     def parts(self) -> tuple[MixerOptions, ...]:
@@ -246,25 +271,41 @@ class MixerOptions:
         ]
 
 
-def _with_canon(cost: Callable[..., Cost]) -> Callable[..., Cost]:
-    """A mixer's cost with its Canon convolutions, which are counted alike for all."""
+def _whole_cost(cost: Callable[..., Cost]) -> Callable[..., Cost]:
+    """A mixer's cost with what is counted alike for all: its Canon convolutions, and what layers share."""
 
     @wraps(cost)
     def whole(self: MixerOptions, d: Number, seq: Number, memory: Number = 0) -> Cost:
         found = cost(self, d, seq, memory)
-        if self.canon == "none" or type(self).cost is not whole:  # a subclass that builds on this one counts them
+        if type(self).cost is not whole:  # a subclass that builds on this one counts them
             return found
-        taps = CANON_WIDTH * sum(self.canon_width(point, d) for point in self.canon)
-        own_taps, own_flops = found.params.get(SHORT_CONV, 0), found.flops.get(SHORT_CONV, 0)
-        return dataclasses.replace(
-            found,
-            params={**found.params, SHORT_CONV: own_taps + taps},
-            active=None if found.active is None else found.active + taps,
-            flops={**found.flops, SHORT_CONV: own_flops + 2 * seq * taps},
-            conv_state=found.conv_state + taps * (CANON_WIDTH - 1) // CANON_WIDTH,
-        )
+        return _shared(self, _with_canon(self, found, d, seq))
 
     return whole
+
+
+def _shared(self: MixerOptions, found: Cost) -> Cost:
+    """What layers share is held once, under the name that they share it by."""
+    if self.share == NOT_SHARED:
+        return found
+    parts = found.params if self.shared_parts is None else self.shared_parts
+    held = {f"{self.name} {self.share}: {part}": count for part, count in found.params.items() if part in parts}
+    own = {part: count for part, count in found.params.items() if part not in parts}
+    return dataclasses.replace(found, params=own, shared={**found.shared, **held}, active=None)
+
+
+def _with_canon(self: MixerOptions, found: Cost, d: Number, seq: Number) -> Cost:
+    if self.canon == "none":
+        return found
+    taps = CANON_WIDTH * sum(self.canon_width(point, d) for point in self.canon)
+    own_taps, own_flops = found.params.get(SHORT_CONV, 0), found.flops.get(SHORT_CONV, 0)
+    return dataclasses.replace(
+        found,
+        params={**found.params, SHORT_CONV: own_taps + taps},
+        active=None if found.active is None else found.active + taps,
+        flops={**found.flops, SHORT_CONV: own_flops + 2 * seq * taps},
+        conv_state=found.conv_state + taps * (CANON_WIDTH - 1) // CANON_WIDTH,
+    )
 
 
 @cache
@@ -285,6 +326,8 @@ def coerce(value: Any, wanted: type, metadata: Mapping[str, Any]) -> Any:
             raise UserError(f"'{value}' given, but this is true or false.")
         return value
     if wanted is str:
+        if not isinstance(value, str) and not allowed:
+            raise UserError(f"'{value}' given, but this is a name.")
         if not isinstance(value, str) or (allowed and value not in allowed):
             near = did_you_mean(str(value), allowed or ())
             raise UserError(f"'{value}' given.{near} Allowed: {', '.join(allowed or ())}.")

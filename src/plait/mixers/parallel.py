@@ -13,7 +13,7 @@ from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
 from plait.mixers.cost import MIXING, SHORT_CONV, Cost, Number
 from plait.mixers.mamba import Mamba2Options
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import NOT_SHARED, MixerOptions, option
 from plait.spec import Layer
 
 
@@ -77,7 +77,13 @@ class ParallelOptions(MixerOptions):
             raise UserError(f"{self.to_layer()}: all branches look ahead, or none does.")
         for branch in self.branches:
             branch.check(d)
-            if branch.shares(d):
+            if branch.reads:
+                raise UserError(f"{branch.to_layer()}: a branch reads of no other layer.")
+            if (
+                branch.shares(d)
+                or branch.share != NOT_SHARED
+                or (self.share != NOT_SHARED and branch.shared_parts == "")
+            ):
                 raise UserError(f"{branch.to_layer()}: a branch shares no parameters with other layers.")
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:

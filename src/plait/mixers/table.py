@@ -41,6 +41,9 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "mamba3": "plait.mixers.mamba3:Mamba3Options",
         "sparse-attn": "plait.mixers.sparse_attn:SparseAttnOptions",
         "parallel": "plait.mixers.parallel:ParallelOptions",
+        "cross-attn": "plait.mixers.reading:CrossAttnOptions",
+        "gmu": "plait.mixers.reading:GmuOptions",
+        "zamba2": "plait.mixers.reading:Zamba2Options",
         # channel mixers
         "mlp": "plait.mixers.mlp:MlpOptions",
         "swiglu": "plait.mixers.mlp:SwigluOptions",

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.mixers.options import MixerOptions, MixerSource, OptionError
+from plait.mixers.options import NOT_SHARED, MixerOptions, MixerSource, OptionError
 from plait.mixers.table import options_of
 from plait.spec import Header, Layer, Spec, SpecError, load
+
+_MISSING = {
+    "keys": "reads the keys and values of an earlier attn without a window; put one before it.",
+    "memory": "reads the memory of an earlier mamba or mamba2; put one before it.",
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,21 @@ class Architecture:
         without any sequence mixer, each mixer is a layer.
         """
         return sum(options.kind == "sequence" for options in self.layers) or len(self.layers)
+
+    @cached_property
+    def links(self) -> dict[int, int]:
+        """Which layer each one reads of that reads of another: the nearest before it that lends what it reads; −1 are
+        the embeddings. Empty for most models."""
+        found: dict[int, int] = {}
+        nearest = {"embedding": -1}
+        for place, options in enumerate(self.layers):
+            if options.reads:
+                if options.reads not in nearest:
+                    raise UserError(f"{options.name} {_MISSING[options.reads]}")
+                found[place] = nearest[options.reads]
+            if options.lends:
+                nearest[options.lends] = place
+        return found
 
     @property
     def text(self) -> str:
@@ -65,6 +86,15 @@ class Architecture:
         return self.text
 
 
+def load_mixers(files: Sequence[str | Path]) -> None:
+    """Run users' files so that specs may name their mixers."""
+    if files:
+        from plait.model.user_mixers import load_mixer
+
+        for file in files:
+            load_mixer(str(file))
+
+
 def architecture(
     given: str | Spec | Architecture, mixers: Mapping[str, type[MixerOptions]] | None = None
 ) -> Architecture:
@@ -77,14 +107,41 @@ def architecture(
     spec = given if isinstance(given, Spec) else load(given)
     known: dict[Layer, MixerOptions] = {}  # a deep model repeats a few layers
     shared: dict[str, tuple[int, ...]] = {}
+    owners: dict[tuple[str, str], MixerOptions] = {}
     for layer in spec.layers:
         if layer not in known:
             try:
                 known[layer] = _checked(spec.header, layer, mixers or {})
                 _check_sharing(known[layer].shares(spec.header.d), shared)
+                _check_owner(known[layer], owners)
             except UserError as wrong:
                 raise _pointing(spec, layer, wrong) from None
-    return Architecture(spec.header, tuple(known[layer] for layer in spec.layers))
+    made = Architecture(spec.header, tuple(known[layer] for layer in spec.layers))
+    _check_links(spec, made)
+    return made
+
+
+def _check_links(spec: Spec, made: Architecture) -> None:
+    """Every layer that reads of another has one before it that it can read of."""
+    layers = made.layers
+    readers = [place for place, options in enumerate(layers) if options.reads]
+    try:
+        links = made.links
+        for place in readers:
+            if links[place] >= 0:
+                layers[place].check_lender(layers[links[place]], made.header.d)
+    except UserError as wrong:
+        first = next((place for place in readers if str(wrong).startswith(layers[place].name)), readers[0])
+        raise _pointing(spec, spec.layers[first], wrong) from None
+
+
+def _check_owner(options: MixerOptions, owners: dict[tuple[str, str], MixerOptions]) -> None:
+    """Layers that hold their weights once are alike."""
+    if options.share == NOT_SHARED:
+        return
+    first = owners.setdefault((options.name, options.share), options)
+    if first != options:
+        raise UserError(f"{options.to_layer()} cannot have the weights of {first.to_layer()}: their options differ.")
 
 
 def _checked(header: Header, layer: Layer, mixers: Mapping[str, type[MixerOptions]]) -> MixerOptions:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import Mixer, State, make_mixer
-from plait.mixers.options import MixerOptions
+from plait.mixers.mixer import Loan, Mixer, State, make_mixer
+from plait.mixers.options import NOT_SHARED, MixerOptions
 from plait.mixers.shared import Rotary, make_norm
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.architecture import Architecture
@@ -71,6 +71,13 @@ class Block(nn.Module):
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         mixed, state = self.mixer.extend(self.norm(x_BTD), state)
         return x_BTD + self._dropped(mixed), state
+
+    def connected(
+        self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None
+    ) -> tuple[Tensor, State, Loan]:
+        """`extend`, or without a state `forward`, of a layer that reads of others or lends to them."""
+        mixed, new, lent = self.mixer.connected(self.norm(x_BTD), state, loan, pad_B)
+        return x_BTD + self._dropped(mixed), new, lent
 
     def init_memory(self, batch: int, tokens: int) -> State:
         """Segment memory: the layer's last `tokens` inputs, where it is one that looks at them."""
@@ -126,6 +133,29 @@ def repeated_pattern(layers: Sequence[MixerOptions]) -> int:
     return 1
 
 
+class Loans:
+    """Who reads of whom, and during one pass over the layers what was lent."""
+
+    def __init__(self, links: dict[int, int]) -> None:
+        self.links, self.lent = links, dict[int, Loan]()
+        self._taking_part = {*links, *links.values()}
+
+    def before(self, x_BTD: Tensor) -> Loans:
+        """For a pass that begins with these embeddings."""
+        fresh = Loans(self.links)
+        fresh.lent[-1] = {"embedding": x_BTD}
+        return fresh
+
+    def __contains__(self, place: int) -> bool:
+        return place in self._taking_part
+
+    def of(self, place: int) -> Loan:
+        return self.lent[self.links[place]] if place in self.links else {}
+
+    def lend(self, place: int, lent: Loan) -> None:
+        self.lent[place] = lent
+
+
 class Backbone(nn.Module):
     def __init__(self, arch: Architecture) -> None:
         super().__init__()
@@ -142,6 +172,8 @@ class Backbone(nn.Module):
         self.dropout, self.activation_checkpointing = 0.0, False
         self._regions: list[Region] | None = None
         share_biases(block.mixer for block in self.blocks)
+        share_weights(self.blocks)
+        self._loans = Loans(arch.links)
 
     def forward(
         self,
@@ -153,8 +185,13 @@ class Backbone(nn.Module):
         if pad_B is not None:
             self._require_paddable()
         x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, pad_B), segments_BT)
-        for block in self.blocks:
-            x_BTD = block(x_BTD, pad_B)
+        loans = self._loans.before(x_BTD)
+        for place, block in enumerate(self.blocks):
+            if place in loans:
+                x_BTD, _, lent = block.connected(x_BTD, None, loans.of(place), pad_B)
+                loans.lend(place, lent)
+            else:
+                x_BTD = block(x_BTD, pad_B)
         out: Tensor = self.final_norm(x_BTD)
         return out
 
@@ -162,8 +199,13 @@ class Backbone(nn.Module):
         """Hidden vectors, and the sum of the mixers' own losses (zero without experts)."""
         x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, None), segments_BT)
         own = x_BTD.new_zeros(())
-        parts = [block.forward_with_loss for block in self.blocks] if self._regions is None else self._regions
-        for part in parts:
+        parts: Sequence[Callable[..., Any]] = self._regions or [block.forward_with_loss for block in self.blocks]
+        loans = self._loans.before(x_BTD)
+        for place, part in enumerate(parts):
+            if place in loans:
+                x_BTD, _, lent = self._run(self._block(place).connected, x_BTD, None, loans.of(place), None)
+                loans.lend(place, lent)
+                continue
             x_BTD, loss = self._run(part, x_BTD)
             own = own if loss is None else own + loss
         return self.final_norm(x_BTD), own
@@ -175,7 +217,8 @@ class Backbone(nn.Module):
         for module in self.modules():
             if isinstance(module, Rotary):  # read in the graph, not computed there for every channel
                 module.remember(tokens, dtype, device)
-        period = repeated_pattern(self.arch.layers)
+        # Layers that read of each other run one by one, as they are; the others are compiled one by one.
+        period = 1 if self.arch.links else repeated_pattern(self.arch.layers)
         blocks = list(self.blocks)
         self._regions = [Region(blocks[i : i + period]) for i in range(0, len(blocks), period)]
         distinct = {self.arch.layers[i : i + period] for i in range(0, len(blocks), period)}
@@ -191,7 +234,8 @@ class Backbone(nn.Module):
         if pad_B is not None:
             self._require_paddable()
             for block, layer in zip(self.blocks, layers, strict=True):
-                if block.mixer.options.kind == "sequence":
+                # One that reads of another finds the padding there.
+                if block.mixer.options.kind == "sequence" and not block.mixer.options.reads:
                     layer["pad"] = pad_B
         device = next(self.parameters()).device
         return ModelState(tuple(layers), torch.zeros(batch, dtype=torch.long, device=device), pad_B)
@@ -206,9 +250,13 @@ class Backbone(nn.Module):
         """Hidden vectors of the next T tokens."""
         positions_BT = self._positions(tokens_BT, state.pos_B, state.pad_B)
         x_BTD = self.embed(tokens_BT, positions_BT, None)
-        layers = []
-        for block, layer in zip(self.blocks, state.layers, strict=True):
-            x_BTD, layer = self._run(block.extend, x_BTD, layer)
+        layers, loans = [], self._loans.before(x_BTD)
+        for place, (block, layer) in enumerate(zip(self.blocks, state.layers, strict=True)):
+            if place in loans:
+                x_BTD, layer, lent = self._run(block.connected, x_BTD, layer, loans.of(place), None)
+                loans.lend(place, lent)
+            else:
+                x_BTD, layer = self._run(block.extend, x_BTD, layer)
             layers.append(layer)
         return self.final_norm(x_BTD), ModelState(tuple(layers), state.pos_B + tokens_BT.shape[1], state.pad_B)
 
@@ -216,9 +264,14 @@ class Backbone(nn.Module):
         """Hidden vectors of the next token."""
         tokens_BT = tokens_B[:, None]
         x_BD = self.embed(tokens_BT, self._positions(tokens_BT, state.pos_B, state.pad_B), None)[:, 0]
-        layers = []
-        for block, layer in zip(self.blocks, state.layers, strict=True):
-            x_BD, layer = block.step(x_BD, layer)
+        layers, loans = [], self._loans.before(x_BD[:, None])
+        for place, (block, layer) in enumerate(zip(self.blocks, state.layers, strict=True)):
+            if place in loans:
+                x_BTD, layer, lent = block.connected(x_BD[:, None], layer, loans.of(place), None)
+                loans.lend(place, lent)
+                x_BD = x_BTD[:, 0]
+            else:
+                x_BD, layer = block.step(x_BD, layer)
             layers.append(layer)
         return self.final_norm(x_BD), ModelState(tuple(layers), state.pos_B + 1, state.pad_B)
 
@@ -251,6 +304,11 @@ class Backbone(nn.Module):
         out: Tensor = self.embedding_norm(x_BTD)
         return F.dropout(out, self.dropout) if self.dropout and self.training else out
 
+    def _block(self, place: int) -> Block:
+        block = self.blocks[place]
+        assert isinstance(block, Block)
+        return block
+
     def _run(self, part: Callable[..., Any], *args: Any) -> Any:
         if self.activation_checkpointing and torch.is_grad_enabled():
             return checkpoint(part, *args, use_reentrant=False)
@@ -275,6 +333,17 @@ class Backbone(nn.Module):
                 raise UserError(
                     f"{block.mixer.options.name} takes no padding: extend each row by itself and `merge` the states."
                 )
+
+
+def share_weights(blocks: Iterable[Block]) -> None:
+    """One mixer's weights for all layers that have the same name for them (`share`)."""
+    owners: dict[tuple[str, str], Mixer] = {}
+    for block in blocks:
+        options = block.mixer.options
+        if options.share != NOT_SHARED:
+            owner = owners.setdefault((options.name, options.share), block.mixer)
+            if owner is not block.mixer:
+                block.mixer = block.mixer.share_with(owner)
 
 
 def share_biases(mixers: Iterable[Mixer]) -> None:

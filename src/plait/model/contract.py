@@ -20,9 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, SHORT_CONV
+from plait.mixers.cost import MIXING, SHORT_CONV, Cost
 from plait.mixers.mixer import Mixer, make_mixer
 from plait.mixers.options import MixerOptions
+from plait.mixers.reading_module import standing_alone
 from plait.model.construct import seed_mixer
 
 
@@ -45,9 +46,14 @@ class Subject:
 
     def build(self, dtype: torch.dtype = torch.float64) -> Mixer:
         """Weights larger than a model starts with, so that gates, decays and softmaxes are far from linear."""
-        mixer = make_mixer(self.options, self.d)
+        mixer = standing_alone(self.options, self.d)
         seed_mixer(mixer, seed=0, std=0.2)
         return mixer.to(dtype)
+
+    def costs(self, seq: int) -> list[Cost]:
+        """Of the mixer and, where it reads of another, of that one before it."""
+        lender = self.options.lender()
+        return [one.cost(self.d, seq) for one in (self.options, lender) if one is not None]
 
     def inputs(self, batch: int, tokens: int, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
         return torch.randn(batch, tokens, self.d, generator=torch.Generator().manual_seed(seed)).to(dtype)
@@ -170,9 +176,8 @@ def rows_are_independent(subject: Subject) -> Outcome:
 
 def declared_parameters(subject: Subject) -> Outcome:
     """`cost` counts the parameters that are there."""
-    declared = subject.options.cost(subject.d, 16)
     counted = sum(p.numel() for p in subject.build().parameters())
-    total = int(declared.total_params + sum(declared.shared.values()))
+    total = int(sum(cost.total_params + sum(cost.shared.values()) for cost in subject.costs(16)))
     return total == counted, f"declared {total:,}, counted {counted:,}"
 
 
@@ -182,8 +187,8 @@ def declared_flops(subject: Subject) -> Outcome:
     mixer = subject.build(torch.float32)
     with torch.no_grad(), WeightProducts(mixer) as counted:
         mixer(subject.inputs(1, 48, torch.float32))
-    declared = subject.options.cost(subject.d, 48)
-    named = int(sum(n for term, n in declared.flops.items() if term not in (MIXING, SHORT_CONV)))
+    terms = [term for cost in subject.costs(48) for term in cost.flops.items()]
+    named = int(sum(n for term, n in terms if term not in (MIXING, SHORT_CONV)))
     return named == counted.flops, f"products with weights: declared {named:,}, counted {counted.flops:,}"
 
 
@@ -212,8 +217,7 @@ def declared_state(subject: Subject) -> Outcome:
     mixer = subject.build()
     _, state = mixer.extend(subject.inputs(1, 16), mixer.init_state(1))
     counted = sum(value.numel() for value in state.values() if value.is_floating_point())
-    cost = subject.options.cost(subject.d, 16)
-    declared = int(cost.fixed_state + cost.conv_state + cost.kv_cache)
+    declared = int(sum(cost.fixed_state + cost.conv_state + cost.kv_cache for cost in subject.costs(16)))
     return declared == counted, f"declared {declared:,}, counted {counted:,}"
 
 
@@ -345,7 +349,7 @@ def timings(options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (
     for tokens in lengths:
         batch = max(1, 4096 // tokens)
         x = torch.randn(batch, tokens, d, generator=torch.Generator().manual_seed(0))
-        pair = [make_mixer(options, d), make_mixer(AttnOptions(heads=8), d)]
+        pair = [standing_alone(options, d), make_mixer(AttnOptions(heads=8), d)]
         times: list[list[float]] = [[], []]
         for _ in range(5):
             for mixer, spent in zip(pair, times, strict=True):

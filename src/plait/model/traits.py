@@ -55,4 +55,9 @@ def _looks(options: MixerOptions, d: int) -> tuple[bool, bool, bool, bool]:
     cost, longer = options.cost(d, SEQ), options.cost(d, 2 * SEQ)
     close = bool(cost.conv_state > 0)
     gated = any(part == "forget gate" for part in cost.params)
-    return bool(longer.kv_cache > cost.kv_cache), gated, close, bool(cost.fixed_state > 0) and not close
+    return (
+        bool(longer.kv_cache > cost.kv_cache) or options.reads == "keys",
+        gated,
+        close,
+        bool(cost.fixed_state > 0) and not close,
+    )

@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.delta_operator import WIDEST_KEY
+from plait.ops.delta_operator import delta_takes
 from plait.ops.dplr import dplr
 from plait.ops.paths import (
     LONGEST_IN_GRAPH,
     autocast_dtype,
     dense,
     fold_members,
-    on_trial,
     plain_asked,
+    took,
     unfold_members,
     with_dense_rows,
 )
@@ -38,7 +38,7 @@ def channel_delta(
     state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """All tokens at once: (o_BTHV, state_BHKV). `g` is the log decay, g <= 0."""
-    if channel_delta_path(k_BTHK, v_BTHV) == "triton":
+    if took("delta rule", channel_delta_path(k_BTHK, v_BTHV)) == "triton":
         q, k, e, v = (x.to(autocast_dtype(v_BTHV)) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
         return channel_delta_kernels(q, k, e, v, g_BTHK, state, scale)
     v_BTHV = v_BTHV.to(torch.promote_types(v_BTHV.dtype, k_BTHK.dtype))
@@ -50,8 +50,8 @@ def channel_delta_path(k_BTHK: Tensor, v_BTHV: Tensor) -> str:
     in bf16, else "chunks"."""
     if plain_asked() or (torch.compiler.is_compiling() and k_BTHK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
-    half = on_trial() and autocast_dtype(v_BTHV) == torch.bfloat16
-    return "triton" if k_BTHK.is_cuda and half and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY else "chunks"
+    dtype = autocast_dtype(v_BTHV)
+    return "triton" if dtype == torch.bfloat16 and delta_takes(k_BTHK, v_BTHV, dtype) else "chunks"
 
 
 def channel_delta_kernels(
@@ -82,8 +82,8 @@ def _rule_backward(
 
     q, k, e, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
     return channel_backward(
-        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, e, v, g_BTHK.contiguous(), dense(state), P_ZNCC, X_ZNCC,
-        w_ZNCV, scale,
+        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, e, v, g_BTHK.contiguous(), dense(state),
+        P_ZNCC.contiguous(), X_ZNCC.contiguous(), w_ZNCV.contiguous(), scale,
     )  # fmt: skip
 
 
@@ -108,8 +108,9 @@ class _ChannelDelta(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do_BTHV: Tensor, dfinal_BHKV: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        *grads, dstate = _rule_backward(do_BTHV, dfinal_BHKV, *ctx.saved_tensors, ctx.scale)
-        return (*grads, None if ctx.saved_tensors[-1] is None else dstate, None)
+        saved = ctx.saved_tensors  # asked for once: activation checkpointing computes them again at every asking
+        *grads, dstate = _rule_backward(do_BTHV, dfinal_BHKV, *saved, ctx.scale)
+        return (*grads, None if saved[-1] is None else dstate, None)
 
 
 def _fake(

@@ -99,7 +99,7 @@ def delta_path(k_BTHK: Tensor, v_BTHV: Tensor) -> str:
     "chunks"."""
     if plain_asked() or (torch.compiler.is_compiling() and k_BTHK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
-    return "triton" if delta_takes(k_BTHK, autocast_dtype(v_BTHV)) else "chunks"
+    return "triton" if delta_takes(k_BTHK, v_BTHV, autocast_dtype(v_BTHV)) else "chunks"
 
 
 @full_precision

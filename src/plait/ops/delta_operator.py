@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import dense, fold_members, on_trial, unfold_members, with_dense_rows
+from plait.ops.paths import dense, fold_members, in_reach, on_trial, unfold_members, with_dense_rows
 
 WIDEST_KEY = 128
 DTYPES = (torch.bfloat16, torch.float32)
@@ -30,9 +30,10 @@ def delta_kernels(
     return o_BTHV, final_BHKV
 
 
-def delta_takes(k_BTHK: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the kernels are asked for, and made for these keys, brought to this dtype."""
-    return on_trial() and k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
+def delta_takes(k_BTHK: Tensor, v_BTHV: Tensor, dtype: torch.dtype) -> bool:
+    """Whether the kernels are asked for, and made for these keys and values, brought to this dtype."""
+    made = k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
+    return on_trial() and made and in_reach(k_BTHK, v_BTHV)
 
 
 @torch.library.custom_op("plait::delta_rule", mutates_args=())
@@ -56,7 +57,7 @@ def _delta_rule_backward(
     q, k, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
     return delta_backward(
         do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state),
-        X_ZNCC, w_ZNCV, scale,
+        X_ZNCC.contiguous(), w_ZNCV.contiguous(), scale,
     )  # fmt: skip
 
 

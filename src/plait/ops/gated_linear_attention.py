@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import dense, fold_members, unfold_members, with_dense_rows
+from plait.ops.paths import dense, fold_members, in_reach, unfold_members, with_dense_rows
 
 WIDEST = 1024  # of keys and of values: programs walk through them in tiles
 DTYPES = (torch.bfloat16, torch.float32)
@@ -55,12 +55,11 @@ def kernel_dtype(*tensors: Tensor) -> torch.dtype:
 
 
 def kernels_take(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor) -> bool:
-    """Whether the kernels are made for these: on a GPU, no float64, offsets within a sequence below 2^31."""
-    (_, T, _, K), (H, V) = q_BTGK.shape, v_BTHV.shape[2:]
-    wide = max(q_BTGK.stride(1), v_BTHV.stride(1), H * K, H * V)
+    """Whether the kernels are made for these: on a GPU, no float64, all of it in reach."""
+    (_, _, _, K), (H, V) = q_BTGK.shape, v_BTHV.shape[2:]
     grouped = g.dim() == 3 or q_BTGK.shape[2] == H
     narrow = torch.float64 not in (q_BTGK.dtype, v_BTHV.dtype, g.dtype)
-    return q_BTGK.is_cuda and narrow and grouped and max(K, V) <= WIDEST and (T + 64) * wide < 2**31
+    return q_BTGK.is_cuda and narrow and grouped and max(K, V) <= WIDEST and in_reach(q_BTGK, v_BTHV)
 
 
 @torch.library.custom_op("plait::gated_linear_attention", mutates_args=())

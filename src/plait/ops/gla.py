@@ -70,7 +70,7 @@ def gla_step(
     written_BHKV = k_BHK[..., :, None] * v_BHV[..., None, :]
     new_state = decay_BHK1 * state + written_BHKV
     read = new_state if bonus is None else state + bonus[..., None] * written_BHKV
-    o_BHV = (scale * q_BHK[..., None, :] @ read).squeeze(-2)
+    o_BHV = ((scale * q_BHK[..., None, :]).to(read.dtype) @ read).squeeze(-2)  # a state may be wider than its queries
     return o_BHV, new_state
 
 

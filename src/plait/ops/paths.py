@@ -184,6 +184,18 @@ def cache_blocks(
             yield slice(m, min(m + models, n_models)), slice(b, min(b + rows, batch))
 
 
+#: Programs along the second and third axis of a GPU's grid, where kernels have batch × heads.
+MOST_PROGRAMS = 65535
+
+
+def in_reach(*tensors_BTHX: Tensor) -> bool:
+    """Whether kernels of chunks reach all of these: a program for every sequence and head, and offsets within a
+    sequence in 32 bits."""
+    B, T, H = tensors_BTHX[0].shape[0], tensors_BTHX[0].shape[1], max(x.shape[2] for x in tensors_BTHX)
+    wide = max(max(x.stride(1), H * x.shape[3]) for x in tensors_BTHX)
+    return B * H <= MOST_PROGRAMS and (T + 64) * wide < 2**31
+
+
 def with_dense_rows(x: Tensor) -> Tensor:
     """Any strides but the last: a slice of a fused projection needs no copy."""
     return x if x.stride(-1) == 1 else x.contiguous()

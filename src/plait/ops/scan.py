@@ -303,10 +303,11 @@ class _Scan(StackedFunction):
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor | None, grad_state: Tensor | None, _: Any) -> Any:
-        u, *_, starts = ctx.saved_tensors
+        saved = ctx.saved_tensors  # asked for once: activation checkpointing computes them again at every asking
+        u, *_, starts = saved
         grad_y = torch.zeros_like(u) if grad_y is None else grad_y
         grad_state = torch.zeros_like(starts[:, :, 0]) if grad_state is None else grad_state
-        return *_ScanAdjoint.apply(*ctx.saved_tensors, grad_y, grad_state, ctx.n_in_chunk), None
+        return *_ScanAdjoint.apply(*saved, grad_y, grad_state, ctx.n_in_chunk), None
 
 
 class _ScanAdjoint(StackedFunction):

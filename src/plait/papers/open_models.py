@@ -34,6 +34,10 @@ PUBLISHED: dict[str, tuple[float, float | None]] = {
     "falcon-h1-7b": (7_590, None),
     "hymba-1.5b": (1_520, None),
     "samba-421m": (421, None),
+    "sambay-3.8b": (3_850, None),
+    "zamba2-1.2b": (1215.065, None),
+    "zamba2-2.7b": (2662.215, None),
+    "zamba2-7b": (7356.750, None),
     "qwen3-next": (80_000, 3_000),
     "kimi-linear": (48_000, 3_000),
     "minimax-01": (456_000, 45_900),
@@ -106,6 +110,21 @@ def _hymba() -> str:
 def _samba() -> str:
     mlp = "swiglu[inner=4096]"
     return f"d=1536 vocab=32000 tie=true eps=1e-5 | (mamba {mlp} attn[heads=12,window=2048] {mlp})x6"
+
+
+def _sambay() -> str:
+    """Phi-4-mini-flash: the second half reads one Mamba's memory and one attention layer's keys and values."""
+    heads, mlp = "heads=40,kv_heads=20,head_dim=64,pos=none,bias", "swiglu[inner=10240]"
+    first = f"(mamba {mlp} attn[{heads},window=512] {mlp})x8 mamba {mlp} attn[{heads}] {mlp}"
+    second = f"(gmu {mlp} cross-attn[heads=40,head_dim=64,pos=none,bias] {mlp})x7"
+    return f"d=2560 vocab=200064 tie=true norm=layer eps=1e-5 | {first} {second}"
+
+
+def _zamba2(d: int, runs: tuple[int, ...], names: str, mamba: str, block: str) -> str:
+    """Runs of Mamba-2 layers, the shared blocks called in turn between them."""
+    calls = [f"zamba2[{mamba},heads=32,lora=128{block},share={names[i % len(names)]}]" for i in range(len(runs) - 1)]
+    between = [f"(mamba2[{mamba}])x{run} {call}" for run, call in zip(runs, calls, strict=False)]
+    return f"d={d} vocab=32000 tie=true eps=1e-5 | {' '.join(between)} (mamba2[{mamba}])x{runs[-1]}"
 
 
 def _qwen3_next() -> str:
@@ -218,6 +237,27 @@ _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
         "Hymba 1.5B: attention and Mamba side by side; each with an output map and keys of its own: 1.61B for 1.52B",
     ),
     "samba-421m": (_samba, "arXiv:2406.07522", "Samba 421M: Mamba, MLP, a window of 2,048, MLP"),
+    "sambay-3.8b": (
+        _sambay,
+        "arXiv:2507.06607",
+        "SambaY 3.8B (Phi-4-mini-flash): 7 gated memory units and 7 cross-attention layers read one memory, one cache; "
+        "without differential attention",
+    ),
+    "zamba2-1.2b": (
+        lambda: _zamba2(2048, (5, 5, 5, 5, 5, 5, 2), "a", "state=128", ",lora_attn"),
+        "arXiv:2411.15242",
+        "Zamba2 1.2B: 38 Mamba-2, one block of attention and MLP called 6 times, adapters on both",
+    ),
+    "zamba2-2.7b": (
+        lambda: _zamba2(2560, (6, 5, 5, 5, 5, 5, 5, 4, 3, 2), "ab", "state=64", ",pos=none"),
+        "arXiv:2411.15242",
+        "Zamba2 2.7B: 54 Mamba-2, two blocks of attention and MLP called 9 times in turn",
+    ),
+    "zamba2-7b": (
+        lambda: _zamba2(3584, (6, 4, *(5,) * 11, 3), "ab", "state=64,groups=2", ""),
+        "arXiv:2411.15242",
+        "Zamba2 7B: 81 Mamba-2, two blocks of attention and MLP called 13 times in turn; one norm for both groups",
+    ),
     "qwen3-next": (
         _qwen3_next,
         "Qwen3-Next-80B-A3B's configuration",

@@ -12,8 +12,7 @@ from plait.evals.perplexity import Perplexity
 from plait.papers.mad.recipes import mad_recipe
 from plait.papers.recipes import recipe
 from plait.papers.verify import FactTable
-from plait.training.recipe import Recipe
-from plait.training.schedule import rate
+from plait.training.recipe import Recipe, rate
 
 if TYPE_CHECKING:
     import torch

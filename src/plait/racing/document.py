@@ -115,6 +115,7 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
         "verdict": _verdict(prediction, pick),
         "rungs": [steps * raced.course.tokens_per_step for steps in raced.rungs],
         "rates_searched": raced.searched,
+        "notes": [note for note in (raced.course.few_steps(raced.target),) if note],
         "ended": raced.decision.why,
         "cost": {"share": raced.cost, "seconds": raced.seconds},
     }

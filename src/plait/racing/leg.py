@@ -21,8 +21,7 @@ from plait.core.progress import Stopped
 from plait.model.architecture import Architecture
 from plait.records import Record, provenance_of, record_key
 from plait.training import checkpoint
-from plait.training.recipe import Recipe
-from plait.training.schedule import decay_steps
+from plait.training.recipe import Recipe, decay_steps
 from plait.training.sinks import Logged, Sinks, opened_sinks
 from plait.training.track import SLICE, Replica, Text, Track
 
@@ -30,6 +29,7 @@ KIND = "track"
 PROTOCOL = 1  # raised when the same settings come to give another loss
 FOLDER = "tracks"  # below the folder of runs
 SAVE_SECONDS = 30.0
+WARM_SHARE = 0.05  # of a training, from which on its warm-up is said
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,16 @@ class Course:
     @property
     def tokens_per_step(self) -> int:
         return self.recipe.batch * self.recipe.seq_len
+
+    def few_steps(self, tokens: float) -> str:
+        """What to know of a budget of which the warm-up is a large part; empty for others."""
+        steps, warm = self.steps(tokens), round(self.recipe.warmup)
+        if warm < WARM_SHARE * steps:
+            return ""
+        return (
+            f"the longest training has {steps} steps, {warm} of them warm-up: after so few the rate and the seed weigh "
+            "as much as the architecture, and who learns late is not seen; more tokens or a smaller --batch would show"
+        )
 
     def steps(self, tokens: float) -> int:
         """Of a budget, at least 4: warm-up, stable and decay need one each."""

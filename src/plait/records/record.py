@@ -1,6 +1,4 @@
-"""What surrounds a result: versions, source code, hardware, time. Nothing that tells where it ran: no host, no path.
-
-A result that explains itself, and the key under which it is found again.
+"""A result that explains itself, and the key under which it is found again.
 
 The key is the hash of everything that decides the result: what was asked for, fully resolved, and the version of the
 protocol that answers. The protocol version is a small integer in the config that the producer raises by hand when its
@@ -9,6 +7,10 @@ results change meaning. What merely surrounds a result (source code, library ver
 other machine compute everything again, and a shared store could not be shared.
 
 Fields of nested JSON have dotted names: `task.name` is the `name` in `task`.
+
+A stored record is what was put: its key is the hash of its kind and config, and a checksum covers the rest. That is the
+first field of what is stored as `about`, so that stores of before, and the plaits that made them, need no change: a
+record without one is taken as it is, as far as its key can tell.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +32,7 @@ from typing import Any
 
 import plait
 from plait.core.errors import UserError
+from plait.core.json_files import CHECKSUM, checksum
 
 
 def provenance_of(started: float, seconds: float) -> dict[str, Any]:
@@ -200,3 +204,55 @@ def _equal(value: Any, wanted: Any) -> bool:
             return False
     # Python holds True and 1 equal; JSON does not.
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+
+
+KEY_DIGITS = 32
+_SEAL = re.compile(rf'{{"{CHECKSUM}":"([0-9a-f]+)"(,|(?=}}))')
+REMEDY = "`plait runs verify` finds all that is damaged, `plait runs repair` takes it out, to be computed again."
+
+
+def key_of(kind: str, config: str) -> str:
+    """Of a kind and a config as canonical JSON."""
+    return hashlib.sha256(f"{kind}\n{config}".encode()).hexdigest()[:KEY_DIGITS]
+
+
+def seal(key: str, kind: str, config: str, result: str, about: str) -> str:
+    """`about`, a JSON object's text, with the checksum of all of the record in front."""
+    rest = about[1:]
+    return f'{{"{CHECKSUM}":"{_checksum(key, kind, config, result, about)}"{"" if rest == "}" else ","}{rest}'
+
+
+def damage(row: Any) -> str:
+    """What is wrong with a stored row; empty where nothing is."""
+    key, kind, config, result, about = texts = (row.key, row.kind, row.config, row.result, row.about)
+    if set(map(type, texts)) != {str}:
+        return "a field is missing"
+    if key_of(kind, config) != key:
+        return "its key is not the one of its kind and config"
+    found = _SEAL.match(about)
+    if found is not None:
+        if found[1] != _checksum(key, kind, config, result, "{" + about[found.end() :]):
+            return "its checksum is not the one written down"
+        return ""
+    for name, text in (("result", result), ("about", about)):  # of before: at least it is JSON
+        try:
+            whole = isinstance(json.loads(text), dict)
+        except (ValueError, RecursionError):
+            whole = False
+        if not whole:
+            return f"its {name} is no JSON"
+    return ""
+
+
+def record_of(row: Any, store: str) -> Record:
+    """The record, once it is known to be whole."""
+    if wrong := damage(row):
+        raise UserError(f"the record {str(row.key)[:KEY_DIGITS]} in {store} is damaged: {wrong}. {REMEDY}")
+    # What the checksum covers was written by `put`: numbers need no second look.
+    about = json.loads(row.about)
+    about.pop(CHECKSUM, None)
+    return Record(row.key, row.kind, json.loads(row.config), json.loads(row.result), about)
+
+
+def _checksum(*texts: str) -> str:
+    return checksum("\n".join(texts))

@@ -22,8 +22,8 @@ from sqlalchemy import delete, select
 from plait.core.errors import UserError
 from plait.core.result import Result
 from plait.records import database as schema
-from plait.records.checks import damage
 from plait.records.database import records
+from plait.records.record import damage
 from plait.records.store import Store
 
 MAGIC = b"SQLite format 3\x00"  # how a file begins

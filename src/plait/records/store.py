@@ -37,9 +37,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from plait.core.errors import UserError
 from plait.core.json_files import parse_json
 from plait.records import database as schema
-from plait.records.checks import REMEDY, key_of, record_of, seal
 from plait.records.database import claims, display_name, explained, file_of, is_missing, make_engine, records, resolve
-from plait.records.record import Record, json_text, matches, record_key
+from plait.records.record import REMEDY, Record, json_text, key_of, matches, record_key, record_of, seal
 
 AT_ONCE = 500  # keys in one statement; SQLite has a limit
 RESTART_SECONDS = 120.0  # how long a server that was there before is waited for

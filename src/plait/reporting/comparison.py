@@ -7,12 +7,14 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from plait.core.units import short
+from plait.records.record import Record
 from plait.reporting import page_charts
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure
 from plait.reporting.models import ModelSheet, model_sheets
 from plait.reporting.page import Child, card, code, legend, note, page, section, table, tag, tiles
 from plait.reporting.plots import curve_plot
+from plait.reporting.views import Context, View
 
 Document = Mapping[str, Any]
 LOSS, TOKENS = "held-out loss, nats per token", "tokens"
@@ -103,28 +105,43 @@ def cut_title(document: Document) -> str:
 
 def comparison_page(document: Document) -> str:
     """One file that loads nothing."""
-    title = document["verdict"]
+    view = _view(document)
+    return page(
+        view.title,
+        tag("header", tag("h1", view.title), tag("p", view.lead, class_="lead")),
+        *view.parts,
+        tag("p", data_take="comparison.json"),
+        *model_sheets(view.sheets, document),
+    )
+
+
+def comparison_view(record: Record, context: Context) -> View:
+    return _view(record.result)
+
+
+def _view(document: Document) -> View:
     ordered = comparison_rows(document)
     lead = (
         f"{cut_title(document)}, trained with {ordered[0]['seeds']} seeds each, at equal {document['equal']}; "
         f"batches of {document['batch']} × {document['seq_len']} tokens, the same for all."
     )
-    return page(
-        title,
-        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+    parts = [
         _figures(document, ordered[0]),
         section("Held-out loss", note(reading(document)), _table(document, ordered), *map(note, document["notes"])),
         *_pictures(document),
         _pairs(document),
         _making(document),
-        tag("p", data_take="comparison.json"),
-        *model_sheets([_sheet(row) for row in ordered], document, seq=document["seq_len"], data=document["data"]),
-    )
+    ]
+    sheets = [_sheet(row, document) for row in ordered]
+    return View(
+        document["verdict"], lead, parts, {"curves": lambda: comparison_figure(document)}, ordered, sheets,
+        seq=document["seq_len"],
+    )  # fmt: skip
 
 
-def _sheet(row: Mapping[str, Any]) -> ModelSheet:
+def _sheet(row: Mapping[str, Any], document: Document) -> ModelSheet:
     facts = [("held-out loss, nats per token", loss_text(row)), ("P(best)", chance_text(row))]
-    return ModelSheet(row["name"], row["name"], row["spec"], facts)
+    return ModelSheet(row["name"], row["name"], row["spec"], facts, seq=document["seq_len"], data=document["data"])
 
 
 def reading(document: Document) -> str:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from xml.etree.ElementTree import Element
 
 from plait.core.errors import UserError
 from plait.core.units import PREFIXES
@@ -20,7 +21,7 @@ from plait.device.quantities import in_rows, on_device, quantity
 from plait.reporting.axes import PAGE
 from plait.reporting.page import STYLE
 from plait.reporting.page_charts import Mark, colour, scatter, swatch
-from plait.reporting.svg import Drawing, label
+from plait.reporting.svg import CHARACTER, Drawing, label
 
 WIDTH, HEIGHT, TOP, FOOT = 720.0, 620.0, 46.0, 42.0
 HOLDS, FLAGGED = 0, 1  # series
@@ -178,6 +179,13 @@ def cube_picture(models: Sequence[Model], axes: Sequence[str], title: str) -> st
     return re.sub(r"var\(--(\w+)\)", lambda name: PALETTE.get(name[1], name[0]), str(drawing))
 
 
+def cube_drawing(models: Sequence[Model], axes: Sequence[str], title: str) -> Element:
+    """The cube alone, as part of a page."""
+    drawing = Drawing(PANEL[0], TOP + PANEL[1], title, background="")
+    _cube(drawing, models, axes)
+    return drawing.inline("chart")
+
+
 def search_cube(found: dict[str, Any]) -> str:
     """The first three objectives of a search; `found` is the document of `plait search --json`."""
     names = [objective.rpartition(":")[2] for objective in found["objectives"]][:3]
@@ -221,9 +229,10 @@ def _cube(drawing: Drawing, models: Sequence[Model], axes: Sequence[str]) -> Non
     for axis, at in enumerate(((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))):
         low, high = ends[axis]
         x, y = _seen(*at)
-        anchor = ("middle", "start", "end")[axis]
         words = f"{axes[axis]}: {label(_digits(low))} to {label(_digits(high))}"
-        drawing.text(x, y + (-10 if axis == 0 else 18), words, size=12, anchor=anchor, colour=PAGE.pale)
+        half = CHARACTER * len(words) / 2 + 4
+        x = min(max(x, half), PANEL[0] - half)  # inside, however long it is
+        drawing.text(x, y + (-10 if axis == 0 else 18), words, size=12, anchor="middle", colour=PAGE.pale)
     # From the back to the front, so that what is near covers what is far.
     for model in sorted(models, key=lambda m: share(m, 1) + share(m, 2)):
         up, right, left = (share(model, axis) for axis in range(3))

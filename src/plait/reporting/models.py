@@ -7,8 +7,9 @@ import base64
 import json
 import shlex
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -21,44 +22,69 @@ from plait.reporting.page import held, tag
 
 @dataclass(frozen=True)
 class ModelSheet:
-    """`key` is what it is called by wherever it is on the page; `facts` what is known beside its exact cost."""
+    """`key` is what it is called by wherever it is on the page, or in its part of a page of several `scope`s; `facts`
+    what is known beside its exact cost, which is for `seq` tokens; `data`: what the command trains it on."""
 
     key: str
     name: str
     spec: str
     facts: Sequence[tuple[str, str]] = ()
+    seq: int = 1024
+    data: str = "builtin:stdlib"
+    scope: str = ""
 
 
-def model_sheets(sheets: Sequence[ModelSheet], document: Mapping[str, Any], *, seq: int, data: str) -> list[Element]:
-    """For `page`: what opens, with the command that trains it on `data`, and what can be saved. A spec that cannot be
-    read here, as one with a mixer of somebody else's, has no drawing."""
-    costs = {sheet.key: _cost(sheet.spec, seq) for sheet in sheets}
-    shown = {
-        sheet.key: {
-            "name": sheet.name,
-            "spec": sheet.spec,
-            "facts": [*sheet.facts, *_facts(costs[sheet.key])],
-            "commands": [
-                f"plait show {shlex.quote(sheet.spec)}",
-                f"plait train {shlex.quote(sheet.spec)} --data {shlex.quote(data)} --time 10m",
-            ],
-        }
-        for sheet in sheets
-    }
-    drawings = {key: diagram(cost, narrow=True) for key, cost in costs.items() if cost is not None}
+def model_sheets(sheets: Sequence[ModelSheet], document: Mapping[str, Any]) -> list[Element]:
+    """For `page`: what opens, and the document that can be saved. A spec that cannot be read here, as one with a mixer
+    of somebody else's, has no drawing."""
+    shown, drawings = {}, {}
+    for sheet in sheets:
+        key, more = sheet.scope + sheet.key, sheet_details(sheet)
+        shown[key] = {**_plain(sheet), "facts": more["facts"]}
+        if more["drawing"]:
+            drawings[key] = more["drawing"]
     packed = {"document": document, "drawings": drawings}
-    whole = base64.b64encode(zlib.compress(json.dumps(packed).encode(), 9)).decode("ascii")
+    whole = base64.b64encode(zlib.compress(json.dumps(packed).encode(), 6)).decode("ascii")
     return [held(shown, id="models"), tag("script", whole, type="text/plain", id="packed")]
 
 
-def _cost(spec: str, seq: int) -> ModelCost | None:
+def linked_sheets(sheets: Sequence[ModelSheet], address: Callable[[int], str]) -> list[Element]:
+    """The same for a page that is served: what takes long to make is at an address, by the place of the sheet."""
+    shown = {
+        sheet.scope + sheet.key: {**_plain(sheet), "facts": list(sheet.facts), "more": address(place)}
+        for place, sheet in enumerate(sheets)
+    }
+    return [held(shown, id="models")]
+
+
+def _plain(sheet: ModelSheet) -> dict[str, Any]:
+    spec = shlex.quote(sheet.spec)
+    commands = [f"plait show {spec}", f"plait train {spec} --data {shlex.quote(sheet.data)} --time 10m"]
+    return {"name": sheet.name, "spec": sheet.spec, "commands": commands}
+
+
+def sheet_details(sheet: ModelSheet) -> dict[str, Any]:
+    """What is known of a model with its exact cost, and its drawing."""
+    cost = cost_of(sheet.spec, sheet.seq)
+    return {"facts": [*sheet.facts, *cost_facts(cost)], "drawing": drawing_of(sheet.spec, sheet.seq)}
+
+
+@lru_cache(maxsize=4096)
+def cost_of(spec: str, seq: int) -> ModelCost | None:
     try:
         return model_cost(spec, seq=seq)
     except UserError:
         return None
 
 
-def _facts(cost: ModelCost | None) -> list[tuple[str, str]]:
+@lru_cache(maxsize=4096)
+def drawing_of(spec: str, seq: int) -> str:
+    """Narrow; empty where the spec cannot be read here."""
+    cost = cost_of(spec, seq)
+    return "" if cost is None else diagram(cost, narrow=True)
+
+
+def cost_facts(cost: ModelCost | None) -> list[tuple[str, str]]:
     if cost is None:
         return []
     return [

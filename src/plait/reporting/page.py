@@ -48,7 +48,7 @@ WEB = Path(__file__).parent / "web"
 #: Series are told apart with any colour vision (after Okabe and Ito 2008), lighter on dark ground.
 STYLE = (WEB / "page.css").read_text(encoding="utf-8")
 #: In this order. Without them the page can be read all the same, and the browser shows the titles of marks by itself.
-SCRIPTS = ("links.js", "tables.js", "models.js", "plots.js")
+SCRIPTS = ("links.js", "tables.js", "models.js", "plots.js", "cube.js", "explore.js", "live.js")
 
 
 #: The page may show what it holds and run its own few lines, and load nothing, whatever its text says.
@@ -57,20 +57,18 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 def page(title: str, *body: Child) -> str:
     """A whole document."""
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", title),
-        tag("style", STYLE),
-    )
-    return "<!DOCTYPE html>\n" + text_of(
-        tag("html", head, tag("body", tag("main", *body), tag("script", _script())), lang="en")
-    )
+    policy = tag("meta", http_equiv="Content-Security-Policy", content=POLICY)
+    return document(title, [policy, tag("style", STYLE)], [tag("main", *body), tag("script", script())])
 
 
-def _script() -> str:
+def document(title: str, head: Sequence[Child], body: Sequence[Child]) -> str:
+    """What all pages have, whether they hold their style and script or name where those are."""
+    meta = tag("meta", charset="utf-8"), tag("meta", name="viewport", content="width=device-width, initial-scale=1")
+    whole = tag("html", tag("head", *meta, tag("title", title), *head), tag("body", *body), lang="en")
+    return "<!DOCTYPE html>\n" + text_of(whole)
+
+
+def script() -> str:
     return "(() => {\n" + "".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS) + "})();\n"
 
 
@@ -141,22 +139,28 @@ def table(
     keys: Sequence[str] = (), name: str = "", fixed: bool = False,
 ) -> Element:  # fmt: skip
     """A column whose name begins with `>` is one of numbers: it stands to the right. `keys`: what each row is about,
-    wherever else it is on the page; `name`: of the file that it can be saved as; `fixed`: not to be sorted or saved."""
+    wherever else it is on the page; `name`: of the file that it can be saved as; `fixed`: not to be sorted or saved.
+    On a phone a cell says its column, unless it is empty."""
     sides = ["right" if column.startswith(">") else "left" for column in columns]
     names = [column.lstrip(">") for column in columns]
     heads = [tag("th", each, class_=side, scope="col") for each, side in zip(names, sides, strict=True)]
     body = []
     for number, row in enumerate(rows):
         cells = [
-            tag("td", cell, class_=side, **({"data_label": each} if each and place else {}))
+            tag("td", cell, class_=side, **({"data_label": each} if each and place and cell != "" else {}))
             for place, (cell, side, each) in enumerate(zip(row, sides, names, strict=True))
         ]
         made = tag("tr", *cells, class_="chosen" if number == chosen else "plain")
         if keys:
             made.set("data-key", keys[number])
         body.append(made)
-    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), data_name=name)
+    head = [tag("thead", tag("tr", *heads))] if any(names) else []
+    made = tag("table", *head, tag("tbody", *body), data_name=name)
     return tag("div", made, class_="fixed scroll" if fixed else "scroll")
+
+
+def link(address: str, *words: Child) -> Element:
+    return tag("a", *words, href=address)
 
 
 def folded(summary: str, *children: Child) -> Element:

@@ -28,9 +28,10 @@ class Limit:
 
 def scatter_plot(
     marks: Sequence[Mark], *, title: str, x_label: str, y_label: str, limit: Limit | None = None, of: str = "",
-    x_from: float = 0, y_from: float = 0,
+    x_from: float = 0, y_from: float = 0, step: bool = True, select: bool = False,
 ) -> Element:  # fmt: skip
-    """Marks with a step line: the most of y that so much x reaches. `of`: what is drawn, of how many."""
+    """Marks, with a `step` line: the most of y that so much x reaches. `of`: what is drawn, of how many; `select`: they
+    can be selected to be compared."""
     words = f"limit {limit.value:g} {limit.unit}" if limit else ""
     drawn = scatter(
         marks, title=title, x_label=x_label, y_label=y_label, limit=limit.value if limit else None, limit_label=words,
@@ -49,7 +50,8 @@ def scatter_plot(
         "x": {"label": x_label, "from": x_from},
         "y": {"label": y_label, "from": y_from},
         "series": series,
-        "step": True,
+        "step": step,
+        "select": select,
         "of": of,
     }
     if limit:
@@ -101,6 +103,18 @@ def curve_plot(
 
 def plot(drawn: Element, data: Mapping[str, Any]) -> Element:
     return tag("figure", drawn, held(data), class_="plot")
+
+
+def cube_plot(drawn: Element, points: Sequence[Mapping[str, Any]], axes: Sequence[str], *, title: str) -> Element:
+    """Models over three axes, which the reader can turn. `points` have their three values `v`, a `key`, a `hint`, the
+    `number` and the name (`group`) of their series."""
+    ends = [(min(p["v"][axis] for p in points), max(p["v"][axis] for p in points)) for axis in range(3)]
+    held_axes = [
+        {"label": label, "low": _digits(low), "high": _digits(high)}
+        for label, (low, high) in zip(axes, ends, strict=True)
+    ]
+    data = {"title": title, "axes": held_axes, "points": [{**p, "v": [_digits(v) for v in p["v"]]} for p in points]}
+    return tag("figure", drawn, held(data), class_="cube")
 
 
 def _point_of(mark: Mark) -> dict[str, Any]:

@@ -35,16 +35,23 @@ LETTERS = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β", "a": "a", 
 def scaling_page(laws: Laws, source: str) -> str:
     """One file that loads nothing."""
     runs = laws.runs
-    title = f"What to train at {laws.target:.3g} FLOPs: {_advice(laws)}"
+    title = laws_title(laws)
     lead = (
         f"{len(runs)} runs from {source}, {runs.flops.min():.3g} to {runs.flops.max():.3g} FLOPs; losses in nats per "
         f"{runs.unit}, all intervals 90 %."
     )
+    return page(title, tag("header", tag("h1", title), tag("p", lead, class_="lead")), *laws_parts(laws))
+
+
+def laws_title(laws: Laws) -> str:
+    return f"What to train at {laws.target:.3g} FLOPs: {_advice(laws)}"
+
+
+def laws_parts(laws: Laws) -> list[Child]:
+    """All that is drawn and listed of laws, for a page."""
     curves = [isoflop_panel(laws, law) for law in laws.laws.values() if law.groups]
     state = state_panel(laws)
-    return page(
-        title,
-        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+    return [
         _figures(laws),
         section("Before going by it", *map(note, notes(laws))) if notes(laws) else "",
         section("The laws", note("In brackets: the data cannot say."), _laws(laws)),
@@ -63,7 +70,7 @@ def scaling_page(laws: Laws, source: str) -> str:
             "Simulated: a batch that grows with the size inside a group makes larger models look worse than they are.",
             [pitfall_panel(pitfall(CHINCHILLA, PITFALL_FLOPS, PITFALL_BATCH))],
         ),
-    )
+    ]
 
 
 def _advice(laws: Laws) -> str:

@@ -109,7 +109,7 @@ class Drawing:
     def bitmap(self, x: float, y: float, width: float, height: float, pixels_RC3: np.ndarray) -> None:
         data = base64.b64encode(png(pixels_RC3)).decode("ascii")
         place = {"x": x, "y": y, "width": width, "height": height, "preserveAspectRatio": "none"}
-        self._add("image", {**place, "style": "image-rendering: pixelated", "href": f"data:image/png;base64,{data}"})
+        self._add("image", {**place, "image-rendering": "pixelated", "href": f"data:image/png;base64,{data}"})
 
     def place(self, picture: ElementTree.Element, x: float, y: float, width: float, height: float) -> None:
         """Another drawing, made with `inline`, as part of this one."""

@@ -2,19 +2,22 @@
 et al. 2024, C.4.3, have it for multi-head Hyena's head dimension).
 
 Records that differ in that option and in their seed alone are one setting; of probes a setting has many tasks, and a
-value counts where all of them were probed with it.
+value counts where all of them were probed with it. Values that are no further from the best than the noise between
+seeds explains are tied with it; with one seed of each nothing is known of the noise, and all are.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
 
+from plait.analysis.paired import seed_noise
 from plait.core.errors import UserError, did_you_mean
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import MIXERS
@@ -24,12 +27,15 @@ from plait.records import Record
 #: By kind of record: what its result calls the quality, and 1 where more of it is better.
 QUALITY = {"train": ("loss", -1.0), "probe": ("accuracy", 1.0)}
 
+ERRORS = 2.0  # standard errors of a difference, from which on it is called one
+
 ByTask = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
 class OptionValue:
-    """One value in one setting: the mean over tasks and seeds. `head_dim` where the option counts heads."""
+    """One value in one setting: the mean over tasks and seeds. `head_dim` where the option counts heads. `noise`: the
+    standard deviation between seeds of the setting, None where no value has two. `tied`: not told from the best."""
 
     setting: str
     value: str
@@ -37,6 +43,8 @@ class OptionValue:
     runs: int
     head_dim: int | None
     best: bool
+    noise: float | None
+    tied: bool
 
 
 def option_values(records: Iterable[Record], mixer: str, option: str, kind: str) -> list[OptionValue]:
@@ -66,10 +74,15 @@ def _rows(setting: str, values: dict[str, ByTask], sign: float, option: str, wid
         return
     means = {value: float(np.mean([np.mean(runs) for runs in tasks.values()])) for value, tasks in whole.items()}
     ordered = sorted(means, key=lambda value: -sign * means[value])
+    noise = seed_noise(runs for tasks in whole.values() for runs in tasks.values())
+    count = {value: sum(map(len, tasks.values())) for value, tasks in whole.items()}
+    best = ordered[0]
     for value in ordered:
         head_dim = width // int(value) if option == "heads" else None
-        runs = sum(map(len, whole[value].values()))
-        yield OptionValue(setting, value, means[value], runs, head_dim, value == ordered[0])
+        apart = abs(means[value] - means[best])
+        error = math.inf if noise is None else noise * math.sqrt(1 / count[value] + 1 / count[best])
+        tied = value != best and not (apart > ERRORS * error and apart >= (noise or 0.0))
+        yield OptionValue(setting, value, means[value], count[value], head_dim, value == best, noise, tied)
 
 
 def _setting(record: Record, arch: Architecture, mixer: str, option: str) -> str:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from plait.algorithms.evolution import RandomSearch
 from plait.algorithms.exhaustive import FEW
 from plait.algorithms.front import NO_LIMITS, as_asked, search_record
-from plait.algorithms.objectives import Exact, Objective, Predicted, exact
+from plait.algorithms.objectives import Exact, Objective, Predicted, ProxyObjective, exact
 from plait.algorithms.predicted import DevicePredictor
-from plait.algorithms.proxy_objective import ProxyObjective
 from plait.algorithms.search import Search
 from plait.core.errors import UserError
 from plait.core.progress import stop_signals

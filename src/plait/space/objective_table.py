@@ -47,31 +47,31 @@ OBJECTIVES: Table[type[Any]] = Table(
         ),
         # computed on a built model and a text: tenths of a second per candidate
         "snip": Entry(
-            "plait.algorithms.proxy_objective:ProxyObjective", "how much removing each weight would change the loss"
+            "plait.algorithms.objectives:ProxyObjective", "how much removing each weight would change the loss"
         ),
         "grad_norm": Entry(
-            "plait.algorithms.proxy_objective:ProxyObjective", "norm of the loss's gradient over the weight matrices"
+            "plait.algorithms.objectives:ProxyObjective", "norm of the loss's gradient over the weight matrices"
         ),
         "fisher": Entry(
-            "plait.algorithms.proxy_objective:ProxyObjective", "how much the loss would change without each channel"
+            "plait.algorithms.objectives:ProxyObjective", "how much the loss would change without each channel"
         ),
         "grasp": Entry(
-            "plait.algorithms.proxy_objective:ProxyObjective",
+            "plait.algorithms.objectives:ProxyObjective",
             "how much removing weights would weaken the flow of gradients",
         ),
         "jacob_cov": Entry(
-            "plait.algorithms.proxy_objective:ProxyObjective", "how differently a model responds to different inputs"
+            "plait.algorithms.objectives:ProxyObjective", "how differently a model responds to different inputs"
         ),
         "relu_log_det": Entry(
-            "plait.algorithms.proxy_objective:ProxyObjective",
+            "plait.algorithms.objectives:ProxyObjective",
             "in how many ways a batch switches the model's nonlinearities",
         ),
         "synflow": Entry(
-            "plait.algorithms.proxy_objective:ProxyObjective",
+            "plait.algorithms.objectives:ProxyObjective",
             "flow through the paths of a model with weights |w|; needs no data",
         ),
         "short_training": Entry(
-            "plait.algorithms.proxy_objective:ProxyObjective",
+            "plait.algorithms.objectives:ProxyObjective",
             "minus the loss after a few steps of training; the dearest, the most direct",
         ),
     },

@@ -44,15 +44,19 @@ Catalog = Mapping[str, Callable[[], Preset]]
 @dataclass(frozen=True)
 class Family(Entry):
     source: str = ""  # the paper
+    begins: tuple[str, ...] = ("",)  # how its presets' names begin: others are not looked for in its tables
 
 
-#: Family → the function that gives its catalog; the largest last, since a look-up goes through them in order.
+#: Family → the function that gives its catalog.
 FAMILIES: Table[Callable[[], Catalog]] = Table(
     "family of presets",
     {
-        "gpt2": Family("plait.papers.families:gpt2", "GPT-2 in its four sizes", "Radford et al. 2019"),
+        "gpt2": Family("plait.papers.families:gpt2", "GPT-2 in its four sizes", "Radford et al. 2019", ("gpt2",)),
         "opt": Family(
-            "plait.papers.families:opt", "OPT from 125M to 175B, without 350M", "Zhang et al. 2022, arXiv:2205.01068"
+            "plait.papers.families:opt",
+            "OPT from 125M to 175B, without 350M",
+            "Zhang et al. 2022, arXiv:2205.01068",
+            ("opt",),
         ),
         "open": Family(
             "plait.papers.open_models:catalog",
@@ -63,21 +67,25 @@ FAMILIES: Table[Callable[[], Catalog]] = Table(
             "plait.papers.par.presets:catalog",
             "Transformer-XL, Sandwich and PAR Transformer, BERT and PAR BERT",
             "Mandava et al. 2020, arXiv:2009.04534",
+            ("par", "txl", "sandwich", "bert", "distilbert"),
         ),
         "fox": Family(
             "plait.papers.fox.presets:catalog",
             "Forgetting Transformer (LLaMA, Pro), its ablations and its baselines",
             "Lin et al. 2025, arXiv:2503.02130",
+            ("fox", "transformer", "mamba", "hgrn", "deltanet", "samba", "swa"),
         ),
         "mad": Family(
             "plait.papers.mad.presets:catalog",
             "the 21 probe architectures, the scaling families, the topologies",
             "Poli et al. 2024, arXiv:2403.17844",
+            ("mad",),
         ),
         "lts": Family(
             "plait.papers.lts.presets:catalog",
             "LiteTransformerSearch: Pareto fronts for three devices, OPT, scaled baselines",
             "Javaheripi et al. 2022, arXiv:2203.02094",
+            ("lts",),
         ),
     },
 )
@@ -120,11 +128,12 @@ def suite(name: str) -> list[str]:
 
 
 def _find(name: str) -> Preset | None:
-    # Most names begin with their family's.
-    for family in sorted(FAMILIES, key=lambda family: not name.lower().startswith(family)):
-        catalog, spelling = _catalog(family)
-        if (known := spelling.get(name.lower())) is not None:
-            return catalog[known]()
+    for family in FAMILIES:
+        line = FAMILIES.entry(family)
+        if isinstance(line, Family) and name.lower().startswith(line.begins):
+            catalog, spelling = _catalog(family)
+            if (known := spelling.get(name.lower())) is not None:
+                return catalog[known]()
     return None
 
 

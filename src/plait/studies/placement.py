@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from plait.analysis.intervals import mean_interval
-from plait.analysis.paired import seed_noise
+from plait.analysis.paired import Compared, compare_losses, seed_noise
 from plait.analysis.placement import letters_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
@@ -256,6 +256,31 @@ class PlacementFindings:
         }
 
 
+@dataclass(frozen=True)
+class Retrained:
+    """`losses`: of every spec, one for each seed."""
+
+    losses: dict[str, list[float]]
+    compared: Compared
+
+    def as_dict(self) -> dict[str, Any]:
+        found = self.compared
+        seeds = max((len(each) for each in self.losses.values()), default=0)
+        return {"seeds": seeds, "noise": found.noise, "best": found.best if self.losses else []}
+
+    @property
+    def statement(self) -> str:
+        if self.compared.noise is None:
+            return "retrained once each: the noise between seeds is not known; --retrain-seeds 3 tells it"
+        ties = len(self.compared.best) - 1
+        told = (
+            f"{ties} of {len(self.losses) - 1} others cannot be told from the lowest loss"
+            if ties > 0
+            else ("the lowest loss is distinguishable from all others")
+        )
+        return f"standard deviation between seeds {self.compared.noise:.4f} nats; {told}"
+
+
 def retrain(
     specs: Sequence[str],
     supernet: SupernetJob,
@@ -263,20 +288,24 @@ def retrain(
     store: Store,
     runs: Path,
     *,
-    seed: int = 0,
+    seeds: int = 1,
     on_progress: Callable[[float], None] = lambda done: None,
-) -> dict[str, float]:
-    """The held-out loss of every spec after `steps` steps on the search's data; each is trained once and kept.
+) -> Retrained:
+    """The held-out losses of every spec after `steps` steps on the search's data; each is trained once with each of the
+    seeds, and kept.
 
-    `on_progress` hears how many are done, with the share of the one in training.
+    `on_progress` hears how many specs are done, with the share of the one in training.
     """
-    losses: dict[str, float] = {}
+    losses: dict[str, list[float]] = {}
     for done, spec in enumerate(dict.fromkeys(specs)):
-        job = Job(architecture(spec), supernet.corpus, supernet.recipe, Budget(steps=steps), seed, supernet.precision)
+        losses[spec] = []
+        for seed in range(seeds):
+            budget = Budget(steps=steps)
+            job = Job(architecture(spec), supernet.corpus, supernet.recipe, budget, seed, supernet.precision)
 
-        def part(share: float, done: int = done) -> None:
-            on_progress(done + share)
+            def part(share: float, done: float = done + seed / seeds) -> None:
+                on_progress(done + share / seeds)
 
-        losses[spec] = float(fit_alone(job, store, runs, device=supernet.device, on_progress=part)["loss"])
+            losses[spec].append(float(fit_alone(job, store, runs, device=supernet.device, on_progress=part)["loss"]))
     on_progress(len(losses))
-    return losses
+    return Retrained(losses, compare_losses({spec: dict(enumerate(each)) for spec, each in losses.items()}))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.options import MixerOptions
+from plait.mixers.options import NOT_SHARED, MixerOptions
 from plait.model import build
 from plait.model.architecture import Architecture
 from plait.model.backbone import share_biases
@@ -39,6 +39,9 @@ class Supernet(nn.Module):
             raise UserError(f"kind={header.kind}: a supernet is a language model (kind=lm) or an encoder.")
         if not choices or not all(choices):
             raise UserError("a supernet needs at least one layer, and every layer at least one choice.")
+        for options in {choice for layer in choices for choice in layer if choice is not None}:
+            if options.reads or options.share != NOT_SHARED:
+                raise UserError(f"{options.to_layer()}: a supernet has no layers that share weights or read of others.")
         self.header, self.choices = header, tuple(tuple(layer) for layer in choices)
         with torch.random.fork_rng(devices=[]), torch.device(device):
             model = KINDS[header.kind](Architecture(header, ()))

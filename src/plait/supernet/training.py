@@ -26,8 +26,7 @@ from plait.supernet.network import Supernet
 from plait.supernet.settings import ARCHITECTURE, SWAP, WEIGHTS, Settings, Turns
 from plait.training.batches import Batch, Objective
 from plait.training.optimizer import make_optimizer, set_rate, update
-from plait.training.recipe import Recipe
-from plait.training.schedule import rate
+from plait.training.recipe import Recipe, rate
 from plait.training.trainer import MOST_SKIPPED, detached, seed_dropout, set_dropout
 
 Arrays = dict[str, NDArray[Any]]

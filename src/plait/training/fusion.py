@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.mixers.mixer import make_mixer
-from plait.mixers.options import MixerOptions
+from plait.mixers.options import NOT_SHARED, MixerOptions
 from plait.mixers.shared import make_norm
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
@@ -67,6 +67,9 @@ def fuse(given: Sequence[str | Architecture], *, seed: int = 0) -> Fused:
     if len(set(archs)) < len(archs):
         raise UserError("a model is given twice; fusing needs different ones.")
     _check_headers(archs)
+    for options in {options for arch in archs for options in arch.layers}:
+        if options.reads or options.share != NOT_SHARED:
+            raise UserError(f"{options.to_layer()}: fused models share no weights by name and read of no other layer.")
     deepest = max(len(arch.layers) for arch in archs)
     if not min(len(arch.layers) for arch in archs):
         raise UserError("a model without layers has nothing to share.")

@@ -41,8 +41,8 @@ from plait.model.heads import Encoder, LanguageModel
 from plait.model.user_mixers import read_copies, write_copies
 from plait.records.claims import Busy
 from plait.training import shards
+from plait.training.checkpoint import load_tensors, save_tensors
 from plait.training.job import Start
-from plait.training.tensor_files import load_tensors, save_tensors
 
 RUNS = Path("runs")
 MIXERS = "mixers"

@@ -41,6 +41,17 @@ class Throughput:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Warm:
+    """A trainer that has taken its first steps, and may take as many more as it was made for."""
+
+    spec: str
+    job: Job
+    trainer: Trainer
+    place: torch.device
+    first_step_seconds: float
+
+
 def throughput(
     spec: str,
     *,
@@ -54,6 +65,26 @@ def throughput(
     recipe: Recipe | None = None,
 ) -> Throughput:
     """Train `spec` with a vocabulary of `vocab` for `WARM_UP + steps` steps of batch × seq_len random tokens."""
+    warm = warmed(
+        spec, batch=batch, seq_len=seq_len, vocab=vocab, device=device, precision=precision, compiled=compiled,
+        steps=steps, recipe=recipe,
+    )  # fmt: skip
+    return timed(warm, steps)
+
+
+def warmed(
+    spec: str,
+    *,
+    batch: int = 8,
+    seq_len: int = 4096,
+    vocab: int = 50257,
+    device: str = "cpu",
+    precision: str = "",
+    compiled: bool = False,
+    steps: int = 10,
+    recipe: Recipe | None = None,
+) -> Warm:
+    """The first `WARM_UP` steps of such a training."""
     if steps < 1:
         raise UserError(f"steps={steps}: at least one step is timed.")
     arch = architecture(spec)
@@ -71,6 +102,12 @@ def throughput(
     first = time.perf_counter() - begun
     for _ in range(WARM_UP - 1):
         trainer.advance()
+    return Warm(spec, job, trainer, place, first)
+
+
+def timed(warm: Warm, steps: int) -> Throughput:
+    """The next `steps` steps, and how long they take."""
+    job, trainer, place = warm.job, warm.trainer, warm.place
     begun = time.perf_counter()
     before = trainer.launch()
     for _ in range(steps - 1):
@@ -82,7 +119,7 @@ def throughput(
     speed = job.tokens_per_step / seconds
     peak = torch.cuda.max_memory_allocated(place) if place.type == "cuda" else None
     share = mfu(job, speed, peak_of(place, job.precision))
-    return Throughput(spec, compiled, speed, seconds, first, peak, share, loss)
+    return Throughput(warm.spec, trainer.compiled, speed, seconds, warm.first_step_seconds, peak, share, loss)
 
 
 def random_corpus(vocab: int, tokens: int) -> Corpus:

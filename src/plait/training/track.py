@@ -171,7 +171,7 @@ class Track:
         return self._tokens[places].long(), self._tokens[places + 1].long()
 
     def rate(self, step: Tensor) -> Tensor:
-        """As `training.schedule.rate` has it for `schedule=wsd`, on tensors."""
+        """As `training.recipe.rate` has it for `schedule=wsd`, on tensors."""
         warm = (step / max(1.0, self.recipe.warmup)).clamp(max=1.0)
         into = ((step - self._decay_from) / self._decay_steps).clamp(min=0.0)
         return warm * (1 - into.sqrt())

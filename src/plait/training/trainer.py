@@ -27,9 +27,8 @@ from plait.training.distributed import Processes
 from plait.training.job import Job
 from plait.training.optimizer import make_optimizer, set_rate, update_on_device
 from plait.training.optimizer_state import plain_state, restore_state, state_pieces
-from plait.training.recipe import Recipe
+from plait.training.recipe import Recipe, rate
 from plait.training.run import load_start
-from plait.training.schedule import rate
 from plait.training.shards import Checkpoint, Piece, is_sharded, piece_of, read_into
 from plait.training.validation import Validation
 

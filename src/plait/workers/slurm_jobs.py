@@ -30,6 +30,8 @@ FOLDER = Path("runs") / "jobs"
 AT_ONCE = 64  # jobs, where --workers does not say
 TELL_SECONDS = 2.0  # between two writes of a job's progress
 STOP_SECONDS = 60.0
+#: Parameters that submitit has for every executor.
+GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 
 
 class SlurmJobs(Backend):
@@ -117,6 +119,11 @@ def _parameters(cluster: str) -> dict[str, str]:
     return found
 
 
+def _key(key: str, kind: str) -> str:
+    """Slurm's own parameters have its name before them."""
+    return key if kind != "slurm" or key in GENERIC or key.startswith("slurm_") else f"slurm_{key}"
+
+
 def _executor(kind: str, folder: Path, place: Place, parameters: dict[str, str]) -> Any:
     import submitit
 
@@ -124,7 +131,7 @@ def _executor(kind: str, folder: Path, place: Place, parameters: dict[str, str])
         executor = submitit.AutoExecutor(folder=str(folder), cluster=kind)
     except (RuntimeError, ValueError) as wrong:
         raise UserError(f"--cluster {place.cluster}: {str(wrong).strip() or 'submitit finds no Slurm here'}.") from None
-    numbers = {key: int(value) if value.isdecimal() else value for key, value in parameters.items()}
+    numbers = {_key(key, kind): int(value) if value.isdecimal() else value for key, value in parameters.items()}
     usual = {"name": "plait", "cpus_per_task": 1, "gpus_per_node": math.ceil(place.gpus), "timeout_min": 240}
     usual = {key: value for key, value in usual.items() if value}
     try:

@@ -33,8 +33,11 @@ const logTicks = (low, high, about) => {
 };
 
 const hidden = new Set();
+const withheld = new Set(); // keys that a filter leaves out
+const picked = new Set(); // keys that were selected to be compared
 const plots = [];
 const redraw = () => plots.forEach((plot) => plot.draw());
+const repick = () => { redraw(); document.dispatchEvent(new Event("picked")); };
 
 class Plot {
   constructor(figure) {
@@ -51,7 +54,19 @@ class Plot {
     new ResizeObserver(() => this.draw()).observe(figure);
   }
 
-  points() { return this.data.series.flatMap((series) => series.points.map((point) => ({ ...point, series }))); }
+  points() {
+    return this.data.series.flatMap((series) => series.points.filter((point) => !withheld.has(point.key))
+      .map((point) => ({ ...point, series })));
+  }
+
+  // Other numbers for the same chart, as of a training that goes on: what the reader zoomed to stays.
+  update(data) {
+    const whole = JSON.stringify(this.view) === JSON.stringify(this.home);
+    this.data = data;
+    this.home = this.extent();
+    if (whole) this.view = { ...this.home };
+    this.draw();
+  }
 
   extent() {
     const { x, y, limit } = this.data, points = this.points();
@@ -78,6 +93,13 @@ class Plot {
       button("+", () => this.zoom(0.5), { "aria-label": "Zoom in", title: "Zoom in; or drag over the chart" }),
       button("−", () => this.zoom(2), { "aria-label": "Zoom out" }),
       button("all", () => { this.view = { ...this.home }; this.draw(); }, { "aria-label": "Show all" }));
+    if (this.data.select) {
+      const brush = button("select", () => {
+        this.brushing = !this.brushing;
+        brush.setAttribute("aria-pressed", this.brushing);
+      }, { "aria-pressed": "false", title: "Drag over models to select them", class: "brush" });
+      zoom.append(brush);
+    }
     settle(zoom);
     made.append(zoom);
     if (this.data.limit) made.append(this.slider());
@@ -138,6 +160,13 @@ class Plot {
       from = null;
       box.remove();
       if (Math.abs(x1 - x0) < 8 || Math.abs(y1 - y0) < 8) return;
+      if (this.brushing) {
+        const inside = (point) => (this.xOf(point.x) - x0) * (this.xOf(point.x) - x1) <= 0
+          && (this.yOf(point.y) - y0) * (this.yOf(point.y) - y1) <= 0;
+        for (const point of this.points()) if (point.key && !hidden.has(point.series.name) && inside(point)) picked.add(point.key);
+        repick();
+        return;
+      }
       const { view, home } = this, xs = [x0, x1].map((x) => this.xAt(x)), ys = [y0, y1].map((y) => this.yAt(y));
       this.view = { x0: Math.max(home.x0, Math.min(...xs)), x1: Math.min(home.x1, Math.max(...xs)),
         y0: Math.max(home.y0, Math.min(...ys)), y1: Math.min(home.y1, Math.max(...ys)) };
@@ -227,7 +256,7 @@ class Plot {
     const corners = [];
     let best = -Infinity;
     for (const point of shown.flatMap((series) => series.points).sort((a, b) => a.x - b.x || b.y - a.y)) {
-      if (point.y <= best) continue;
+      if (point.y <= best || withheld.has(point.key)) continue;
       if (corners.length) corners.push([this.xOf(point.x), this.yOf(best)]);
       corners.push([this.xOf(point.x), this.yOf(point.y)]);
       best = point.y;
@@ -250,10 +279,10 @@ class Plot {
     if (point.ends) {
       inside.append(make("svg:line", { stroke: colour, x1: x, x2: x, y1: this.yOf(point.ends[0]), y2: this.yOf(point.ends[1]) }));
     }
-    if (point.chosen) inside.append(make("svg:circle", { class: "ring", cx: x, cy: y, r: 12 }));
+    if (point.chosen || picked.has(point.key)) inside.append(make("svg:circle", { class: "ring", cx: x, cy: y, r: 12 }));
     const radius = series.number === null ? 4 : 5.5, shape = MARKS[(series.number ?? 0) % MARKS.length];
     const corners = SHAPES[shape]?.map(([dx, dy]) => `${x + radius * dx},${y + radius * dy}`).join(" ");
-    const known = models[point.key] !== undefined;
+    const known = modelOf(this.figure, point.key) !== undefined;
     inside.append(make(corners ? "svg:polygon" : "svg:circle", {
       class: `mark${beyond ? " dim" : ""}`, "data-key": point.key, "data-hint": point.hint, "data-place": place,
       "data-x": point.x, "data-y": point.y, role: known ? "button" : "img", "aria-label": point.hint,
@@ -267,7 +296,7 @@ class Plot {
     if (this.data.of) parts.push(seen === total ? this.data.of : `${this.data.of}; ${seen} of the ${total} in view`);
     else if (seen < total) parts.push(`${seen} of ${total} points in view`);
     if (this.data.limit) {
-      const held = shown.flatMap((series) => series.points).filter((point) => !beyond.has(point.key));
+      const held = shown.flatMap((series) => series.points).filter((point) => !beyond.has(point.key) && !withheld.has(point.key));
       const best = held.reduce((most, point) => (most && most.y >= point.y ? most : point), null);
       parts.push(best ? `largest within the limits: ${best.name}, ${short(best.y)} ${this.data.y.label}` : "nothing is within the limits");
     }

@@ -1,0 +1,49 @@
+"""The kernels' guard on this machine's GPU, op by op, until the time is up.
+
+    python benchmarks/kernel_guard.py [--ops gla mamba2 …] [--seconds 60] [--longest 16384]
+
+`plait check MIXER --device cuda` shows the same for one mixer. Every setting that is off is printed, then a row per op,
+dtype and path with its worst setting. Needs a CUDA device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+
+from plait.device.kernel_bench import CASES
+from plait.device.kernel_guard import Guarded, guard, settings
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops", nargs="*", default=list(CASES))
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--longest", type=int, default=16384)
+    asked = parser.parse_args()
+    begun, device = time.perf_counter(), torch.device("cuda")
+    for name in asked.ops:
+        rows: dict[tuple[str, str], list[Guarded]] = {}
+        wanted = settings(CASES[name], longest=asked.longest)
+        for setting in wanted:
+            if time.perf_counter() - begun > asked.seconds:
+                break
+            found = guard(CASES[name], *setting, device)
+            rows.setdefault((found.dtype, found.path), []).append(found)
+            if not found.right:
+                print("  OFF", found, flush=True)
+        for (dtype, path), group in rows.items():
+            worst = max(group, key=lambda each: each.error)
+            lengths = f"lengths to {max(each.tokens for each in group)}"
+            print(
+                f"{name} {dtype} {path}: {len(group)} settings, {lengths}, worst {worst.error:.1e} ({worst.worst}, "
+                f"{worst.tokens} tokens, {worst.decays}), {'right' if all(x.right for x in group) else 'WRONG'} "
+                f"[{time.perf_counter() - begun:.0f} s]",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

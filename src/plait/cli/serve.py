@@ -1,0 +1,67 @@
+"""`plait serve` and `plait report`: what a store holds, live in a browser, or as one offline page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from plait.cli.options import AsJson, StoreUrl
+from plait.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from plait.serving.server import Address
+
+
+def command(
+    host: Annotated[
+        str, typer.Option(help="Where to listen; another than the loopback asks for a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8642,
+    token: Annotated[
+        str | None, typer.Option(help="What readers must know.  \\[default: made and printed where one is needed]")
+    ] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    runs: Annotated[
+        Path | None, typer.Option(help="Where trainings are kept.  \\[default: beside the store's file]")
+    ] = None,
+    store: StoreUrl = None,
+) -> None:
+    """Show the store in a browser, live: what runs, every record with its pictures, records side by side. Read-only."""
+    from plait.serving.server import serve
+
+    def started(address: Address) -> None:
+        console().print(f"{address.url}\nCtrl-C ends it.", markup=False, soft_wrap=True)
+        if open_browser:
+            import webbrowser
+
+            webbrowser.open(address.url)
+
+    serve(store=store, runs=runs, host=host, port=port, token=token, on_start=started)
+
+
+def report_command(
+    keys: Annotated[
+        list[str] | None, typer.Argument(help="Beginnings of records' keys; the newest by default.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="Only records of this kind, such as train or probe.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    svg: Annotated[Path | None, typer.Option(help="Folder for the figures as SVG,")] = None,
+    png: Annotated[Path | None, typer.Option(help="as PNG (with CairoSVG or Chromium),")] = None,
+    csv: Annotated[Path | None, typer.Option(help="and for the numbers as CSV.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many of the newest.", min=1)] = 1000,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one offline page of what the store holds: curves, fronts, heat maps, tables, methods, BibTeX."""
+    from plait.api.report import report
+
+    found = report(keys or (), kind=kind, out=out, svg=svg, png=png, csv=csv, limit=limit, store=store)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        told = ", ".join(f"{count} {name}" for name, count in found.kinds.items())
+        console().print(f"{found.page} written: {told}", markup=False)
+        for file in found.files:
+            console().print(file, markup=False)

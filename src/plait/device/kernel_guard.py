@@ -1,0 +1,130 @@
+"""Are a mixer's kernels right on this GPU? Its op against float64, wherever kernels go wrong.
+
+Outputs and the gradients of all inputs are compared with the definition (one token at a time in float64; long sequences
+with the chunked form in float64, which tests hold to the definition) at lengths that are no multiples of a chunk, with
+decays from none to beyond all range, with memory that nobody has written filled with NaN, and twice, for the same bits.
+Kernels are compiled on the machine they run on, and some pairs of compiler and GPU make wrong code: what holds on one
+machine is to be shown again on the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait.core.errors import UserError
+from plait.device.kernel_bench import CASES, TOLERANCES, Inputs, KernelCase, Run
+from plait.ops.paths import plain_ops, watched_paths
+
+#: A mixer's name → the case of `plait.device.kernel_bench` that has its op.
+OPS = {name: name for name in CASES} | {"mamba3": "mamba2", "deltaproduct": "deltanet"}
+DECAYS: dict[str, Callable[[Tensor], Tensor]] = {
+    "weak": lambda u: torch.full_like(u, -1e-6),
+    "strong": lambda u: torch.full_like(u, -13.8),
+    "mixed": lambda u: -torch.exp(16.4 * u - 13.8),
+    "extreme": lambda u: torch.where(u < 0.3, -100.0, 0.0),
+}
+SHORT, LONG = (1, 2, 63, 64, 65, 200), (1000, 16384)
+DTYPES = (torch.bfloat16, torch.float32)
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """One setting. `error`: the largest of output and gradients, relative to the largest value of the same tensor;
+    `path`: what ran, a kernel or the op's plain form."""
+
+    op: str
+    dtype: str
+    tokens: int
+    decays: str  # "" where the op has none
+    path: str
+    error: float
+    worst: str  # which of output and gradients
+    same: bool  # twice the same bits
+    limit: float
+
+    @property
+    def right(self) -> bool:
+        return self.same and self.error <= self.limit
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "right": self.right}
+
+
+def case_of(mixer: str) -> KernelCase:
+    if mixer not in OPS:
+        raise UserError(f"{mixer} has no kernels that can be guarded; those that have: {', '.join(sorted(OPS))}.")
+    return CASES[OPS[mixer]]
+
+
+def settings(case: KernelCase, *, longest: int = LONG[-1]) -> list[tuple[torch.dtype, int, str]]:
+    """(dtype, tokens, decays), short ones first."""
+    stream = torch.Generator().manual_seed(0)
+    decays = list(DECAYS) if "g" in case.draw(1, 1, stream) else [""]
+    lengths = [(tokens, "mixed" if decays[0] else "") for tokens in (*SHORT, *LONG) if tokens <= longest]
+    hard = [(65, each) for each in decays if each != "mixed" and each]
+    return [(dtype, *setting) for setting in (*lengths, *hard) for dtype in DTYPES]
+
+
+def guard(case: KernelCase, dtype: torch.dtype, tokens: int, decays: str, device: torch.device) -> Guarded:
+    stream = torch.Generator(device).manual_seed(tokens)
+    drawn = case.draw(1, tokens, stream)
+    if decays:
+        drawn["g"] = DECAYS[decays](torch.rand(drawn["g"].shape, generator=stream, device=device))
+    given = {name: x.to(torch.float32 if name in case.wide else dtype) for name, x in drawn.items()}
+    with watched_paths() as taken, unwritten_memory_is_nan():
+        found, again = ([*_results(case.ours, given)] for _ in range(2))
+    wanted = [*_exact(case, given)]
+    names = ("output", *(f"gradient of {name}" for name in given))
+    errors = {
+        name: float((ours.double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
+        for name, ours, exact in zip(names, found, wanted, strict=True)
+    }
+    errors = {name: error if error == error else math.inf for name, error in errors.items()}
+    worst = max(errors, key=lambda name: errors[name])
+    same = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    path = ", ".join(dict.fromkeys(taken.values())) or "plain"
+    kind = str(dtype).removeprefix("torch.")
+    return Guarded(case.name, kind, tokens, decays, path, errors[worst], worst, same, TOLERANCES[dtype])
+
+
+def _exact(case: KernelCase, given: Inputs) -> Iterator[Tensor]:
+    wide = {name: x.double() for name, x in given.items()}
+    if next(iter(given.values())).shape[1] <= SHORT[-1]:
+        yield from _results(case.definition, wide)
+        return
+    with plain_ops():
+        yield from _results(case.ours, wide)
+
+
+def _results(run: Run, given: Inputs) -> Iterator[Tensor]:
+    leaves = {name: x.detach().clone().requires_grad_() for name, x in given.items()}
+    o = run(leaves)
+    weights = torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(o)
+    yield o.detach()
+    yield from torch.autograd.grad((o * weights).sum(), list(leaves.values()))
+
+
+@contextmanager
+def unwritten_memory_is_nan() -> Iterator[None]:
+    """What `new_empty` and `empty_like` give is full of NaN: a kernel that reads what it has not written shows it."""
+    kept = torch.Tensor.new_empty, torch.empty_like, torch.empty
+
+    def poisoned(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def run(*args: Any, **options: Any) -> Tensor:
+            made = make(*args, **options)
+            return made.fill_(math.nan) if made.is_floating_point() else made
+
+        return run
+
+    torch.Tensor.new_empty, torch.empty_like, torch.empty = map(poisoned, kept)  # type: ignore
+    try:
+        yield
+    finally:
+        torch.Tensor.new_empty, torch.empty_like, torch.empty = kept  # type: ignore

@@ -1,0 +1,75 @@
+"""How records were made, as a paragraph for a paper, and what to cite: nothing but what the records say."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from xml.etree.ElementTree import Element
+
+from plait.records.record import Record
+from plait.reporting.page import folded, section, tag
+from plait.reporting.summaries import number, time_text
+
+ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
+
+
+def methods(records: Sequence[Record]) -> str:
+    kinds = Counter(record.kind for record in records)
+    what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    texts = sorted({str(record.result["data"]) for record in records if isinstance(record.result.get("data"), str)})
+    seeds = {str(seed) for record in records if (seed := record.config.get("seed")) is not None}
+    where = distinct(records, "gpu") or distinct(records, "cpu")
+    code_hashes = distinct(records, "code")
+    return " ".join([
+        f"All results are records of plait {', '.join(distinct(records, 'plait'))} (source {', '.join(code_hashes)})"
+        f" with torch {', '.join(distinct(records, 'torch'))} on {', '.join(where) or 'an unknown machine'}:"
+        f" {what}, {time_text(seconds_of(records))} of computing in all.",
+        f"Models were trained on {', '.join(texts)}." if texts else "",
+        f"{len(seeds)} seeds were used." if len(seeds) > 1 else "One seed was used." if seeds else "",
+    ]).strip()  # fmt: skip
+
+
+def bibtex(references: Mapping[str, str]) -> str:
+    """An entry per paper, found by its arXiv number."""
+    papers: dict[str, list[str]] = defaultdict(list)
+    authors: dict[str, str] = {}
+    for mixer, text in references.items():
+        for one in text.split(";"):
+            if found := ARXIV.search(one):
+                papers[found[1]].append(mixer)
+                authors[found[1]] = one.partition(",")[0].strip()
+    return "\n".join(
+        f"@misc{{arxiv{paper.replace('.', '')},\n  author = {{{re.sub(r' [0-9]{4}$', '', authors[paper])}}},\n"
+        f"  year = {{{_year(authors[paper], paper)}}},\n  eprint = {{{paper}}},\n  archivePrefix = {{arXiv}},\n"
+        f"  note = {{{', '.join(mixers)}}},\n}}"
+        for paper, mixers in papers.items()
+    )
+
+
+def _year(author: str, paper: str) -> str:
+    stated = re.search(r"\b(\d{4})$", author)
+    return stated[1] if stated else f"20{paper[:2]}"
+
+
+def references_of(records: Sequence[Record]) -> dict[str, str]:
+    """Of the mixers that the records name, each where it was published."""
+    from plait.mixers.table import MIXERS
+
+    text = " ".join(str(record.config) + str(record.result.get("spec", "")) for record in records)
+    used = [name for name in MIXERS.lines if f" {name} " in text or f" {name}[" in text or f"({name}" in text]
+    return {name: MIXERS.load(name).reference for name in used}
+
+
+def methods_section(records: Sequence[Record], references: Mapping[str, str]) -> Element:
+    entries = bibtex(references)
+    cited = [folded("BibTeX of the mixers", tag("pre", entries, data_copy="the entries"))] if entries else []
+    return section("Methods", tag("p", methods(records), data_copy="the paragraph"), *cited)
+
+
+def seconds_of(records: Sequence[Record]) -> float:
+    return sum(number(record.provenance.get("seconds")) or 0.0 for record in records)
+
+
+def distinct(records: Sequence[Record], name: str) -> list[str]:
+    return sorted({str(value) for record in records if (value := record.provenance.get(name))})

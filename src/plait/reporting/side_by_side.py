@@ -1,0 +1,83 @@
+"""Two records or more beside each other: what differs in what was asked for, what came out, and their curves in one
+chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from plait.records.record import Record, flat
+from plait.reporting.models import drawing_of
+from plait.reporting.page import Child, card, grid, legend, note, section, table, tag
+from plait.reporting.page_charts import Line, swatch
+from plait.reporting.plots import curve_plot
+from plait.reporting.summaries import number, spec_of, started_text, summary, time_text
+from plait.reporting.view_train import curve_of
+from plait.reporting.views import Context, svg_element
+
+MOST_ROWS = 120
+SHOWN = 90  # characters
+
+
+def side_by_side(records: Sequence[Record], context: Context) -> list[Child]:
+    names = [f"{record.key[:6]} {summary(record).name}"[:60] for record in records]
+    heads = [f">{record.key[:8]}" for record in records]
+    top: list[list[Child]] = [
+        ["kind", *(record.kind for record in records)],
+        ["of", *(summary(record).name for record in records)],
+        ["found", *(summary(record).words for record in records)],
+        ["started", *map(started_text, records)],
+        ["computed for", *(time_text(record.provenance.get("seconds")) for record in records)],
+        ["", *(context.linked(record.key, "the record") for record in records)],
+    ]
+    same, rows = _differences([flat(record.config) for record in records])
+    words = f"{same} settings are the same in all and left out." if same else "No setting is the same in all."
+    parts: list[Child] = [
+        section("In short", table(["", *heads], top, fixed=True)),
+        *_curves(records, names),
+        section("What was asked for", note(words), table(["setting", *heads], rows, name="settings")),
+        section("What came out", table(["number", *heads], _numbers(records), name="results")),
+    ]
+    drawn = [(name, drawing_of(spec_of(r), 1024)) for name, r in zip(names, records, strict=True) if spec_of(r)]
+    cards = [
+        card(tag("div", svg_element(document), class_="drawing"), title=name) for name, document in drawn if document
+    ]
+    return [*parts, section("Architectures", grid(*cards))] if cards else parts
+
+
+def _curves(records: Sequence[Record], names: Sequence[str]) -> list[Child]:
+    lines = [
+        Line(name, points, place, key=record.key[:8])
+        for place, (name, record) in enumerate(zip(names, records, strict=True))
+        if (points := curve_of(record))
+    ]
+    if len(lines) < 2:
+        return []
+    drawn = curve_plot(lines, title="Loss", x_label="tokens", y_label="nats per token", unit="token")
+    return [section("Curves", card(drawn, legend([(swatch(line.series), line.name) for line in lines])))]
+
+
+def _differences(configs: Sequence[dict[str, Any]]) -> tuple[int, list[list[Child]]]:
+    """How many fields agree, and those that do not."""
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    rows: list[list[Child]] = []
+    for name in names:
+        texts = [_text(config[name]) if name in config else "–" for config in configs]
+        if len(set(texts)) > 1:
+            rows.append([name, *texts])
+    return len(names) - len(rows), rows[:MOST_ROWS]
+
+
+def _numbers(records: Sequence[Record]) -> list[list[Child]]:
+    """The results' numbers, those that several have first."""
+    found = [
+        {name: value for name, value in flat(record.result).items() if number(value) is not None} for record in records
+    ]
+    names = list(dict.fromkeys(name for one in found for name in one))
+    names.sort(key=lambda name: -sum(name in one for one in found))
+    return [[name, *(_text(one[name]) if name in one else "–" for one in found)] for name in names[:MOST_ROWS]]
+
+
+def _text(value: Any) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"

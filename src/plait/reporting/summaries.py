@@ -1,0 +1,177 @@
+"""A record in a line: what it is about, and the one number that one would ask for first. Lists and headings have it.
+
+Records of any age and of anybody's making are read here: what a field should be and is not is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plait.records.record import Record, flat
+
+LONGEST = 400  # characters of a name or a spec in a line
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`name`: what the record is about; `spec`: of its model, if it has one; `value` with its `unit`: what was found;
+    `words`: the same as a text; `source`: the data or the task."""
+
+    name: str
+    spec: str = ""
+    value: float | None = None
+    unit: str = ""
+    words: str = ""
+    source: str = ""
+
+
+def summary(record: Record) -> Summary:
+    """Of any record; one that is not as its kind should be has what could be read."""
+    found = SUMMARIES.get(record.kind, _other)(record)
+    name = " ".join(found.name.split())[:LONGEST] or record.key[:10]
+    return Summary(name, found.spec[:LONGEST], found.value, found.unit, found.words[:LONGEST], found.source[:LONGEST])
+
+
+def spec_of(record: Record) -> str:
+    """The model's; empty where the record is of several or of none."""
+    for place in (record.result, record.config):
+        for name in ("spec", "arch"):
+            found = place.get(name)
+            if isinstance(found, str):
+                return found
+            if isinstance(found, Mapping) and isinstance(found.get("spec"), str):
+                return str(found["spec"])
+    return ""
+
+
+def pattern_of(spec: str) -> str:
+    """The layers without the header, as they are written."""
+    return spec.partition("|")[2].strip() or spec
+
+
+def number(value: object) -> float | None:
+    """A finite number, or None for whatever else it is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < 1e300 and math.isfinite(value) else None
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: object) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def number_text(value: object, digits: int = 4) -> str:
+    found = number(value)
+    return "" if found is None else f"{found:.{digits}g}"
+
+
+def whole_text(value: object) -> str:
+    found = number(value)
+    return "" if found is None else f"{found:,.0f}"
+
+
+def time_text(value: object) -> str:
+    found = number(value)
+    if found is None:
+        return ""
+    return f"{found:.3g} s" if found < 100 else f"{found / 60:.3g} min" if found < 6000 else f"{found / 3600:.3g} h"
+
+
+def started_text(record: Record) -> str:
+    return str(record.provenance.get("started", ""))[:16].replace("T", " ")
+
+
+def _loss(record: Record) -> Summary:
+    loss, spec = number(record.result.get("loss")), spec_of(record)
+    data = record.result.get("data")
+    words = "" if loss is None else f"{loss:.4g} nats per token"
+    return Summary(pattern_of(spec), spec, loss, "nats per token", words, data if isinstance(data, str) else "")
+
+
+def _probe(record: Record) -> Summary:
+    spec, accuracy = spec_of(record), number(record.result.get("accuracy", record.result.get("test_accuracy")))
+    task = task_of(record)
+    words = "" if accuracy is None else f"accuracy {accuracy:.3f}"
+    return Summary(pattern_of(spec), spec, accuracy, "accuracy", words, task)
+
+
+def task_of(record: Record) -> str:
+    task = mapping(record.config.get("task"))
+    return str(task.get("task") or task.get("name") or "")
+
+
+def _search(record: Record) -> Summary:
+    found = record.result
+    front = len(sequence(found.get("front")))
+    words = f"{front} on the front of {whole_text(found.get('evaluated'))}"
+    return Summary(f"{found.get('space')} by {found.get('method')}", "", float(front), "on the front", words)
+
+
+def _document(record: Record) -> Summary:
+    """A comparison, a probe's verdict: documents with a verdict in words."""
+    found = record.result
+    rows = sequence(found.get("architectures"))
+    source = found.get("data") or mapping(found.get("config")).get("data") or found.get("protocol") or ""
+    names = ", ".join(str(mapping(row).get("name", "")) for row in rows)
+    return Summary(names, "", float(len(rows)), "architectures", str(found.get("verdict", "")), str(source))
+
+
+def _design(record: Record) -> Summary:
+    found = record.result
+    pick, trained = mapping(found.get("pick")), mapping(found.get("train"))
+    points = sequence(found.get("points"))
+    loss = number(trained.get("loss"))
+    source = str(mapping(found.get("config")).get("data", ""))
+    words = str(points[0]) if points else ""
+    return Summary(str(pick.get("pattern", "")), str(pick.get("spec", "")), loss, "nats per token", words, source)
+
+
+def _scale(record: Record) -> Summary:
+    runs = [mapping(row) for row in sequence(record.config.get("runs"))]
+    names = ", ".join(dict.fromkeys(str(row.get("architecture")) for row in runs))
+    return Summary(names, "", float(len(runs)), "runs", f"{len(runs)} runs", str(record.result.get("text", "")))
+
+
+def _eval(record: Record) -> Summary:
+    spec, config = spec_of(record), record.config
+    first = next(((k, v) for k, v in flat(record.result).items() if number(v) is not None), None)
+    words = "" if first is None else f"{first[0]} {number_text(first[1])}"
+    value, unit = (None, "") if first is None else (number(first[1]), first[0])
+    return Summary(pattern_of(spec), spec, value, unit, words, str(config.get("evaluation", "")))
+
+
+def _measure(record: Record) -> Summary:
+    spec, fields = spec_of(record), flat(record.result)
+    seconds = next((number(fields[name]) for name in ("latency.seconds", "seconds", "median") if name in fields), None)
+    words = "" if seconds is None else f"{1e3 * seconds:.3g} ms"
+    return Summary(pattern_of(spec), spec, seconds, "seconds", words, str(record.config.get("device", "")))
+
+
+def _other(record: Record) -> Summary:
+    spec = spec_of(record)
+    first = next(((k, v) for k, v in flat(record.result).items() if number(v) is not None), None)
+    words = "" if first is None else f"{first[0]} {number_text(first[1])}"
+    value, unit = (None, "") if first is None else (number(first[1]), first[0])
+    return Summary(pattern_of(spec) or record.kind, spec, value, unit, words)
+
+
+SUMMARIES: dict[str, Callable[[Record], Summary]] = {
+    "train": _loss,
+    "track": _loss,
+    "lr-sweep": _loss,
+    "probe": _probe,
+    "search": _search,
+    "compare": _document,
+    "probe-verdict": _document,
+    "design": _design,
+    "scale": _scale,
+    "eval": _eval,
+    "measure": _measure,
+}

@@ -1,0 +1,337 @@
+"""The views of probes: one training of an architecture on a task; what many architectures can do, as a heat map with
+intervals and curves over the length; and a probe's verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from plait.analysis.intervals import group_share_interval
+from plait.records.record import Record
+from plait.reporting.axes import PAGE, Axis
+from plait.reporting.charts import Panel, Series, figure, heat_map
+from plait.reporting.models import ModelSheet
+from plait.reporting.page import Child, card, code, grid, legend, note, section, table, tag, tiles
+from plait.reporting.page_charts import Line, swatch
+from plait.reporting.plots import curve_plot
+from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, task_of, time_text
+from plait.reporting.svg import CHARACTER, Drawing, cut, shade
+from plait.reporting.view_train import curve_points
+from plait.reporting.views import Context, View
+
+MOST_ROWS = 40  # architectures of a heat map
+FEW = 3  # points of a curve that are marked each
+MOST_LINES = 8  # as many as there are colours
+CELL, ROW, LONGEST = 84.0, 40.0, 56
+WIDE_CHARACTER = 7.1  # pixels: names are mostly of wide letters
+PROBED = 128  # tokens that the cost of a probed model is told for
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy with its 95 % interval (None from one seed), over so many seeds; by how many times as long, too."""
+
+    accuracy: float
+    interval: tuple[float, float] | None
+    seeds: int
+    lengths: Mapping[str, float]
+
+    @property
+    def text(self) -> str:
+        ends = " ({:.2f}–{:.2f})".format(*self.interval) if self.interval else ""
+        return f"{self.accuracy:.3f}{ends}"
+
+
+Scores = dict[str, dict[str, Score]]  # architecture → task → score
+
+
+def score_of(seeds: Sequence[Mapping[str, Any]], items: float) -> Score | None:
+    values = [value for seed in seeds if (value := number(seed.get("accuracy"))) is not None]
+    if not values:
+        return None
+    interval = group_share_interval(values, items) if len(values) > 1 else None
+    lengths: dict[str, list[float]] = defaultdict(list)
+    for seed in seeds:
+        for factor, value in mapping(seed.get("lengths")).items():
+            if (found := number(value)) is not None:
+                lengths[factor].append(found)
+    return Score(
+        sum(values) / len(values), interval, len(values), {f: sum(some) / len(some) for f, some in lengths.items()}
+    )
+
+
+def scores_of(records: Sequence[Record]) -> tuple[Scores, int]:
+    """What can be compared: of every task the setting and training in which most architectures were probed. And how
+    many records are left out by that."""
+    settings: dict[str, dict[str, dict[str, list[Record]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    for record in records:
+        same = json.dumps([record.config.get(name) for name in ("task", "training", "precision")], sort_keys=True)
+        settings[task_of(record)][same][pattern_of(spec_of(record))].append(record)
+    found: Scores = defaultdict(dict)
+    used = 0
+    for task, by_setting in settings.items():
+        largest = max(by_setting.values(), key=len)
+        for name, mine in largest.items():
+            used += len(mine)
+            seeds = [mapping(seed) for record in mine for seed in _seeds(record)]
+            tested = number(mapping(mine[0].config.get("training")).get("evaluation")) or 1.0
+            if (score := score_of(seeds, tested * len(seeds))) is not None:
+                found[name][task] = score
+    return dict(found), len(records) - used
+
+
+def _seeds(record: Record) -> Sequence[Any]:
+    """Every seed's scores; records of before have one accuracy."""
+    return sequence(record.result.get("seeds")) or [
+        {"accuracy": record.result.get("accuracy", record.result.get("test_accuracy"))}
+    ]
+
+
+def probes_section(records: Sequence[Record]) -> list[Child]:
+    """Of many trainings: heat map, length curves, and the numbers as a table."""
+    scores, left = scores_of(records)
+    ordered = sorted(scores, key=lambda name: -_mean(scores[name]))[:MOST_ROWS]
+    if not ordered:
+        return [note("No accuracy was found in them.")]
+    tasks = sorted({task for name in ordered for task in scores[name]})
+    words = "Test accuracy, the mean over seeds; below it the 95 % interval, where there are several seeds."
+    if left:
+        words += f" {left:,} trainings of other settings of the same tasks are left out: they cannot be compared."
+    rows: list[list[Child]] = [
+        [code(name), *(_cell(scores[name].get(task)) for task in tasks), f"{_mean(scores[name]):.3f}"]
+        for name in ordered
+    ]
+    columns = ["architecture", *(f">{task}" for task in tasks), ">mean"]
+    return [
+        note(words),
+        card(tag("div", heat_grid({name: scores[name] for name in ordered}, tasks), class_="scroll wide")),
+        *length_parts({name: scores[name] for name in ordered}),
+        table(columns, rows, name="probes"),
+    ]
+
+
+def _cell(score: Score | None) -> str:
+    return "" if score is None else f"{score.accuracy:.3f} ({score.seeds})"
+
+
+def _mean(scores: Mapping[str, Score]) -> float:
+    return sum(score.accuracy for score in scores.values()) / max(1, len(scores))
+
+
+def heat_grid(scores: Mapping[str, Mapping[str, Score]], tasks: Sequence[str]) -> Element:
+    """In a page's colours: architectures down, tasks across, the darker the better."""
+    names = list(scores)
+    left = 20 + WIDE_CHARACTER * min(LONGEST, max(map(len, names), default=0))
+    wide = max(CELL, 16 + CHARACTER * max((min(len(task), 20) for task in tasks), default=0))
+    drawing = Drawing(left + wide * len(tasks) + 8, 30 + ROW * len(names) + 6, "Accuracy by task", background="")
+    for at, task in enumerate(tasks):
+        drawing.text(left + wide * (at + 0.5), 20, cut(task, 20), anchor="middle", colour=PAGE.ink)
+    for row, name in enumerate(names):
+        y = 30 + ROW * row
+        drawing.text(left - 10, y + ROW / 2 + 4, cut(name, LONGEST), anchor="end", colour=PAGE.ink)
+        for at, task in enumerate(tasks):
+            score = scores[name].get(task)
+            value = math.nan if score is None else score.accuracy
+            x = left + wide * at
+            hint = f"{name}\n{task}: {'not probed' if score is None else f'{score.text}, {score.seeds} seeds'}"
+            fill = "var(--track)" if score is None else shade(value)
+            drawing.rect(x + 1, y + 1, wide - 2, ROW - 2, fill, hint=hint, radius=4)
+            if score is None:
+                continue
+            ink = "#ffffff" if value > 0.55 else "#1d2430"
+            drawing.text(x + wide / 2, y + (18 if score.interval else 25), f"{value:.2f}", anchor="middle", colour=ink)
+            if score.interval:
+                ends = "{:.2f}–{:.2f}".format(*score.interval)
+                drawing.text(x + wide / 2, y + 32, ends, anchor="middle", size=11, colour=ink)
+    made = drawing.inline("chart")
+    made.set("width", f"{drawing.width:.0f}")
+    return made
+
+
+def length_parts(scores: Mapping[str, Mapping[str, Score]]) -> list[Child]:
+    """Accuracy over how many times as long the sequences are, a chart per task that was asked about."""
+    tasks = sorted({task for by_task in scores.values() for task, score in by_task.items() if score.lengths})
+    order = {name: place for place, name in enumerate(list(scores)[:MOST_LINES])}
+    cards = []
+    for task in tasks:
+        lines = [
+            Line(name, length_points(score), order[name], dots=True, key=name)
+            for name, by_task in scores.items()
+            if name in order and (score := by_task.get(task)) is not None and score.lengths
+        ]
+        plot = curve_plot(lines, title=f"{task}: accuracy over the length", x_label="times as long as trained",
+                          y_label="accuracy", log=True, unit="times")  # fmt: skip
+        cards.append(card(plot, title=task))
+    if not cards:
+        return []
+    entries = [(swatch(place), name) for name, place in order.items()]
+    return [tag("h3", "On longer sequences"), grid(*cards), legend(entries)]
+
+
+def length_points(score: Score) -> list[tuple[float, float]]:
+    return [(1.0, score.accuracy), *sorted((float(factor), value) for factor, value in score.lengths.items())]
+
+
+# ---- one training
+
+
+def probe_view(record: Record, context: Context) -> View:
+    """One architecture on one task: every replica of the grid as it learned, and the scores of every seed."""
+    spec, task, result = spec_of(record), task_of(record), record.result
+    seeds = [mapping(seed) for seed in _seeds(record)]
+    training = mapping(record.config.get("training"))
+    score = score_of(seeds, (number(training.get("evaluation")) or 1.0) * len(seeds))
+    replicas = [mapping(each) for each in sequence(result.get("replicas"))]
+    chosen = {seed.get("chosen") for seed in seeds}
+    lines = [
+        Line(_replica_name(each, n, n in chosen), points, n % MOST_LINES, dots=n in chosen or len(points) < FEW)
+        for n, each in enumerate(replicas)
+        if (points := curve_points(each.get("validation")))
+    ]
+    ceiling = number(seeds[0].get("ceiling")) if seeds else None
+    ends = score.interval if score else None
+    sure = "95 %: {:.2f} to {:.2f}".format(*ends) if ends else "one seed: no interval"
+    parts: list[Child] = [
+        tiles([
+            ("test accuracy", f"{score.accuracy:.3f}" if score else "?", sure),
+            ("best possible", number_text(ceiling), "accuracy that any model could expect"),
+            ("seeds", str(len(seeds)), f"{len(replicas)} trainings in all"),
+            ("time", time_text(record.provenance.get("seconds")), "all trainings of it together"),
+        ]),
+    ]  # fmt: skip
+    if lines:
+        drawn = curve_plot(lines, title="Validation accuracy", x_label="steps", y_label="accuracy")
+        words = "Validation accuracy of every training; those with marks had the best of their seed and were tested."
+        names = legend([(swatch(line.series), line.name) for line in lines])
+        parts.append(section("While they trained", note(words), card(drawn), names))
+    if score is not None and score.lengths:
+        parts += [section("On longer sequences", *length_parts({pattern_of(spec): {task: score}})[1:])]
+    rows: list[list[Child]] = [
+        [
+            str(each.get("seed")),
+            number_text(each.get("lr")),
+            number_text(each.get("weight_decay")),
+            str(each.get("steps")),
+            str(each.get("stopped") or ""),
+            number_text(sequence(each.get("test"))[0] if sequence(each.get("test")) else None),
+        ]
+        for each in replicas
+    ]
+    columns = (">seed", ">rate", ">weight decay", ">steps", "stopped", ">test accuracy")
+    if rows:
+        parts.append(section("Trainings", table(columns, rows, name="replicas")))
+    flat_rows = [
+        {
+            "seed": each.get("seed"),
+            "lr": each.get("lr"),
+            "weight_decay": each.get("weight_decay"),
+            "step": x,
+            "accuracy": y,
+        }
+        for each in replicas
+        for x, y in curve_points(each.get("validation"))
+    ]
+    figures = {"accuracy": lambda: _curves_figure(lines, task)} if lines else {}
+    title = f"{pattern_of(spec)} on {task}"
+    return View(title, _task_words(record), parts, figures, flat_rows, spec=spec, seq=PROBED)
+
+
+def _replica_name(each: Mapping[str, Any], place: int, tested: bool) -> str:
+    rate, decay = number_text(each.get("lr"), 2), number_text(each.get("weight_decay"), 2)
+    return f"{place}: seed {each.get('seed')}, rate {rate}, decay {decay}{', tested' if tested else ''}"
+
+
+def _task_words(record: Record) -> str:
+    task, training = mapping(record.config.get("task")), mapping(record.config.get("training"))
+    settings = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in task.items() if isinstance(value, (int, float))
+    )
+    return f"{settings}; {training.get('steps', '?')} steps of {training.get('batch', '?')} sequences.".lstrip("; ")
+
+
+def _curves_figure(lines: Sequence[Line], task: str) -> str:
+    series = [Series(line.name, [x for x, _ in line.points], [y for _, y in line.points]) for line in lines]
+    return figure([Panel(series, Axis("steps"), Axis("validation accuracy", low=0.0, high=1.0))], title=task)
+
+
+# ---- a probe's verdict: the document of `plait probe --json`
+
+
+def verdict_view(record: Record, context: Context) -> View:
+    found = record.result
+    rows = [mapping(row) for row in sequence(found["architectures"])]
+    tasks = list(dict.fromkeys(task for row in rows for task in mapping(row.get("tasks"))))
+    scores: Scores = {
+        str(row["name"]): {
+            task: Score(
+                float(one["accuracy"]),
+                (float(one["interval"][0]), float(one["interval"][1])) if one.get("interval") else None,
+                int(one.get("seeds") or 1),
+                {str(f): float(v) for f, v in mapping(one.get("lengths")).items()},
+            )
+            for task, one in mapping(row["tasks"]).items()
+        }
+        for row in rows
+    }
+    ran, cost = mapping(found.get("ran")), mapping(found.get("cost"))
+    listed: list[list[Child]] = [
+        [
+            code(str(row["spec"]), str(row["name"])),
+            f"{float(row['mean']['accuracy']):.3f}",
+            _ends(row["mean"].get("interval")),
+            f"{int(row['params']):,}",
+            f"{int(row['fixed_state']):,}" + (" and growing" if row.get("state_grows") else ""),
+        ]
+        for row in rows
+    ]
+    columns = ("architecture", ">mean accuracy", ">95 % interval", ">parameters", ">state, numbers")
+    parts: list[Child] = [
+        tiles([
+            ("best", str(rows[0]["name"]), f"mean accuracy {float(rows[0]['mean']['accuracy']):.3f}"),
+            ("tasks", str(len(tasks)), ", ".join(tasks)[:80]),
+            ("trainings", f"{int(cost.get('runs') or 0):,}", f"{int(cost.get('steps') or 0):,} steps"),
+            ("steps", f"{float(ran.get('steps_share') or 1):.0%}", "of the protocol's"),
+        ]),
+        section("What they can do", card(tag("div", heat_grid(scores, tasks), class_="scroll wide")),
+                table(columns, listed, chosen=0, keys=[str(row["name"]) for row in rows], name="probe"),
+                *map(note, map(str, sequence(found.get("notes"))))),
+        *([section("Longer sequences", *longer)] if (longer := length_parts(scores)[1:]) else []),
+    ]  # fmt: skip
+    values = np.array([[getattr(scores[name].get(task), "accuracy", math.nan) for task in tasks] for name in scores])
+    sheets = [
+        ModelSheet(
+            str(row["name"]),
+            str(row["name"]),
+            str(row["spec"]),
+            [("mean accuracy", str(row["mean"]["accuracy"])[:6])],
+            PROBED,
+        )
+        for row in rows
+    ]
+    flat_rows = [
+        {"architecture": name, "task": task, "accuracy": score.accuracy, "low": (score.interval or (None, None))[0],
+         "high": (score.interval or (None, None))[1], "seeds": score.seeds}
+        for name, by_task in scores.items()
+        for task, score in by_task.items()
+    ]  # fmt: skip
+    drawn = {
+        "heat-map": lambda: heat_map(
+            values, title=str(found["verdict"])[:80], x_label="task", y_label="", x_ticks=tasks, y_ticks=list(scores)
+        )
+    }
+    return View(str(found["verdict"]), f"{found.get('protocol')} protocol on {found.get('device')}.", parts, drawn,
+                flat_rows, sheets)  # fmt: skip
+
+
+def _ends(interval: object) -> str:
+    ends = sequence(interval)
+    return f"{float(ends[0]):.3f} to {float(ends[1]):.3f}" if len(ends) == 2 else ""

@@ -1,0 +1,261 @@
+"""The view of a search: its Pareto front over two axes and over three, models to select and compare, and, of a search
+that trained a supernet, what every layer chose."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from plait.core.units import PREFIXES, short
+from plait.device.quantities import on_device, quantity
+from plait.records.record import Record
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Panel, Series, figure
+from plait.reporting.front import Model, axis_start, cube_drawing, cube_picture
+from plait.reporting.models import ModelSheet
+from plait.reporting.page import Child, card, code, folded, grid, held, legend, note, section, table, tag, tiles
+from plait.reporting.page_charts import Mark, swatch
+from plait.reporting.plots import cube_plot, scatter_plot
+from plait.reporting.studies import LayerChoices, mixture_chart
+from plait.reporting.summaries import mapping, number, pattern_of, sequence, time_text, whole_text
+from plait.reporting.views import Context, View, svg_element
+
+MOST_MODELS = 250  # of a front that are drawn and listed
+FIRST = 12  # that a table shows at once
+MOST_GROUPS = 7  # compositions with a colour of their own
+OTHERS = "other mixers"
+
+
+@dataclass(frozen=True)
+class Quantified:
+    """An objective: its name, whether more of it is better, and how its numbers are written."""
+
+    name: str
+    maximise: bool
+    scale: float
+    unit: str
+
+    @property
+    def words(self) -> str:
+        return self.name.replace("_", " ")
+
+    @property
+    def label(self) -> str:
+        return f"{self.words}, {self.unit}" if self.unit else self.words
+
+    def of(self, row: Mapping[str, Any]) -> float:
+        return self.scale * float(row[self.name])
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        return f"{self.of(row):.4g} {self.unit}".strip()
+
+
+def objectives_of(found: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Quantified]:
+    """Those that all rows have a number of."""
+    made = []
+    for each in sequence(found.get("objectives")):
+        name = str(mapping(each).get("objective", each)).rpartition(":")[2]
+        values = [number(row.get(name)) for row in rows]
+        if not values or any(value is None for value in values):
+            continue
+        if name in on_device():
+            scale, unit = quantity(name).scale, quantity(name).unit
+        else:
+            largest = max(abs(value) for value in values if value is not None)
+            scale, unit = next(((1 / size, prefix) for size, prefix in PREFIXES if largest >= size), (1.0, ""))
+        made.append(Quantified(name, bool(mapping(each).get("maximise")), scale, unit))
+    return made
+
+
+def mixers_of(spec: str) -> tuple[str, ...]:
+    """The names in a spec's layers, each once."""
+    bare = re.sub(r"\[[^\]]*\]|\)\s*x\d+", " ", pattern_of(spec))
+    return tuple(dict.fromkeys(re.findall(r"[A-Za-z_][\w.-]*", bare)))
+
+
+def search_view(record: Record, context: Context) -> View:
+    found = record.result
+    every = [row for row in sequence(found.get("front")) if isinstance(mapping(row).get("spec"), str)]
+    rows = every[:: max(1, -(-len(every) // MOST_MODELS))]
+    title = f"{found.get('space')} by {found.get('method')}"
+    lead = (
+        f"{len(every):,} models on the Pareto front of {whole_text(found.get('evaluated'))} that were compared, "
+        f"{whole_text(found.get('proposed'))} that were drawn."
+    )
+    seq = int(number(mapping(found.get("setting")).get("seq")) or 1024)
+    asked = objectives_of(found, rows)
+    groups = _groups(rows)
+    parts: list[Child] = [_tiles(record, asked, every), *_fronts(rows, asked, groups), *_choices(found)]
+    figures: dict[str, Callable[[], str]] = {}
+    if len(asked) > 1:
+        figures["front"] = lambda: _figure(rows, asked, groups, title)
+    if len(asked) > 2:
+        figures["cube"] = lambda: cube_picture(_models(rows, asked), [one.label for one in asked[:3]], title)
+    if (drawn := _mixture(found)) is not None:
+        figures["layers"] = drawn
+    sheets = [
+        ModelSheet(row["spec"], " + ".join(mixers_of(row["spec"]))[:80], row["spec"], _facts(row, asked), seq)
+        for row in rows
+    ]
+    return View(title, lead, parts, figures, [_flat(row) for row in every], sheets, seq=seq)
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not isinstance(value, (list, dict))}
+
+
+def _facts(row: Mapping[str, Any], asked: Sequence[Quantified]) -> list[tuple[str, str]]:
+    return [(one.words, one.text(row)) for one in asked]
+
+
+def _tiles(record: Record, asked: Sequence[Quantified], rows: Sequence[Mapping[str, Any]]) -> Element:
+    found = record.result
+    limits = mapping(found.get("limits"))
+    held_to = ", ".join(
+        f"{name} {quantity(name).text(value) if name in on_device() else value}" for name, value in limits.items()
+    )
+    best = [
+        (f"{'most' if one.maximise else 'least'} {one.words}",
+         f"{(max if one.maximise else min)(one.of(row) for row in rows):.4g} {one.unit}".strip(), "on the front")
+        for one in asked[:3]
+    ]  # fmt: skip
+    cost = mapping(found.get("cost"))
+    seconds = cost.get("search_seconds", cost.get("seconds"))
+    return tiles([
+        ("on the front", f"{len(rows):,}", f"of {whole_text(found.get('evaluated'))} compared"),
+        *best,
+        ("limits", str(len(limits) or "none"), held_to),
+        ("searched for", time_text(seconds) or "?", f"profiling {time_text(cost.get('profile_seconds')) or 'none'}"),
+    ])  # fmt: skip
+
+
+def _groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Spec → the mixers that tell it from others, of the commonest compositions."""
+    sets = {row["spec"]: mixers_of(row["spec"]) for row in rows}
+    everywhere = set.intersection(*(set(names) for names in sets.values())) if sets else set()
+    named = {
+        spec: " + ".join(sorted(set(names) - everywhere)) or " + ".join(sorted(names)) for spec, names in sets.items()
+    }
+    common = [name for name, _ in Counter(named.values()).most_common(MOST_GROUPS)]
+    return {spec: name if name in common else OTHERS for spec, name in named.items()}
+
+
+def _numbers(groups: Mapping[str, str]) -> dict[str, int | None]:
+    names = [name for name, _ in Counter(groups.values()).most_common() if name != OTHERS]
+    return {**{name: number for number, name in enumerate(names)}, OTHERS: None}
+
+
+def _hint(row: Mapping[str, Any], asked: Sequence[Quantified]) -> str:
+    return "\n".join([row["spec"], *(f"{one.words}: {one.text(row)}" for one in asked)])
+
+
+def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], groups: Mapping[str, str]) -> list[Child]:
+    if not rows:
+        return [note("Nothing is on the front.")]
+    numbers = _numbers(groups)
+    drawn: list[Child] = []
+    for other in asked[1:4]:
+        up, across = (asked[0], other)
+        marks = [
+            Mark(across.of(row), up.of(row), numbers[groups[row["spec"]]], _hint(row, asked), key=row["spec"],
+                 name=groups[row["spec"]], group=groups[row["spec"]])
+            for row in rows
+        ]  # fmt: skip
+        plot = scatter_plot(
+            marks, title=f"{up.words} against {across.words}", x_label=across.label, y_label=up.label,
+            x_from=axis_start([m.x for m in marks]), y_from=axis_start([m.y for m in marks]),
+            step=up.maximise and not across.maximise, select=True,
+        )  # fmt: skip
+        drawn.append(card(plot, title=f"{up.words} against {across.words}"))
+    if len(asked) > 2:
+        axes = [one.label for one in asked[:3]]
+        points = [
+            {"v": [one.of(row) for one in asked[:3]], "key": row["spec"], "hint": _hint(row, asked),
+             "number": numbers[groups[row["spec"]]], "group": groups[row["spec"]]}
+            for row in rows
+        ]  # fmt: skip
+        cube = cube_plot(cube_drawing(_models(rows, asked), axes, "The front over three axes"), points, axes,
+                         title="The front over three axes")  # fmt: skip
+        drawn.append(card(cube, title="Over three axes"))
+    words = (
+        "Each mark is a model; a click shows its drawing and its cost. Dragging zooms in, or selects models to compare "
+        "where “select” is pressed."
+    )
+    entries = [(swatch(number), name) for name, number in numbers.items() if name in groups.values()]
+    known = {row["spec"]: list(mixers_of(row["spec"])) for row in rows}
+    explorer = card(tag("div", held(known), data_explore="front"), title="Filter and compare")
+    listed: list[list[Child]] = [
+        [code(row["spec"], groups[row["spec"]]), *(f"{one.of(row):.4g}" for one in asked)] for row in rows
+    ]
+    columns, keys = ["model", *(f">{one.label}" for one in asked)], [row["spec"] for row in rows]
+    first = table(columns, listed[:FIRST], keys=keys[:FIRST], name="front")
+    rest = table(columns, listed[FIRST:], keys=keys[FIRST:], name="front-rest")
+    return [
+        section("The front", note(words), grid(*drawn), legend(entries)) if drawn else "",
+        explorer,
+        section("Its models", first, *([folded(f"{len(listed) - FIRST} more", rest)] if listed[FIRST:] else [])),
+    ]
+
+
+def _models(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified]) -> list[Model]:
+    first, second, third = asked[:3]
+    return [Model((first.of(row), second.of(row), third.of(row)), _hint(row, asked)) for row in rows]
+
+
+def _figure(
+    rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], groups: Mapping[str, str], title: str
+) -> str:
+    panels = []
+    for other in asked[1:4]:
+        series = []
+        for name in _numbers(groups):
+            mine = [row for row in rows if groups[row["spec"]] == name]
+            if mine:
+                xs, ys = [other.of(row) for row in mine], [asked[0].of(row) for row in mine]
+                series.append(Series(name, xs, ys, "none", hints=[_hint(row, asked) for row in mine]))
+        panels.append(Panel(series, Axis(other.label), Axis(asked[0].label)))
+    return figure(panels, title=title)
+
+
+# ---- a supernet's choices over its layers
+
+
+def _mixture(found: Mapping[str, Any]) -> Callable[[], str] | None:
+    choices, seeds = sequence(found.get("choices")), sequence(found.get("seeds"))
+    if not choices or not seeds or not all(sequence(mapping(seed).get("probabilities")) for seed in seeds):
+        return None
+    names = [[str(name) for name in sequence(layer)] for layer in choices]
+    panels = [
+        LayerChoices(
+            f"seed {seed.get('seed')}, loss {number(seed.get('loss')) or 0:.3f}",
+            seed["probabilities"],
+            [str(name)[:1] or "–" for name in sequence(seed.get("layers"))],
+        )
+        for seed in seeds
+    ]
+    return lambda: mixture_chart(names, panels, title="What each layer chose")
+
+
+def _choices(found: Mapping[str, Any]) -> list[Child]:
+    drawn = _mixture(found)
+    if drawn is None:
+        return []
+    rows: list[list[Child]] = [
+        [
+            str(seed.get("seed")),
+            code(str(seed.get("spec") or "none of the space's")),
+            f"{number(seed.get('loss')) or 0:.4f}",
+            whole_text(seed.get("steps")),
+            f"{number(seed.get('settled')) or 0:.0%}",
+            short(number(seed.get("retrained_loss")) or 0) if seed.get("retrained_loss") else "",
+        ]
+        for seed in map(mapping, sequence(found.get("seeds")))
+    ]
+    columns = ("seed", "likeliest model", ">loss in its supernet", ">steps", ">settled layers", ">retrained loss")
+    words = "Layers side by side, choices below each other: the darker, the likelier. Letters are what was taken."
+    picture = card(tag("div", svg_element(drawn()), class_="drawing wide"))
+    return [section("Choices over the layers", note(words), picture, table(columns, rows, name="supernets"))]

@@ -1,0 +1,112 @@
+"""The view of a training: its loss while it trained, what it came to, and by which recipe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plait.core.units import short
+from plait.records.record import Record, flat
+from plait.reporting.page import Child, card, folded, legend, note, section, tiles
+from plait.reporting.page_charts import Line, swatch
+from plait.reporting.plots import curve_plot
+from plait.reporting.studies import loss_figure
+from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, time_text, whole_text
+from plait.reporting.views import Context, View, field_table
+
+TRAINING, HELD_OUT = "training, mean since the last point", "held-out text"
+MOST_POINTS = 600
+
+
+def curve_points(points: object) -> list[tuple[float, float]]:
+    """Pairs of finite numbers, thinned where there are many."""
+    found = []
+    for point in sequence(points):
+        pair = sequence(point)[:2]
+        x, y = (number(pair[0]), number(pair[1])) if len(pair) == 2 else (None, None)
+        if x is not None and y is not None:
+            found.append((x, y))
+    every = max(1, math.ceil(len(found) / MOST_POINTS))
+    return found if every == 1 else [*found[:-1:every], found[-1]]
+
+
+def curve_of(record: Record) -> list[tuple[float, float]]:
+    """The validation curve, else the training one, over tokens."""
+    result = record.result
+    points = curve_points(result.get("held_out_curve")) or curve_points(result.get("curve"))
+    per_step = (number(result.get("tokens")) or 0.0) / max(1.0, number(result.get("steps")) or 1.0)
+    return [(per_step * step, loss) for step, loss in points]
+
+
+def loss_plot(training: Sequence[tuple[float, float]], held_out: Sequence[tuple[float, float]], x_label: str) -> Child:
+    lines = [Line(TRAINING, training, series=5)] if training else []
+    lines += [Line(HELD_OUT, held_out, series=1, dots=len(held_out) <= 60)] if held_out else []
+    if not lines:
+        return note("No loss was logged.")
+    drawn = curve_plot(lines, title="Loss while it trains", x_label=x_label, y_label="nats per token")
+    return card(drawn, legend([(swatch(line.series), line.name) for line in lines]))
+
+
+def train_view(record: Record, context: Context) -> View:
+    result, spec = record.result, spec_of(record)
+    training, held_out = curve_points(result.get("curve")), curve_points(result.get("held_out_curve"))
+    tokens, steps = number(result.get("tokens")), number(result.get("steps"))
+    recipe = mapping(record.config.get("recipe"))
+    per_step = f"steps of {tokens / steps:,.0f} tokens" if tokens and steps else "steps"
+    lead = f"Trained on {result.get('data')}" + (
+        f", {whole_text(steps)} steps, {short(tokens or 0)} tokens." if steps else "."
+    )
+    parts: list[Child] = [
+        train_tiles(result),
+        section("Loss", loss_plot(training, held_out, per_step)),
+        folded("Recipe", field_table(flat(recipe), "recipe")) if recipe else "",
+    ]
+    curves = {name: points for name, points in ((TRAINING, training), (HELD_OUT, held_out)) if points}
+    rows = [{"curve": name, "step": x, "loss": y} for name, points in curves.items() for x, y in points]
+    return View(
+        pattern_of(spec) or "A training",
+        lead,
+        parts,
+        {"loss": lambda: loss_figure(curves, title=f"Loss of {pattern_of(spec)[:60]}")} if curves else {},
+        rows,
+        spec=spec,
+        seq=int(number(recipe.get("seq_len", recipe.get("length"))) or 1024),
+    )
+
+
+def train_tiles(result: Mapping[str, Any]) -> Child:
+    mfu, bits = number(result.get("mfu")), number(result.get("bits_per_character"))
+    spelled = f"perplexity {number_text(result.get('perplexity'), 3)}" if number(result.get("perplexity")) else ""
+    speed = number(result.get("tokens_per_second"))
+    found = [
+        ("held-out loss", number_text(result.get("loss")), "nats per token"),
+        ("perplexity", number_text(result.get("perplexity")), f"{bits:.3g} bits per character" if bits else spelled),
+        ("tokens", short(number(result.get("tokens")) or 0), f"{whole_text(result.get('steps'))} steps"),
+        ("parameters", short(number(result.get("params")) or 0), ""),
+        ("time", time_text(result.get("seconds")), f"{speed:,.0f} tokens per second" if speed else ""),
+        ("MFU", f"{mfu:.0%}" if mfu is not None else "", "of the machine's peak"),
+    ]
+    return tiles([row for row in found if row[1] and row[1] != "0"])
+
+
+def track_view(record: Record, context: Context) -> View:
+    """One annealed training of a comparison or a race, at one budget, rate and seed."""
+    result, config, spec = record.result, record.config, spec_of(record)
+    recipe = mapping(config.get("recipe"))
+    windows = [loss for loss in (number(each) for each in sequence(result.get("windows"))) if loss is not None]
+    lead = (
+        f"A training of a comparison or a race: {whole_text(result.get('tokens'))} tokens, rate "
+        f"{number_text(recipe.get('lr'))}, seed {config.get('seed', 0)}."
+    )
+    tiled = [
+        ("held-out loss", number_text(result.get("loss")) or "diverged", "nats per token"),
+        ("tokens", short(number(result.get("tokens")) or 0), ""),
+        ("time", time_text(result.get("seconds")), ""),
+        ("held-out windows", str(len(windows)) if windows else "", "that all are scored on"),
+    ]
+    rows = [{"window": at, "loss": loss} for at, loss in enumerate(windows)]
+    seq = int(number(recipe.get("seq_len")) or 1024)
+    return View(
+        pattern_of(spec) or "A training", lead, [tiles([t for t in tiled if t[1]])], rows=rows, spec=spec, seq=seq
+    )

@@ -1,0 +1,198 @@
+"""What one record looks like: a view per kind, the same in the live dashboard and in a report.
+
+A view is plain parts of a page and, beside them, its figures as SVG documents and its numbers as rows, so that all that
+shows a record shows the same. Packages add views of their own kinds by entry points of the group `plait.views`: a
+function of a record and a `Context`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from plait.core.errors import UserError
+from plait.core.registry import Table
+from plait.records.record import Record, flat
+from plait.reporting.models import ModelSheet, cost_facts, cost_of, drawing_of
+from plait.reporting.page import Child, card, folded, grid, link, note, section, table, tag
+from plait.reporting.summaries import number_text, spec_of, summary, time_text
+
+SHOWN = 160  # characters of a value in a table of fields
+MOST_FIELDS = 300
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a view may ask for beside its record: other records, and their addresses ("" where there is none)."""
+
+    get: Callable[[str], Record | None] = lambda key: None
+    address: Callable[[str], str] = lambda key: ""
+
+    def linked(self, key: str, words: str) -> Child:
+        address = self.address(key)
+        return link(address, words) if address else words
+
+
+ALONE = Context()
+
+
+@dataclass(frozen=True)
+class View:
+    """`figures`: name → what draws it, an SVG document; `rows`: the numbers, for a table file; `sheets`: the models
+    that open from close; `seq`: the tokens that costs are for."""
+
+    title: str
+    lead: str = ""
+    parts: Sequence[Child] = ()
+    figures: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    rows: Sequence[Mapping[str, Any]] = ()
+    sheets: Sequence[ModelSheet] = ()
+    spec: str = ""
+    seq: int = 1024
+
+
+VIEWS: Table[Callable[[Record, Context], View]] = Table(
+    "view",
+    {
+        "train": "plait.reporting.view_train:train_view",
+        "track": "plait.reporting.view_train:track_view",
+        "search": "plait.reporting.view_search:search_view",
+        "probe": "plait.reporting.view_probe:probe_view",
+        "probe-verdict": "plait.reporting.view_probe:verdict_view",
+        "compare": "plait.reporting.comparison:comparison_view",
+        "scale": "plait.scaling.view:scale_view",
+        "eval": "plait.reporting.view_eval:eval_view",
+        "design": "plait.designing.page:design_view",
+    },
+    group="plait.views",
+)
+
+
+def view_of(record: Record, context: Context = ALONE) -> View:
+    """By its kind; a record that is not as its kind should be, or of a kind without a view, is shown as fields."""
+    known = record.kind in VIEWS.lines
+    if not known:
+        VIEWS.discover(record.kind)
+    if record.kind not in VIEWS:
+        return plain_view(record)
+    try:
+        return VIEWS.load(record.kind)(record, context)
+    except (UserError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as wrong:
+        if known and not isinstance(wrong, UserError):
+            words = f"It is not as a record of kind {record.kind} should be; its fields are shown as they are."
+        else:
+            words = f"It cannot be drawn: {wrong}"
+        plain = plain_view(record)
+        return View(plain.title, plain.lead, [note(words), *plain.parts], rows=plain.rows, spec=plain.spec)
+
+
+def plain_view(record: Record) -> View:
+    """Of any record: its numbers, and all fields."""
+    found = summary(record)
+    fields = flat(record.result)
+    return View(
+        found.name,
+        found.words,
+        [section("Result", field_table(fields, "result"))],
+        rows=[{name: value for name, value in fields.items() if not isinstance(value, (list, dict))}],
+        spec=spec_of(record),
+    )
+
+
+def whole_view(record: Record, view: View) -> list[Child]:
+    """A record's view with what every record has: architecture, provenance and cost, config."""
+    return [*view.parts, *architecture_parts(view), making(record)]
+
+
+def heading(record: Record, view: View, *beside: Child) -> Element:
+    kind = tag("p", tag("span", record.kind, class_="badge"), " ", tag("code", record.key[:10]), *beside, class_="kind")
+    lead = [tag("p", view.lead, class_="lead")] if view.lead else []
+    return tag("header", kind, tag("h1", view.title), *lead)
+
+
+def architecture_parts(view: View) -> list[Child]:
+    """The model's spec, cost and drawing, where the record is of one that can be read here."""
+    if not view.spec:
+        return []
+    cost = cost_of(view.spec, view.seq)
+    spec = tag("div", tag("code", view.spec, data_copy="the spec"), class_="taken")
+    if cost is None:
+        words = "It names a mixer that is not known here: no drawing and no cost."
+        return [section("Architecture", spec, note(words))]
+    rows: list[list[Child]] = [[name, value] for name, value in cost_facts(cost)]
+    return [
+        section(
+            "Architecture",
+            spec,
+            grid(
+                card(table(("", ">"), rows, fixed=True), note("Numbers of 4 bytes."), title="Exact cost"),
+                card(tag("div", svg_element(drawing_of(view.spec, view.seq)), class_="drawing")),
+            ),
+        )
+    ]
+
+
+def svg_element(document: str) -> Element:
+    """An SVG document as part of a page."""
+    made = ElementTree.fromstring(document)
+    for each in made.iter():  # HTML knows SVG's elements by their plain names
+        each.tag = each.tag.rpartition("}")[2]
+    return made
+
+
+PROVENANCE = {
+    "started": "started",
+    "seconds": "computed for",
+    "plait": "plait",
+    "code": "source",
+    "torch": "torch",
+    "python": "Python",
+    "gpu": "GPU",
+    "cpu": "CPU",
+    "threads": "threads",
+    "cores": "cores",
+    "system": "system",
+}
+
+
+def making(record: Record) -> Element:
+    """Provenance and cost of the record's numbers, and the config that decides them."""
+    about = record.provenance
+    rows: list[list[Child]] = [["record", tag("span", tag("code", record.key, data_copy="the key"))]]
+    for name, words in PROVENANCE.items():
+        value = about.get(name)
+        if value is not None and value != "":
+            rows.append([words, time_text(value) or str(value) if name == "seconds" else str(value)[:SHOWN]])
+    cost = {name: value for name, value in flat(record.result).items() if _is_cost(name) and number_text(value)}
+    spent: list[list[Child]] = [[name, number_text(value, 6)] for name, value in list(cost.items())[:20]]
+    cards = [card(table(("", ""), rows, fixed=True), title="Provenance")]
+    if spent:
+        cards.append(card(table(("", ">"), spent, fixed=True), title="Cost"))
+    return section(
+        "How it was made",
+        grid(*cards),
+        folded("All that decides the result", field_table(flat(record.config), "config")),
+    )
+
+
+COSTS = ("seconds", "flops", "tokens", "steps", "core_hours", "mfu", "runs", "joules")
+
+
+def _is_cost(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return (last in COSTS and name.count(".") <= 1) or name.startswith("cost.")
+
+
+def field_table(fields: Mapping[str, Any], name: str) -> Element:
+    rows: list[list[Child]] = [[key, _shown(value)] for key, value in list(fields.items())[:MOST_FIELDS]]
+    return table(("field", "value"), rows, name=name)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"

@@ -1,0 +1,101 @@
+"""The view of a scaling study: the laws fitted to its runs, as `plait scale fit` fits them, and the runs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from plait.analysis.scaling_laws import Laws, fit_laws
+from plait.analysis.scaling_runs import PER_BYTE, runs_of
+from plait.analysis.table import Table
+from plait.core.errors import UserError
+from plait.core.units import short
+from plait.records.record import Record
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Panel, Series, figure, series_numbers
+from plait.reporting.page import Child, card, code, grid, legend, note, section, table
+from plait.reporting.page_charts import swatch
+from plait.reporting.plots import panel_plot
+from plait.reporting.scaling import scaling_figure
+from plait.reporting.scaling_page import laws_parts, laws_title
+from plait.reporting.views import Context, View
+from plait.scaling.stored import run_row
+
+DRAWS = 100  # of the bootstrap: a page is to appear at once; `plait scale fit` draws a thousand
+BEYOND = 10.0  # times the largest budget of the runs: the target that a page speaks of
+FEWEST = 6  # runs to fit a surface to
+
+
+def scale_view(record: Record, context: Context) -> View:
+    rows = _rows(record, context)
+    lead = f"{len(rows)} runs on {record.result.get('text')}."
+    if not rows:
+        return View("A scaling study", "Its trainings are not in the store any more.", [])
+    listed = section("The runs", _table(rows, context))
+    try:
+        laws = _laws(rows) if len(rows) >= FEWEST else None
+        why = "" if laws else f"{len(rows)} runs are too few for laws; {FEWEST} are the least."
+    except (UserError, ValueError, ArithmeticError) as wrong:
+        laws, why = None, f"No law was fitted: {wrong}"
+    if laws is None:
+        return View("A scaling study", lead, [note(why), *_drawn(rows), listed], {"runs": lambda: _figure(rows)}, rows)
+    words = (
+        f"Fitted for {laws.target:.3g} FLOPs, {BEYOND:g} times the largest run, with {DRAWS} draws; all intervals 90 %."
+    )
+    return View(
+        laws_title(laws),
+        f"{lead} {words}",
+        [*laws_parts(laws), listed],
+        {"laws": lambda: scaling_figure(laws)},
+        rows,
+    )
+
+
+def _rows(record: Record, context: Context) -> list[dict[str, Any]]:
+    found = []
+    for each in record.config["runs"]:
+        run = context.get(str(each["key"]))
+        if run is not None:
+            found.append(run_row(run, each.get("architecture"), record.result.get(PER_BYTE)))
+    return found
+
+
+def _laws(rows: Sequence[dict[str, Any]]) -> Laws:
+    runs = runs_of(Table.of("this study", list(rows)))
+    return fit_laws(runs, BEYOND * float(runs.flops.max()), draws=DRAWS, seed=0, all_budgets=False)
+
+
+def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
+    series = []
+    for name in dict.fromkeys(row["architecture"] for row in rows):
+        mine = sorted((row for row in rows if row["architecture"] == name), key=lambda row: float(row["flops"]))
+        series.append(Series(name, [row["flops"] for row in mine], [row["loss"] for row in mine], "none"))
+    return Panel(series, Axis("FLOPs", log=True), Axis("loss, nats per token"), "Loss over FLOPs")
+
+
+def _figure(rows: Sequence[dict[str, Any]]) -> str:
+    return figure([_panel(rows)], title="Runs of a scaling study")
+
+
+def _drawn(rows: Sequence[dict[str, Any]]) -> list[Child]:
+    panel = _panel(rows)
+    numbers = series_numbers([panel])
+    return [
+        grid(card(panel_plot(panel, numbers))),
+        legend([(swatch(number), name) for name, number in numbers.items()]),
+    ]
+
+
+def _table(rows: Sequence[dict[str, Any]], context: Context) -> Child:
+    made: list[list[Child]] = [
+        [
+            code(row["spec"], row["architecture"]),
+            f"{row['flops']:.3g}",
+            short(row["params"]),
+            short(row["tokens"]),
+            f"{row['loss']:.4f}",
+            context.linked(row["key"], row["key"][:8]),
+        ]
+        for row in rows
+    ]
+    return table(("model", ">FLOPs", ">parameters", ">tokens", ">loss", "training"), made, name="scaling-runs")

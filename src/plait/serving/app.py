@@ -1,0 +1,211 @@
+"""Addresses and what answers them. Every one of them is permanent: a record is where its key says, as long as it is in
+the store."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.core.errors import UserError
+from plait.records.record import Record, flat
+from plait.records.store import Store
+from plait.reporting.models import sheet_details
+from plait.reporting.page import note, tag
+from plait.serving.guard import Application, Guard
+from plait.serving.pages import Pages, asset, record_address
+from plait.serving.record_index import RecordIndex
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+YEAR = 31_536_000  # seconds
+#: The offline page holds its own style and script: it may run them when it is opened here, and still load nothing.
+OFFLINE = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+    "sandbox allow-scripts allow-downloads"
+)
+INSTALL = "`plait serve` needs starlette and uvicorn: pip install 'plait[serve]'."
+
+
+def application(store: Store, runs: Path, *, hosts: tuple[str, ...] | None, token: str | None = None) -> Application:
+    """The whole dashboard as an ASGI application. `hosts`: names that it goes by; None: any, with a token."""
+    try:
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+    except ModuleNotFoundError:
+        raise UserError(INSTALL) from None
+
+    index = RecordIndex(store)
+    threading.Thread(target=index.follow, daemon=True, name="plait record index").start()
+    answers = Answers(Pages(store, runs, index))
+    routes = [
+        Route(path, answers.guarded(answer))
+        for path, answer in {
+            "/": answers.overview,
+            "/records": answers.records,
+            "/kind/{kind:path}": answers.kind,
+            "/record/{key}": answers.record,
+            "/record/{key}/record.json": answers.as_json,
+            "/record/{key}/numbers.csv": answers.as_csv,
+            "/record/{key}/report.html": answers.as_report,
+            "/record/{key}/figure/{name}.svg": answers.figure,
+            "/record/{key}/model/{place}.json": answers.model,
+            "/beside": answers.beside,
+            "/runs": answers.runs,
+            "/run/{name}": answers.run,
+            "/live/overview": answers.live_overview,
+            "/live/run/{name}": answers.live_run,
+            "/static/{name}": answers.static,
+        }.items()
+    ]
+    plain = Starlette(routes=routes, exception_handlers={404: answers.nothing, 405: answers.nothing})
+    return Guard(plain, hosts, token)
+
+
+class Answers:
+    """A function per address. They are plain functions: each runs in a thread of its own, as the store's readers do."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages = pages
+
+    def guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        """What the store or a view complains about is said on a page."""
+
+        def answered(request: Request) -> Response:
+            try:
+                return answer(request)
+            except UserError as wrong:
+                return self._problem(str(wrong), 404 if str(wrong).startswith("no records") else 503)
+
+        return answered
+
+    def _html(self, text: str, status: int = 200) -> Response:
+        from starlette.responses import HTMLResponse
+
+        return HTMLResponse(text, status, headers={"cache-control": "no-store"})
+
+    def _problem(self, words: str, status: int) -> Response:
+        head = tag("header", tag("h1", "Nothing is here" if status == 404 else "This did not work"))
+        return self._html(self.pages.whole(str(status), head, note(words)), status)
+
+    def nothing(self, request: Request, wrong: Exception) -> Response:
+        return self._problem("No record, run or page has this address.", 404)
+
+    def _record(self, request: Request) -> Record | None:
+        return self.pages.get(request.path_params["key"])
+
+    # ---- pages
+
+    def overview(self, request: Request) -> Response:
+        return self._html(self.pages.overview())
+
+    def records(self, request: Request) -> Response:
+        return self._html(self.pages.records(dict(request.query_params)))
+
+    def kind(self, request: Request) -> Response:
+        return self._html(self.pages.kind(request.path_params["kind"]))
+
+    def record(self, request: Request) -> Response:
+        from starlette.responses import RedirectResponse
+
+        record = self._record(request)
+        if record is None:
+            return self._problem("No record has this key, or more than one begins so.", 404)
+        if record.key != request.path_params["key"]:
+            return RedirectResponse(record_address(record.key), 303)
+        return self._html(self.pages.record(record))
+
+    def beside(self, request: Request) -> Response:
+        return self._html(self.pages.beside(request.query_params.getlist("key")))
+
+    def runs(self, request: Request) -> Response:
+        return self._html(self.pages.run_list())
+
+    def run(self, request: Request) -> Response:
+        text = self.pages.run(request.path_params["name"])
+        return self._html(text) if text is not None else self._problem("No training goes by this name.", 404)
+
+    def live_overview(self, request: Request) -> Response:
+        return self._html(self.pages.live_overview())
+
+    def live_run(self, request: Request) -> Response:
+        text = self.pages.live_run(request.path_params["name"])
+        return self._html("" if text is None else text, 404 if text is None else 200)
+
+    # ---- files
+
+    def static(self, request: Request) -> Response:
+        """Two texts that are in memory: no path is made of the address."""
+        from starlette.responses import Response
+
+        kinds = {"page.css": "text/css", "page.js": "text/javascript"}
+        name = request.path_params["name"]
+        if name not in kinds:
+            return self._problem("No such file.", 404)
+        headers = {"cache-control": f"max-age={YEAR}, immutable"}
+        return Response(asset(name)[0], media_type=kinds[name], headers=headers)
+
+    def as_json(self, request: Request) -> Response:
+        record = self._record(request)
+        if record is None:
+            return self._problem("No record has this key.", 404)
+        return _file(json.dumps(record.document(), indent=1), "application/json", f"record-{record.key[:10]}.json")
+
+    def as_csv(self, request: Request) -> Response:
+        record = self._record(request)
+        if record is None:
+            return self._problem("No record has this key.", 404)
+        return _file(_csv(self.pages.view(record).rows), "text/csv", f"record-{record.key[:10]}.csv")
+
+    def as_report(self, request: Request) -> Response:
+        from plait.reporting.citation import references_of
+        from plait.reporting.records_page import records_page
+        from plait.reporting.views import Context
+
+        record = self._record(request)
+        if record is None:
+            return self._problem("No record has this key.", 404)
+        context = Context(self.pages.context.get)
+        text = records_page([record], self.pages.store.name, references_of([record]), named=True, context=context)
+        return _file(text, "text/html", f"report-{record.key[:10]}.html", {"content-security-policy": OFFLINE})
+
+    def model(self, request: Request) -> Response:
+        """What opens of a model: its cost and its drawing."""
+        from starlette.responses import JSONResponse
+
+        record, place = self._record(request), request.path_params["place"]
+        sheets = self.pages.view(record).sheets if record is not None else ()
+        if not (place.isascii() and place.isdecimal() and len(place) < 6 and int(place) < len(sheets)):
+            return self._problem("No such model.", 404)
+        return JSONResponse(sheet_details(sheets[int(place)]))
+
+    def figure(self, request: Request) -> Response:
+        record = self._record(request)
+        draw = None if record is None else self.pages.view(record).figures.get(request.path_params["name"])
+        if record is None or draw is None:
+            return self._problem("No such figure.", 404)
+        return _file(draw(), "image/svg+xml", f"{request.path_params['name']}-{record.key[:10]}.svg")
+
+
+def _file(text: str, kind: str, name: str, headers: dict[str, str] | None = None) -> Response:
+    from starlette.responses import Response
+
+    plain = "".join(c if c.isalnum() or c in "-." else "-" for c in name)
+    given = {"content-disposition": f'attachment; filename="{plain}"', "cache-control": "no-store", **(headers or {})}
+    return Response(text, media_type=kind, headers=given)
+
+
+def _csv(rows: Any) -> str:
+    flats = [flat(dict(row)) for row in rows]
+    names = list(dict.fromkeys(name for row in flats for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names)
+    writer.writeheader()
+    writer.writerows(flats)
+    return out.getvalue()

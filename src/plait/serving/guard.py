@@ -1,0 +1,176 @@
+"""Who may ask what: the outermost layer of the server, before anything of a request is looked at.
+
+Reading alone is allowed (GET, HEAD). On the loopback the Host header must name it, or a page of somebody else's whose
+name was made to point here could read the store through the reader's browser (DNS rebinding). Anywhere else a token is
+asked for: it arrives once in an address, and as a cookie from then on. What comes from a page of another origin is
+refused, and what is answered may not be framed, sniffed or loaded by one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: Everything from here, nothing inline, no plug-ins, no frames, no forms elsewhere.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: dict[str, str] = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+COOKIE = "plait_token"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LONGEST_ADDRESS = 4096  # bytes of path and query
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`hosts`: names that the Host header may have, with or without a port; None: any, where a token is asked for."""
+
+    app: Application
+    hosts: Sequence[str] | None
+    token: str | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def guarded(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                own = {name.lower() for name, _ in message["headers"]}
+                more = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in own]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        refused = self._refusal(scope)
+        if refused is not None:
+            await _say(guarded, scope, *refused)
+            return
+        try:
+            await self.app(scope, receive, guarded)
+        except Exception as wrong:  # one request's failure is not the server's
+            print(
+                f"plait serve: {scope['method']} {scope['path'][:80]!r}: {type(wrong).__name__}: {wrong}",
+                file=sys.stderr,
+            )
+            if not begun:
+                await _say(guarded, scope, 500, "This page could not be made; the server's terminal says why.")
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
+        """Status, words and headers; None where it may be answered."""
+        headers = _headers(scope)
+        if scope["method"] not in ("GET", "HEAD"):
+            return 405, "This server reads; it takes no other method than GET and HEAD.", {"allow": "GET, HEAD"}
+        if len(scope["path"]) + len(scope.get("query_string", b"")) > LONGEST_ADDRESS:
+            return 414, "The address is too long.", {}
+        host = headers.get("host", "")
+        if self.hosts is not None and _name(host) not in self.hosts:
+            return 421, "This server does not go by that name.", {}
+        origin = headers.get("origin")
+        if origin is not None and urlsplit_host(origin) != host.lower():
+            return 403, "Pages of other origins may not ask this server.", {}
+        foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if foreign and not followed:  # a link on another page may lead here; nothing else of it may
+            return 403, "Pages of other origins may not ask this server.", {}
+        return self._without_token(scope, headers)
+
+    def _without_token(self, scope: Scope, headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]] | None:
+        if self.token is None:
+            return None
+        query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        given = dict(query).get("token")
+        if given is not None and self._same(given):
+            # The token leaves the address at once, so that it stays out of bookmarks, history and screenshots.
+            rest = urlencode([(name, value) for name, value in query if name != "token"])
+            path = "/" + scope["path"].lstrip("/")
+            where = _ascii_path(path) + (f"?{rest}" if rest else "")
+            cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Lax; Max-Age=604800"
+            return 303, "Signed in.", {"location": where, "set-cookie": cookie, "cache-control": "no-store"}
+        bearer = headers.get("authorization", "")
+        if bearer.lower().startswith("bearer ") and self._same(bearer[7:].strip()):
+            return None
+        if self._same(_cookie(headers.get("cookie", ""))):
+            return None
+        return (
+            401,
+            "Open the address with its token, as the server's terminal prints it.",
+            {"www-authenticate": "Bearer"},
+        )
+
+    def _same(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), str(self.token).encode())
+
+
+def urlsplit_host(origin: str) -> str:
+    """Name and port of an origin; empty where it is none, as `null` is."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return ""
+    return parts.netloc.lower() if parts.scheme in ("http", "https") else ""
+
+
+def _name(host: str) -> str:
+    """Of a Host header, without its port."""
+    bracketed = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](?::\d+)?", host)
+    return bracketed[1].lower() if bracketed else re.sub(r":\d+$", "", host).lower()
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Of several of one name the first counts for nothing: they are joined, and so fit no check."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[key] = f"{found[key]},{text}" if key in found else text
+    return found
+
+
+def _cookie(text: str) -> str:
+    try:
+        found = SimpleCookie(text).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def _ascii_path(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path, safe="/:@!$&'()*+,;=-._~")
+
+
+async def _say(send: Send, scope: Scope, status: int, words: str, headers: Mapping[str, str] | None = None) -> None:
+    body = f"{words}\n".encode()
+    more = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
+    start = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *more]
+    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

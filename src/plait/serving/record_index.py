@@ -1,0 +1,199 @@
+"""Lines of all records in memory, so that a list of a hundred thousand can be filtered, sorted and paged at once, on
+SQLite and PostgreSQL alike. The store itself keeps what was computed; what a list needs of it is a fortieth.
+
+The newest are read first, in the background: the first page is right long before the last record is read.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+
+from plait.core.errors import UserError
+from plait.records.database import records
+from plait.records.record import Record
+from plait.records.store import Store
+from plait.reporting.summaries import number, summary
+
+AT_ONCE = 500
+FRESH = 1.0  # seconds for which what was read counts as new
+COLUMNS = ("id", "key", "kind", "name", "spec", "source", "value", "unit", "words", "started", "seconds", "text")
+#: What lists can be sorted by.
+SORTS = {"newest": "id", "kind": "kind", "name": "name", "source": "source", "value": "value", "started": "started",
+         "seconds": "seconds"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    key: str
+    kind: str
+    name: str
+    spec: str
+    source: str
+    value: float | None
+    unit: str
+    words: str
+    started: str
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """`total` fit, of which these are a page; `read` of `there` records have been read so far."""
+
+    lines: Sequence[Line]
+    total: int
+    kinds: dict[str, int]
+    read: int
+    there: int
+
+
+class RecordIndex:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._lines = sqlite3.connect(":memory:", check_same_thread=False)
+        kinds = {"id": "INTEGER PRIMARY KEY", "value": "REAL", "seconds": "REAL"}
+        columns = ", ".join(f"{name} {kinds.get(name, 'TEXT')}" for name in COLUMNS)
+        self._lines.execute(f"CREATE TABLE lines ({columns})")
+        for name in ("kind", "started", "seconds"):
+            self._lines.execute(f"CREATE INDEX by_{name} ON lines ({name})")
+        self._low: int | None = None  # ids from here on were read; None: nothing yet
+        self._high = 0
+        self._whole = False
+        self._when = 0.0
+
+    # ---- reading
+
+    def follow(self) -> None:
+        """Read all there is, the newest first. For a thread in the background."""
+        while not self._whole:
+            with suppress(UserError):  # a store that is away for a while
+                self._back()
+                continue
+            time.sleep(FRESH)
+
+    def refresh(self) -> None:
+        """Take over what has come and gone since the last look."""
+        if time.monotonic() - self._when < FRESH or not self._reading.acquire(blocking=False):
+            return
+        try:
+            self._ahead()
+            if self._whole and self.there() != self.read():
+                self._forget()
+            self._when = time.monotonic()
+        finally:
+            self._reading.release()
+
+    def _back(self) -> None:
+        with self._reading:
+            asked = select(*_ROW).order_by(records.c.id.desc()).limit(AT_ONCE)
+            rows = self._store.raw_rows(asked if self._low is None else asked.where(records.c.id < self._low))
+            if not rows:
+                self._whole = True
+                return
+            self._add(rows)
+            self._high = max(self._high, rows[0].id)
+            self._low = rows[-1].id
+
+    def _ahead(self) -> None:
+        if self._low is None:
+            return
+        asked = select(*_ROW).order_by(records.c.id).limit(AT_ONCE)
+        while rows := self._store.raw_rows(asked.where(records.c.id > self._high)):
+            self._add(rows)
+            self._high = rows[-1].id
+
+    def _forget(self) -> None:
+        """Lines of records that were removed."""
+        left = {row.id for row in self._store.raw_rows(select(records.c.id))}
+        with self._lock:
+            gone = [(id,) for (id,) in self._lines.execute("SELECT id FROM lines") if id not in left]
+            self._lines.executemany("DELETE FROM lines WHERE id = ?", gone)
+
+    def _add(self, rows: Iterable[Any]) -> None:
+        made = [_line(row) for row in rows]
+        holes = ", ".join("?" * len(COLUMNS))
+        with self._lock:
+            self._lines.executemany(f"INSERT OR REPLACE INTO lines VALUES ({holes})", made)
+
+    def read(self) -> int:
+        with self._lock:
+            return int(self._lines.execute("SELECT count(*) FROM lines").fetchone()[0])
+
+    def there(self) -> int:
+        found = self._store.raw_rows(select(func.count().label("number")).select_from(records))
+        return int(found[0].number) if found else 0
+
+    # ---- finding
+
+    def find(
+        self, kind: str = "", words: str = "", sort: str = "newest", down: bool = True, offset: int = 0, limit: int = 50
+    ) -> Found:
+        """Those of a kind that hold all the words, sorted; empty: all."""
+        self.refresh()
+        told, given = _conditions(words)
+        column = SORTS.get(sort, "id")
+        order = f"{column} IS NULL, {column} {'DESC' if down else 'ASC'}, id DESC"
+        only, and_kind = (f"{told} AND kind = ?", [*given, kind]) if kind else (told, given)
+        shown = ", ".join(COLUMNS[1:-1])
+        with self._lock:
+            kinds = dict(
+                self._lines.execute(f"SELECT kind, count(*) FROM lines WHERE {told} GROUP BY kind ORDER BY kind", given)
+            )
+            lines = self._lines.execute(
+                f"SELECT {shown} FROM lines WHERE {only} ORDER BY {order} LIMIT ? OFFSET ?", [*and_kind, limit, offset]
+            ).fetchall()
+        total = kinds.get(kind, 0) if kind else sum(kinds.values())
+        read = self.read()
+        there = read if self._whole else self.there()
+        return Found([Line(*line) for line in lines], total, kinds, read, there)
+
+
+_ROW = (records.c.id, records.c.key, records.c.kind, records.c.config, records.c.result, records.c.about)
+
+
+def _conditions(words: str) -> tuple[str, list[str]]:
+    given = [f"%{_escaped(word)}%" for word in words.lower().split()[:16]]
+    return " AND ".join(["1", *(["text LIKE ? ESCAPE '\\'"] * len(given))]), given
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def _line(row: Any) -> tuple[Any, ...]:
+    """A damaged record is listed, too: as far as its key and kind can be read."""
+    try:
+        parts = [json.loads(text) for text in (row.config, row.result, row.about)]
+        config, result, about = (part if isinstance(part, dict) else {} for part in parts)
+        record = Record(str(row.key), str(row.kind), config, result, about)
+        found = summary(record)
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError):
+        return (
+            row.id,
+            str(row.key),
+            str(row.kind),
+            "damaged",
+            "",
+            "",
+            None,
+            "",
+            "",
+            "",
+            None,
+            f"{row.key} {row.kind}".lower(),
+        )
+    started, seconds = str(about.get("started", ""))[:19], number(about.get("seconds"))
+    text = " ".join((record.key, record.kind, found.name, found.spec, found.source, found.words)).lower()
+    return (row.id, record.key, record.kind, found.name, found.spec, found.source, found.value, found.unit,
+            found.words, started, seconds, text)  # fmt: skip

@@ -1,0 +1,37 @@
+"""What kernels cannot reach takes the plain form: more programs than a grid has, offsets beyond 32 bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+from plait.ops.channel_delta import channel_delta_path
+from plait.ops.delta import delta_path
+from plait.ops.gated_linear_attention import kernels_take
+
+#: Sequences, tokens, heads, width, and whether a grid of 65,535 programs and offsets of 31 bits reach all of it.
+SIZES = [
+    ((8, 4096, 6, 64), True),
+    ((8191, 1, 8, 16), True),
+    ((8192, 1, 8, 16), False),
+    ((1, 1 << 20, 8, 128), True),
+    ((1, 1 << 21, 8, 128), False),
+]
+
+
+@pytest.mark.parametrize(("size", "reached"), SIZES)
+def test_only_what_is_reached_takes_the_kernels(size, reached, monkeypatch):
+    monkeypatch.setenv("PLAIT_KERNELS_ON_TRIAL", "1")
+    with FakeTensorMode():
+        x = torch.empty(size, device="cuda", dtype=torch.bfloat16)
+        assert kernels_take(x, x, x) is reached
+        assert (delta_path(x, x) == "triton") is reached
+        assert (channel_delta_path(x, x) == "triton") is reached
+
+
+def test_a_slice_of_a_wide_projection_reaches_less_far():
+    with FakeTensorMode():
+        size, stride = (1, 1 << 20, 8, 128), (8 * 384 << 20, 8 * 384, 384, 1)
+        x = torch.empty_strided(size, stride, device="cuda", dtype=torch.bfloat16)
+        assert not kernels_take(x, x, x)

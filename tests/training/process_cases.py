@@ -1,0 +1,33 @@
+"""Trainings that one process and several must do alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from small_job import small_job
+
+from plait.training import shards
+from plait.training.distributed import Processes
+from plait.training.trainer import Trainer
+
+Case = list[Any]  # name (and folder of its checkpoints), kind, sharding, last step, values of the recipe
+
+
+def train_cases(alike: Processes, cases: Sequence[Case], root: Path) -> dict[str, Any]:
+    """What each came to; a case of a name that was there before goes on from its checkpoint."""
+    found: dict[str, Any] = {}
+    for name, kind, sharding, upto, values in cases:
+        trainer = Trainer(small_job(kind, steps=8, **values), 8, replace(alike, sharding=sharding))
+        saved = shards.newest(root / name)
+        if saved is not None:
+            trainer.restore(saved)
+        taken = [trainer.advance() for _ in range(trainer.step, upto)]
+        case = found.setdefault(name, {"losses": [], "norms": []})
+        case["losses"] += [step.loss for step in taken]
+        case["norms"] += [step.norm for step in taken]
+        case["validation"] = trainer.validation_loss()
+        trainer.save(root / name, {})
+    return found
