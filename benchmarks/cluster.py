@@ -34,7 +34,7 @@ from plait.workers.backend import Place
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS, SEEDS, BATCH, SEQ = 300, 3, 2, 16
-SPECS = tuple(f"d=16 | {mixer} swiglu counted swiglu" for mixer in ("attn[heads=2]", "gla[heads=2]", "mamba2"))
+SPECS = tuple(f"d=16 | {mixer} swiglu counted swiglu" for mixer in ("attn[heads=2]", "gla[heads=2]", "hyena"))
 COUNTED = """
 from dataclasses import dataclass
 from typing import ClassVar

@@ -64,8 +64,8 @@ def test_whoever_is_started_again_finds_its_jobs(here: tuple[Store, Place], tmp_
     assert again._jobs[record(5).key].job_id == job.job_id
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not any(event.kind == "done" for event in events):
-        again.listen(events.append, 0.2)
-    assert [(event.kind, event.detail) for event in events if event.kind != "told"] == [("done", 25)]
+        again.poll_events(events.append, 0.2)
+    assert [(event.kind, event.detail) for event in events if event.kind != "progress"] == [("done", 25)]
     assert len(list(tmp_path.glob("5-*"))) == 1
 
 

@@ -20,12 +20,12 @@ from plait.core.errors import UserError
 from plait.records import Store
 from plait.workers.task import Event, Setup, Task
 
-Hear = Callable[[Event], object]
+OnEvent = Callable[[Event], object]
 INSTALL = "pip install 'plait[cluster]'"
 
 
 class Backend(ABC):
-    """Tasks are started while there are slots; what is heard of them is handed on when it is listened for."""
+    """Tasks are started while there are slots; what happens to them is handed on when it is asked for."""
 
     #: How many tasks run at once; on a cluster that changes with its machines.
     slots: int = 1
@@ -38,7 +38,7 @@ class Backend(ABC):
     def start(self, task: Task) -> None: ...
 
     @abstractmethod
-    def listen(self, hear: Hear, seconds: float) -> None:
+    def poll_events(self, on_event: OnEvent, seconds: float) -> None:
         """For at most so long, hand on what comes."""
 
     @abstractmethod

@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from plait.core.child_process import own_imports
 from plait.core.errors import UserError
 from plait.records import Store
-from plait.workers.backend import Backend, Hear, Place
+from plait.workers.backend import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
 
 STOP_SECONDS = 20.0
@@ -38,12 +38,12 @@ class InProcess(Backend):
     def start(self, task: Task) -> None:
         self._waiting.append(task)
 
-    def listen(self, hear: Hear, seconds: float) -> None:
+    def poll_events(self, on_event: OnEvent, seconds: float) -> None:
         task = self._waiting.popleft()
-        event = self._home.run(task, lambda detail: hear(Event("told", task.name, detail)), self.asked.is_set)
+        event = self._home.run(task, lambda detail: on_event(Event("progress", task.name, detail)), self.asked.is_set)
         if event.kind == "stopped":
             self.asked.set()  # by a signal that it took itself
-        hear(event)
+        on_event(event)
 
     def stop(self) -> None:
         self._waiting.clear()
@@ -79,12 +79,12 @@ class LocalProcesses(Backend):
         with suppress(OSError):  # it has died: which is noticed when it is listened to
             worker.pipe.send(task)
 
-    def listen(self, hear: Hear, seconds: float) -> None:
+    def poll_events(self, on_event: OnEvent, seconds: float) -> None:
         for ready in wait([each.pipe for each in self._workers], timeout=seconds):
             i = next(i for i, each in enumerate(self._workers) if each.pipe is ready)
-            self._heard(i, hear)
+            self._receive(i, on_event)
 
-    def _heard(self, i: int, hear: Hear) -> None:
+    def _receive(self, i: int, on_event: OnEvent) -> None:
         worker = self._workers[i]
         try:
             said = worker.pipe.recv()
@@ -93,7 +93,7 @@ class LocalProcesses(Backend):
             worker.pipe.close()
             self._workers[i] = self._begin(i)
             if worker.task is not None:
-                hear(Event("lost", worker.task.name))
+                on_event(Event("lost", worker.task.name))
             elif not worker.ready:
                 raise UserError("a worker process has died as it started (is there enough memory?).") from None
             return
@@ -102,14 +102,14 @@ class LocalProcesses(Backend):
             return
         if said.kind == "failed" and worker.task is None:
             raise UserError(said.detail)
-        if said.kind != "told":
+        if said.kind != "progress":
             worker.task = None
-        hear(said)
+        on_event(said)
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while not all(each.ready for each in self._workers) and time.monotonic() < deadline:
-            self.listen(lambda event: None, 0.2)
+            self.poll_events(lambda event: None, 0.2)
 
     def stop(self) -> None:
         for worker in self._workers:
@@ -177,6 +177,6 @@ def main(pipe: Connection, setup: Setup, device: str | None) -> None:
             task = pipe.recv()
             if task is None:
                 return
-            say(home.run(task, lambda detail, name=task.name: say(Event("told", name, detail)), stop_asked))  # type: ignore[misc]
+            say(home.run(task, lambda detail, name=task.name: say(Event("progress", name, detail)), stop_asked))  # type: ignore[misc]
     except (EOFError, OSError):  # nobody listens any more
         return

@@ -26,7 +26,7 @@ MOST_TIMED = 24  # tasks that are timed several times, for a mean
 TIMED_TIMES = 4
 
 #: What a task tells: its name and the detail.
-OnTold = Callable[[str, Any], object]
+OnProgress = Callable[[str, Any], object]
 #: A task has its record, whoever made it.
 OnDone = Callable[[str], object]
 More = Callable[[], Sequence[Task]]
@@ -58,7 +58,7 @@ class Pool:
     def run(
         self,
         tasks: Iterable[Task],
-        on_told: OnTold = lambda name, detail: None,
+        on_progress: OnProgress = lambda name, detail: None,
         on_done: OnDone = lambda name: None,
         more: More = lambda: (),
         asked: threading.Event | None = None,
@@ -70,12 +70,12 @@ class Pool:
         work = _Work(tasks)
         asked = self._backend.asked = asked or threading.Event()
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             task = work.running.get(event.name)
             if task is None:  # of one that was lost and has been started again
                 return
-            if event.kind == "told":
-                on_told(event.name, event.detail)
+            if event.kind == "progress":
+                on_progress(event.name, event.detail)
                 return
             del work.running[event.name]
             for record in event.records:
@@ -105,7 +105,7 @@ class Pool:
             if not (work.running or work.waiting or work.elsewhere):
                 return work.found
             if work.running or not work.elsewhere:
-                self._backend.listen(hear, LISTEN_SECONDS)
+                self._backend.poll_events(on_event, LISTEN_SECONDS)
             else:
                 asked.wait(LISTEN_SECONDS)
             if asked.is_set():

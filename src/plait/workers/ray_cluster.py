@@ -19,7 +19,7 @@ from typing import Any
 
 from plait.core.child_process import own_imports
 from plait.core.errors import UserError
-from plait.workers.backend import Backend, Hear, Place
+from plait.workers.backend import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
 
 CONNECT_SECONDS = 90.0  # for the first time
@@ -51,16 +51,16 @@ class RayCluster(Backend):
         with own_imports():
             self._process.start()
         theirs.close()
-        self._heard = time.monotonic()
+        self._last_message = time.monotonic()
 
     def start(self, task: Task) -> None:
         self._running[task.name] = task
         with suppress(OSError):  # noticed when it is listened to
             self._pipe.send(task)
 
-    def listen(self, hear: Hear, seconds: float) -> None:
-        connected = self._take(hear, seconds)
-        if connected and time.monotonic() - self._heard < SILENT_SECONDS:
+    def poll_events(self, on_event: OnEvent, seconds: float) -> None:
+        connected = self._take(on_event, seconds)
+        if connected and time.monotonic() - self._last_message < SILENT_SECONDS:
             return
         self._end()
         if self.slots:
@@ -68,7 +68,7 @@ class RayCluster(Backend):
             self.where = "waiting for the cluster"
             lost, self._running = self._running, {}
             for name in lost:
-                hear(Event("lost", name))
+                on_event(Event("lost", name))
         if time.monotonic() - self._away_since > AWAY_SECONDS:
             raise UserError(
                 f"the cluster {self._address} has not answered for {AWAY_SECONDS / 60:.0f} minutes. What is finished "
@@ -77,18 +77,18 @@ class RayCluster(Backend):
         time.sleep(1.0)
         self._begin()
 
-    def _take(self, hear: Hear, seconds: float) -> bool:
+    def _take(self, on_event: OnEvent, seconds: float) -> bool:
         """Whether the bridge stands."""
         try:
             if not self._pipe.poll(seconds):
                 return self._process.is_alive()
             while self._pipe.poll():
-                self._heard = time.monotonic()
+                self._last_message = time.monotonic()
                 said = self._pipe.recv()
                 if isinstance(said, Event):
-                    if said.kind != "told":
+                    if said.kind != "progress":
                         self._running.pop(said.name, None)
-                    hear(said)
+                    on_event(said)
                 elif isinstance(said, str):
                     self._why = said
                 else:
@@ -184,8 +184,8 @@ class _Bridge:
             if time.monotonic() - self._looked > ROOM_SECONDS:
                 self._looked = time.monotonic()
                 self._pipe.send(self._room())
-            self._hear(0.1)
-            self._tell()
+            self._collect(0.1)
+            self._forward_progress()
 
     def _room(self) -> tuple[int, int]:
         """How many tasks the cluster has room for, and on how many machines."""
@@ -195,7 +195,7 @@ class _Bridge:
             each = [min(cpus, int(node.get("GPU", 0) / self._gpus)) for cpus, node in zip(each, nodes, strict=True)]
         return sum(each), sum(room > 0 for room in each)
 
-    def _hear(self, seconds: float) -> None:
+    def _collect(self, seconds: float) -> None:
         if not self._names:
             time.sleep(seconds)
             return
@@ -210,7 +210,7 @@ class _Bridge:
                 event = Event("lost", name)
             self._pipe.send(event)
 
-    def _tell(self) -> None:
+    def _forward_progress(self) -> None:
         """What the tasks have told, to the parent; a hub whose machine has gone is made again."""
         try:
             told = self._ray.get(self._hub.drain.remote(), timeout=5.0)
@@ -220,7 +220,7 @@ class _Bridge:
             self._hub = self._new_hub()
             return
         for name, detail in told.items():
-            self._pipe.send(Event("told", name, detail))
+            self._pipe.send(Event("progress", name, detail))
 
     def _stop(self) -> None:
         with suppress(self._ray.exceptions.RayError):

@@ -23,7 +23,7 @@ from typing import Any
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
 from plait.core.json_files import parse_json
-from plait.workers.backend import Backend, Hear, Place
+from plait.workers.backend import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
 
 FOLDER = Path("runs") / "jobs"
@@ -72,23 +72,23 @@ class SlurmJobs(Backend):
                 return job
         return None
 
-    def listen(self, hear: Hear, seconds: float) -> None:
+    def poll_events(self, on_event: OnEvent, seconds: float) -> None:
         time.sleep(seconds)
         for name, job in list(self._jobs.items()):
-            self._tell(name, hear)
+            self._forward_progress(name, on_event)
             if not _ended(job):
                 continue
             del self._jobs[name]
             self._path(name, "job").unlink(missing_ok=True)
-            hear(_event(name, job))
+            on_event(_event(name, job))
 
-    def _tell(self, name: str, hear: Hear) -> None:
+    def _forward_progress(self, name: str, on_event: OnEvent) -> None:
         path = self._path(name, "progress")
         with suppress(OSError, UserError):
             text = path.read_text(encoding="utf-8")
             if text != self._told.get(name):
                 self._told[name] = text
-                hear(Event("told", name, parse_json(text, str(path))))
+                on_event(Event("progress", name, parse_json(text, str(path))))
 
     def stop(self) -> None:
         """Through the folder: the jobs see it, save and leave."""

@@ -76,9 +76,9 @@ class Setup:
 
 @dataclass(frozen=True)
 class Event:
-    """What is heard of a task.
+    """What happens to a task.
 
-    told      how far it is, or whatever its function tells
+    progress  how far it is, or whatever its function tells
     done      with what its function returned, and the records that it could not store itself
     busy      another process computes it now
     stopped   it has saved where it was, as it was asked to
