@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test processes of one thread each beat one process of two threads; what they start need not compile plait again.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
 
-.PHONY: setup core demo test test-all lint bench docs site clean
+.PHONY: setup core demo test test-all lint bench docs site notebook clean
 
 setup: $(DEV)
 
@@ -21,8 +21,9 @@ $(CORE): pyproject.toml constraints.txt
 	$(PIP) -c constraints.txt -e .
 	touch $@
 
+# Little of what the tests need is ever imported: it is compiled when it is.
 $(DEV): $(CORE)
-	$(PIP) -c constraints.txt -e '.[dev]'
+	$(PIP) --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 # What plait is for, on this machine, with what is built in; interrupted, it goes on. The page is runs/report.html.
@@ -51,6 +52,11 @@ docs: setup
 # All pages as HTML, with a search, to open from a folder: build/site/index.html.
 site: setup
 	$(BIN)/python docs/build.py
+
+# examples/tour.ipynb with its outputs; nbclient and ipykernel run it.
+notebook: setup
+	$(PIP) -c constraints.txt nbclient ipykernel
+	$(BIN)/python docs/notebook.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

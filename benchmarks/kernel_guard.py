@@ -3,7 +3,7 @@
     python benchmarks/kernel_guard.py [--ops gla mamba2 …] [--seconds 60] [--longest 16384]
 
 `plait check MIXER --device cuda` shows the same for one mixer. Every setting that is off is printed, then a row per op,
-dtype and path with its worst setting. Needs a CUDA device.
+dtype and path with its worst setting. `--device cpu --longest 64` tries it without a GPU.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ def main() -> None:
     parser.add_argument("--ops", nargs="*", default=list(CASES))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--longest", type=int, default=16384)
+    parser.add_argument("--device", default="cuda")
     asked = parser.parse_args()
-    begun, device = time.perf_counter(), torch.device("cuda")
+    begun, device = time.perf_counter(), torch.device(asked.device)
     for name in asked.ops:
         rows: dict[tuple[str, str], list[Guarded]] = {}
         wanted = settings(CASES[name], longest=asked.longest)

@@ -24,8 +24,8 @@ import multiprocessing.connection
 import sysconfig
 import time
 import traceback
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ SEARCHED = (1e14, 96)  # budget and width at which rates are tried
 FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
 TELLS = 0.005  # nats: where the best is at the edge and better by more, one further is tried
 LARGE = 5e14  # FLOPs from which on few runs go at a time
+SLACK = 1.3  # what a run may take longer than it should
 BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
 #: Name → spec of four blocks, the best rate at width 128 in the truth table, and the milliseconds of a small step, with
@@ -156,6 +157,7 @@ def train(job: Job, factor: float, text: Any, options: argparse.Namespace) -> Ro
     recipe = track_recipe(Recipe(batch=job.batch, seq_len=SEQ_LEN), WARMUP)
     arch, lr, decay = architecture(job.spec), rate_of(job, factor), max(1, round(DECAY * job.steps))
     track = Track(arch, [Replica(lr, 0)], [text], recipe, device=options.device, compiled=False)
+    track.optimizer = replace(track.optimizer, fused=not options.unfused)
     track.advance_to(4)
     began = time.time()
     while track.step < job.steps - decay:
@@ -216,7 +218,8 @@ class Sitting:
             elif job.budget * options.shrink in budgets:
                 self.waiting.append((job, None))
         self.waiting = [(j, f) for j, f in self.waiting if f is not None or not self.has(j)]
-        self.waiting.sort(key=lambda each: (each[1] is None, -each[0].seconds))
+        self.waiting.sort(key=lambda each: (each[1] is None, each[0].budget > 2e15, -each[0].seconds))
+        self.paces: list[float] = []  # seconds taken over those foretold
 
     def row(self, job: Job, factor: float) -> Row | None:
         def same(row: Row) -> bool:
@@ -242,7 +245,7 @@ class Sitting:
             further = best * best
             if (row := self.row(search, further)) is None:
                 return None
-            best = further if float(row[4]) < losses[best] else best
+            best = further if float(row[4]) < losses[best] - TELLS else best
         return best
 
     def further(self, job: Job) -> list[float]:
@@ -255,12 +258,15 @@ class Sitting:
     def next(self) -> tuple[Job, float] | None:
         """The longest that can be trained now and fits; rates first."""
         large, left = sum(job.budget > LARGE for job, _ in self.under_way.values()), self.options.until - time.time()
+        if left <= 0:
+            return None
+        pace = float(np.median(self.paces)) if self.paces else 1.0
         for place, (job, given) in enumerate(self.waiting):
             factor = self.best(job) if given is None else given
             done = factor is not None and self.row(job, factor) is not None
             if factor is None or done or (job.budget > LARGE and large >= self.options.large):
                 continue
-            if self.options.device == "cuda" and 1.1 * job.seconds > left:
+            if self.options.device == "cuda" and SLACK * pace * job.seconds > left:
                 continue
             del self.waiting[place]
             return job, factor
@@ -291,14 +297,14 @@ def run(options: argparse.Namespace) -> None:
         start(number)
     idle: set[Any] = set()
     started = options.workers
-    while time.time() < options.until + 2 and (sitting.waiting or sitting.under_way):
+    while sitting.under_way or (sitting.waiting and time.time() < options.until):
         for pipe in list(idle):
             if (given := sitting.next()) is not None:
                 number, _ = workers[pipe]
                 sitting.under_way[number] = given
                 pipe.send(given)
                 idle.remove(pipe)
-        if len(idle) == len(workers):
+        if workers and len(idle) == len(workers):
             break  # nothing that waits can be trained
         for pipe in multiprocessing.connection.wait([p for p in workers if p not in idle], timeout=1.0):
             number, process = workers[pipe]
@@ -314,6 +320,7 @@ def run(options: argparse.Namespace) -> None:
                       f"{job.steps} × {job.batch}: {told}", flush=True)  # fmt: skip
                 if isinstance(found, tuple):
                     sitting.rows.append(found)
+                    sitting.paces.append(float(found[13]) / job.seconds)
                     if sitting.at[job.name, "search"] == job and factor in FACTORS:
                         sitting.waiting[:0] = [(job, each) for each in sitting.further(job)]
             if isinstance(found, str) and ("CUDA error" in found or "process ended" in found):
@@ -323,8 +330,11 @@ def run(options: argparse.Namespace) -> None:
                     started += 1
             else:
                 idle.add(pipe)
-    for _, process in workers.values():
-        process.terminate()
+    # None is ended from outside: a process that dies inside a kernel takes all others of its MPS server with it.
+    for pipe, (_, process) in workers.items():
+        with suppress(OSError):
+            pipe.send(None)
+        process.join(timeout=20)
     options.text.unlink()
     print(f"done after {time.time() - began:.0f} s, {len(sitting.waiting)} left", flush=True)
 
@@ -336,7 +346,7 @@ def read_rows(paths: list[Path]) -> list[Row]:
 
 
 def check(options: argparse.Namespace) -> None:
-    """A captured step does what the same step does one operation after the other: losses after some of each."""
+    """A captured step with its fused update does what it does one operation after the other: losses of each."""
     from plait.model.architecture import architecture
     from plait.training.recipe import Recipe
     from plait.training.track import Replica, Text, Track, track_recipe
@@ -346,14 +356,19 @@ def check(options: argparse.Namespace) -> None:
     text = Text(drawn.astype(np.uint8), rows[:, :-1], rows[:, 1:])
     recipe = track_recipe(Recipe(batch=8, seq_len=SEQ_LEN), 4)
     for name, (body, rate, _) in ARCHITECTURES.items():
+        if options.only and name not in options.only:
+            continue
         arch = architecture("d=64 vocab=256 tie=true | " + body.format(gdn=GDN, heads=2))
         found = []
-        for captured in (True, False):
+        for quick in (True, False):
             track = Track(arch, [Replica(rate, 0)], [text], recipe, device=options.device, compiled=False)
-            track._stepper.captured &= captured
+            track._stepper.captured &= quick
+            track.optimizer = replace(track.optimizer, fused=quick)
             found.append([float(track.advance_to(step)[0]) for step in range(1, 9)])
         gap = max(abs(a - b) for a, b in zip(*found, strict=True))
         print(f"captured against not, {name}: losses {found[0][0]:.4f} … {found[0][-1]:.4f}, gap {gap:.1e}", flush=True)
+        if not gap < 0.02:
+            raise SystemExit(1)
 
 
 def join(options: argparse.Namespace) -> None:
@@ -380,11 +395,13 @@ def main() -> None:
     running.add_argument("--budgets", nargs="*", default=[], help=f"groups; those from {SEARCHED[0]:.0e} FLOPs on")
     running.add_argument("--have", nargs="*", type=Path, default=[], help="rows that are not trained again")
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
+    running.add_argument("--unfused", action="store_true", help="update one parameter after the other")
     running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")
     running.add_argument("--held-out", type=int, default=HELD_OUT, help="bytes that are scored")
     running.add_argument("--most-text", type=int, default=2**27, help="bytes")
     checking = verbs.add_parser("check")
     checking.add_argument("--device", default="cuda")
+    checking.add_argument("--only", nargs="*", default=[])
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
     joining.add_argument("--have", nargs="*", type=Path, default=[])

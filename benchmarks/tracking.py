@@ -36,10 +36,11 @@ from plait.probing.protocol import curriculum
 from plait.records import provenance_of
 from plait.tasks import Examples, baseline, chance, draw, make_data
 from plait.training import ensemble, ensemble_step
-from plait.training.ensemble import Fleet, Member, Plan, Split
+from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, Split
 from plait.training.ensemble_step import Stepper
 
 FIT, SCORING = 40, 10.0  # timed steps; seconds kept for the scores at the end
+CHECKED = 25  # steps between looks at the clock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +102,7 @@ SETS: dict[str, Set] = {
                    lengths=()),
     "parity": Set("parity", {"length": "32"}, PARITY, ONE_LAYER, 800, 32, 1e-2),
     "s3": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS, ONE_LAYER, 1200, 64, 5e-3),
+    "s3-small": Set("word-problem", {"length": "16", "group": "S3"}, GROUPS[:2], WIDE, 700, 128, 2e-3),
     "s3-wide": Set("word-problem", {"length": "32", "group": "S3"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "a5": Set("word-problem", {"length": "32", "group": "A5"}, GROUPS, WIDE, 4000, 256, 2e-3),
     "s5": Set("word-problem", {"length": "32", "group": "S5"}, GROUPS, WIDE, 4000, 256, 2e-3),
@@ -125,9 +127,21 @@ LEARN: dict[str, tuple[dict[str, str], tuple[str, ...], str, int, int]] = {
     "stack": ({"vocab": "8", "length": "48", "stacks": "4"}, LOOKING, DEEP, 3000, 64),
     "phonebook": ({"vocab": "64", "length": "32", "digits": "3"}, LOOKING, DEEP, 3000, 64),
     "markov": ({"vocab": "5", "length": "64"}, LOOKING, DEEP, 3000, 64),
-    "regbench": ({"vocab": "8", "length": "64", "nodes": "6", "string": "12"}, LOOKING, DEEP, 3000, 64),
-    "depo": ({"vocab": "128", "length": "32", "hops": "2", "queries": "4"}, LOOKING, DEEP, 6000, 64),
-    "mano": ({"vocab": "5", "length": "8"}, LOOKING, DEEP, 6000, 64),
+    "regbench": (
+        {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "40000"},
+        LOOKING,
+        DEEP,
+        3000,
+        64,
+    ),
+    "depo": (
+        {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "40000"},
+        LOOKING,
+        DEEP,
+        6000,
+        64,
+    ),
+    "mano": ({"vocab": "5", "length": "8", "train_size": "40000"}, LOOKING, DEEP, 6000, 64),
     "modular-arithmetic": ({"length": "12"}, ("deltanet[head_dim=16,neg_eigval]", *LOOKING[:1]), DEEP, 6000, 64),
 }
 SETS |= {
@@ -137,7 +151,7 @@ SETS |= {
 #: The group tasks, from many more sequences: the same few again would be learnt by heart.
 SETS |= {
     f"learn-{group}": Set("word-problem", {"length": "16", "group": group, "train_size": "100000"}, GROUPS[::2], WIDE,
-                          6000, 256, 2e-3, lrs=(1e-3, 3e-3))
+                          4000, 256, 2e-3, lrs=(1e-3, 3e-3))
     for group in ("A5", "S5")
 }  # fmt: skip
 
@@ -181,7 +195,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
     """Accuracies by length, one per seed."""
     chosen = SETS[name]
     task = baseline(chosen.task).with_settings(chosen.settings)
-    seeds, steps = range(given.seeds), given.steps or chosen.steps
+    seeds, steps = range(given.first_seed, given.first_seed + given.seeds), given.steps or chosen.steps
     rates = given.lrs or chosen.lrs or (chosen.lr,)
     data = [make_data(task, seed, evaluation=128) for seed in seeds]
     longer = {str(n): split([draw(task.longer(n), seed, "test", 128) for seed in seeds]) for n in chosen.lengths}
@@ -189,7 +203,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
     began, worked = time.perf_counter(), time.process_time()
     fleet = kind(
         arch,
-        [Member(lr, 0.0, seed, seed) for lr in rates for seed in seeds],
+        [Member(lr, 0.0, seed, data) for lr in rates for data, seed in enumerate(seeds)],
         Plan(steps, chosen.batch, steps, solved=2.0, curriculum=curriculum(task)),
         *(split([one.split(part) for one in data]) for part in ("train", "validation", "test")),
         device=given.device,
@@ -197,7 +211,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
     )
     if given.until:
         steps = fit_steps(fleet, given.until)
-    records = fleet.run()
+    records = trained(fleet, given.deadline)
     by_rate = {lr: [record for record in records if record.member.lr == lr] for lr in rates}
     means = {lr: float(np.mean([record.validation[-1][1] for record in some])) for lr, some in by_rate.items()}
     best = max(means, key=lambda lr: means[lr])
@@ -207,7 +221,9 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
         "set": name,
         "task": {"task": chosen.task, **chosen.settings},
         "mixer": mixer,
-        "steps": steps,
+        "seeds": list(seeds),
+        "steps": fleet.step,
+        "of": steps,
         "batch": chosen.batch,
         "lr": best,
         "validation by lr": means,
@@ -222,6 +238,20 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
         "path": next(name for name, one in PATHS.items() if one is kind) if fleet.device.type == "cuda" else "eager",
         "provenance": provenance_of(time.time(), time.perf_counter() - began),
     }
+
+
+def trained(fleet: Fleet, deadline: float | None) -> list[MemberRecord]:
+    """To the end of the plan, or scored as it is when the time is up: a process that is killed in the middle of a
+    kernel takes all others that share the GPU with it."""
+    while fleet.step < fleet.plan.steps:
+        if deadline and time.time() > deadline:
+            fleet._evaluate(torch.zeros(len(fleet.alive)))
+            fleet._finish(range(len(fleet.alive)), "out of time")
+            return fleet.records
+        fleet.run(until=fleet.step + CHECKED)
+        if fleet.device.type == "cuda":
+            torch.cuda.synchronize()
+    return fleet.records
 
 
 def fit_steps(fleet: Fleet, until: float) -> int:
@@ -239,32 +269,76 @@ def fit_steps(fleet: Fleet, until: float) -> int:
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """One table a set, with the mean at 1, 2, 4 and 8 times the length, and every seed and the interval at 4."""
-    text = ["# State tracking and recall at equal state", "", str(__doc__).split("\n\n")[2].strip(), ""]
+    """One table per set: the mean at every length, every seed and the interval at 4 times it, and at the longest the
+    share of what is to be had beyond chance."""
+    text = [
+        "# State tracking and recall at equal state",
+        "",
+        str(__doc__).split("\n\n")[2].strip(),
+        "",
+        versions(rows),
+        "",
+    ]
     for name in dict.fromkeys(row["set"] for row in rows):
-        mine = [row for row in rows if row["set"] == name]
+        mine = together([row for row in rows if row["set"] == name])
         first = mine[0]
         said = ", ".join(f"{key}={value}" for key, value in first["task"].items() if key != "task")
         spec = SETS[name].spec.replace("{vocab} ", "… ")
         text += [f"## {name}: {first['task']['task']}, {said}", "", f"`{spec}`, batch {first['batch']}.", ""]
         lengths = list(first["accuracy"])
-        told = "4" if "4" in lengths else lengths[-1]
+        told = "4" if "4" in lengths and not name.startswith("learn-") else "1" if "4" in lengths else lengths[-1]
         heads = " | ".join(f"{n}×" for n in lengths)
         text += [
-            f"| mixer | state | steps | lr | {heads} | {told}×, by seed | {told}×, 95 % | chance | where |",
-            "|" + "---|" * (8 + len(lengths)),
+            f"| mixer | state | steps | lr | {heads} | {told}×, by seed | {told}×, 95 % | chance "
+            f"| scaled, {lengths[-1]}× | CPU s | where |",
+            "|" + "---|" * (10 + len(lengths)),
         ]
         for row in mine:
             at = estimate(np.array(row["accuracy"][told]))
             ends = "" if at.interval is None else "{:.2f} to {:.2f}".format(*at.interval)
             means = " | ".join(f"{np.mean(row['accuracy'][n]):.3f}" for n in lengths)
             by_seed = ", ".join(f"{value:.3f}" for value in row["accuracy"][told])
+            scaled = (np.mean(row["accuracy"][lengths[-1]]) - row["chance"]) / (1 - row["chance"])
+            steps = (
+                f"{row['steps']}" if row["steps"] == row.get("of", row["steps"]) else f"{row['steps']} of {row['of']}"
+            )
+            spent = f"{row['cpu_seconds']:.0f}" if row["where"].startswith("CPU") and "cpu_seconds" in row else ""
             text.append(
-                f"| `{row['mixer']}` | {row['state']:,} | {row['steps']} | {row['lr']:g} | {means} | {by_seed} "
-                f"| {ends} | {row['chance']:.2f} | {row.get('where', '')} |"
+                f"| `{row['mixer']}` | {row['state']:,} | {steps} | {row['lr']:g} | {means} | {by_seed} "
+                f"| {ends} | {row['chance']:.2f} | {scaled:.2f} | {spent} | {row['where']} |"
             )
         text.append("")
     return "\n".join(text)
+
+
+def together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Seeds that were trained in processes of their own as one row."""
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row.get("seeds", [0])[0]):
+        key = (
+            row["mixer"],
+            row["steps"],
+            row["lr"],
+            row["where"],
+            row.get("seeds", [0])[0] if len(row["accuracy"]["1"]) > 1 else "",
+        )
+        if key not in merged:
+            merged[key] = row
+            continue
+        held = merged[key]
+        held["accuracy"] = {n: [*values, *row["accuracy"][n]] for n, values in held["accuracy"].items()}
+        held["cpu_seconds"] = held.get("cpu_seconds", 0) + row.get("cpu_seconds", 0)
+    return list(merged.values())
+
+
+def versions(rows: list[dict[str, Any]]) -> str:
+    found = {
+        f"{one['gpu'] if row['where'] == 'H200' else one['cpu']}: plait {one['plait']}, torch {one['torch']}, Python "
+        f"{one['python']}"
+        for row in rows
+        for one in [row["provenance"]]
+    }
+    return "; ".join(sorted(found)) + "."
 
 
 def main() -> None:
@@ -275,8 +349,10 @@ def main() -> None:
     asked.add_argument("--steps", type=int)
     asked.add_argument("--lrs", type=lambda text: tuple(float(one) for one in text.split("/")))
     asked.add_argument("--seeds", type=int, default=3)
+    asked.add_argument("--first-seed", type=int, default=0)
     asked.add_argument("--device", default="cpu")
     asked.add_argument("--until", type=float)
+    asked.add_argument("--deadline", type=float, help="seconds since 1970: what is not done then is scored as it is")
     asked.add_argument("--path", choices=list(PATHS), default="compiled", help="on a GPU")
     asked.add_argument("--where", default="")
     asked.add_argument("--out", type=Path)
@@ -290,6 +366,9 @@ def main() -> None:
     # fp32 on a GPU, too: of an angle that bf16 rounds, 64 turns are off by most of a radian.
     ensemble.precision = ensemble_step.precision = lambda device: torch.autocast(device.type, enabled=False)
     for mixer in given.only or SETS[given.set].mixers:
+        if given.deadline and time.time() > given.deadline - SCORING:
+            print(f"no time left for {given.set} {mixer}", flush=True)
+            continue
         row = run(given.set, mixer, given, PATHS[given.path])
         row["where"] = given.where
         print(json.dumps({key: value for key, value in row.items() if key != "provenance"}), flush=True)

@@ -379,6 +379,11 @@ that overlap: the standard error of a share over 200 sets is about 3 percentage 
 library nothing says how much texts differ; a fifth of the variance is assumed. The noise is the root mean square over
 architectures of the spread of two seeds; one architecture (fox), one seed of which drops late, makes it large.
 
+P(best): only 12 to 14 architectures ever win, and sets that one of them wins come out alike, so the errors in its
+tables are of winners drawn again; every row that has both outcomes is within two of them. Worlds drawn from the model,
+independent of each other, are in `2026-11-16-verdict-calibration.md`. Sets most of which lie outside of the library's
+range of traits are since forecast without it; of 200 sets drawn as here those are 2.
+
 Where the shortfall comes from, architectures unknown: one seed trained to the end reaches 0.94, not 1, for the noise
 between seeds. Stopping early costs little: everybody trained as far as the limit lets ranks no better than the race.
 What costs is what lies ahead: who overtakes whom between a quarter and the end is seen neither in the losses before nor

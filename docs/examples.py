@@ -43,7 +43,8 @@ def refreshed(page: str) -> str:
             if printed and language != "output":
                 raise StaleExample(f"this is printed and shown nowhere:\n{printed}")
             if language == "python":
-                printed = captured(partial(exec, compile(body, "<example>", "exec"), names))
+                with patch.object(sys, "argv", ["example"]):  # a script of examples/ reads its arguments
+                    printed = captured(partial(exec, compile(body, "<example>", "exec"), names))
             elif language == "output":
                 if printed is None:
                     raise StaleExample(f"no python block stands before this output:\n{body}")

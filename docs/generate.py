@@ -15,11 +15,14 @@ import math
 import re
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from api_page import api
+from benchmarks_page import peers, results
 from examples import StaleExample, plait, refreshed
+from reproduction_page import reproduction
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "plait"
@@ -296,17 +299,33 @@ def preset_names() -> str:
     return "\n\n".join(text)
 
 
+# ---- docs/tutorials
+
+
+def example(name: str) -> str:
+    """A script of examples/, as it is."""
+    return f"```python\n{(ROOT / 'examples' / name).read_text(encoding='utf-8')}```"
+
+
+#: Shown whole by a tutorial, which says what it prints.
+SCRIPTS = ("best_under_a_latency", "compare_on_my_text", "scaling_plan", "results_as_tables", "sweep")
+
+
 # ---- docs/reproduction.md, tutorials/your-mixer.md, concepts/design.md, reference/commands.md
 
 
-def facts() -> str:
-    from plait.papers.verify import all_facts
-
-    status = {True: "not yet", False: "checked"}
-    return rows(
-        "id | what | ",
-        *((f.id, f.what, "erratum" if f.erratum else status[f.check is None]) for f in all_facts()),
-    )
+def extras() -> str:
+    """The optional dependencies, each with the comment above it, which may be that of several."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    text = text.split("[project.optional-dependencies]\n")[1].split("\n\n[")[0]
+    body, why = [], ""
+    for line in re.sub(r"\[\n(.*?)\n\]", lambda m: f"[{' '.join(m[1].split())}]", text, flags=re.DOTALL).splitlines():
+        if line.startswith("#"):
+            why = line[2:]
+        elif found := re.match(r"(\w+) = (\[.*\])", line):
+            packages = re.findall(r'"([A-Za-z][\w-]*)', found[2])
+            body.append((f"`{found[1]}`", why.rstrip("."), packages))
+    return rows("extra | for | brings", *body)
 
 
 def checks() -> str:
@@ -366,11 +385,15 @@ PARTS = {
     "mixers": mixer_pages,
     "preset-families": preset_families,
     "preset-names": preset_names,
-    "facts": facts,
+    "reproduction": reproduction,
+    "peers": peers,
+    "benchmark-results": results,
     "checks": checks,
+    "extras": extras,
     "layers": layers,
     "commands": help_pages,
     "api": api,
+    **{f"example-{name}": partial(example, f"{name}.py") for name in SCRIPTS},
 }
 
 

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 import plait
 from plait.algorithms.proxies import PROXIES
 from plait.cli.main import VERBS, app
-from plait.core.registry import Table
 from plait.data import open_corpus
+from plait.data.corpora import NAMED
+from plait.device import quantities
 from plait.device.measurements import Measurements, values
 from plait.device.quantities import QUANTITIES
 from plait.device.setting import Setting
@@ -38,7 +39,7 @@ from plait.training.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-TABLES = (MIXERS, TASKS, OBJECTIVES, METHODS, OPTIMIZERS, EVALUATIONS, VERBS, SPACES, PROXIES)
+TABLES = (MIXERS, TASKS, OBJECTIVES, METHODS, OPTIMIZERS, EVALUATIONS, VERBS, SPACES, PROXIES, QUANTITIES, NAMED)
 MODULES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", GUIDE, re.DOTALL))
 POINTS = {
     "plait.mixers": "scratch-mixer = scratch_mixer:MyMixer",
@@ -47,6 +48,8 @@ POINTS = {
     "plait.methods": "one-look = scratch_algorithm:OneLook",
     "plait.optimizers": "adamax = scratch_optimizer:adamax",
     "plait.evaluations": "surprise = scratch_evaluation:Surprise",
+    "plait.quantities": "objects = scratch_quantity:LINE",
+    "plait.corpora": "poems = scratch_corpus:poems",
     "plait.verbs": "params = scratch_verb:command",
 }
 
@@ -63,10 +66,13 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: scratch\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("\n".join(f"[{group}]\n{line}\n" for group, line in POINTS.items()))
+    (tmp_path / "poems.txt").write_text("The fog comes on little cat feet.\n" * 400)
     known = {id(table): dict(table._registered) for table in TABLES}
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
+    quantities._discover.cache_clear()
     yield tmp_path
+    quantities._discover.cache_clear()
     for table in TABLES:
         table._registered.clear()
         table._registered.update(known[id(table)])
@@ -83,7 +89,7 @@ def space() -> Space:
 def test_every_file_and_table_of_the_guide_is_there() -> None:
     rows = re.findall(r"^\| (\w+) \| (.+?) \| (.+?) \| (.+?) \|$", GUIDE, re.MULTILINE)
     kinds = [kind for kind, *_ in rows if kind != "to"]
-    assert kinds == ["mixer", "task", "objective", "quantity", "algorithm", "optimizer", "evaluation", "verb"]
+    assert kinds == ["mixer", "task", "objective", "quantity", "algorithm", "optimizer", "corpus", "evaluation", "verb"]
     for kind, written, line, _ in rows[-len(kinds) :]:
         files = {*re.findall(r"`(src/\S+\.py)`", written), *re.findall(r"`(src/\S+\.py)`", line)}
         assert len(files) <= 3, kind
@@ -91,14 +97,8 @@ def test_every_file_and_table_of_the_guide_is_there() -> None:
             assert (ROOT / file).is_file() or ("NAME" in file and (ROOT / file).parent.is_dir()), file
         table, home = re.findall(r"`([^`]+)`", line)
         assert table in (ROOT / home).read_text(encoding="utf-8"), kind
-    groups = {table.group for table in (*TABLES, *_data_tables())}
+    groups = {table.group for table in TABLES}
     assert set(re.findall(r"`(plait\.\w+)`", GUIDE)) - {"plait.train", "plait.training"} == groups
-
-
-def _data_tables() -> list[Table[object]]:
-    from plait.data.corpora import NAMED
-
-    return [NAMED]  # type: ignore[list-item]
 
 
 def test_a_mixer(scratch: Path) -> None:
@@ -129,8 +129,7 @@ def test_an_objective_and_an_algorithm(scratch: Path, space: Space, tmp_path: Pa
 
 
 def test_a_quantity(scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = importlib.import_module("scratch_quantity").LINE
-    monkeypatch.setattr(QUANTITIES, "lines", {line.name: line})  # alone: the others take seconds to measure
+    monkeypatch.setattr(QUANTITIES, "lines", {})  # alone: the others take seconds to measure
     listed = CliRunner().invoke(app, ["list", "quantities"])
     assert "objects" in listed.output
     assert "Python objects of a model" in listed.output
@@ -138,6 +137,36 @@ def test_a_quantity(scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         small = values(meters.measure("d=16 vocab=16 | attn[heads=2]"))
         large = values(meters.measure("d=16 vocab=16 | (attn[heads=2] swiglu)x8"))
     assert 0 < small["objects"] < large["objects"]
+
+
+def test_a_corpus(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAIT_CACHE", str(scratch / "cache"))
+    corpus = open_corpus("poems")
+    assert corpus.tokenizer.decode(corpus.tokens("train")[:7]) == "The fog"
+    with pytest.raises(plait.UserError, match=r"no corpus 'poens'.*Did you mean 'poems'"):
+        open_corpus("poens")
+
+
+#: Kind, as `plait list` names it, and the scratch package's thing.
+KINDS = {
+    "mixers": "scratch-mixer", "tasks": "scratch-task", "objectives": "idle", "quantities": "objects",
+    "methods": "one-look", "optimizers": "adamax", "evaluations": "surprise", "corpora": "poems",
+}  # fmt: skip
+
+
+def test_lists_say_where_each_thing_comes_from(scratch: Path) -> None:
+    for kind, name in KINDS.items():
+        rows = {row["name"]: row for row in plait.listing(kind).rows()}
+        assert rows[name]["from"] == "scratch 1.0", kind
+        assert {row["from"] for key, row in rows.items() if key != name} == {"plait"}, kind
+        assert "scratch 1.0" in CliRunner().invoke(app, ["list", kind], env={"COLUMNS": "300"}).output, kind
+
+
+def test_a_quantity_that_does_not_load_stops_nothing_else(scratch: Path) -> None:
+    (scratch / "scratch_quantity.py").write_text("raise OSError('no meter')")
+    assert "latency" in quantities.on_device()
+    with pytest.raises(plait.UserError, match=r"the quantity 'objects' .* does not load: OSError: no meter"):
+        plait.listing("quantities")
 
 
 def test_an_optimizer(scratch: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 examples = importlib.import_module("examples")
 generate = importlib.import_module("generate")
+reproduction_page = importlib.import_module("reproduction_page")
 
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in generate.pages()}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -23,7 +24,10 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 #: Their examples train, search and export for half a minute or more.
 LONG = {f"docs/howto/{name}.md" for name in ("compare", "eval", "export", "generate", "measure", "search")}
-LONG |= {"docs/concepts/fleet.md"}
+LONG |= {
+    f"docs/tutorials/{name}.md" for name in ("best-under-a-latency", "compare-on-my-text", "scaling-plan", "sweep")
+}
+LONG |= {"docs/concepts/fleet.md", "docs/reproduction.md", "docs/tutorials/results-to-pandas.md"}
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in PAGES])
@@ -99,6 +103,41 @@ def test_every_generated_part_has_its_place() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in PAGES.values())
     assert sorted(part["name"] for part in generate.PART.finditer(text)) == sorted(generate.PARTS)
     assert len(re.findall("<!-- (?:begin|end) ", text)) == 2 * len(generate.PARTS)
+
+
+def test_the_reproduction_page_has_every_feature_and_class_x_is_covered() -> None:
+    from plait.papers.verify import all_facts
+
+    page = PAGES["docs/reproduction.md"].read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| ([LPMFC]\d\d(?:\.\d)?) \| \S+ \| .* \| (\w[\w ]+) \| `", page, re.MULTILINE))
+    facts = {fact.id: fact for fact in all_facts()}
+    features = reproduction_page.features()
+    assert len({feature.id for feature in features}) == len(features) == 130
+    assert {feature.id for feature in features} <= set(listed)
+    for feature in features:
+        fact = facts.get(feature.id)
+        if feature.kind.startswith("X"):
+            assert fact is not None, f"{feature.id} is exact, and no fact of `plait verify` has it"
+            assert fact.check is not None, feature.id
+            assert listed[feature.id] in ("reproduced", "exact part reproduced"), feature.id
+        elif fact is None:
+            assert feature.status in reproduction_page.STATUSES, feature.id
+            assert feature.command, feature.id
+    assert {id for id in facts if id[0] != "E"} <= set(listed)
+    for id, fact in facts.items():
+        assert fact.what.replace("|", r"\|") in page or id[0] == "E", f"{id} is told otherwise: `make docs`"
+        assert id[0] != "E" or f"**{id}**" in page, id
+
+
+def test_messages_that_are_explained_are_the_sources_own() -> None:
+    page = PAGES["docs/troubleshooting.md"].read_text(encoding="utf-8").split("## Symptoms")[0]
+    messages = re.findall(r"^\| (.+?) \| ", page.split("|---|---|---|")[1], re.MULTILINE)
+    assert len(messages) > 12
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    sources = re.sub(r'"\s*\n\s*f?"', "", sources)  # a text that is written in pieces
+    for message in messages:
+        longest = max(re.split("…|mixer", message), key=len).strip(" .'?")
+        assert longest in sources, message
 
 
 def test_every_dependency_is_explained() -> None:

@@ -154,3 +154,22 @@ def test_traits_that_do_not_vary_tell_nothing() -> None:
     zero = np.zeros(1)
     lib = Library(["a", "b"], np.array([[1.0, 5.0], [3.0, 5.0]]), [1e6], np.zeros((1, 2, 1)), zero, np.eye(1), 1)
     assert lib.standard(np.array([[5.0, 7.0]])).tolist() == [[3.0, 0.0]]
+
+
+def test_of_candidates_beyond_its_range_a_library_says_nothing() -> None:
+    """The trait lies far outside: the answer is that of the two ways without a library, and no longer the library's."""
+    (one, traits), (two, _) = late(12, 0), late(12, 1, "two")
+    known = Known(library([one], traits).without(["arch0", "arch1"]), {**traits, "arch0": [9.0, 0.0]}, {})
+    assert known.speaks_of(["arch1", "arch2", "arch3"])
+    assert known.speaks_of(["arch0", "arch2", "arch3"])  # most are
+    assert not known.speaks_of(["arch0"])
+    assert Known(known.library, known.traits, {"arch0": "arch2"}).speaks_of(["arch0"])  # it is one of them
+    far = Known(known.library, {name: [9.0, 0.0] for name in traits}, {})
+    seen = two.observations(dict.fromkeys(two.names[:2], 2), [0])
+    draws = 4000
+    ways = ("last", "hierarchical")
+    expected = np.mean(
+        [extrapolate(seen, BUDGETS[-1:], way, draws=draws).loss_DBC.mean(axis=0) for way in ways], axis=0
+    )
+    found = extrapolate(seen, BUDGETS[-1:], "library", draws=draws, known=far).loss_DBC.mean(axis=0)
+    np.testing.assert_allclose(found, expected, rtol=0.02)

@@ -367,3 +367,17 @@ def test_experts_count_by_their_active_parameters() -> None:
     made = [{**row, "active_params": row["params"], "params": 5 * row["params"]} for row in _changed({})]
     found = runs_of(Table.of("runs.csv", made))
     assert found.params.tolist() == [row["active_params"] for row in made]
+
+
+def test_a_surface_that_nobody_could_mean_overflows_nowhere() -> None:
+    """A bootstrap of runs that cannot say draws such: best sizes far below one parameter, and above all numbers."""
+    from plait.analysis.scaling_frontier import Surface, TokenCost
+
+    wild = Surface(
+        *(np.array(values) for values in ([0.0, 0.0], [-2000.0, 3000.0], [5.0, 5.0], [5.0, 5.0], [0.01, 5.0]))
+    )
+    cost = TokenCost(6.0, 1.0, 0.0)
+    with np.errstate(all="raise", under="ignore"):
+        params, tokens, loss = wild.optimum(1e9, cost)
+        found = (params, tokens, loss, wild.gap(1e9, cost, 0.25), wild.overhead(1e9, cost, 0.25))
+    assert not any(np.isnan(each).any() for each in found)

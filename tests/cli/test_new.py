@@ -82,6 +82,26 @@ def test_a_plugin_works_as_it_is_written(plait: Any, tmp_path: Path) -> None:
     assert (again.returncode, "exists already" in again.stderr) == (2, True)
 
 
+@pytest.mark.slow
+def test_a_plugin_is_installed_by_pip_and_its_own_tests_pass(plait: Any, tmp_path: Path) -> None:
+    assert plait("new", "plugin", "my-things").returncode == 0
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", "site"]
+    installed = subprocess.run([*install, "./my-things"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert installed.returncode == 0, installed.stderr
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *sys.path])}
+    listed = subprocess.run(
+        [sys.executable, "-m", "plait", "list", "mixers", "--json"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    assert {row["from"] for row in json.loads(listed.stdout) if row["name"] == "my-things-mixer"} == {"my-things 0.1.0"}
+    tests = [sys.executable, "-m", "pytest", "-q", "my-things/tests"]
+    tested = subprocess.run(tests, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert "3 passed" in tested.stdout, tested.stdout
+
+
 @pytest.mark.parametrize("name", ["1st", "My-Things", "a b"])
 def test_what_is_no_packages_name_is_refused(plait: Any, name: str) -> None:
     ran = plait("new", "plugin", name)

@@ -22,9 +22,11 @@ def test_json_holds_the_data(plait: Any) -> None:
     assert [example["targets"] for example in shown["examples"]] == data.test.targets_NT[:3].tolist()
 
 
-@pytest.mark.parametrize("name", list(names()))
-@pytest.mark.parametrize("variant", ["paper", "mad-lab"])
-def test_text_shows_what_is_read_above_what_is_asked(plait: Any, name: str, variant: str) -> None:
+# MAD's own six come first: its code knows no others.
+@pytest.mark.parametrize(
+    ("variant", "name"), [*(("paper", name) for name in names()), *(("mad-lab", name) for name in names()[:6])]
+)
+def test_text_shows_what_is_read_above_what_is_asked(plait: Any, variant: str, name: str) -> None:
     ran = plait("task", "show", name, "--variant", variant, "--count", "1", "--set", "train_size=300")
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()

@@ -28,6 +28,7 @@ SPEC = "d=16 | (my-mixer swiglu)x2"
 TRAIN = ("train", SPEC, "--data", "builtin:stdlib", "--tokenizer", "bytes", "--steps", "4", "--batch", "2")
 TRAIN = (*TRAIN, "--seq-len", "16", "--mixers", "my_mixer.py")
 SPACE = "layers: 1..2\nd: 16|32\nheader: vocab=64\nmixers: [my-mixer[memory=*], gla]\nchannel: [swiglu]\n"
+PLAN = ("--plan", "--tasks", "compression", "--workers", "1")
 
 Json = Callable[..., Any]
 
@@ -65,13 +66,13 @@ def test_shown_and_listed(run: Json) -> None:
     assert [layer["mixer"] for layer in shown["mixers"]] == ["my-mixer", "swiglu"] * 2
     assert shown["state"]["fixed"] == 2 * 16
     assert "my-mixer" in [row["name"] for row in run("list", "mixers", "--mixers", "my_mixer.py")]
-    assert [row["name"] for row in run("list", "my-mixer", "--mixers", "my_mixer.py")] == ["memory", "canon"]
+    assert [row["name"] for row in run("list", "my-mixer", "--mixers", "my_mixer.py")] == ["memory", "canon", "share"]
 
 
 def test_checked_and_probed_with_options(run: Json) -> None:
     found = run("check", "my_mixer.py[memory=4]", "--no-speed")
     assert (found["layer"], found["passed"]) == ("my-mixer[memory=4.0]", True)
-    plan = run("probe", "my_mixer.py[memory=4]", "gla", "--plan")
+    plan = run("probe", "my_mixer.py[memory=4]", "gla", *PLAN)
     assert [one["name"] for one in plan["architectures"]] == ["my-mixer[memory=4.0]", "gla"]
     with pytest.raises(UserError, match="has no option 'memry'"):
         run("check", "my_mixer.py[memry=4]")
@@ -180,7 +181,7 @@ def test_measured_and_probed_results_are_keyed_by_the_text(run: Json) -> None:
     first = run(*measure)["models"][0]
     edit()
     assert run(*measure)["models"][0]["key"] != first["key"]
-    probe = ("probe", SPEC.replace("d=16", "d=16 vocab=16"), "--plan", "--mixers", "my_mixer.py", "--no-baselines")
+    probe = ("probe", SPEC.replace("d=16", "d=16 vocab=16"), *PLAN, "--mixers", "my_mixer.py", "--no-baselines")
     assert run(*probe)
 
 

@@ -131,12 +131,6 @@ def test_vmap_of_gradients_matches_a_loop() -> None:
         assert_close({name: x[i] for name, x in together.items()}, torch.func.grad(loss)(case))
 
 
-def test_compiles_without_graph_breaks() -> None:
-    inputs = make_inputs(1, 20, 2, 3, 4)
-    compiled = torch.compile(dplr, backend="aot_eager", fullgraph=True)
-    assert_close(results(compiled, inputs, torch.float32), results(dplr, inputs, torch.float32))
-
-
 def test_chunk_must_be_a_power_of_two() -> None:
     with pytest.raises(UserError, match="chunk is 24"):
         call(dplr, make_inputs(1, 8, 1, 2, 2), chunk=24)

@@ -157,12 +157,6 @@ def test_vmap_of_gradients_matches_a_loop(per_head: bool) -> None:
         assert_close({name: x[i] for name, x in together.items()}, torch.func.grad(loss)(case))
 
 
-def test_compiles_without_graph_breaks() -> None:
-    inputs = make_inputs(1, 20, 2, 3, 4)
-    compiled = torch.compile(gla, backend="aot_eager", fullgraph=True)
-    assert_close(results(compiled, inputs, torch.float32), results(gla, inputs, torch.float32))
-
-
 @pytest.mark.parametrize("chunk", [0, -4, 24])
 def test_chunk_must_be_a_power_of_two(chunk: int) -> None:
     with pytest.raises(UserError, match=f"chunk is {chunk}"):

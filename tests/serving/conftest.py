@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,5 +28,5 @@ def started() -> Iterator[Callable[..., str]]:
     yield start
     for process in processes:
         assert process.poll() is None, "the dashboard has ended by itself"
-        process.terminate()
-        process.wait(10)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0

@@ -9,6 +9,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -165,6 +166,15 @@ def test_files_of_a_record(client: TestClient, store: Store) -> None:
     assert client.get(f"/record/{one.key}/figure/nothing.svg").status_code == 404
 
 
+def test_offline_pages_hold_names_as_text(client: TestClient, store: Store) -> None:
+    """One of each kind; they may run their own script, and hold no other."""
+    for kind in store.kinds():
+        text = client.get(f"/record/{store.find(kind, limit=1)[0].key}/report.html").text
+        assert "<script>alert" not in text
+        scripts = [attributes for tag, attributes in Seen(text).tags if tag == "script"]
+        assert sum("type" not in attributes for attributes in scripts) == 1
+
+
 def test_a_key_s_beginning_leads_to_the_record(client: TestClient, store: Store) -> None:
     one = store.find("compare", limit=1)[0]
     answer = client.get(f"/record/{one.key[:12]}")
@@ -206,6 +216,26 @@ def test_a_list_follows_what_comes_and_goes(tmp_path: Path) -> None:
         found = index.find()
         assert found.total == before - 1
         assert "compare" not in found.kinds
+
+
+def test_what_has_just_ended_is_counted(tmp_path: Path) -> None:
+    now = datetime(2026, 3, 4, 5, 6, 7, tzinfo=timezone.utc).timestamp()  # when all of them began; each took 30 s
+    with filled(tmp_path) as store:
+        index = RecordIndex(store)
+        index.follow()
+        assert index.finished_since(now + 29)["train"] == 10
+        assert index.finished_since(now + 31) == {}
+
+
+def test_an_answer_leads_to_its_trainings(tmp_path: Path) -> None:
+    from .stored import compared, training
+
+    one = training(3)
+    with filled(tmp_path) as store:
+        answer = record("compare", {"trainings": {NASTY: [[one.key]]}}, **compared())
+        store.put(answer)
+        seen = Seen(TestClient(application(store, tmp_path, hosts=HOSTS)).get(f"/record/{answer.key}").text)
+    assert f"/record/{one.key}" in [attributes.get("href") for tag, attributes in seen.tags if tag == "a"]
 
 
 def test_a_store_that_is_not_there_is_empty(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.model.architecture import architecture
 from plait.training.distributed import Processes
+from plait.training.ensemble_step import AdamW, zeros_like
 from plait.training.job import Budget, Job
 from plait.training.recipe import Recipe, rate
 from plait.training.track import Replica, Text, Track, track_recipe
@@ -101,3 +102,22 @@ def test_a_captured_step_that_was_not_compiled_is_the_plain_one(corpus):
         mine._stepper.captured = captured
         losses.append([float(mine.advance_to(step)[0]) for step in range(1, 9)])
     np.testing.assert_allclose(*losses, rtol=1e-3)
+
+
+def test_an_update_with_few_kernels_is_the_update():
+    """What a GPU takes where nothing is compiled, held to the one that is written out; three replicas, clipped."""
+    shapes = {"w": (3, 5, 4), "b": (3, 7)}
+    lr_M, decay_M = torch.tensor([1e-2, 2e-3, 0.0]), torch.tensor([0.1, 0.0, 0.3])
+    found = []
+    for update in (AdamW.update, AdamW.update_fused):
+        drawn = torch.Generator().manual_seed(0)
+        params = {name: torch.randn(shape, generator=drawn) for name, shape in shapes.items()}
+        first, second = zeros_like(params), zeros_like(params)
+        for step in range(1, 5):
+            grads = {name: torch.randn(shape, generator=drawn) for name, shape in shapes.items()}
+            counted = torch.tensor(float(step))
+            update(AdamW(clip=1.0), params, grads, first, second, counted, lr_M, decay_M, frozenset({"w"}))
+        found.append([params, first, second])
+    for one, other in zip(*found, strict=True):
+        for name in shapes:
+            torch.testing.assert_close(one[name], other[name], rtol=1e-5, atol=1e-6)

@@ -26,6 +26,7 @@ from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
 FADES = 1.0  # e-folds over which a slope lasts beyond the library's budgets
+OUTSIDE = 0.5  # standard deviations beyond the range of a trait in the library, up to which it speaks of a candidate
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,18 @@ class Known:
     library: Library
     traits: Mapping[str, Sequence[float]]
     same: Mapping[str, str]
+
+    def speaks_of(self, names: Sequence[str]) -> bool:
+        """Whether most of these are in the library, or have traits within its range: of others it can only guess, and
+        models of two blocks were foretold worse by a library of four and eight blocks than without it."""
+        lib = self.library
+        low_F, high_F = (end(lib.standard(lib.traits_AF), axis=0) for end in (np.min, np.max))
+        inside = []
+        for name in names:
+            traits_F = lib.standard(np.array([self.traits.get(name, lib.center[0])], np.float64))[0]
+            within = (traits_F > low_F - OUTSIDE) & (traits_F < high_F + OUTSIDE)
+            inside.append(self.same.get(name) in lib.names or bool(within.all()))
+        return 2 * sum(inside) > len(inside)
 
     def prior(self, names: Sequence[str], x_U: Floats) -> tuple[Floats, Floats]:
         """Mean (C, U) and covariance (C, U, C, U) of the candidates' deviations on a new text at x = ln tokens."""

@@ -10,7 +10,8 @@ Ways (`WAYS`), all behind the same call:
     parametric      L(t) = E + A t^−α for each candidate alone
     hierarchical    one common curve, and for each candidate a deviation whose slope persists and fades
     ensemble        half of the draws parametric, half hierarchical
-    library         the same, with what complete curves of other architectures and texts tell (`curve_library`)
+    library         hierarchical, with what complete curves of other architectures and texts tell (`curve_library`);
+                    half last, half hierarchical where the candidates are unlike those of the library
 
 What no fit knows is how far curves stray from their form: learning curves cross. That is a constant of each way, fitted
 on complete trainings (`Calibration`; `benchmarks/verdict.py` does it, and measures what it is worth on architectures
@@ -312,6 +313,20 @@ def _by_process(
     return draw_curves(curves, budgets_B, process, constants.noise, draws, rng, constants.known)
 
 
+def _by_library(
+    curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator
+) -> Floats:
+    """Of candidates that the library does not speak of: by what all curves lose, and by the process alone, in halves.
+    Either errs where the other does not: the one where rankings cross, the other where first losses are few."""
+    if constants.known is None or constants.known.speaks_of(curves.names):
+        return _by_process(curves, budgets_B, constants, draws, rng)
+    half = draws // 2
+    parts = [(_last, half), (_hierarchical, draws - half)]
+    drawn_DBC = np.concatenate([way(curves, budgets_B, constants, count, rng) for way, count in parts if count])
+    rng.shuffle(drawn_DBC)
+    return drawn_DBC
+
+
 def _ensemble(curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator) -> Floats:
     half = draws // 2
     parts = [(_parametric, half), (_hierarchical, draws - half)]
@@ -323,5 +338,5 @@ WAYS: dict[str, Way] = {
     "parametric": _parametric,
     "hierarchical": _hierarchical,
     "ensemble": _ensemble,
-    "library": _by_process,
+    "library": _by_library,
 }

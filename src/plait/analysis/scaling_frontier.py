@@ -19,6 +19,8 @@ from plait.analysis.scaling_surface import Floats, Points
 
 #: Sizes off the optimum, at the same FLOPs.
 OFFSETS = (1 / 8, 1 / 4, 1 / 2, 2.0, 4.0)
+#: Logarithm of a number beyond all sizes: draws of runs that cannot say would overflow.
+MOST = 250.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Surface:
 
     def loss(self, params: Floats, tokens: Floats) -> Floats:
         size, data = self.log_A - self.alpha * np.log(params), self.log_B - self.beta * np.log(tokens)
-        return np.asarray(self.E + np.exp(size) + np.exp(data))
+        return np.asarray(self.E + np.exp(np.minimum(size, MOST)) + np.exp(np.minimum(data, MOST)))
 
     def exponents(self, cost: TokenCost) -> tuple[Floats, Floats]:
         """a and b."""
@@ -79,7 +81,7 @@ class Surface:
         """N*, D* and their loss at a budget."""
         whole = self.alpha + cost.power * self.beta
         balance = np.log(self.alpha / (cost.power * self.beta)) + self.log_A - self.log_B
-        params = np.exp((balance + self.beta * np.log(flops / cost.kappa)) / whole)
+        params = np.exp(np.clip((balance + self.beta * np.log(flops / cost.kappa)) / whole, -MOST, MOST))
         tokens = cost.tokens(np.asarray(flops), params)
         return params, tokens, self.loss(params, tokens)
 
@@ -92,7 +94,7 @@ class Surface:
         """How many times the FLOPs a model `offset` times the best size needs for the loss of the best: infinite where
         no number of tokens makes up for the size."""
         params, tokens, least = self.optimum(flops, cost)
-        size = np.exp(self.log_A - self.alpha * np.log(offset * params))
+        size = np.exp(np.minimum(self.log_A - self.alpha * np.log(offset * params), MOST))
         left = least - self.E - size
-        needed = np.exp((self.log_B - np.log(np.where(left > 0, left, 1.0))) / self.beta)
+        needed = np.exp(np.minimum((self.log_B - np.log(np.where(left > 0, left, 1.0))) / self.beta, MOST))
         return np.where(left > 0, needed / tokens * offset**cost.power, np.inf)

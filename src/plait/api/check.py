@@ -5,6 +5,7 @@ Do the papers' own numbers come out? `plait.verify`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -100,6 +101,10 @@ class VerifyResult(Result):
     @property
     def failed(self) -> tuple[FactResult, ...]:
         return tuple(fact for fact in self.facts if fact.status == "fail")
+
+    def headline(self) -> str:
+        counted = Counter(fact.status for fact in self.facts)
+        return ", ".join(f"{count} {status}" for status, count in counted.items())
 
     def rows(self) -> list[dict[str, Any]]:
         return [fact.as_dict() for fact in self.facts]

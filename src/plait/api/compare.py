@@ -15,7 +15,7 @@ from plait.core.result import Result
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
 from plait.records.answers import keep_answer
-from plait.reporting.comparison import comparison_rows
+from plait.reporting.comparison import comparison_figure, comparison_rows
 
 if TYPE_CHECKING:
     from plait.data import Corpus
@@ -39,6 +39,12 @@ class CompareResult(Result):
 
     def as_dict(self) -> dict[str, Any]:
         return self.document
+
+    def headline(self) -> str:
+        return self.verdict
+
+    def picture(self) -> str:
+        return comparison_figure(self.document)
 
     def rows(self) -> list[dict[str, Any]]:
         """One per architecture, the lowest loss first."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from plait.api.arguments import read_limits, read_setting, seconds_of, writable_store
 from plait.core.result import Result
+from plait.designing.document import DesignDocument
 from plait.model.architecture import load_mixers
 from plait.records import Store
 from plait.records.answers import keep_answer
@@ -28,10 +29,13 @@ class DesignResult(Result):
     advice: str
     report: str
     folder: str  # of the trained pick
-    document: dict[str, Any]
+    document: DesignDocument
 
     def as_dict(self) -> dict[str, Any]:
         return {**self.document, "report": self.report}
+
+    def headline(self) -> str:
+        return self.advice
 
     def rows(self) -> list[dict[str, Any]]:
         """The candidates that were measured, probed and raced."""
@@ -120,7 +124,7 @@ def design(
     with writable_store(store) as opened:
         document = run(config, opened, on_progress, started)
         took = clock.perf_counter() - started
-        keep_answer(opened, "design", config.as_dict(), document, clock.time() - took, took)
+        keep_answer(opened, "design", config.as_dict(), dict(document), clock.time() - took, took)
     write(page, report_page(document))
     return DesignResult(
         spec=document["pick"]["spec"],

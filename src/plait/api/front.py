@@ -73,6 +73,14 @@ class FrontResult(Result):
         """The best model of the whole front that holds the limits; see `plait.front.pick`."""
         return pick(self.key, by=by, measure=measure, mixers=(), store=self.store, on_progress=ignore, **limits)
 
+    def headline(self) -> str:
+        return f"{len(self.front)} of {self.on_front:,} models on the front of {self.evaluated:,} candidates"
+
+    def picture(self) -> str:
+        from plait.reporting.front import front_picture
+
+        return front_picture(self.as_dict())
+
     def rows(self) -> list[Row]:
         shown = in_rows(self.front)
         columns = {each.column: name for name, each in shown.items()}

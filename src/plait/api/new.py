@@ -28,8 +28,8 @@ dependencies = ["plait>={plait}"]
 [project.optional-dependencies]
 test = ["pytest"]
 
-# Further groups: plait.objectives, plait.methods, plait.optimizers, plait.evaluations, plait.spaces, plait.corpora,
-# plait.proxies, plait.verbs.
+# Further groups: plait.objectives, plait.quantities, plait.methods, plait.optimizers, plait.evaluations, plait.corpora,
+# plait.spaces, plait.proxies, plait.verbs.
 [project.entry-points."plait.mixers"]
 {name}-mixer = "{module}.mixer:MyMixer"
 

@@ -51,13 +51,18 @@ class CurvesResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         return [{"run": one.run, "step": step, "loss": loss} for one in self.curves for step, loss in one.losses]
 
-    def save_svg(self, path: str | Path) -> None:
-        """Draw the losses over steps, in one picture."""
+    def picture(self) -> str:
+        """The losses over steps."""
         from plait.reporting.studies import loss_figure
-        from plait.reporting.svg import save
 
         drawn = {f"{one.run}  {one.spec[:40]}": list(one.losses) for one in self.curves}
-        save(loss_figure(drawn, title="Training loss"), Path(path))
+        return loss_figure(drawn, title="Training loss")
+
+    def save_svg(self, path: str | Path) -> None:
+        """Draw the losses over steps, in one picture."""
+        from plait.reporting.svg import save
+
+        save(self.picture(), Path(path))
 
 
 def find(

@@ -28,6 +28,11 @@ class ScalingFit(Result):
     def as_dict(self) -> dict[str, Any]:
         return self.document
 
+    def picture(self) -> str:
+        from plait.reporting.scaling import scaling_figure
+
+        return scaling_figure(self.laws)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row per architecture: its surface, and its best at the target."""
         return [
@@ -76,17 +81,17 @@ def fit(
 
         check_writable(Path(page))
     laws = fit_laws(runs_of(table), flops, draws=draws, seed=seed, all_budgets=all_budgets)
+    found = ScalingFit(laws, {"file": table.name, **document(laws)})
     if svg is not None:
-        from plait.reporting.scaling import scaling_figure
         from plait.reporting.svg import save
 
-        save(scaling_figure(laws), Path(svg))
+        save(found.picture(), Path(svg))
     if page is not None:
         from plait.reporting.page import write
         from plait.reporting.scaling_page import scaling_page
 
         write(Path(page), scaling_page(laws, table.name))
-    return ScalingFit(laws, {"file": table.name, **document(laws)})
+    return found
 
 
 def read_runs(file: str | Path | None) -> Table:

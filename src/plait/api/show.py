@@ -120,6 +120,12 @@ class ShowResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         return list(self.as_dict()["mixers"])
 
+    def headline(self) -> str:
+        return self.spec
+
+    def picture(self) -> str:
+        return self.cost.picture() if self.cost is not None else ""
+
 
 def show(
     spec: str | Architecture,

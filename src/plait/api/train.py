@@ -66,6 +66,15 @@ class TrainResult(Result):
 
         return open_run(self.folder)
 
+    def headline(self) -> str:
+        return f"{self.loss:.3f} nats per token after {self.steps:,} steps: {self.spec}"
+
+    def picture(self) -> str:
+        from plait.reporting.studies import loss_figure
+
+        curves = {"training": self.curve, "validation": self.validation_curve}
+        return loss_figure({name: curve for name, curve in curves.items() if curve}, title=self.run)
+
     def as_dict(self) -> dict[str, Any]:
         absent = {"entropy": None, "above_entropy": None, "text_kept": True}
         return {name: value for name, value in super().as_dict().items() if name not in absent or value != absent[name]}

@@ -92,7 +92,7 @@ def plan(
         devices=devices,
         out=out,
     )
-    print_json(found.as_dict()) if as_json else print_plan(found, out)
+    print_json(found.as_dict()) if as_json else print_plan(found, out, mixers or ())
 
 
 @group.command()

@@ -9,6 +9,7 @@ from plait.cli.output import console, plain, table
 from plait.core.units import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from plait.analysis.scaling_laws import Estimate, Law, Laws
@@ -23,6 +24,7 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
     """A column per architecture; what is too wide to go by is in brackets."""
     from plait.analysis.scaling_document import attention_document, notes, state_document
     from plait.analysis.scaling_findings import findings
+    from plait.analysis.scaling_laws import CANNOT_SAY
     from plait.analysis.scaling_runs import ALL
 
     out = console()
@@ -49,7 +51,10 @@ def print_fit(laws: Laws, *, plot: bool = False) -> None:
         sure = f"P(better) {one.probability:.2f}, loss lower by {shown(one.difference)}"
         out.print(f"{plain(one.better)} against {plain(one.worse)}: {sure}: [bold]{plain(one.verdict)}[/]")
     if len(laws.laws) > 1:
-        out.print(f"best at the target: [bold]{plain(best.name)}[/]; one E for all: {'yes' if laws.shared else 'no'}")
+        ahead = [one for one in laws.comparisons if one.better == best.name and one.verdict == CANNOT_SAY]
+        unsure = f" ({CANNOT_SAY} against {plain(', '.join(one.worse for one in ahead))})" if ahead else ""
+        said = f"{'lowest' if ahead else 'best'} at the target: [bold]{plain(best.name)}[/]{unsure}"
+        out.print(f"{said}; one E for all: {'yes' if laws.shared else 'no'}")
     state = state_document(laws)
     if state is not None:
         low, high = state["c"]["interval"]
@@ -109,7 +114,7 @@ def print_pitfall(found: Pitfall) -> None:
     out.print(character_plot(marks, "parameters", "loss; o fixed batch, x growing"), markup=False)
 
 
-def print_plan(found: ScalingPlan, out_file: Path | None) -> None:
+def print_plan(found: ScalingPlan, out_file: Path | None, mixers: Sequence[str] = ()) -> None:
     """A row per architecture and group."""
     out, plan = console(), found.plan
     seconds = {id(price.run): price.seconds for price in found.prices}
@@ -134,7 +139,9 @@ def print_plan(found: ScalingPlan, out_file: Path | None) -> None:
     for warning in found.warnings:
         out.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if out_file is not None:
-        out.print(f"written: {out_file}; train it with `plait scale run {out_file}`", markup=False, soft_wrap=True)
+        files = "".join(f" --mixers {file}" for file in mixers)
+        command = f"plait scale run {out_file}{files}"
+        out.print(f"written: {out_file}; train it with `{command}`", markup=False, soft_wrap=True)
 
 
 def _from_to(low: float, high: float) -> tuple[str]:

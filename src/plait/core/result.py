@@ -7,9 +7,9 @@ and a notebook shows it by itself.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from html import escape
 from typing import Any
 
+from plait.core.display import card
 from plait.core.errors import UserError
 
 
@@ -31,14 +31,20 @@ class Result:
             raise UserError("to_frame needs pandas: pip install pandas. `rows()` gives the same as dicts.") from None
         return pandas.DataFrame(self.rows())
 
+    def headline(self) -> str:
+        """What it says in a line or a paragraph, above the table; empty where the table says it all."""
+        return ""
+
+    def picture(self) -> str:
+        """An SVG of it; empty where there is none."""
+        return ""
+
     def _repr_html_(self) -> str:
-        rows = self.rows()
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        head = "".join(f"<th>{escape(name)}</th>" for name in names)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{escape(_shown(row.get(name)))}</td>' for name in names)}</tr>" for row in rows
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        try:
+            picture = self.picture()
+        except UserError:  # such as a front of one objective: the table is there all the same
+            picture = ""
+        return card(self.rows(), headline=self.headline(), picture=picture)
 
 
 def _plain(value: Any) -> Any:
@@ -53,7 +59,3 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -106,7 +106,16 @@ def corpus_listing() -> list[dict[str, Any]]:
     NAMED.discover()
     files = {f"FILE{ending}": entry_of(ending, FILES) for ending in FILES}
     ways = {**{usage(name): entry_of(name) for name in NAMED}, **files, "FOLDER": FOLDER}
-    return [{"name": name, "tokenizer": entry.tokenizer or None, "what": entry.what} for name, entry in ways.items()]
+    packaged = [name for name in NAMED if name not in NAMED.lines]
+    return [
+        {
+            "name": name,
+            "tokenizer": entry.tokenizer or None,
+            "what": NAMED.what(name) if name in packaged else entry.what,
+            "from": NAMED.origin(name) if name in packaged else "plait",
+        }
+        for name, entry in ways.items()
+    ]
 
 
 def open_source(given: str) -> TextSource | TokenSource:

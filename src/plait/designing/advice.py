@@ -7,10 +7,10 @@ training budget, by the race on the user's text. The probe decides nothing: it t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from plait.analysis.foresight import count
 from plait.core.units import short
+from plait.designing.document import DesignDocument, Row
 from plait.device.quantities import Quantity, quantity
 
 RULE = (
@@ -23,12 +23,12 @@ TIGHT = 0.9  # of a limit: who may reach so far is held back by it
 CUT = 0.5  # of the probe's steps: with fewer, its scores are provisional
 
 
-def advice(document: dict[str, Any]) -> str:
+def advice(document: DesignDocument) -> str:
     """As one paragraph."""
     return " ".join(advice_points(document))
 
 
-def advice_points(document: dict[str, Any]) -> list[str]:
+def advice_points(document: DesignDocument) -> list[str]:
     """What to take; then why, what it beats, what cannot be told, what would change the choice, how it trains."""
     said = [
         _what(document),
@@ -43,7 +43,7 @@ def advice_points(document: dict[str, Any]) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def _what(d: dict[str, Any]) -> str:
+def _what(d: DesignDocument) -> str:
     pick = d["pick"]
     said: list[str] = []
     for each, entry, limit in limited(d):
@@ -56,7 +56,7 @@ def _what(d: dict[str, Any]) -> str:
     )
 
 
-def limited(d: dict[str, Any]) -> list[tuple[Quantity, dict[str, Any], float]]:
+def limited(d: DesignDocument) -> list[tuple[Quantity, Row, float]]:
     """Every quantity with a limit, what the pick takes of it, and the limit, both in its unit."""
     pick, found = d["pick"], []
     for each, limit in ((quantity(name), limit) for name, limit in d["config"]["limits"].items()):
@@ -65,7 +65,7 @@ def limited(d: dict[str, Any]) -> list[tuple[Quantity, dict[str, Any], float]]:
     return found
 
 
-def _why(d: dict[str, Any]) -> str:
+def _why(d: DesignDocument) -> str:
     mine, number = _raced(d)[d["pick"]["pattern"]], len(d["race"]["architectures"])
     if number == 1:
         return "No other held the limits."
@@ -84,7 +84,7 @@ def _why(d: dict[str, Any]) -> str:
     return f"In the race it is forecast to reach {loss} after {at}, {sure}{told}.{beyond}"
 
 
-def _beaten(d: dict[str, Any]) -> str:
+def _beaten(d: DesignDocument) -> str:
     pairs = [pair for pair in d["race"]["paired"] if pair["verdict"] == pair["a"] and pair["difference"] is not None]
     if not pairs:
         return "It beats none of the others beyond doubt." if d["race"]["paired"] else ""
@@ -93,7 +93,7 @@ def _beaten(d: dict[str, Any]) -> str:
     return f"It beats {listed(parts)}."
 
 
-def _plain(d: dict[str, Any]) -> str:
+def _plain(d: DesignDocument) -> str:
     if d["plain"] is None:
         return ""
     if d["plain"] == d["pick"]["pattern"]:
@@ -116,20 +116,20 @@ def _plain(d: dict[str, Any]) -> str:
     )
 
 
-def _tokens_of_others(d: dict[str, Any]) -> list[float]:
+def _tokens_of_others(d: DesignDocument) -> list[float]:
     """That the same budget is to the others, where it is one of time or FLOPs."""
     tokens = {row["name"]: row.get("tokens", 0.0) for row in d["race"]["architectures"]}
     mine = tokens.pop(d["pick"]["pattern"])
     return list(tokens.values()) if any(abs(other - mine) > 0.01 * mine for other in tokens.values()) else []
 
 
-def _other_budgets(d: dict[str, Any]) -> str:
+def _other_budgets(d: DesignDocument) -> str:
     text = d["foresight_text"]
     when = "With equal tokens for all" if _tokens_of_others(d) else "At other budgets"
     return f"{when}: {text}." if text and len({row["best"] for row in d["foresight"]}) > 1 else ""
 
 
-def _can_do(d: dict[str, Any]) -> str:
+def _can_do(d: DesignDocument) -> str:
     """The probe, as what it is."""
     rows, pick = {row["name"]: row for row in d["probe"]["architectures"]}, d["pick"]["pattern"]
     mine = rows[pick]["mean"]
@@ -145,7 +145,7 @@ def _can_do(d: dict[str, Any]) -> str:
     return said + (f"; provisional, cut to {cut:.0%} of its steps." if cut < CUT else ".")
 
 
-def _change(d: dict[str, Any]) -> str:
+def _change(d: DesignDocument) -> str:
     """Ties that more time may break, and which limit binds."""
     reasons = []
     ties = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
@@ -155,7 +155,7 @@ def _change(d: dict[str, Any]) -> str:
     return f"What would change the choice: {'; '.join(reasons)}."
 
 
-def _binding(d: dict[str, Any]) -> str:
+def _binding(d: DesignDocument) -> str:
     shares = listed([f"{entry['measured'] / limit:.0%} of the {each.name}" for each, entry, limit in limited(d)])
     # A search keeps the upper end of what it predicts below a limit, so that is what held it back.
     reach = {each.name: max(entry["measured"], *(entry["interval"] or ())) / limit for each, entry, limit in limited(d)}
@@ -166,7 +166,7 @@ def _binding(d: dict[str, Any]) -> str:
     return f"hardly a looser limit, for it uses only {shares} allowed: the space {space} ends before them"
 
 
-def _trained(d: dict[str, Any]) -> str:
+def _trained(d: DesignDocument) -> str:
     result = d["train"]
     bits = result.get("bits_per_character")
     text = f"{result['loss']:.3g} nats per token" + (f", {bits:.3g} bits per character" if bits else "")
@@ -177,11 +177,11 @@ def _trained(d: dict[str, Any]) -> str:
     )
 
 
-def _raced(d: dict[str, Any]) -> dict[str, Any]:
+def _raced(d: DesignDocument) -> Row:
     return {row["name"]: row for row in d["race"]["architectures"]}
 
 
-def _score(found: dict[str, Any]) -> str:
+def _score(found: Row) -> str:
     return f"{found['accuracy']:.2f}{_range(found['interval'], '.2f')}"
 
 

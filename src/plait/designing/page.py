@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 from xml.etree.ElementTree import Element
 
 from plait.core.units import short
 from plait.designing.advice import limited, listed
+from plait.designing.document import DesignDocument, Row
 from plait.designing.page_front import front_section, front_sheets
 from plait.designing.page_sections import probe_section, race_section
 from plait.device.quantities import EXACT
@@ -30,7 +31,7 @@ STAGES = {
 TRAINING, HELD_OUT = "training, mean since the last point", "held-out text"
 
 
-def report_page(document: dict[str, Any]) -> str:
+def report_page(document: DesignDocument) -> str:
     view = _view(document)
     return page(
         view.title,
@@ -42,10 +43,10 @@ def report_page(document: dict[str, Any]) -> str:
 
 
 def design_view(record: Record, context: Context) -> View:
-    return _view(record.result)
+    return _view(cast(DesignDocument, record.result))
 
 
-def _view(document: dict[str, Any]) -> View:
+def _view(document: DesignDocument) -> View:
     machine = document["machine"]
     title = f"A model for {listed([f'{limit:g} {each.unit}' for each, _, limit in limited(document)])}"
     setting = document["config"]["setting"]
@@ -68,12 +69,12 @@ def _view(document: dict[str, Any]) -> View:
                 front_sheets(document), document["pick"]["spec"], setting["seq"])  # fmt: skip
 
 
-def _race_figure(raced: dict[str, Any]) -> str:
+def _race_figure(raced: Row) -> str:
     rows = [{**row, "tokens": row["trained_tokens"]} for row in raced["architectures"]]
     return comparison_figure({"data": "the text", **raced, "architectures": rows})
 
 
-def _advice(d: dict[str, Any]) -> Element:
+def _advice(d: DesignDocument) -> Element:
     """The verdict in one line, then why."""
     verdict, *points = d["points"]
     spec = tag("div", tag("code", d["pick"]["spec"], data_copy="the spec"), class_="taken")
@@ -82,7 +83,7 @@ def _advice(d: dict[str, Any]) -> Element:
     return made
 
 
-def _figures(d: dict[str, Any]) -> Element:
+def _figures(d: DesignDocument) -> Element:
     pick, trained = d["pick"], d["train"]
     raced = next(row for row in d["race"]["architectures"] if row["name"] == pick["pattern"])
     forecast = "{:.3f} to {:.3f} forecast".format(*raced["interval"]) if raced["interval"] else "diverged in the race"
@@ -112,7 +113,7 @@ def _figures(d: dict[str, Any]) -> Element:
 # ---- training and making
 
 
-def _training(d: dict[str, Any]) -> Element:
+def _training(d: DesignDocument) -> Element:
     trained = d["train"]
     lines = [
         page_charts.Line(TRAINING, [(x, y) for x, y in trained["curve"]], series=5),
@@ -140,7 +141,7 @@ def _training(d: dict[str, Any]) -> Element:
     return section("How it trains", note(words), card(drawn, legend(entries)))
 
 
-def _making(d: dict[str, Any]) -> Element:
+def _making(d: DesignDocument) -> Element:
     machine, config, profile = d["machine"], d["config"], d["profile"]
     points = profile["points"]
     facts = [

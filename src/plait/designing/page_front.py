@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from xml.etree.ElementTree import Element
 
 from plait.core.units import short
 from plait.designing.advice import limited
+from plait.designing.document import DesignDocument, Row
 from plait.designing.page_sections import colours, keys, score_text
 from plait.device.quantities import in_rows
 from plait.reporting import page_charts
@@ -18,7 +18,7 @@ MILLION = 1e6
 MEASURED, PREDICTED = "measured, not raced", "predicted only"
 
 
-def front_section(d: dict[str, Any]) -> Element:
+def front_section(d: DesignDocument) -> Element:
     limits = {each.name: Limit(limit, each.name, each.unit) for each, _, limit in limited(d)}
     found = d["search"]
     drawn = []
@@ -53,7 +53,7 @@ def front_section(d: dict[str, Any]) -> Element:
     )
 
 
-def front_sheets(d: dict[str, Any]) -> list[ModelSheet]:
+def front_sheets(d: DesignDocument) -> list[ModelSheet]:
     """What opens for each model that is drawn."""
     rows = {row["spec"]: row for row in d["predicted_front"]}
     rows |= {row["spec"]: row for row in [*d["search"]["front"], *d["search"]["over_limit"], *d["candidates"]]}
@@ -64,7 +64,7 @@ def front_sheets(d: dict[str, Any]) -> list[ModelSheet]:
     ]
 
 
-def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
+def _facts(row: Row) -> list[tuple[str, str]]:
     found = []
     for each in in_rows([row]).values():
         entry = row[each.column]
@@ -76,7 +76,7 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
-def _marks(d: dict[str, Any], column: str) -> list[page_charts.Mark]:
+def _marks(d: DesignDocument, column: str) -> list[page_charts.Mark]:
     """Those probed, those measured from all over the front, those predicted only; each spec once."""
     names, size = colours(d), d["size"]
     marks: dict[str, page_charts.Mark] = {}
@@ -103,7 +103,7 @@ def _marks(d: dict[str, Any], column: str) -> list[page_charts.Mark]:
     return list(marks.values())
 
 
-def _hint(row: dict[str, Any], size: str) -> str:
+def _hint(row: Row, size: str) -> str:
     lines = [row["pattern"]] if "pattern" in row else []
     lines += [row["spec"], f"{row[size]:,} parameters in its layers"]
     for each in in_rows([row]).values():
@@ -117,7 +117,7 @@ def _hint(row: dict[str, Any], size: str) -> str:
     return "\n".join(lines)
 
 
-def _candidates(d: dict[str, Any]) -> Element:
+def _candidates(d: DesignDocument) -> Element:
     scores = {row["name"]: row for row in d["probe"]["architectures"]}
     rows: list[list[Child]] = []
     pick = None
@@ -140,7 +140,7 @@ def _candidates(d: dict[str, Any]) -> Element:
     return card(made, told, title="The models that were raced, the best first")
 
 
-def _measured(d: dict[str, Any]) -> Element:
+def _measured(d: DesignDocument) -> Element:
     measured = [*d["search"]["front"], *d["search"]["over_limit"]]
     rows: list[list[Child]] = [
         [
@@ -155,7 +155,7 @@ def _measured(d: dict[str, Any]) -> Element:
     return table(columns, rows, keys=[row["spec"] for row in measured], name="measured-models")
 
 
-def _columns(d: dict[str, Any]) -> list[str]:
+def _columns(d: DesignDocument) -> list[str]:
     return [
         column
         for each in in_rows(d["candidates"]).values()
@@ -163,7 +163,7 @@ def _columns(d: dict[str, Any]) -> list[str]:
     ]
 
 
-def _numbers(d: dict[str, Any], row: dict[str, Any]) -> list[str]:
+def _numbers(d: DesignDocument, row: Row) -> list[str]:
     cells = []
     for each in in_rows(d["candidates"]).values():
         entry = row.get(each.column, {})

@@ -4,26 +4,26 @@ is called and coloured in all of its sections."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from xml.etree.ElementTree import Element
 
 from plait.core.units import short
+from plait.designing.document import DesignDocument, Row
 from plait.reporting import charts, page_charts
 from plait.reporting.comparison import chance_plot, learning_curve_plot
 from plait.reporting.page import Child, card, code, folded, grid, legend, note, section, table
 
 
-def colours(d: dict[str, Any]) -> dict[str, int]:
+def colours(d: DesignDocument) -> dict[str, int]:
     """The number of every pattern's colour, the best in the race first."""
     return {row["name"]: number for number, row in enumerate(d["race"]["architectures"])}
 
 
-def keys(d: dict[str, Any]) -> dict[str, str]:
+def keys(d: DesignDocument) -> dict[str, str]:
     """What links a pattern in one section with it in the others: the spec that was measured."""
     return {row["pattern"]: row["spec"] for row in d["candidates"]}
 
 
-def probe_section(d: dict[str, Any]) -> Element:
+def probe_section(d: DesignDocument) -> Element:
     found, names, key_of = d["probe"], colours(d), keys(d)
 
     def panel(title: str, task: str | None) -> Element:
@@ -60,7 +60,7 @@ def probe_section(d: dict[str, Any]) -> Element:
     return section("What they can do", note(words), grid(*panels), *notes, _differences(d))
 
 
-def _differences(d: dict[str, Any]) -> Element:
+def _differences(d: DesignDocument) -> Element:
     words = {1: "the pick is better", 0: "not distinguishable", -1: "the pick is worse"}
     others = [row for row in d["probe"]["architectures"] if row["name"] != d["pick"]["pattern"]]
     rows: list[list[Child]] = [
@@ -81,12 +81,12 @@ def _ends(interval: Sequence[float] | None) -> str:
     return "{:+.3f} to {:+.3f}".format(*interval) if interval else ""
 
 
-def score_text(found: dict[str, Any]) -> str:
+def score_text(found: Row) -> str:
     ends = " ({:.2f}–{:.2f})".format(*found["interval"]) if found["interval"] else ""
     return f"{found['accuracy']:.2f}{ends}"
 
 
-def race_section(d: dict[str, Any]) -> Element:
+def race_section(d: DesignDocument) -> Element:
     found, names, key_of = d["race"], colours(d), keys(d)
     document = {**found, "foresight": d["foresight"]}
     drawn = [card(learning_curve_plot(document, names, key_of), title="Learning curves")]

@@ -19,6 +19,7 @@ from plait.data import open_corpus
 from plait.designing.advice import RULE, advice_points
 from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
+from plait.designing.document import DesignDocument, Row
 from plait.designing.finding import Found, find
 from plait.designing.racing import hold_race
 from plait.designing.training import train
@@ -48,7 +49,7 @@ def probe(
     return run_budget(few, protocol, config.share("probe"), store, Machine(config.place), report)
 
 
-def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> dict[str, Any]:
+def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> Row:
     """Every mix with its tasks, the best first, and its paired difference from the pick."""
     work = outcome.work
     by_name = {one.name: one for one in work.candidates}
@@ -86,7 +87,7 @@ def design_config(
     return DesignConfig(fitting, setting, limits, data, seconds, seed, tokenizer=tokenizer, **others)
 
 
-def design(config: DesignConfig, store: Store, on_progress: OnProgress, started: float | None = None) -> dict[str, Any]:
+def design(config: DesignConfig, store: Store, on_progress: OnProgress, started: float | None = None) -> DesignDocument:
     """The whole job. `started` (as `time.perf_counter` counts) is when it began for the user."""
     began, clock = time.time(), time.perf_counter() if started is None else started
     seconds: dict[str, float] = {}
@@ -107,7 +108,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     trained = train(config, rows[pick]["spec"], corpus, raced.recipe, raced.tokens[pick], store, on_progress)
     seconds["train"] = time.perf_counter() - begun
     plain = pattern_name(found.plain["spec"]) if found.plain else None
-    document = {
+    document: DesignDocument = {
         "config": config.as_dict(),
         "machine": provenance_of(began, time.perf_counter() - clock),
         "profile": found.profile.describe(),
@@ -139,14 +140,14 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
 MOST_POINTS = 160  # of the front that a page shows
 
 
-def _thin(found: Found) -> list[dict[str, Any]]:
+def _thin(found: Found) -> list[Row]:
     """The predicted front, evenly thinned where it is long: a page is to be looked at."""
     every = -(-len(found.front) // MOST_POINTS)
     kept = ("spec", found.size, *(each.column for each in in_rows(found.front).values()))
     return [{name: row[name] for name in kept} for row in found.front[::every]]
 
 
-def commands(document: dict[str, Any]) -> list[str]:
+def commands(document: DesignDocument) -> list[str]:
     """What does the same again, whole and in parts."""
     config, limits = document["config"], document["config"]["limits"]
     space, data, pick = (shlex.quote(text) for text in (config["space"], config["data"], document["pick"]["spec"]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError
 from plait.device.profile import Profile
-from plait.device.quantities import QUANTITIES, measurable, on_device, quantity
+from plait.device.quantities import measurable, meter_of, on_device, quantity
 from plait.device.setting import BOTH, Setting
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of, record_key
@@ -86,7 +86,7 @@ class Measurements:
 
     def _meter(self, name: str) -> Meter:
         if name not in self._meters:
-            self._meters[name] = self._open.enter_context(QUANTITIES.load(name)())
+            self._meters[name] = self._open.enter_context(meter_of(name)())
         return self._meters[name]
 
 

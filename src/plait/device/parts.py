@@ -16,7 +16,7 @@ from plait.device.archai import LiveTensors
 from plait.device.latency import Call, Stopwatch, Timing, keep_freed_memory
 from plait.device.memory import MemoryMeter
 from plait.device.profile import Point
-from plait.device.quantities import QUANTITIES, OptionalMeter, measurable, quantity
+from plait.device.quantities import OptionalMeter, measurable, meter_of, quantity
 from plait.device.setting import Setting
 from plait.device.workload import Layers, Workload
 from plait.mixers.options import MixerOptions
@@ -41,7 +41,7 @@ class PartMeter:
         self._memory = memory
         #: Of what not every machine can tell.
         self._others: dict[str, OptionalMeter] = {
-            name: QUANTITIES.load(name)() for name in measurable(setting) if quantity(name).optional
+            name: meter_of(name)() for name in measurable(setting) if quantity(name).optional
         }
 
     def layer(self, d: int, options: MixerOptions, norm: str, setting: Setting) -> Point:

@@ -8,11 +8,13 @@ read and write them in `unit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plait.core.errors import UserError
-from plait.core.registry import Entry, Table
+from plait.core.registry import Entry, Table, load_attribute
 from plait.core.units import UNITS, with_unit
 
 if TYPE_CHECKING:
@@ -192,17 +194,31 @@ _LINES = (
         limit="of one sequence",
     ),
 )
-QUANTITIES: Table[Any] = Table("quantity", {line.name: line for line in _LINES})
+#: What an installed package adds is its line, a `Quantity`, under the quantity's name.
+QUANTITIES: Table[Quantity] = Table("quantity", {line.name: line for line in _LINES}, group="plait.quantities")
 
 
 def quantity(name: str) -> Quantity:
-    line = QUANTITIES.entry(name)
+    line = QUANTITIES.registered(name) or QUANTITIES.entry(name)
     assert isinstance(line, Quantity)
     return line
 
 
 def quantities() -> list[Quantity]:
-    return [quantity(name) for name in QUANTITIES.lines]
+    _discover()
+    return [quantity(name) for name in QUANTITIES]
+
+
+@cache
+def _discover() -> None:
+    """Once per process. A package that does not load is told of by `plait list quantities`, and stops nothing else."""
+    with suppress(UserError):
+        QUANTITIES.discover()
+
+
+def meter_of(name: str) -> Any:
+    """The class that measures a quantity."""
+    return load_attribute(quantity(name).where)
 
 
 def on_device() -> dict[str, Quantity]:
@@ -217,7 +233,7 @@ def everywhere() -> list[str]:
 
 def unavailable(name: str, setting: Setting) -> str:
     """Why a quantity cannot be measured in this setting and what to do about it; empty where it can be."""
-    return str(QUANTITIES.load(name).unavailable(setting)) if quantity(name).optional else ""
+    return str(meter_of(name).unavailable(setting)) if quantity(name).optional else ""
 
 
 def require_measurable(names: Iterable[str], setting: Setting) -> None:

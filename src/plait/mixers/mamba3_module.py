@@ -9,11 +9,8 @@ and are turned by θ_t, pair by pair: a state that turns is a complex one, and t
 that start at 0.1 and less turn by a tenth of that at most, where a turn has hardly a gradient; with `step_max=1` parity
 is found. Still nothing holds a learnt angle at π: an error of ε per token is one of Tε after T, and what was learnt on
 short sequences drifts out of phase on long ones. With `turn=held`, which is not the authors', a token turns by
-
-    π clamp(φ_t / 6 + 1/2, 0, 1),
-
-whatever its step: 0 and π are ends of the range and held exactly once they are reached. The first input of a step
-counts with 1 − λ, which is half a short convolution of width 2.
+π clamp(φ_t / 6 + 1/2, 0, 1), whatever its step: 0 and π are ends of the range, reached and then held. The first input
+of a step counts with 1 − λ, which is half a short convolution of width 2.
 
 With rank R > 1 (MIMO) a token has R columns of B and C for the same state, x_r = x ∘ m_r, and the outputs
 y_r ∘ silu(z ∘ n_r) are summed with weights o_r. The plain recurrence below has one write per token: what the next token

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from plait.core.display import card
 from plait.core.errors import UserError
 from plait.mixers.options import NOT_SHARED, MixerOptions, MixerSource, OptionError
 from plait.mixers.table import options_of
@@ -84,6 +86,11 @@ class Architecture:
 
     def __str__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        counted = Counter(options.to_layer().text for options in self.layers)
+        rows = [{"mixer": text, "count": count} for text, count in counted.items()]
+        return card(rows, headline=self.text)
 
 
 def load_mixers(files: Sequence[str | Path]) -> None:

@@ -341,7 +341,9 @@ class Timing:
     ratio: float
 
 
-def timings(options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (128, 512, 2048)) -> list[Timing]:
+def timings(
+    options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (128, 512, 2048), times: int = 5
+) -> list[Timing]:
     """Forward and backward time against softmax attention, interleaved in one run; reported, never judged."""
     from plait.mixers.attn import AttnOptions
 
@@ -350,11 +352,11 @@ def timings(options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (
         batch = max(1, 4096 // tokens)
         x = torch.randn(batch, tokens, d, generator=torch.Generator().manual_seed(0))
         pair = [standing_alone(options, d), make_mixer(AttnOptions(heads=8), d)]
-        times: list[list[float]] = [[], []]
-        for _ in range(5):
-            for mixer, spent in zip(pair, times, strict=True):
+        taken: list[list[float]] = [[], []]
+        for _ in range(times):
+            for mixer, spent in zip(pair, taken, strict=True):
                 spent.append(_forward_backward(mixer, x))
-        ours, attention = (sorted(spent)[len(spent) // 2] for spent in times)
+        ours, attention = (sorted(spent)[len(spent) // 2] for spent in taken)
         rows.append(Timing(tokens, batch, 1e3 * ours, 1e3 * attention, ours / attention))
     return rows
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
 
+from plait.core.display import card
+from plait.core.registry import load_attribute
 from plait.mixers.cost import Cost, Number, linear
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture
@@ -224,6 +226,24 @@ class ModelCost:
     def state_bytes(self, bytes_per_number: int = 4) -> int:
         """Memory that generation holds for one sequence at length `memory + seq`."""
         return bytes_per_number * (self.fixed_state + self.conv_state + self.kv_cache)
+
+    def picture(self) -> str:
+        """The architecture drawn, an SVG."""
+        drawn: str = load_attribute("plait.reporting.diagram:diagram")(self, self.arch.text)
+        return drawn
+
+    def _repr_html_(self) -> str:
+        counted = {
+            "parameters": self.total_params,
+            "of the decoder": self.decoder_params,
+            "met by one token": self.active_params,
+            f"forward FLOPs, {self.seq:,} tokens": self.flops,
+            "fixed state, numbers": self.fixed_state,
+            "conv state, numbers": self.conv_state,
+            "KV cache, numbers": self.kv_cache,
+        }
+        rows = [{"cost": name, "": value} for name, value in counted.items()]
+        return card(rows, headline=self.arch.text, picture=self.picture())
 
 
 def model_cost(given: str | Spec | Architecture, *, seq: int = 1024, memory: int = 0) -> ModelCost:

@@ -107,6 +107,9 @@ class ProbeResult(Result):
     notes: tuple[str, ...]
     cost: ProbeCost
 
+    def headline(self) -> str:
+        return self.verdict
+
     def rows(self) -> list[dict[str, Any]]:
         """A row per architecture: accuracy by task and in the mean."""
         return [

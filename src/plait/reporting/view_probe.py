@@ -29,7 +29,8 @@ from plait.reporting.views import Context, View
 MOST_ROWS = 40  # architectures of a heat map
 FEW = 3  # points of a curve that are marked each
 MOST_LINES = 8  # as many as there are colours
-CELL, ROW, LONGEST = 84.0, 40.0, 56
+CELL, ROW, NAME_ROOM = 84.0, 40.0, 26.0
+SHORT_NAME, LONGEST = 14, 90  # characters
 WIDE_CHARACTER = 7.1  # pixels: names are mostly of wide letters
 PROBED = 128  # tokens that the cost of a probed model is told for
 
@@ -128,33 +129,39 @@ def _mean(scores: Mapping[str, Score]) -> float:
 
 
 def heat_grid(scores: Mapping[str, Mapping[str, Score]], tasks: Sequence[str]) -> Element:
-    """In a page's colours: architectures down, tasks across, the darker the better."""
+    """In a page's colours: architectures down, tasks across, the darker the better. Short names are beside their row,
+    long ones above it, so that a phone shows the cells."""
     names = list(scores)
-    left = 20 + WIDE_CHARACTER * min(LONGEST, max(map(len, names), default=0))
+    longest = max(map(len, names), default=0)
+    above = longest > SHORT_NAME
+    left, step = (2.0, ROW + NAME_ROOM) if above else (20 + WIDE_CHARACTER * longest, ROW)
     wide = max(CELL, 16 + CHARACTER * max((min(len(task), 20) for task in tasks), default=0))
-    drawing = Drawing(left + wide * len(tasks) + 8, 30 + ROW * len(names) + 6, "Accuracy by task", background="")
+    across = max(wide * len(tasks), WIDE_CHARACTER * min(longest, LONGEST) if above else 0.0)
+    drawing = Drawing(left + across + 8, 30 + step * len(names) + 6, "Accuracy by task", background="")
     for at, task in enumerate(tasks):
         drawing.text(left + wide * (at + 0.5), 20, cut(task, 20), anchor="middle", colour=PAGE.ink)
     for row, name in enumerate(names):
-        y = 30 + ROW * row
-        drawing.text(left - 10, y + ROW / 2 + 4, cut(name, LONGEST), anchor="end", colour=PAGE.ink)
+        y = 30 + step * row + (NAME_ROOM if above else 0)
+        place, anchor = ((left, y - 6), "start") if above else ((left - 10, y + ROW / 2 + 4), "end")
+        drawing.text(*place, cut(name, LONGEST), anchor=anchor, colour=PAGE.ink)
         for at, task in enumerate(tasks):
-            score = scores[name].get(task)
-            value = math.nan if score is None else score.accuracy
-            x = left + wide * at
-            hint = f"{name}\n{task}: {'not probed' if score is None else f'{score.text}, {score.seeds} seeds'}"
-            fill = "var(--track)" if score is None else shade(value)
-            drawing.rect(x + 1, y + 1, wide - 2, ROW - 2, fill, hint=hint, radius=4)
-            if score is None:
-                continue
-            ink = "#ffffff" if value > 0.55 else "#1d2430"
-            drawing.text(x + wide / 2, y + (18 if score.interval else 25), f"{value:.2f}", anchor="middle", colour=ink)
-            if score.interval:
-                ends = "{:.2f}–{:.2f}".format(*score.interval)
-                drawing.text(x + wide / 2, y + 32, ends, anchor="middle", size=11, colour=ink)
+            _draw_cell(drawing, name, task, scores[name].get(task), left + wide * at, y, wide)
     made = drawing.inline("chart")
     made.set("width", f"{drawing.width:.0f}")
     return made
+
+
+def _draw_cell(drawing: Drawing, name: str, task: str, score: Score | None, x: float, y: float, wide: float) -> None:
+    hint = f"{name}\n{task}: {'not probed' if score is None else f'{score.text}, {score.seeds} seeds'}"
+    fill = "var(--track)" if score is None else shade(score.accuracy)
+    drawing.rect(x + 1, y + 1, wide - 2, ROW - 2, fill, hint=hint, radius=4)
+    if score is None:
+        return
+    ink = "#ffffff" if score.accuracy > 0.55 else "#1d2430"
+    middle = x + wide / 2
+    drawing.text(middle, y + (18 if score.interval else 25), f"{score.accuracy:.2f}", anchor="middle", colour=ink)
+    if score.interval:
+        drawing.text(middle, y + 32, "{:.2f}–{:.2f}".format(*score.interval), anchor="middle", size=11, colour=ink)
 
 
 def length_parts(scores: Mapping[str, Mapping[str, Score]]) -> list[Child]:

@@ -43,7 +43,7 @@ def loss_plot(training: Sequence[tuple[float, float]], held_out: Sequence[tuple[
     lines = [Line(TRAINING, training, series=5)] if training else []
     lines += [Line(HELD_OUT, held_out, series=1, dots=len(held_out) <= 60)] if held_out else []
     if not lines:
-        return note("No loss was logged.")
+        return note("No loss has been logged so far.")
     drawn = curve_plot(lines, title="Loss while it trains", x_label=x_label, y_label="nats per token")
     return card(drawn, legend([(swatch(line.series), line.name) for line in lines]))
 

@@ -18,10 +18,11 @@ from plait.core.registry import Table
 from plait.records.record import Record, flat
 from plait.reporting.models import ModelSheet, cost_facts, cost_of, drawing_of
 from plait.reporting.page import Child, card, folded, grid, link, note, section, table, tag
-from plait.reporting.summaries import number_text, spec_of, summary, time_text
+from plait.reporting.summaries import mapping, number_text, sequence, spec_of, summary, time_text
 
 SHOWN = 160  # characters of a value in a table of fields
 MOST_FIELDS = 300
+MOST_SOURCES = 60  # records of an answer that are named
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,31 @@ def plain_view(record: Record) -> View:
     )
 
 
-def whole_view(record: Record, view: View) -> list[Child]:
-    """A record's view with what every record has: architecture, provenance and cost, config."""
-    return [*view.parts, *architecture_parts(view), making(record)]
+def whole_view(record: Record, view: View, context: Context) -> list[Child]:
+    """A record's view with what every record has: architecture, the records that it is made of, provenance and cost,
+    config."""
+    return [*view.parts, *architecture_parts(view), *sources(record, context), making(record)]
+
+
+def sources(record: Record, context: Context) -> list[Child]:
+    """The trainings that an answer is made of, so that each of its numbers can be followed to where it comes from."""
+    named: dict[str, list[str]] = {}
+    for name, inner in mapping(record.config.get("trainings")).items():
+        if isinstance(inner, str):  # key → architecture
+            named.setdefault(inner, []).append(name)
+        else:
+            named[name] = [str(key) for at in sequence(inner) for key in sequence(at)]
+    if not named:
+        return []
+    rows: list[list[Child]] = [
+        [name, str(len(keys)), tag("span", *(_apart(context.linked(key, key[:6])) for key in keys[:MOST_SOURCES]))]
+        for name, keys in named.items()
+    ]
+    return [folded("The trainings it is made of", table(("architecture", ">trainings", "their records"), rows))]
+
+
+def _apart(child: Child) -> Element:
+    return tag("span", child, " ")
 
 
 def heading(record: Record, view: View, *beside: Child) -> Element:
@@ -182,8 +205,9 @@ COSTS = ("seconds", "flops", "tokens", "steps", "core_hours", "mfu", "runs", "jo
 
 
 def _is_cost(name: str) -> bool:
-    last = name.rpartition(".")[2]
-    return (last in COSTS and name.count(".") <= 1) or name.startswith("cost.")
+    """Of what was spent, not of what was asked for."""
+    before, _, last = name.rpartition(".")
+    return before == "cost" or (last in COSTS and before.count(".") == 0 and before != "asked")
 
 
 def field_table(fields: Mapping[str, Any], name: str) -> Element:

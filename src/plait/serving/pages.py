@@ -43,6 +43,7 @@ from plait.serving.record_index import Found, Line, RecordIndex
 from plait.serving.run_folders import RunState, read_run, run_curves, run_states
 
 PAGE = 50  # records of a page of a list
+RECENT = 600.0  # seconds
 NEWEST = 12  # records of the overview
 GALLERY = 300  # records of one kind that are drawn together
 MOST_BESIDE = 8
@@ -132,6 +133,9 @@ class Pages:
             parts.append(note(words))
         if not running and not at_work:
             parts.append(note("Nothing is running here now."))
+        if ended := self.index.finished_since(time.time() - RECENT):
+            told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(ended.items()))
+            parts.append(note(f"Ended in the last ten minutes: {told}."))
         newest = self.store.find(limit=NEWEST)
         if newest:
             rows = [_record_line(record) for record in newest]
@@ -204,8 +208,8 @@ class Pages:
         view = self.view(record)
         return self.whole(
             view.title,
-            heading(record, view, *_taken(record, view)),
-            *whole_view(record, view),
+            heading(record, view, tag("span", *_taken(record, view), class_="along")),
+            *whole_view(record, view, self.context),
             after=linked_sheets(view.sheets, lambda place: f"{record_address(record.key)}/model/{place}.json"),
         )
 

@@ -24,6 +24,7 @@ from plait.records.store import Store
 from plait.reporting.summaries import number, summary
 
 AT_ONCE = 500
+NEWEST = 5000  # lines that are looked through for what has just ended
 FRESH = 1.0  # seconds for which what was read counts as new
 COLUMNS = ("id", "key", "kind", "name", "spec", "source", "value", "unit", "words", "started", "seconds", "text")
 #: What lists can be sorted by.
@@ -125,6 +126,16 @@ class RecordIndex:
         holes = ", ".join("?" * len(COLUMNS))
         with self._lock:
             self._lines.executemany(f"INSERT OR REPLACE INTO lines VALUES ({holes})", made)
+
+    def finished_since(self, when: float) -> dict[str, int]:
+        """How many of each kind ended after `when` (as `time.time` counts), among the newest."""
+        self.refresh()
+        newest = f"SELECT kind, started, seconds FROM lines ORDER BY id DESC LIMIT {NEWEST}"
+        ended = "CAST(strftime('%s', started) AS REAL) + coalesce(seconds, 0) > ?"
+        with self._lock:
+            return dict(
+                self._lines.execute(f"SELECT kind, count(*) FROM ({newest}) WHERE {ended} GROUP BY kind", [when])
+            )
 
     def read(self) -> int:
         with self._lock:

@@ -7,6 +7,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,7 +103,7 @@ def _run(
         limit_concurrency=64, timeout_keep_alive=10, proxy_headers=False, h11_max_incomplete_event_size=16384,
         http="h11", ws="none",
     )  # fmt: skip
-    with listening:
+    with listening, suppress(KeyboardInterrupt):  # which is how it is meant to end
         Started(config).run([listening])
 
 

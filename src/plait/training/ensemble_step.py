@@ -33,11 +33,13 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class AdamW:
-    """`clip` is the largest norm of a replica's whole gradient; 0: no clipping."""
+    """`clip` is the largest norm of a replica's whole gradient; 0: no clipping. `fused`: as few kernels as there can be
+    where nothing is compiled on a GPU."""
 
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-8
     clip: float = 0.0
+    fused: bool = True
 
     def update(
         self,
@@ -51,6 +53,8 @@ class AdamW:
         decayed: frozenset[str],
     ) -> None:
         """One step, in place. `step` counts from 1 and is a tensor, so that a captured graph can advance it."""
+        if self.fused and step.is_cuda and not torch.compiler.is_compiling():
+            return self.update_fused(params, grads, first, second, step, lr_M, decay_M, decayed)
         beta1, beta2 = self.betas
         correct1, correct2 = 1 - beta1**step, (1 - beta2**step).sqrt()
         shrink_M = None if not self.clip else (self.clip / (gradient_norms(grads) + 1e-6)).clamp(max=1.0)
@@ -65,6 +69,34 @@ class AdamW:
             m.lerp_(g, 1 - beta1)
             v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
             p.sub_((rate / correct1) * m / (v.sqrt() / correct2 + self.eps))
+        return None
+
+    def update_fused(
+        self,
+        params: Tensors,
+        grads: Tensors,
+        first: Tensors,
+        second: Tensors,
+        step: Tensor,
+        lr_M: Tensor,
+        decay_M: Tensor,
+        decayed: frozenset[str],
+    ) -> None:
+        """The same with a dozen kernels for each replica, instead of a dozen for each parameter: where nothing is
+        compiled, small models are bound by their number."""
+        for m in range(len(lr_M)):
+            given = [grads[name][m].to(p.dtype).contiguous() for name, p in params.items()]
+            if self.clip:
+                norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(given)))
+                given = list(torch._foreach_mul(given, (self.clip / (norm + 1e-6)).clamp(max=1.0)))
+            matrices = [p[m] for name, p in params.items() if name in decayed]
+            if matrices:
+                torch._foreach_mul_(matrices, 1 - lr_M[m] * decay_M[m])
+            stacks = [[stack[name][m] for name in params] for stack in (params, first, second)]
+            torch._fused_adamw_(
+                stacks[0], given, stacks[1], stacks[2], [], [step] * len(given), lr=lr_M[m], beta1=self.betas[0],
+                beta2=self.betas[1], weight_decay=0.0, eps=self.eps, amsgrad=False, maximize=False,
+            )  # fmt: skip
 
 
 def gradient_norms(grads: Tensors) -> Tensor:
@@ -222,9 +254,9 @@ class Stepper:
             loss = self._loss(leaves, tokens_MBT[m], targets_MBT[m])
             grads.append(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
             losses.append(loss.detach())
-        return {name: torch.stack(g) for name, g in zip(params, zip(*grads, strict=True), strict=True)}, torch.stack(
-            losses
-        )
+        by_name = dict(zip(params, zip(*grads, strict=True), strict=True))
+        stacked = {name: g[0][None] if len(g) == 1 else torch.stack(g) for name, g in by_name.items()}
+        return stacked, torch.stack(losses)
 
     def _capture(self, rows_MB: Tensor) -> None:
         """Compile if that is wanted, warm up on copies so that no step is taken twice, then record the graph."""

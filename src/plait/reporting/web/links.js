@@ -52,12 +52,16 @@ addEventListener("pointerover", (event) => light(pointed(event)?.dataset.key));
 addEventListener("focusin", (event) => {
   const mark = pointed(event);
   light(mark?.dataset.key);
+  tellFocused(mark);
+});
+// Focus from the keyboard may scroll the page: then the hint goes along.
+const tellFocused = (mark) => {
   if (!mark || !mark.dataset.hint || !mark.matches(":focus-visible")) { hideTip(); return; }
   const box = mark.getBoundingClientRect();
   showTip(mark.dataset.hint, box.right, box.top);
-});
+};
 addEventListener("focusout", () => { hideTip(); light(); });
-addEventListener("scroll", hideTip, { passive: true });
+addEventListener("scroll", () => tellFocused(document.activeElement?.closest("[data-hint]")), { passive: true });
 
 // A group with `data-rove` (a selector of what is in it) is one stop of the Tab key.
 const settle = (group) => {

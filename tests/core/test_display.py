@@ -1,0 +1,110 @@
+"""What a notebook shows: a headline, a picture, a table, and every name as text."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import plait
+from plait.api.front import FrontResult
+from plait.api.train import TrainResult
+from plait.core.display import MOST_ROWS, card
+from plait.core.errors import UserError
+from plait.core.result import Result
+
+EVIL = "<script>alert(1)</script>"
+
+
+def pictures(html: str) -> list[str]:
+    return [base64.b64decode(found).decode() for found in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", html)]
+
+
+def test_names_are_text() -> None:
+    html = card([{EVIL: EVIL, "n": 1234567, "x": 0.123456}], headline=EVIL, picture=f"<svg>{EVIL}</svg>")
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") == 4  # headline, alt, column, cell
+    assert "1,234,567" in html
+    assert "0.1235" in html
+
+
+def test_of_a_long_table_the_first_rows_are_shown() -> None:
+    html = card([{"row": i} for i in range(MOST_ROWS + 5)])
+    assert html.count("<tr>") == MOST_ROWS + 1
+    assert f"{MOST_ROWS} of {MOST_ROWS + 5} rows" in html
+
+
+def test_one_wide_row_is_turned_and_empty_columns_are_left_out() -> None:
+    wide = card([{f"c{i}": i for i in range(12)} | {"nothing": None}])
+    assert wide.count("<tr>") == 13
+    assert "nothing" not in wide
+    assert card([{"a": 1, "b": None}]).count("<th>") == 1
+
+
+@dataclass(frozen=True)
+class Undrawable(Result):
+    name: str
+
+    def picture(self) -> str:
+        raise UserError("a picture has two axes")
+
+
+def test_what_cannot_be_drawn_is_a_table() -> None:
+    assert "<table>" in Undrawable("a")._repr_html_()
+    assert "<img" not in Undrawable("a")._repr_html_()
+
+
+@pytest.mark.parametrize("shown", [plait.cost, plait.show], ids=["cost", "show"])
+def test_architectures_are_drawn(shown: Any) -> None:
+    html = shown("d=64 vocab=99 | (gla swiglu attn swiglu)x2")._repr_html_()
+    (drawn,) = pictures(html)
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert "gla" in drawn
+    assert "d=64 vocab=99 | (gla swiglu attn swiglu)x2" in html
+
+
+def test_a_spec_shows_its_mixers() -> None:
+    html = plait.architecture("d=64 vocab=99 | (gla swiglu)x3")._repr_html_()
+    assert "<b>d=64 vocab=99 | (gla swiglu)x3</b>" in html
+    assert re.findall(r">(gla|swiglu|3)</td>", html) == ["gla", "3", "swiglu", "3"]
+
+
+def test_a_training_shows_its_curves() -> None:
+    told = TrainResult(
+        key="k", run=EVIL, folder="f", spec="d=8 | attn", data=EVIL, loss=2.5, perplexity=12.2, bits_per_character=None,
+        train_loss=2.4, steps=20, skipped=0, tokens=640, flops=1e6, seconds=1.0, tokens_per_second=640.0, mfu=None,
+        params=100, trained_now=True, curve=((1, 3.0), (20, 2.4)), validation_curve=((20, 2.5),),
+    )  # fmt: skip
+    html = told._repr_html_()
+    assert "2.500 nats per token after 20 steps" in html
+    (drawn,) = pictures(html)
+    assert "validation" in drawn
+    assert "<script" not in drawn
+    assert "<script" not in html
+
+
+def test_a_front_is_drawn_and_one_of_one_objective_is_not() -> None:
+    row = {"spec": "d=8 | attn", "decoder_params": 10, "flops": 20, "measurement": None, "within": True, "exceeded": []}
+    other = {
+        "spec": "d=8 | gla",
+        "decoder_params": 20,
+        "flops": 10,
+        "measurement": None,
+        "within": True,
+        "exceeded": [],
+    }
+    document = {
+        "key": "k", "space": EVIL, "method": "lts", "limits": {}, "setting": {},
+        "objectives": ["decoder_params", "flops"],
+        "profile": None, "front": [row, other], "over_limit": [], "on_front": 2, "evaluated": 7, "proposed": 7,
+        "measured": 0, "cost": {},
+    }  # fmt: skip
+    html = FrontResult.of(document, None)._repr_html_()
+    assert "2 of 2 models on the front of 7 candidates" in html
+    assert len(pictures(html)) == 1
+    assert "<script" not in pictures(html)[0]
+    assert not pictures(FrontResult.of({**document, "objectives": ["flops"]}, None)._repr_html_())
