@@ -77,6 +77,8 @@ def work(model: str, size: str, steps: int, **sizes: Any) -> None:
             if how == "warm":
                 throughput(spec, **{**sizes, "batch": 1}, steps=1)
             elif how == "eager":
+                built = None  # of whose memory the peak should hold nothing
+                gc.collect()
                 begun = warmed(spec, **sizes, steps=steps + 2)
                 timed(begun, 1)  # as a compiled one: the losses are of the same step
                 answer = row(timed(begun, steps))

@@ -3,7 +3,8 @@
     python benchmarks/scaling_runs.py run -o FOLDER [--device cuda] [--workers 8] [--seconds 255] [--have ROWS.csv]
     python benchmarks/scaling_runs.py check [--device cuda]
     python benchmarks/scaling_runs.py join FOLDER -o benchmarks/results/DATE-scaling.csv [--have ROWS.csv]
-    plait scale fit benchmarks/results/DATE-scaling.csv --target 1e17
+    python benchmarks/scaling_runs.py report benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
+    plait scale fit benchmarks/results/DATE-scaling.csv --target 1e16
 
 The text is Python: the sources of the standard library and of torch, as the machine has them. A run has a stable rate
 and anneals its last fifth (`plait.training.track`). Batch and rate are by the planner's rules (`plait.scaling.rules`):
@@ -66,6 +67,16 @@ ARCHITECTURES = {
 COLUMNS = ("architecture", "flops", "params", "tokens", "loss", "state", "attention", "batch", "steps", "lr", "budget",
            "vocab", "data", "train_seconds", "spec")  # fmt: skip
 Row = tuple[str, ...]
+ABOUT = """`python benchmarks/scaling_runs.py`, one H200 (torch 2.11, Triton 3.6, bf16), three shared sittings: 4
+minutes (3e12 to 2e13 FLOPs), 3 minutes (1e14) and 4 minutes (1e14, 1e15), up to nine processes at a time; a fourth
+was lost. 99 runs, 114 with the search of rates (`-rates.csv`), 1.4e16 FLOPs in all. Text: 50.8 million bytes of
+Python sources (the standard library's and torch's), 262,144 held-out bytes; the smallest models read it up to three
+times at 1e15. Four blocks, widths 16 to 256, WSD with the last fifth decaying. From 1e14 on batches by the planner's
+rule and rates found for each architecture at 1e14 FLOPs and width 96 (half, once, twice the truth table's, and one
+further where the best was at the edge: none was better there), transferred as 1/d; below, 8k tokens per step and the
+truth table's rates. Gated DeltaNet ran without its own kernels. One seed of each run. 1e15 FLOPs are reached by five
+of the six architectures, by Mamba-2 alone with sizes on both sides of its best; StripedHyena ends at 1e14, gated
+DeltaNet has one size at 1e15, which no group can be made of and the fit leaves out."""
 
 
 @dataclass(frozen=True)
@@ -383,6 +394,55 @@ def join(options: argparse.Namespace) -> None:
                 csv.writer(file, lineterminator="\n").writerows([COLUMNS, *dict.fromkeys(kept)])
 
 
+def report(options: argparse.Namespace) -> None:
+    """All runs, the laws and MAD's findings as one page."""
+    import plait
+
+    rows = read_rows([options.file])
+    budgets = sorted({float(row[10]) for row in rows})
+    lines = ["# Scaling laws of six architectures on real bytes, one H200", "", *ABOUT.split("\n"), "",
+             "## Runs: held-out loss, nats per byte (steps × tokens per step)", "",
+             "| architecture | width | " + " | ".join(f"{b:.0e} FLOPs" for b in budgets) + " |",
+             "|---|---:|" + "---:|" * len(budgets)]  # fmt: skip
+    for name in ARCHITECTURES:
+        own = {(int(row[14].split()[0][2:]), float(row[10])): row for row in rows if row[0] == name}
+        for width in sorted({width for width, _ in own}):
+            cells = [
+                f"{float(row[4]):.4f} ({row[8]} × {int(row[7]) // 1024}k)" if (row := own.get((width, b))) else ""
+                for b in budgets
+            ]
+            lines.append(f"| {name} | {width} | {' | '.join(cells)} |")
+    found = plait.scale.fit(options.file, target=options.target, where=options.where).as_dict()
+
+    def shown(one: dict[str, Any], form: str = ".3g") -> str:
+        text = f"{one['value']:{form}} ({one['interval'][0]:{form}} … {one['interval'][1]:{form}})"
+        return f"[{text}]" if "verdict" in one else text
+
+    where = " ".join(f"--where '{each}'" for each in options.where)
+    lines += ["", f"    plait scale fit {options.file.name} --target {options.target:g} {where}", "",
+              f"## Laws at {options.target:.0e} FLOPs", "", "In brackets: too wide to go by.", "",
+              "| architecture | E | a | N* | D* | loss there | at N*/4 |",
+              "|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    for name, law in found["architectures"].items():
+        front, quarter = law["frontier"], next(o for o in law["off_frontier"] if o["size"] == 0.25)
+        cells = [shown(law["surface"]["E"]), *(shown(front[k]) for k in ("a", "N_star", "D_star"))]
+        lines.append(f"| {name} | {' | '.join(cells)} | {shown(front['loss'], '.4f')} | +{shown(quarter['gap'])} |")
+    lines += ["", *(
+        f"- {one['better']} against {one['than']}: P(better) {one['probability']:.2f}, lower by "
+        f"{shown(one['difference'])}: {one['verdict']}" for one in found["comparisons"]
+    )]  # fmt: skip
+    state, share = found["state"], found["attention"]["compute_optimal"]
+    lines += ["", f"- compute-optimal share of attention: {share['attention']:.0%}, P {share['probability']:.2f}",
+              f"- state-optimal: P* ∝ M^c, c = {shown(state['c'])}; least perplexity for its state: {state['best']}, "
+              f"P {state['probability']:.2f}", "", "## MAD's findings here", "",
+              "| finding | statement | verdict | P | |", "|---|---|---|---:|---|"]  # fmt: skip
+    for one in found["findings"]:
+        chance = "" if one["probability"] is None else f"{one['probability']:.2f}"
+        lines.append(f"| {one['number']} | {one['statement']} | **{one['verdict']}** | {chance} | {one['detail']} |")
+    lines += ["", "## To know", "", *(f"- {note}" for note in found["notes"])]
+    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -407,8 +467,13 @@ def main() -> None:
     joining.add_argument("--have", nargs="*", type=Path, default=[])
     joining.add_argument("-o", "--out", type=Path, required=True)
     joining.add_argument("--rates", type=Path)
+    reporting = verbs.add_parser("report")
+    reporting.add_argument("file", type=Path)
+    reporting.add_argument("-o", "--out", type=Path, required=True)
+    reporting.add_argument("--target", type=float, default=1e16)
+    reporting.add_argument("--where", action="append", default=[])
     options = parser.parse_args()
-    {"run": run, "check": check, "join": join}[options.verb](options)
+    {"run": run, "check": check, "join": join, "report": report}[options.verb](options)
 
 
 if __name__ == "__main__":

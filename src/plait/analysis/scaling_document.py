@@ -146,8 +146,12 @@ def _best_share(shares: dict[str, float | None], chances: dict[str, float]) -> d
 
 def notes(laws: Laws) -> list[str]:
     """What to know before going by the numbers."""
-    beyond = max(law.extrapolation for law in laws.laws.values())
-    told = [f"the target is {beyond:.3g} times the largest budget trained: an extrapolation"] if beyond > 1 else []
+    least = max(laws.laws.values(), key=lambda law: law.extrapolation)
+    same = len({f"{law.extrapolation:.1g}" for law in laws.laws.values()}) == 1
+    of = "" if same else f" of {least.name}"
+    told = []
+    if least.extrapolation > 1:
+        told = [f"the target is {least.extrapolation:.3g} times the largest budget trained{of}: an extrapolation"]
     for law in laws.laws.values():
         whose = "" if law.name == ALL else f"{law.name}: "
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]

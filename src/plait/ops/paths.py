@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import reduce, wraps
+from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -88,8 +89,8 @@ def recording() -> bool:
 def on_trial() -> bool:
     """Whether kernels may run that are not cleared yet: PLAIT_KERNELS_ON_TRIAL=1 asks for them.
 
-    The delta rule's were right in every check on an H200, and yet some runs with other tile sizes ended in illegal
-    memory accesses that nobody has explained (Triton 3.6; benchmarks/results/2026-11-16-h200-delta.md)."""
+    The delta rule's were right in every check on an H200. Some runs beside other processes ended in illegal memory
+    accesses whose cause is likely, but not shown, to lie elsewhere (benchmarks/results/2026-11-16-h200-delta.md)."""
     return os.environ.get("PLAIT_KERNELS_ON_TRIAL") == "1"
 
 
@@ -149,8 +150,17 @@ _BLOCK_ON_CPU = 2**17
 _BLOCK_ELSEWHERE = 2**26
 
 
+def keep_signature(function: type[torch.autograd.Function]) -> None:
+    """Torch asks for it at each call, a fifteenth of a small model's step where it is made each time."""
+    function.forward.__signature__ = signature(function.forward)  # type: ignore[attr-defined]
+
+
 class StackedFunction(torch.autograd.Function):
     """A function of tensors that all have a leading model axis, along which vmap stacks."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        keep_signature(cls)
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:

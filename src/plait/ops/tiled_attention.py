@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, in_graph, unfold_members
+from plait.ops.paths import fold_members, in_graph, keep_signature, unfold_members
 
 # Numbers a tile may hold: 2 MiB of fp32 stays near a CPU core; a GPU wants few large launches.
 TILE_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 26}
@@ -251,6 +251,9 @@ class _TiledAttention(torch.autograd.Function):
         backward = _tiled_backward if _eager(do_BMHD) else _tiled_backward_operator
         dq, dk, dv, dc = backward(do_BMHD, *ctx.saved_tensors, *ctx.options)
         return dq, dk, dv, dc if ctx.needs_input_grad[3] else None, None, None, None, None
+
+
+keep_signature(_TiledAttention)
 
 
 def _eager(x: Tensor) -> bool:

@@ -17,7 +17,8 @@ from plait.records.store import Store
 from plait.reporting.models import sheet_details
 from plait.reporting.page import note, tag
 from plait.serving.guard import Application, Guard
-from plait.serving.pages import Pages, asset, record_address
+from plait.serving.lists import record_address
+from plait.serving.pages import Pages, asset
 from plait.serving.record_index import RecordIndex
 
 if TYPE_CHECKING:

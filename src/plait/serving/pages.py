@@ -14,7 +14,6 @@ from xml.etree.ElementTree import Element
 from sqlalchemy import select
 
 from plait.core.errors import UserError
-from plait.core.units import duration, short
 from plait.records.database import claims
 from plait.records.record import Record
 from plait.records.store import Store
@@ -22,35 +21,38 @@ from plait.reporting.models import linked_sheets
 from plait.reporting.page import (
     STYLE,
     Child,
-    card,
-    code,
     document,
     link,
     note,
     script,
     section,
-    table,
     tag,
     text_of,
-    tiles,
 )
 from plait.reporting.records_page import kind_section
 from plait.reporting.side_by_side import side_by_side
-from plait.reporting.summaries import pattern_of, started_text, summary, time_text
-from plait.reporting.view_train import curve_points, loss_plot
+from plait.reporting.summaries import pattern_of
 from plait.reporting.views import Context, View, architecture_parts, heading, view_of, whole_view
-from plait.serving.record_index import Found, Line, RecordIndex
-from plait.serving.run_folders import RunState, read_run, run_curves, run_states
+from plait.serving.lists import (
+    PAGE,
+    kind_chips,
+    page_links,
+    record_address,
+    record_line,
+    records_table,
+    short_list,
+    told,
+)
+from plait.serving.record_index import RecordIndex
+from plait.serving.run_folders import read_run, run_states
+from plait.serving.run_parts import progress_card, run_parts, runs_table
 
-PAGE = 50  # records of a page of a list
 RECENT = 600.0  # seconds
 NEWEST = 12  # records of the overview
 GALLERY = 300  # records of one kind that are drawn together
 MOST_BESIDE = 8
 KEPT = 32  # views
 KEY_DIGITS = 32
-COLUMNS = (("name", "what"), ("kind", "kind"), ("value", "found"), ("source", "on"), ("started", "started"),
-           ("seconds", "computed for"))  # fmt: skip
 
 
 @cache
@@ -58,14 +60,6 @@ def asset(name: str) -> tuple[str, str]:
     """Text and a short hash of the style or the script; the hash is in the address, so that a browser may keep it."""
     text = STYLE if name == "page.css" else script()
     return text, hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def record_address(key: str) -> str:
-    return f"/record/{quote(key, safe='')}"
-
-
-def run_address(name: str) -> str:
-    return f"/run/{quote(name, safe='')}"
 
 
 class Pages:
@@ -126,7 +120,7 @@ class Pages:
         at_work = self._claims()
         parts: list[Child] = []
         if running:
-            parts.append(section("Running now", tag("div", *map(_progress, running), class_="grid")))
+            parts.append(section("Running now", tag("div", *map(progress_card, running), class_="grid")))
         if at_work:
             owners = {owner for _, owner in at_work}
             words = f"{_count(len(at_work), 'result')} being computed by {_count(len(owners), 'process', 'processes')}."
@@ -138,8 +132,8 @@ class Pages:
             parts.append(note(f"Ended in the last ten minutes: {told}."))
         newest = self.store.find(limit=NEWEST)
         if newest:
-            rows = [_record_line(record) for record in newest]
-            parts.append(section("Latest results", _list(rows)))
+            rows = [record_line(record) for record in newest]
+            parts.append(section("Latest results", short_list(rows)))
         return parts
 
     def _claims(self) -> list[tuple[str, str]]:
@@ -164,16 +158,16 @@ class Pages:
         reading = f" {found.read:,} of {found.there:,} have been read so far." if found.read < found.there else ""
         form = tag(
             "form",
-            _records_table(found.lines, kept, sort, up),
+            records_table(found.lines, kept, sort, up),
             tag("p", tag("button", "Compare the selected", type="submit"), class_="actions") if found.lines else "",
             action="/beside", method="get",
         )  # fmt: skip
         return self.whole(
             title,
-            tag("header", tag("h1", title), tag("p", _told(kind, words) + reading, class_="lead")),
-            _kinds(found, kept),
+            tag("header", tag("h1", title), tag("p", told(kind, words) + reading, class_="lead")),
+            kind_chips(found, kept),
             form if found.lines else note("Nothing fits. A search finds records that hold all its words."),
-            _pages(found, kept, sort, up, page),
+            page_links(found, kept, sort, up, page),
             here="/records", words=words,
         )  # fmt: skip
 
@@ -241,24 +235,12 @@ class Pages:
     # ---- trainings by their folders
 
     def run_list(self) -> str:
-        states = run_states(self.runs)
-        rows: list[list[Child]] = [
-            [
-                _linked_spec(state),
-                tag("span", state.words, class_=f"state {state.words}"),
-                f"{state.step:,} of {state.steps:,}" if state.steps else f"{state.step:,}",
-                "" if state.loss is None else f"{state.loss:.4f}",
-                _ago(state.seen),
-            ]
-            for state in states
-        ]
-        columns = ("training", "", ">step", ">loss", ">last word")
         return self.whole(
             "Runs",
             tag(
                 "header", tag("h1", "Runs"), tag("p", f"Trainings in {self.runs}, those that run first.", class_="lead")
             ),
-            table(columns, rows, name="runs") if rows else note("There are none."),
+            runs_table(run_states(self.runs)),
             here="/runs",
         )
 
@@ -273,26 +255,10 @@ class Pages:
         return self.whole(
             view.title,
             tag("header", about, tag("h1", view.title), tag("p", f"Trained on {state.data}.", class_="lead")),
-            self._live(f"/live/run/{quote(name, safe='')}", *self.run_parts(state)),
+            self._live(f"/live/run/{quote(name, safe='')}", *run_parts(self.runs, state)),
             *architecture_parts(view),
             here="/runs",
         )
-
-    def run_parts(self, state: RunState) -> list[Child]:
-        training, validation = run_curves(self.runs, state.name)
-        left = state.seconds_left
-        words = [
-            ("state", state.words, _ago(state.seen) if state.running else f"last word {_ago(state.seen)}"),
-            ("step", f"{state.step:,}", f"of {state.steps:,}" if state.steps else ""),
-            ("loss", "" if state.loss is None else f"{state.loss:.4f}", "training, nats per token"),
-            ("held-out loss", "" if state.validation is None else f"{state.validation:.4f}", "nats per token"),
-            ("speed", "" if state.tokens_per_second is None else short(state.tokens_per_second), "tokens per second"),
-            ("left", "" if left is None else duration(left), "at this speed"),
-        ]
-        shown = tiles([row for row in words if row[1]])
-        ended = {} if state.running else {"data_ended": "true"}
-        top = tag("div", _bar(state), shown, data_part="numbers", **ended)
-        return [top, loss_plot(curve_points(training), curve_points(validation), "steps")]
 
     # ---- fragments for what follows along
 
@@ -304,133 +270,7 @@ class Pages:
 
     def live_run(self, name: str) -> str | None:
         state = read_run(self.runs, name)
-        return None if state is None else self.fragment(self.run_parts(state))
-
-
-# ---- pieces
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def _ago(when: float) -> str:
-    passed = max(0.0, time.time() - when)
-    if passed < 90:
-        return f"{passed:.0f} s ago"
-    return f"{passed / 60:.0f} min ago" if passed < 5400 else f"{passed / 3600:.0f} h ago" if passed < 172800 else (
-        f"{passed / 86400:.0f} days ago"
-    )  # fmt: skip
-
-
-def _bar(state: RunState) -> Element:
-    share = state.share
-    if share is None:
-        return tag("progress", aria_label="Progress")
-    return tag("progress", value=f"{share:.4f}", max="1", aria_label=f"Progress, {share:.0%}")
-
-
-def _linked_spec(state: RunState) -> Element:
-    made = code(state.spec)
-    made.insert(0, link(run_address(state.name), state.name))
-    return made
-
-
-def _progress(state: RunState) -> Element:
-    left = state.seconds_left
-    parts = [
-        f"step {state.step:,}" + (f" of {state.steps:,}" if state.steps else ""),
-        "" if state.loss is None else f"loss {state.loss:.3f}",
-        "" if state.tokens_per_second is None else f"{short(state.tokens_per_second)} tokens per second",
-        "" if left is None else f"{duration(left)} left",
-    ]
-    name = link(run_address(state.name), pattern_of(state.spec)[:120])
-    return card(tag("h3", name), _bar(state), note(" · ".join(part for part in parts if part)))
-
-
-def _record_line(record: Record) -> Line:
-    found = summary(record)
-    seconds = record.provenance.get("seconds")
-    return Line(record.key, record.kind, found.name, found.spec, found.source, found.value, found.unit, found.words,
-                started_text(record), seconds if isinstance(seconds, float) else None)  # fmt: skip
-
-
-def _cells(line: Line) -> list[Child]:
-    return [
-        link(record_address(line.key), line.name[:160]),
-        tag("span", line.kind, class_="badge"),
-        line.words[:160],
-        line.source[:60],
-        line.started[5:16].replace("T", " "),
-        time_text(line.seconds),
-    ]
-
-
-def _list(lines: Sequence[Line]) -> Element:
-    columns = ["what", "kind", "found", "on", "started", ">computed for"]
-    made = table(columns, [_cells(line) for line in lines], fixed=True)
-    for row in made.iter("tr"):
-        row[0].set("class", "left what")
-    made.set("class", "fixed scroll lines")
-    return made
-
-
-def _records_table(lines: Sequence[Line], kept: Mapping[str, str], sort: str, up: bool) -> Element:
-    """Its headings sort in the database, not in the page: there are more records than are shown."""
-    heads = [tag("th", "", scope="col", class_="left")]
-    for name, words in COLUMNS:
-        here = sort == name
-        again = {**kept, "sort": name, **({"up": "1"} if (here and not up) or (not here and name == "name") else {})}
-        side = "right" if name == "seconds" else "left"
-        sorted_ = {"aria_sort": "ascending" if up else "descending"} if here else {}
-        heads.append(tag("th", link(f"/records?{urlencode(again)}", words), scope="col", class_=side, **sorted_))
-    body = []
-    for line in lines:
-        pick = tag("input", type="checkbox", name="key", value=line.key, aria_label=f"Select {line.key[:8]}")
-        cells = [tag("td", pick, class_="left pick")]
-        for (name, words), cell in zip(COLUMNS, _cells(line), strict=True):
-            side = "right" if name == "seconds" else "left what" if name == "name" else "left"
-            cells.append(tag("td", cell, class_=side, **({} if name == "name" else {"data_label": words})))
-        body.append(tag("tr", *cells, class_="plain"))
-    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body))
-    return tag("div", made, class_="fixed scroll lines")
-
-
-def _kinds(found: Found, kept: Mapping[str, str]) -> Element:
-    rest = {name: value for name, value in kept.items() if name != "kind"}
-    now = kept.get("kind", "")
-    total = sum(found.kinds.values())
-    chips = [("", "all", total), *((kind, kind, count) for kind, count in found.kinds.items())]
-    made = [
-        tag("a", f"{words} {count:,}", href=f"/records?{urlencode({**rest, **({'kind': kind} if kind else {})})}",
-            class_="chip", **({"aria_current": "true"} if kind == now else {}))
-        for kind, words, count in chips
-    ]  # fmt: skip
-    return tag("div", *made, class_="chips")
-
-
-def _pages(found: Found, kept: Mapping[str, str], sort: str, up: bool, page: int) -> Child:
-    last = max(1, -(-found.total // PAGE))
-    if last == 1:
-        return ""
-    same = {**kept, **({"sort": sort} if sort != "newest" else {}), **({"up": "1"} if up else {})}
-
-    def to(number: int, words: str) -> Child:
-        return link(f"/records?{urlencode({**same, 'page': number})}", words)
-
-    parts: list[Child] = []
-    if page > 1:
-        parts += [to(1, "first"), to(page - 1, "← newer" if sort == "newest" and not up else "← before")]
-    parts.append(tag("span", f"page {page:,} of {last:,}"))
-    if page < last:
-        parts += [to(page + 1, "older →" if sort == "newest" and not up else "next →"), to(last, "last")]
-    return tag("nav", *parts, class_="pages", aria_label="Pages")
-
-
-def _told(kind: str, words: str) -> str:
-    parts = [f"of kind {kind}" if kind else "", f"with “{words}”" if words else ""]
-    told = " ".join(part for part in parts if part)
-    return f"Records {told}." if told else "All that the store holds."
+        return None if state is None else self.fragment(run_parts(self.runs, state))
 
 
 def _taken(record: Record, view: View) -> list[Child]:
@@ -447,3 +287,7 @@ def _taken(record: Record, view: View) -> list[Child]:
     for name in view.figures:
         made += [" · ", link(f"{address}/figure/{quote(name, safe='')}.svg", f"{name}.svg")]
     return made
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

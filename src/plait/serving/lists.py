@@ -1,0 +1,105 @@
+"""Lists of records: their lines, the headings that sort them, filters by kind, and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, urlencode
+from xml.etree.ElementTree import Element
+
+from plait.records.record import Record
+from plait.reporting.page import Child, link, table, tag
+from plait.reporting.summaries import started_text, summary, time_text
+from plait.serving.record_index import Found, Line
+
+PAGE = 50  # records of a page of a list
+COLUMNS = (("name", "what"), ("kind", "kind"), ("value", "found"), ("source", "on"), ("started", "started"),
+           ("seconds", "computed for"))  # fmt: skip
+
+
+def record_address(key: str) -> str:
+    return f"/record/{quote(key, safe='')}"
+
+
+def record_line(record: Record) -> Line:
+    found = summary(record)
+    seconds = record.provenance.get("seconds")
+    return Line(record.key, record.kind, found.name, found.spec, found.source, found.value, found.unit, found.words,
+                started_text(record), seconds if isinstance(seconds, float) else None)  # fmt: skip
+
+
+def _cells(line: Line) -> list[Child]:
+    return [
+        link(record_address(line.key), line.name[:160]),
+        tag("span", line.kind, class_="badge"),
+        line.words[:160],
+        line.source[:60],
+        line.started[5:16].replace("T", " "),
+        time_text(line.seconds),
+    ]
+
+
+def short_list(lines: Sequence[Line]) -> Element:
+    columns = ["what", "kind", "found", "on", "started", ">computed for"]
+    made = table(columns, [_cells(line) for line in lines], fixed=True)
+    for row in made.iter("tr"):
+        row[0].set("class", "left what")
+    made.set("class", "fixed scroll lines")
+    return made
+
+
+def records_table(lines: Sequence[Line], kept: Mapping[str, str], sort: str, up: bool) -> Element:
+    """Its headings sort in the database, not in the page: there are more records than are shown."""
+    heads = [tag("th", "", scope="col", class_="left")]
+    for name, words in COLUMNS:
+        here = sort == name
+        again = {**kept, "sort": name, **({"up": "1"} if (here and not up) or (not here and name == "name") else {})}
+        side = "right" if name == "seconds" else "left"
+        sorted_ = {"aria_sort": "ascending" if up else "descending"} if here else {}
+        heads.append(tag("th", link(f"/records?{urlencode(again)}", words), scope="col", class_=side, **sorted_))
+    body = []
+    for line in lines:
+        pick = tag("input", type="checkbox", name="key", value=line.key, aria_label=f"Select {line.key[:8]}")
+        cells = [tag("td", pick, class_="left pick")]
+        for (name, words), cell in zip(COLUMNS, _cells(line), strict=True):
+            side = "right" if name == "seconds" else "left what" if name == "name" else "left"
+            cells.append(tag("td", cell, class_=side, **({} if name == "name" else {"data_label": words})))
+        body.append(tag("tr", *cells, class_="plain"))
+    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body))
+    return tag("div", made, class_="fixed scroll lines")
+
+
+def kind_chips(found: Found, kept: Mapping[str, str]) -> Element:
+    rest = {name: value for name, value in kept.items() if name != "kind"}
+    now = kept.get("kind", "")
+    total = sum(found.kinds.values())
+    chips = [("", "all", total), *((kind, kind, count) for kind, count in found.kinds.items())]
+    made = [
+        tag("a", f"{words} {count:,}", href=f"/records?{urlencode({**rest, **({'kind': kind} if kind else {})})}",
+            class_="chip", **({"aria_current": "true"} if kind == now else {}))
+        for kind, words, count in chips
+    ]  # fmt: skip
+    return tag("div", *made, class_="chips")
+
+
+def page_links(found: Found, kept: Mapping[str, str], sort: str, up: bool, page: int) -> Child:
+    last = max(1, -(-found.total // PAGE))
+    if last == 1:
+        return ""
+    same = {**kept, **({"sort": sort} if sort != "newest" else {}), **({"up": "1"} if up else {})}
+
+    def to(number: int, words: str) -> Child:
+        return link(f"/records?{urlencode({**same, 'page': number})}", words)
+
+    parts: list[Child] = []
+    if page > 1:
+        parts += [to(1, "first"), to(page - 1, "← newer" if sort == "newest" and not up else "← before")]
+    parts.append(tag("span", f"page {page:,} of {last:,}"))
+    if page < last:
+        parts += [to(page + 1, "older →" if sort == "newest" and not up else "next →"), to(last, "last")]
+    return tag("nav", *parts, class_="pages", aria_label="Pages")
+
+
+def told(kind: str, words: str) -> str:
+    parts = [f"of kind {kind}" if kind else "", f"with “{words}”" if words else ""]
+    words = " ".join(part for part in parts if part)
+    return f"Records {words}." if words else "All that the store holds."
