@@ -240,8 +240,7 @@ _MODELS: dict[str, tuple[Callable[[], str], str, str]] = {
     "sambay-3.8b": (
         _sambay,
         "arXiv:2507.06607",
-        "SambaY 3.8B (Phi-4-mini-flash): 7 gated memory units and 7 cross-attention layers read one memory, one cache; "
-        "without differential attention",
+        "SambaY 3.8B: 7 gated memory units and 7 cross-attentions, one memory, one cache; no differential attention",
     ),
     "zamba2-1.2b": (
         lambda: _zamba2(2048, (5, 5, 5, 5, 5, 5, 2), "a", "state=128", ",lora_attn"),
