@@ -33,7 +33,9 @@ demo: core
 test: setup lint
 	$(PYTEST)
 
+# Also what needs Ray, submitit, wandb and mlflow, which are installed for it.
 test-all: setup lint
+	$(PIP) -c constraints.txt -e '.[cluster,wandb,mlflow]'
 	$(PYTEST) -m 'slow or not slow'
 
 lint: setup

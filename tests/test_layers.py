@@ -28,6 +28,7 @@ LAYERS: dict[str, str] = {
     "mixers": "yes",
     "model": "yes",
     "training": "yes",
+    "workers": "inside",
     "device": "yes",
     "reporting": "never",
     "space": "inside",

@@ -21,8 +21,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("size", "reached"), SIZES)
-def test_only_what_is_reached_takes_the_kernels(size, reached, monkeypatch):
-    monkeypatch.setenv("PLAIT_KERNELS_ON_TRIAL", "1")
+def test_only_what_is_reached_takes_the_kernels(size, reached):
     with FakeTensorMode():
         x = torch.empty(size, device="cuda", dtype=torch.bfloat16)
         assert kernels_take(x, x, x) is reached

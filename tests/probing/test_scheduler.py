@@ -17,6 +17,7 @@ from plait.probing.report import changes
 from plait.probing.run import Machine, run_budget
 from plait.probing.trial import KIND, Speed, Trial
 from plait.records import Record, Store, open_store
+from plait.workers.backend import Place
 
 from . import made_up
 from .conftest import tiny_candidates
@@ -252,7 +253,7 @@ def test_a_probe_corrects_its_plan_and_finds_it_again(protocol, store):
     assert made.seeds == (plan.MOST_SEEDS,) * 2
 
     def run():
-        return run_budget(found, protocol, 60.0, store, Machine("cpu", 1), lambda _: None)
+        return run_budget(found, protocol, 60.0, store, Machine(Place(workers=1)), lambda _: None)
 
     outcome = run()
     first, second = outcome.work.trials[:2], outcome.work.trials[2:]

@@ -21,6 +21,7 @@ from plait.racing.rates import rate_steps
 from plait.racing.workers import seconds_of_all
 from plait.records import Record, Store, provenance_of
 from plait.training.recipe import decay_steps
+from plait.workers.backend import Place
 
 NAMES = ("attn", "gla", "mamba2")
 
@@ -78,8 +79,8 @@ class MadeUpMachine:
     start = 4.0
     seed = 0
 
-    def __init__(self, course: Course, store: Store, workers: int, mixers: object = (), log: object = ()) -> None:
-        self.course, self.store, self.workers, self.speeds = course, store, workers, {}
+    def __init__(self, course: Course, store: Store, place: Place, mixers: object = (), log: object = ()) -> None:
+        self.course, self.store, self.workers, self.speeds, self.where = course, store, place.workers or 1, {}, ""
         self._stored: dict[str, Record] = {}
 
     def __enter__(self) -> MadeUpMachine:
@@ -151,7 +152,7 @@ def test_a_comparison_ends_in_its_time(
         machine_start = MadeUpMachine.start + 4 * sum(MadeUpMachine.true.values()) * course.tokens_per_step
         terms = Terms(seeds=3, equal=equal, seconds=seconds + draw)  # another plan each time
         started = comparison.time.perf_counter() - machine_start
-        found = compare(contenders, course, terms, store, Path(), workers=workers, started=started)
+        found = compare(contenders, course, terms, store, Path(), place=Place(workers=workers), started=started)
         assert 0.8 * seconds < MadeUpMachine.clock < 1.1 * terms.seconds, (draw, MadeUpMachine.clock)
         assert len({row.tokens for row in found.rows}) == (1 if equal == "tokens" else 3)
 
@@ -163,7 +164,7 @@ def test_a_plan_is_kept(contenders: list[Contender], store: Store, monkeypatch: 
     for slower in (1.0, 3.0):
         MadeUpMachine.true = {c.arch.text: slower * 1e-4 for c in contenders}
         MadeUpMachine.timing = 1.0
-        found = compare(contenders, course, Terms(seconds=300.0), store, Path(), workers=2)
+        found = compare(contenders, course, Terms(seconds=300.0), store, Path(), place=Place(workers=2))
         budgets.append([row.tokens for row in found.rows])
     assert budgets[0] == budgets[1]
 
@@ -188,9 +189,9 @@ def test_too_short_a_time_for_rates_has_none_searched(
     MadeUpMachine.clock, MadeUpMachine.timing = 0.0, 1.0
     large = replace(course, recipe=replace(course.recipe, batch=8, seq_len=256), held_out=2**15)
     MadeUpMachine.true = {c.arch.text: s / 2048 for c, s in zip(contenders, (0.17, 0.16, 0.25), strict=True)}
-    found = compare(contenders, large, Terms(seconds=180.0), store, Path(), workers=2)
+    found = compare(contenders, large, Terms(seconds=180.0), store, Path(), place=Place(workers=2))
     assert [row.rates for row in found.rows] == [{}, {}, {}]
     assert MadeUpMachine.clock < 1.1 * 180
-    longer = compare(contenders, large, Terms(seconds=900.0), store, Path(), workers=2)
+    longer = compare(contenders, large, Terms(seconds=900.0), store, Path(), place=Place(workers=2))
     assert all(len(row.rates) >= 3 for row in longer.rows)
     assert min(row.tokens for row in longer.rows) > 2 * min(row.tokens for row in found.rows)

@@ -13,6 +13,7 @@ from plait.racing.leg import Course, Leg
 from plait.racing.workers import Workers, open_text
 from plait.records import Record, Store, open_store
 from plait.training.track import Replica
+from plait.workers.backend import Place
 
 SPECS = ("d=16 vocab=32 | attn[heads=2] swiglu", "d=16 vocab=32 | gla[heads=2] swiglu")
 
@@ -28,7 +29,7 @@ def windows(found: list[list[list[Record]]]) -> list[list[float]]:
 def test_processes_give_what_this_one_gives(course: Course, store: Store, tmp_path: Path) -> None:
     with Workers(course, store) as here:
         alone = here.run(legs(course, tmp_path))
-    with open_store(f"sqlite:///{tmp_path}/other.db") as other, Workers(course, other, workers=2) as pool:
+    with open_store(f"sqlite:///{tmp_path}/other.db") as other, Workers(course, other, Place(workers=2)) as pool:
         assert all(seconds > 0 for seconds in pool.step_seconds([leg.arch for leg in legs(course, tmp_path)[::2]]))
         told: list[tuple[float, float]] = []
         assert windows(pool.run(legs(course, tmp_path / "other"), lambda *at: told.append(at))) == windows(alone)
@@ -55,5 +56,6 @@ def test_a_text_that_has_changed_is_refused(course: Course) -> None:
         open_text(replace(course, fingerprint="another"))
 
 
-def test_a_gpu_has_one_worker(course: Course, store: Store) -> None:
-    assert Workers(replace(course, device="cuda"), store, workers=8).workers == 1
+def test_a_gpu_has_one_worker() -> None:
+    assert Place(workers=8, device="cuda").local_workers() == 1
+    assert Place(workers=8).local_workers() == 8

@@ -95,7 +95,7 @@ def _server_user() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
     """The folder of a running server's socket."""
-    pytest.importorskip("psycopg", reason="needs psycopg, from plait[cluster]")
+    pytest.importorskip("psycopg", reason="needs psycopg, from plait[postgresql]")
     initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
     if initdb is None or pg_ctl is None:
         pytest.skip("needs PostgreSQL's server programs initdb and pg_ctl")

@@ -69,6 +69,8 @@ def compare(
     held_out: int = HELD_OUT,
     workers: int | None = None,
     device: str = "cpu",
+    cluster: str = "",
+    gpus_per_training: float | None = None,
     log: str | Sequence[str] = (),
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
@@ -86,6 +88,9 @@ def compare(
     lr             where the search for everybody's rate begins; the usual one for its width unless given
     search_rates   or train all at that
     held_out       tokens of the validation split that all are scored on
+    cluster        where trainings run: ray://HOST:PORT, auto (from a machine of the cluster) or slurm; else here
+    workers        trainings at once: one per core, or as many as the cluster has room for
+    gpus_per_training  with device "cuda": a whole one unless given, such as 0.25
     log            also log every training for tensorboard, wandb or mlflow
     """
     from plait.data import open_corpus
@@ -96,6 +101,7 @@ def compare(
     from plait.training.recipe import Recipe
     from plait.training.sinks import sink_names
     from plait.training.track import track_recipe
+    from plait.workers.backend import Place
 
     started = clock.perf_counter()
     terms = replace(_terms(time, tokens, flops, at, seeds, search_rates), lr=lr)
@@ -104,9 +110,11 @@ def compare(
         raise UserError(f"--held-out {held_out}: must be at least one sequence of {seq_len} tokens.")
     load_mixers(mixers)
     sinks = sink_names(log)
+    place = Place(cluster, workers if cluster else workers or _cores(), device, gpus_per_training)
     several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
     given = [each if isinstance(each, Architecture) else str(each) for each in several]
-    usable(device)
+    if not cluster:
+        usable(device)
     read_contenders(given, 256, match, Path(runs))  # what is wrong with them is said before a long text is read
     corpus = open_corpus(data, tokenizer)
     contenders = read_contenders(given, corpus.vocab, match, Path(runs))
@@ -119,7 +127,7 @@ def compare(
             terms,
             records,
             Path(runs),
-            workers=workers or _cores(),
+            place=place,
             log=sinks,
             on_stage=lambda stage, share: on_progress(stage, share, 1.0),
             started=started,

@@ -71,6 +71,8 @@ def design(
     train_for: str = "",
     out: str | Path = "report.html",
     seed: int = 0,
+    cluster: str = "",
+    gpus_per_training: float | None = None,
     log: str | Sequence[str] = (),
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
@@ -82,7 +84,8 @@ def design(
     search, probe the best few, race them on the text for the budget `train_for` ("2h", "20M tokens", "1e18 FLOPs";
     what is left of `time` unless given), train the pick for it, and write the page `out`. Interrupted, the same call
     resumes. `mode`, `answer`, `tokens_per_second`, `batch`, `device`, `threads`: how it will run, as `plait.search` has
-    them; `constraints` further hold in the search. `log`: trainings of the race and of the pick also for tensorboard,
+    them; `constraints` further hold in the search. `cluster`, `gpus_per_training`: where candidates are
+    probed and raced, as `plait.compare` has them. `log`: trainings of the race and of the pick also for tensorboard,
     wandb or mlflow."""
     started = clock.perf_counter()
     from plait.designing.config import TrainFor
@@ -92,6 +95,7 @@ def design(
     from plait.reporting.page import check_writable, write
     from plait.training.distributed import usable
     from plait.training.sinks import sink_names
+    from plait.workers.backend import Place
 
     load_mixers(mixers)
     sinks = sink_names(log)
@@ -110,7 +114,7 @@ def design(
         seconds,
         seed,
         runs=Path(runs),
-        workers=cores,
+        place=Place(cluster, None if cluster else cores, device, gpus_per_training),
         train_for=TrainFor.read(train_for) if train_for else None,
         tokenizer=tokenizer,
         constraints=tuple(constraints),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.model.architecture import Architecture, load_mixers
+from plait.workers.backend import Place
 
 if TYPE_CHECKING:
     from plait.probing.candidates import Candidate
@@ -62,6 +63,8 @@ def probe(
     match: bool = True,
     device: str = "cpu",
     workers: int | None = None,
+    cluster: str = "",
+    gpus_per_training: float | None = None,
     mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -79,6 +82,9 @@ def probe(
     variant        the tasks as the paper (paper) or its code (mad-lab) has them
     baselines      run attn, gla, mamba and hyena beside a single candidate
     match          give all the same state and parameters where possible
+    cluster        where trainings run: ray://HOST:PORT, auto (from a machine of the cluster) or slurm; else here
+    workers        trainings at once: one per core, or as many as the cluster has room for
+    gpus_per_training  with device "cuda": a whole one unless given, such as 0.25
     """
     from plait.api.arguments import writable_store
     from plait.probing.plan import with_seeds
@@ -90,7 +96,8 @@ def probe(
     load_mixers(mixers)
     budget = _budget(time, full)
     protocol, found, machine = _prepared(
-        architectures, suite, full, tasks, variant, baselines, match, device, workers
+        architectures, suite, full, tasks, variant, baselines, match,
+        Place(cluster, workers if cluster else workers or _cores(), device, gpus_per_training),
     )  # fmt: skip
     watch = on_progress or (lambda progress: None)
     refuse_leaks(found)
@@ -122,6 +129,8 @@ def plan_probe(
     match: bool = True,
     device: str = "cpu",
     workers: int | None = None,
+    cluster: str = "",
+    gpus_per_training: float | None = None,
     mixers: Sequence[str | Path] = (),
     store: str | Store | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -133,7 +142,8 @@ def plan_probe(
     load_mixers(mixers)
     budget = _budget(time, full)
     protocol, found, machine = _prepared(
-        architectures, suite, full, tasks, variant, baselines, match, device, workers
+        architectures, suite, full, tasks, variant, baselines, match,
+        Place(cluster, workers if cluster else workers or _cores(), device, gpus_per_training),
     )  # fmt: skip
     repeats = seeds or 1
     with opened_store(store) as records:
@@ -170,8 +180,7 @@ def _prepared(
     variant: str,
     baselines: bool,
     match: bool,
-    device: str,
-    workers: int | None,
+    place: Place,
 ) -> tuple[Protocol, list[Candidate], Machine]:
     """Everything checked before anything is trained."""
     from plait.probing import protocol as protocols
@@ -194,7 +203,9 @@ def _prepared(
         raise UserError("nothing to probe: give a mixer, a spec, a file, or --suite mad21.")
     named = list(tasks) or suite_tasks
     protocol = protocols.full(named, variant) if full else protocols.quick(named, variant, longer=bool(suite_tasks))
-    machine = Machine(_usable(device), workers or _cores())
+    machine = Machine(place)
+    if not place.cluster:
+        _usable(place.device)
     beside = baselines and bool(suite_tasks or not suite)
     return protocol, candidates(given, protocol, baselines=beside, matched=match, controls=controls), machine
 
@@ -203,7 +214,7 @@ def _text(given: str | Path | Architecture) -> str:
     return given.text if isinstance(given, Architecture) else str(given)
 
 
-def _usable(device: str) -> str:
+def _usable(device: str) -> None:
     if device not in ("cpu", "cuda"):
         raise UserError(f"--device {device}: known are cpu and cuda.")
     if device == "cuda":
@@ -211,7 +222,6 @@ def _usable(device: str) -> str:
 
         if not torch.cuda.is_available():
             raise UserError("--device cuda: this machine has no CUDA device that torch can use.")
-    return device
 
 
 def _cores() -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from plait.api.arguments import opened_store
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
-from plait.model.architecture import load_mixers
+from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
 
 if TYPE_CHECKING:
@@ -50,7 +49,9 @@ def run(
     plan: str | Path | Plan,
     *,
     device: str = "cpu",
-    workers: int = 1,
+    workers: int | None = None,
+    cluster: str = "",
+    gpus_per_training: float | None = None,
     log: str | Sequence[str] = (),
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
@@ -59,37 +60,38 @@ def run(
 ) -> ScalingRuns:
     """Train what of a plan (its file, or `plait.scale.plan(…).plan`) is not in the store yet, the cheapest first.
 
-    `workers` processes train side by side, on GPUs one on each. The same call elsewhere, on machines that share the
+    `workers` train side by side (one, unless given), on GPUs one on each; on a `cluster` (ray://HOST:PORT, auto, slurm)
+    as many as it has room for, each with its `gpus_per_training`. The same call elsewhere, on machines that share the
     store, shares the work as well. Interrupted, it resumes. `log`: also for tensorboard, wandb or mlflow.
     """
     from plait.data import open_corpus
     from plait.scaling.plan import read_plan
     from plait.scaling.run import run_plan
-    from plait.scaling.workers import helpers
     from plait.training.distributed import usable
     from plait.training.sinks import sink_names
+    from plait.workers.backend import Place
 
     load_mixers(mixers)
     sinks = sink_names(log)
-    usable(device)
-    if workers < 1:
+    if not cluster:
+        usable(device)
+    if workers is not None and workers < 1:
         raise UserError(f"--workers {workers}: at least one process trains.")
+    place = Place(cluster, workers if cluster else workers or 1, device, gpus_per_training)
     read = read_plan(Path(plan)) if isinstance(plan, (str, Path)) else plan
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)
 
-    def trained(at: Store) -> list[RunOutcome]:
-        return run_plan(
-            read, corpus, at, Path(runs), device=device, log=sinks,
+    sources = {s.hash: s for run in read.runs for s in architecture(run.spec).mixer_sources.values()}
+    with opened_store(store) as opened:
+        outcomes = run_plan(
+            read,
+            corpus,
+            opened,
+            Path(runs),
+            place=place,
+            mixers=tuple(sources.values()),
+            log=sinks,
             on_progress=lambda done, total, what: on_progress(what, done, total),
-        )  # fmt: skip
-
-    with opened_store(store) as opened, TemporaryDirectory() as folder:
-        shared = Path(folder) / "plan.json"
-        read.save(shared)
-        files = [str(file) for file in mixers]
-        with helpers(workers - 1, shared, opened, Path(runs), device=device, mixers=files, log=sinks):
-            outcomes = trained(opened)
-        if workers > 1:
-            outcomes = trained(opened)  # what the others have trained is in the store by now
+        )
     missing = [f"{one.run.spec} at {one.run.budget:.3g} FLOPs: {one.why}" for one in outcomes if one.result is None]
     return ScalingRuns(tuple(outcomes), tuple(missing))

@@ -217,13 +217,15 @@ def verdict(
     held_out: int = 2**14,
     workers: int = 0,
     device: str = "cpu",
+    cluster: str = "",
+    gpus_per_training: float | None = None,
     mixers: Sequence[str | Path] = (),
     runs: str | Path = "runs",
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
 ) -> StudyResult[VerdictFindings]:
     """Train architectures of one size to `tokens`, and tell how well everything cheaper would have ranked them: counts,
-    shorter trainings, races."""
+    shorter trainings, races. `cluster`, `gpus_per_training`: as `plait.compare` has them."""
     import os
 
     from plait.data import open_corpus
@@ -234,16 +236,19 @@ def verdict(
     from plait.training.distributed import usable
     from plait.training.recipe import Recipe
     from plait.training.track import track_recipe
+    from plait.workers.backend import Place
 
     load_mixers(mixers)
-    usable(device)
+    if not cluster:
+        usable(device)
     corpus = open_corpus(data)
     contenders = read_contenders(list(architectures), corpus.vocab, "params")
     recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), 10)
     course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
     sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
-    cores = workers or os.cpu_count() or 1
-    with writable_store(store) as opened, Workers(course, opened, cores, tuple(sources.values())) as pool:
+    here = None if cluster else os.cpu_count() or 1
+    place = Place(cluster, workers or here, device, gpus_per_training)
+    with writable_store(store) as opened, Workers(course, opened, place, tuple(sources.values())) as pool:
         found = verdict_study(contenders, tokens, seeds, pool, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "signals")
 

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from plait.api.compare import DEFAULT_TIME, HELD_OUT, compare
-from plait.cli.options import AsJson, FormerLength, Log, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Cluster, FormerLength, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, plain, print_json, progress_bar, table, within_time
 from plait.core.progress import OnProgress
 from plait.core.units import duration, short
@@ -60,6 +60,8 @@ def command(
     held_out: Annotated[int, typer.Option(min=1, help="Tokens that all are scored on.")] = HELD_OUT,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one per core]")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    cluster: Cluster = "",
+    gpus_per_training: GpusPerTraining = None,
     log: Log = "",
     mixers: Mixers = None,
     runs: Runs = Path("runs"),
@@ -90,6 +92,8 @@ def command(
             held_out=held_out,
             workers=workers,
             device=device,
+            cluster=cluster,
+            gpus_per_training=gpus_per_training,
             log=log,
             mixers=mixers or (),
             runs=runs,

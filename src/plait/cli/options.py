@@ -41,6 +41,15 @@ Log = Annotated[
         help="Also log trainings for tensorboard, wandb (offline) or mlflow; several by commas.", show_default=False
     ),
 ]
+Cluster = Annotated[
+    str,
+    typer.Option(
+        help="Train on a cluster: ray://HOST:PORT, auto (from one of its machines) or slurm.", show_default=False
+    ),
+]
+GpusPerTraining = Annotated[
+    float | None, typer.Option(min=0.01, help="With --device cuda: of each training. \\[default: 1]")
+]
 Runs = Annotated[Path, typer.Option("--runs", help="Where trained models are kept.")]
 Mixers = Annotated[
     list[str] | None,

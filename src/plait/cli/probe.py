@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plait.api.probe import DEFAULT_TIME, ProbePlan, plan_probe, probe
-from plait.cli.options import AsJson, Mixers, StoreUrl
+from plait.cli.options import AsJson, Cluster, GpusPerTraining, Mixers, StoreUrl
 from plait.cli.output import ProgressLines, console, count, plain, print_json, table, within_time
 from plait.core.units import duration
 
@@ -48,6 +48,8 @@ def command(
     match: Annotated[bool, typer.Option(help="Give all the same state and parameters where possible.")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. \\[default: one per core]")] = None,
+    cluster: Cluster = "",
+    gpus_per_training: GpusPerTraining = None,
     mixers: Mixers = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -60,8 +62,8 @@ def command(
         try:
             found = (plan_probe if plan else probe)(
                 architectures or [], suite=suite, full=full, time=budget, seeds=seeds, tasks=named, variant=variant,
-                baselines=baselines, match=match, device=device, workers=workers, store=store,
-                on_progress=display.update,
+                baselines=baselines, match=match, device=device, workers=workers, cluster=cluster,
+                gpus_per_training=gpus_per_training, store=store, on_progress=display.update,
             )  # fmt: skip
         except KeyboardInterrupt:
             display.stop()
@@ -137,7 +139,8 @@ class Display:
         from rich.text import Text
 
         elapsed = time.perf_counter() - progress.started
-        head = f"{progress.phase}  {duration(elapsed)}"
+        where = f"  {progress.where}" if progress.where else ""
+        head = f"{progress.phase}{where}  {duration(elapsed)}"
         if progress.work is None:
             return Text(head)
         trials, tasks = progress.work.trials, progress.work.protocol.task_names

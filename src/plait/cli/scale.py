@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.options import AsJson, Log, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
@@ -99,7 +99,12 @@ def plan(
 def run(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A file of `plait scale plan --out`.")],
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
-    workers: Annotated[int, typer.Option(help="Processes that train side by side; on GPUs one on each.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Trainings side by side; on GPUs one on each. \\[default: 1; of a cluster all it has]"),
+    ] = None,
+    cluster: Cluster = "",
+    gpus_per_training: GpusPerTraining = None,
     log: Log = "",
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
@@ -116,6 +121,8 @@ def run(
             plan,
             device=device,
             workers=workers,
+            cluster=cluster,
+            gpus_per_training=gpus_per_training,
             log=log,
             mixers=mixers or (),
             runs=runs,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from plait.api.analyse_table import floats, names
-from plait.cli.options import AsJson, FormerLength, Mixers, Runs, StoreUrl, Text
+from plait.cli.options import AsJson, Cluster, FormerLength, GpusPerTraining, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import print_json
 from plait.cli.study_display import (
     draw_placement,
@@ -231,6 +231,8 @@ def verdict(
     batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
     seq_len: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 128,
     workers: Annotated[int, typer.Option(min=0, help="Trainings at once. \\[default: one per core]")] = 0,
+    cluster: Cluster = "",
+    gpus_per_training: GpusPerTraining = None,
     device: Annotated[str, typer.Option(help="Where models are trained: cpu or cuda.")] = "cpu",
     runs: Runs = Path("runs"),
     mixers: Mixers = None,
@@ -250,6 +252,8 @@ def verdict(
             batch=batch,
             seq_len=seq_len,
             workers=workers,
+            cluster=cluster,
+            gpus_per_training=gpus_per_training,
             device=device,
             mixers=mixers or (),
             runs=runs,

@@ -22,6 +22,10 @@ def silent(done: int, total: int) -> None:
     """A count that nobody watches."""
 
 
+class Stopped(Exception):
+    """Something long was asked to stop, and everything is saved."""
+
+
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
     """Set by Ctrl-C and by a scheduler's SIGTERM, to be looked at between steps. A second one stops at once."""

@@ -13,6 +13,7 @@ from plait.core.units import parse, parse_duration
 from plait.device.setting import Setting
 from plait.space.constraints import Limits
 from plait.space.space import Space
+from plait.workers.backend import Place
 
 STAGES = ("profile", "search", "measure", "probe", "race", "train")
 #: Of the whole time. Fixed, whatever is stored already: a stage's time is part of what its result is found again by.
@@ -76,7 +77,7 @@ class DesignConfig:
     seconds: float
     seed: int = 0
     runs: Path = Path("runs")
-    workers: int = 2
+    place: Place = Place(workers=2)  # noqa: RUF009 (a frozen value); where its trainings run
     train_for: TrainFor | None = None  # None: what is left of `seconds`
     tokenizer: str | None = None  # None: the data's own
     constraints: tuple[str, ...] = ()  # beside the limits

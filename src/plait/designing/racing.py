@@ -55,7 +55,7 @@ def hold_race(
     contenders = [Contender(name, architecture(row["spec"])) for name, row in rows.items()]
     sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
     on_progress("race", None, "timing the candidates")
-    with Workers(course, store, config.workers, tuple(sources.values()), config.log) as pool:
+    with Workers(course, store, config.place, tuple(sources.values()), config.log) as pool:
         speed = speeds(contenders, pool)
         tokens = {
             each.name: config.budget.tokens(speed[each.name], each.flops_per_token(recipe.seq_len))

@@ -46,7 +46,7 @@ def probe(
         trials = f"{len(progress.done)} of {len(progress.work.trials)} trainings" if progress.work else progress.phase
         on_progress("probe", share, trials)
 
-    return run_budget(few, protocol, config.share("probe"), store, Machine(config.device, config.workers), report)
+    return run_budget(few, protocol, config.share("probe"), store, Machine(config.place), report)
 
 
 def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> Row:

@@ -46,8 +46,7 @@ def channel_delta(
 
 
 def channel_delta_path(k_BTHK: Tensor, v_BTHV: Tensor) -> str:
-    """The path `channel_delta` takes for these keys and values: "triton" where that is asked for (`on_trial`), on a GPU
-    in bf16, else "chunks"."""
+    """The path `channel_delta` takes for these keys and values: "triton" on a GPU in bf16, else "chunks"."""
     if plain_asked() or (torch.compiler.is_compiling() and k_BTHK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
     dtype = autocast_dtype(v_BTHV)

@@ -95,8 +95,7 @@ def delta(
 
 
 def delta_path(k_BTHK: Tensor, v_BTHV: Tensor) -> str:
-    """The path `delta` takes for these keys and values: "triton" on a GPU where that is asked for (`on_trial`), else
-    "chunks"."""
+    """The path `delta` takes for these keys and values: "triton" on a GPU, else "chunks"."""
     if plain_asked() or (torch.compiler.is_compiling() and k_BTHK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
     return "triton" if delta_takes(k_BTHK, v_BTHV, autocast_dtype(v_BTHV)) else "chunks"

@@ -18,7 +18,6 @@ stacked models (1 outside vmap), and vmapping it only makes that axis longer.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -84,14 +83,6 @@ def plain_asked() -> bool:
 def recording() -> bool:
     """Whether this runs inside `recorded_ops()`."""
     return not torch.compiler.is_compiling() and _recorded.get()
-
-
-def on_trial() -> bool:
-    """Whether kernels may run that are not cleared yet: PLAIT_KERNELS_ON_TRIAL=1 asks for them.
-
-    The delta rule's were right in every check on an H200. Some runs beside other processes ended in illegal memory
-    accesses whose cause is likely, but not shown, to lie elsewhere (benchmarks/results/2026-11-16-h200-delta.md)."""
-    return os.environ.get("PLAIT_KERNELS_ON_TRIAL") == "1"
 
 
 def in_graph() -> bool:

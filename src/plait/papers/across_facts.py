@@ -132,6 +132,7 @@ def one_workflow() -> tuple[str, str, bool]:
     from plait.probing.protocol import quick
     from plait.probing.run import Machine, compare, run_all
     from plait.probing.trial import KIND, result
+    from plait.workers.backend import Place
 
     protocol = quick(["in-context-recall"])
     setting = protocol.settings[0]
@@ -147,7 +148,7 @@ def one_workflow() -> tuple[str, str, bool]:
         stopped = result(work.trials[0], _trained(work.trials[0], Path(folder) / "stopped.pt"))
         for trial, found in zip(work.trials, whole, strict=True):
             store.put(Record.of(KIND, trial.config, found, provenance_of(0.0, 0.0)))
-        outcome = run_all(work, store, Machine("cpu", 1), lambda progress: None)
+        outcome = run_all(work, store, Machine(Place(workers=1)), lambda progress: None)
         comparison = compare(outcome)
     same = _without_seconds(stopped) == _without_seconds(whole[0])
     hashes = {architecture(spec).hash for spec in specs}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from plait.probing.protocol import Protocol
 from plait.probing.replan import Replan, Scheduler
 from plait.probing.trial import Speed, Trial, to_time
 from plait.probing.verdict import Comparison, Score
-from plait.probing.worker import Event, Setup
-from plait.probing.worker_pool import More, WorkerPool
 from plait.records import Record, Store
 from plait.records.database import file_of, resolve
+from plait.workers.backend import Place
+from plait.workers.pool import Pool
+from plait.workers.task import Setup, Task
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Progress:
     done: dict[str, float] = field(default_factory=dict)  # key → test accuracy
     running: dict[str, dict[str, Any]] = field(default_factory=dict)  # key → the fleet's own progress
     found_before: int = 0  # of those done
+    where: str = ""  # the cluster's machines; empty: this one
 
     def share(self, trials: Iterable[Trial]) -> float:
         """Of these trials' steps, how many are behind us."""
@@ -45,6 +47,7 @@ class Progress:
 
 
 Watch = Callable[[Progress], None]
+More = Callable[[], Sequence[Trial]]
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,22 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it runs. A GPU is fed by two processes at most: while one compiles its step, the other trains."""
+    """Where it runs. A GPU of this machine is fed by two processes at most: while one compiles its step, the other
+    trains."""
 
-    device: str
-    workers: int
+    place: Place
     checkpoint_seconds: float = 10.0
 
     @property
+    def device(self) -> str:
+        return self.place.device
+
+    @property
     def processes(self) -> int:
-        return self.workers if self.device == "cpu" else min(self.workers, 2)
+        """Here; on a cluster, those that were asked for."""
+        workers = self.place.workers or 1
+        alone = self.device == "cpu" or self.place.gpus_per_training or self.place.cluster
+        return workers if alone else min(workers, 2)
 
 
 def refuse_leaks(candidates: Sequence[Candidate]) -> None:
@@ -88,7 +98,7 @@ def run_all(work: Work, store: Store, machine: Machine, watch: Watch) -> Outcome
     progress = Progress(work, "training")
     _note_recorded(progress, work.trials, store)
     if any(trial.key not in progress.done for trial in work.trials):
-        with _pool(work.candidates, store, machine) as pool:
+        with _Trials(work.candidates, store, machine) as pool:
             _train(pool, work.trials, progress, store, watch)
     return _outcome(work, store, progress)
 
@@ -110,6 +120,8 @@ def run_budget(
     Where they hold not even the shortest trainings, those are run; unless they may not `overrun`: then a `UserError`.
     """
     began = time.perf_counter() if started is None else started
+    if machine.place.cluster and machine.place.workers is None:
+        machine = replace(machine, place=replace(machine.place, workers=_room(candidates, store, machine)))
     config = plan.plan_config(candidates, protocol, budget, machine.processes, seeds, machine.device)
     progress = Progress(started=began)
     made = plan.stored(store, config, candidates, protocol)
@@ -119,7 +131,7 @@ def run_budget(
         if scheduler.all_begun and store.has(keys) == keys:
             _note_recorded(progress, scheduler.begun, store)
             return _outcome(scheduler.plan.work, store, progress, scheduler.replans)
-    with _pool(candidates, store, machine) as pool:
+    with _Trials(candidates, store, machine) as pool:
         if made is None:
             speed = _measured(pool, to_time(candidates, protocol, machine.device), progress, watch)
             left = budget - (time.perf_counter() - began)
@@ -133,7 +145,7 @@ def expected(
     candidates: Sequence[Candidate], protocol: Protocol, store: Store, machine: Machine, watch: Watch, seeds: int = 1
 ) -> dict[str, float]:
     """Core-seconds that each architecture would take under a protocol, at most."""
-    with _pool(candidates, store, machine) as pool:
+    with _Trials(candidates, store, machine) as pool:
         speed = _measured(pool, to_time(candidates, protocol, machine.device), Progress(), watch)
     work = plan.with_seeds(candidates, protocol, [seeds] * len(protocol.settings), machine.device)
     return {
@@ -155,22 +167,65 @@ def compare(outcome: Outcome) -> Comparison:
     return Comparison(names, outcome.work.protocol.task_names, scores)
 
 
-def _pool(candidates: Sequence[Candidate], store: Store, machine: Machine) -> WorkerPool:
-    mixers = {source.hash: source for one in candidates for source in one.arch.mixer_sources.values()}
-    path = file_of(resolve(store.url))
-    folder = path.parent if path is not None else Path("runs")
-    return WorkerPool(
-        Setup(store.url, str(folder.resolve() / "checkpoints"), tuple(mixers.values()), machine.checkpoint_seconds),
-        machine.processes,
-    )
+def _room(candidates: Sequence[Candidate], store: Store, machine: Machine) -> int:
+    """Trainings at once that a cluster has room for now: what a plan in time is made for."""
+    with _Trials(candidates, store, machine) as pool:
+        return pool.workers
 
 
-def _measured(pool: WorkerPool, trials: Sequence[Trial], progress: Progress, watch: Watch) -> Speed:
+class _Trials:
+    """Trials as tasks, wherever there is room."""
+
+    def __init__(self, candidates: Sequence[Candidate], store: Store, machine: Machine) -> None:
+        mixers = {source.hash: source for one in candidates for source in one.arch.mixer_sources.values()}
+        path = file_of(resolve(store.url))
+        folder = path.parent if path is not None else Path("runs")
+        self._checkpoints, self._seconds = str(folder.resolve() / "checkpoints"), machine.checkpoint_seconds
+        setup = Setup.of(store, tuple(mixers.values()))
+        # Beside this process also where it is one, so that it is timed and trained as several are.
+        self._pool = Pool(machine.place, setup, store, local_workers=machine.processes, apart=True)
+
+    @property
+    def workers(self) -> int:
+        return self._pool.workers
+
+    @property
+    def where(self) -> str:
+        return self._pool.where
+
+    def run(
+        self,
+        trials: Sequence[Trial],
+        on_told: Callable[[str, Any], object],
+        on_done: Callable[[str], object],
+        more: More = lambda: (),
+    ) -> None:
+        """Every trial is recorded when this returns. Where there is room and none to start, `more` is asked for."""
+        self._pool.run(map(self._task, trials), on_told, on_done, lambda: [self._task(trial) for trial in more()])
+
+    def _task(self, trial: Trial) -> Task:
+        args = (trial, self._checkpoints, self._seconds)
+        words = f"{trial.candidate} on {trial.task.name}"
+        return Task(trial.key, "plait.probing.worker:train_trial", args, (trial.key,), words)
+
+    def time(self, trials: Sequence[Trial], on_timed: Callable[[str], object]) -> dict[str, float]:
+        """Seconds of a step of each, with as many at once as will train at once."""
+        tasks = [Task(trial.key, "plait.probing.worker:time_trial", (trial,)) for trial in trials]
+        return dict(zip([trial.key for trial in trials], self._pool.timed(tasks, on_timed), strict=True))
+
+    def __enter__(self) -> _Trials:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.stop()
+
+
+def _measured(pool: _Trials, trials: Sequence[Trial], progress: Progress, watch: Watch) -> Speed:
     """How fast these trials are here."""
     timed: set[str] = set()
 
-    def listen(event: Event) -> None:
-        timed.add(event.key)
+    def listen(key: str) -> None:
+        timed.add(key)
         progress.phase = f"measuring speed, {len(timed)} of {len(trials)}"
         watch(progress)
 
@@ -179,7 +234,7 @@ def _measured(pool: WorkerPool, trials: Sequence[Trial], progress: Progress, wat
     return Speed.measured(trials, pool.time(trials, listen))
 
 
-def _follow(scheduler: Scheduler, pool: WorkerPool, progress: Progress, store: Store, watch: Watch) -> None:
+def _follow(scheduler: Scheduler, pool: _Trials, progress: Progress, store: Store, watch: Watch) -> None:
     """Train task after task; the next is decided when a worker finds nothing to start."""
 
     def begun(trials: Sequence[Trial]) -> Sequence[Trial]:
@@ -191,20 +246,22 @@ def _follow(scheduler: Scheduler, pool: WorkerPool, progress: Progress, store: S
 
 
 def _train(
-    pool: WorkerPool, trials: Sequence[Trial], progress: Progress, store: Store, watch: Watch, more: More = lambda: ()
+    pool: _Trials, trials: Sequence[Trial], progress: Progress, store: Store, watch: Watch, more: More = lambda: ()
 ) -> None:
     watch(progress)
 
-    def listen(event: Event) -> None:
-        if event.kind == "progress":
-            progress.running[event.key] = event.detail
-        elif event.kind == "done" and event.key not in progress.done:
-            progress.running.pop(event.key, None)
-            found = store.get(event.key)
-            progress.done[event.key] = found.result["accuracy"] if found else 0.0
+    def told(key: str, detail: dict[str, Any]) -> None:
+        progress.running[key], progress.where = detail, pool.where
         watch(progress)
 
-    pool.run([trial for trial in trials if trial.key not in progress.done], listen, more)
+    def done(key: str) -> None:
+        if key not in progress.done:
+            progress.running.pop(key, None)
+            found = store.get(key)
+            progress.done[key] = found.result["accuracy"] if found else 0.0
+        watch(progress)
+
+    pool.run([trial for trial in trials if trial.key not in progress.done], told, done, more)
 
 
 def _note_recorded(progress: Progress, trials: Sequence[Trial], store: Store) -> None:

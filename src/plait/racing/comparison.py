@@ -40,6 +40,7 @@ from plait.racing.rates import (
 from plait.racing.workers import Workers
 from plait.records import Record, Store, provenance_of, record_key
 from plait.training.track import Replica
+from plait.workers.backend import Place
 
 PLAN = "compare-plan"
 PROTOCOL = 3
@@ -129,7 +130,7 @@ def compare(
     store: Store,
     runs: Path,
     *,
-    workers: int = 1,
+    place: Place = Place(),  # noqa: B008 (a frozen value)
     log: tuple[str, ...] = (),
     on_stage: OnStage = lambda stage, share: None,
     started: float | None = None,
@@ -137,7 +138,7 @@ def compare(
     """Train what is missing, and compare. `started` (as `time.perf_counter` counts): when the time began to run."""
     began = time.perf_counter() if started is None else started
     sources = {s.hash: s for c in contenders for s in c.arch.mixer_sources.values()}
-    with Workers(course, store, workers, tuple(sources.values()), log) as pool:
+    with Workers(course, store, place, tuple(sources.values()), log) as pool:
         on_stage("timing", 0.0)
         plan = _Planner(contenders, course, terms, store, pool, began)
         budgets = plan.first()
@@ -149,7 +150,7 @@ def compare(
             steps = {c.name: rate_steps(budgets[c.name], course) for c in contenders}
 
             def searching(done: float) -> None:
-                on_stage("learning rates", share * done)
+                on_stage(_named("learning rates", pool), share * done)
 
             search = search_rates(contenders, steps, usual, pool, runs, on_share=searching)
             rates, budgets = search.losses, plan.after(search)
@@ -159,7 +160,9 @@ def compare(
             for c in contenders
             for stack in stacks([Replica(chosen[c.name], seed) for seed in range(terms.seeds)], course)
         ]
-        found = pool.run(legs, lambda done, total: on_stage("training", share + (1 - share) * done / total))
+        found = pool.run(
+            legs, lambda done, total: on_stage(_named("training", pool), share + (1 - share) * done / total)
+        )
     by_name: dict[str, list[list[Record]]] = {}
     names = [c.name for c in contenders for _ in stacks([Replica(1.0, s) for s in range(terms.seeds)], course)]
     for name, at_budgets in zip(names, found, strict=True):
@@ -171,6 +174,10 @@ def compare(
     ]
     trained = sum(float(r.result["seconds"]) for row in rows for at in row.records for r in at)
     return Comparison(course, terms, rows, time.perf_counter() - began, trained)
+
+
+def _named(stage: str, pool: Workers) -> str:
+    return f"{stage} ({pool.where})" if pool.where else stage
 
 
 @dataclass(frozen=True)

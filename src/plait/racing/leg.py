@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from plait.core.progress import Stopped
 from plait.model.architecture import Architecture
 from plait.records import Record, provenance_of, record_key
 from plait.training import checkpoint
@@ -82,10 +83,6 @@ class Course:
     def trunk(self, arch: Architecture, replica: Replica, runs: Path) -> Path:
         """Where the weights of a training under way are."""
         return runs / FOLDER / f"{record_key(KIND, self.config(arch, replica, None))}.safetensors"
-
-
-class Stopped(Exception):
-    """Asked to stop; the trunk is saved."""
 
 
 @dataclass(frozen=True)

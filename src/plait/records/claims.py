@@ -19,7 +19,6 @@ from plait.core.errors import UserError
 from plait.records.store import Store
 
 TTL = 60.0
-RENEW = 15.0
 
 
 class Busy(UserError):
@@ -27,24 +26,25 @@ class Busy(UserError):
 
 
 @contextmanager
-def held(store: Store, key: str, what: str) -> Iterator[None]:
-    """Compute `key` inside; a UserError where another process is doing so. `what` is its name, for the message."""
-    owner = f"{_machine()}:{os.getpid()}:{uuid.uuid4().hex}"
-    if not store.claim(key, owner, TTL):
+def held(store: Store, key: str, what: str, ttl: float = TTL) -> Iterator[None]:
+    """Compute `key` inside; a UserError where another process is doing so. `what` is its name, for the message;
+    `ttl` how long the claim outlives a process of another machine."""
+    owner = f"{this_machine()}:{os.getpid()}:{uuid.uuid4().hex}"
+    if not store.claim(key, owner, ttl):
         other = store.owner_of(key)
         if other is not None and _has_died(other):
             store.release(key, other)
-        if store.has([key]) or not store.claim(key, owner, TTL):
+        if store.has([key]) or not store.claim(key, owner, ttl):
             raise Busy(
                 f"{what} is being computed by another process now ({store.name} has its claim); what it finds will be "
-                f"there. If that process is no more, the claim ends within {TTL:.0f} seconds."
+                f"there. If that process is no more, the claim ends within {ttl:.0f} seconds."
             )
     done = threading.Event()
 
     def renew() -> None:
-        while not done.wait(RENEW):
+        while not done.wait(ttl / 4):
             with suppress(UserError):  # a store that is away for a while; the next time will do
-                store.heartbeat(owner, TTL)
+                store.heartbeat(owner, ttl)
 
     thread = threading.Thread(target=renew, daemon=True)
     thread.start()
@@ -57,7 +57,15 @@ def held(store: Store, key: str, what: str) -> Iterator[None]:
             store.release(key, owner)
 
 
-def _machine() -> str:
+def is_open(store: Store, key: str) -> bool:
+    """Whether a key may be claimed: nobody holds it, or its holder has died on this machine."""
+    if not store.is_claimed(key):
+        return True
+    owner = store.owner_of(key)
+    return owner is None or _has_died(owner)
+
+
+def this_machine() -> str:
     """Tells this machine, since it was started, from others; not which it is."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
@@ -69,7 +77,7 @@ def _machine() -> str:
 def _has_died(owner: str) -> bool:
     machine, _, rest = owner.partition(":")
     number = rest.partition(":")[0]
-    if machine != _machine() or not number.isdecimal():
+    if machine != this_machine() or not number.isdecimal():
         return False
     try:
         os.kill(int(number), 0)

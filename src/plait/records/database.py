@@ -119,7 +119,7 @@ def make_engine(url: URL) -> Engine:
         # An idle connection may be gone by the time a long computation ends: try it before use.
         return create_engine(url, pool_pre_ping=True, execution_options=COUNTED)
     except ModuleNotFoundError as missing:
-        raise UserError(f"PostgreSQL needs {missing.name}: pip install 'plait[cluster]'.") from None
+        raise UserError(f"PostgreSQL needs {missing.name}: pip install 'plait[postgresql]'.") from None
 
 
 def _durable(connection: sqlite3.Connection, _: Any) -> None:

@@ -224,6 +224,10 @@ class Store:
         found = self._rows(select(claims.c.owner).where(claims.c.key == key))
         return str(found[0].owner) if found else None
 
+    def is_claimed(self, key: str) -> bool:
+        """Whether an unexpired claim on the key is held."""
+        return bool(self._rows(select(claims.c.owner).where(claims.c.key == key, claims.c.expires > self._now())))
+
     def require_writable(self) -> None:
         """Before work whose result is to be stored: a store that takes none is told of now, not after hours. One that
         is not there yet is not made."""

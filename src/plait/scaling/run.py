@@ -1,26 +1,32 @@
 """A plan's runs, trained: each once, by `plait train`'s own trainer, with its own record.
 
-Several processes, on one machine or many that share a store, may run one plan: the trainer claims what it trains, and
-what another holds is left to it. Interrupted, the same call resumes. A run that diverges is told and the others go on.
+A task per run, wherever there is room. Several programs, on machines that share a store, may run one plan: the trainer
+claims what it trains, and what another holds is left to it. Interrupted, the same call resumes.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from plait.analysis.scaling_runs import PER_BYTE
+from plait.core.progress import stop_signals
 from plait.data import Corpus
+from plait.mixers.options import MixerSource
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of
-from plait.records.claims import Busy
 from plait.scaling.plan import Plan, PlannedRun, tokens_per_byte
+from plait.workers.backend import Place
+from plait.workers.pool import Pool
+from plait.workers.task import Setup, Task, Worker
 
 KIND = "scale"
 PROTOCOL = 1
+DIVERGED = "diverged"
 
 #: Called with the runs that are behind us, how many there are, and what is being done.
 OnProgress = Callable[[float, int, str], None]
@@ -50,57 +56,75 @@ def run_plan(
     store: Store,
     runs: Path,
     *,
-    device: str = "cpu",
+    place: Place,
+    mixers: Sequence[MixerSource] = (),
     log: tuple[str, ...] = (),
     on_progress: OnProgress = lambda *_: None,
 ) -> list[RunOutcome]:
     """Train what is not in the store yet, the cheapest first; then store which runs belong together."""
     started = time.time()
-    ordered = sorted(plan.runs, key=lambda run: run.flops)
-    outcomes: dict[int, RunOutcome] = {}
-    for done, run in enumerate(ordered):
-        job = job_of(run, plan, corpus)
-        what = f"{run.architecture} {run.params:,} at {run.budget:.3g}"
+    jobs = {job_of(run, plan, corpus).key: run for run in sorted(plan.runs, key=lambda run: run.flops)}
+    stored = store.has(jobs)
+    shares = {key: float(key in stored) for key in jobs}
+    common = replace(plan, runs=())
+    tasks = [
+        Task(key, f"{__name__}:train_planned", (run, common, runs.resolve(), place.device, log), (key,), _words(run))
+        for key, run in jobs.items()
+        if key not in stored
+    ]
+    diverged: set[str] = set()
 
-        def tell(share: float, done: int = done, what: str = what) -> None:
-            on_progress(done + share, len(ordered), what)
+    def told(key: str, share: float) -> None:
+        shares[key] = share
+        where = f", {pool.where}" if pool.where else ""
+        on_progress(sum(shares.values()), len(jobs), f"{_words(jobs[key])}{where}")
 
-        tell(0.0)
-        outcomes[done] = _trained(run, job, store, runs, device, log, tell)
-    on_progress(len(ordered), len(ordered), "done")
-    found = list(outcomes.values())
-    _remember(plan, corpus, found, store, started)
-    return found
+    if tasks:
+        workers = place.workers or 1
+        threads = 0 if workers == 1 and not place.cluster else max(1, (os.cpu_count() or 1) // workers)
+        setup = Setup.of(store, mixers, 1 if place.cluster else threads)
+        with stop_signals() as asked, Pool(place, setup, store, local_workers=min(workers, len(tasks))) as pool:
+            told(tasks[0].name, 0.0)
+            found = pool.run(tasks, told, lambda key: told(key, 1.0), asked=asked, wait_for_others=bool(place.cluster))
+            diverged = {key for key, result in found.items() if result == DIVERGED}
+    on_progress(len(jobs), len(jobs), "done")
+    outcomes = []
+    for key, run in jobs.items():
+        known = store.get(key)
+        why = "" if known else DIVERGED if key in diverged else "another process trains it"
+        outcomes.append(RunOutcome(run, key, known.result if known else None, why))
+    _remember(plan, corpus, outcomes, store, started)
+    return outcomes
 
 
-def _trained(
-    run: PlannedRun,
-    job: Any,
-    store: Store,
-    runs: Path,
-    device: str,
-    log: tuple[str, ...],
-    tell: Callable[[float], None],
-) -> RunOutcome:
+def _words(run: PlannedRun) -> str:
+    return f"{run.architecture} {run.params:,} at {run.budget:.3g}"
+
+
+def train_planned(worker: Worker, run: PlannedRun, plan: Plan, runs: Path, device: str, log: tuple[str, ...]) -> str:
+    """In a worker. A training that diverges is told of, and the others go on."""
+    from plait.data import open_corpus
     from plait.training.fit import fit_alone
     from plait.training.trainer import Diverged
 
-    known = store.get(job.key)  # also where the weights have gone since
-    if known is not None:
-        return RunOutcome(run, job.key, known.result)
+    kept = worker.kept.get("corpus")
+    if kept is None or kept[0] != (plan.data, plan.tokenizer):
+        kept = ((plan.data, plan.tokenizer), open_corpus(plan.data, tokenizer=plan.tokenizer))
+        worker.kept["corpus"] = kept
+    job = job_of(run, plan, kept[1])
+    if worker.store.has([job.key]):  # also where the weights have gone since
+        return ""
     try:
-        return RunOutcome(run, job.key, fit_alone(job, store, runs, device=device, log=log, on_progress=tell))
+        fit_alone(job, worker.store, runs, device=device, log=log, on_progress=worker.tell, stopping=worker.stopping)
     except Diverged:
-        return RunOutcome(run, job.key, None, "diverged")
-    except Busy:
-        known = store.get(job.key)
-        return RunOutcome(run, job.key, known.result if known else None, "" if known else "another process trains it")
+        return DIVERGED
+    return ""
 
 
 def _remember(plan: Plan, corpus: Corpus, outcomes: list[RunOutcome], store: Store, started: float) -> None:
     """The record that says which trainings are one study, and what each is called there. Only of a whole plan: the
     first writer of a record wins."""
-    if any(one.result is None and one.why != "diverged" for one in outcomes):
+    if any(one.result is None and one.why != DIVERGED for one in outcomes):
         return
     rows = [{"key": one.key, "architecture": one.run.architecture, "budget": one.run.budget} for one in outcomes]
     config = {"protocol": PROTOCOL, "data": corpus.as_dict(), "runs": sorted(rows, key=lambda row: str(row["key"]))}

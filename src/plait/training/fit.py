@@ -16,7 +16,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.core.json_files import understood
-from plait.core.progress import stop_signals
+from plait.core.progress import Stopped, stop_signals
 from plait.records import Record, Store, provenance_of
 from plait.training import shards
 from plait.training.distributed import Processes
@@ -42,6 +42,10 @@ SAVE_SECONDS = 60.0
 _SAVE, _STOP = 1, 2
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Options:
     """What changes how a training runs, but not what comes out."""
@@ -52,6 +56,7 @@ class Options:
     save_seconds: float = SAVE_SECONDS
     save_steps: int = 0  # also save every so many steps; 0 = by time alone
     log: tuple[str, ...] = ()  # names of `sinks`
+    stopping: Callable[[], bool] = _never  # asked between steps; then everything is saved, and `Interrupted` raised
 
 
 @dataclass
@@ -70,7 +75,7 @@ class Progress:
 
 
 @dataclass
-class Interrupted(Exception):
+class Interrupted(Stopped):
     """Asked to stop; everything is saved."""
 
     run: Run
@@ -132,10 +137,17 @@ def fit_alone(
     device: str = "cpu",
     log: tuple[str, ...] = (),
     on_progress: Callable[[float], None] = lambda share: None,
+    stopping: Callable[[], bool] = _never,
 ) -> dict[str, Any]:
     """`fit` in this process alone. `on_progress` is told after every step how much of the training is done."""
     alone = Processes(0, 1, torch.device(device))
-    return fit(job, alone, store, Options(root=runs, log=log), report=lambda now: on_progress(now.step / now.steps))
+    return fit(
+        job,
+        alone,
+        store,
+        Options(root=runs, log=log, stopping=stopping),
+        report=lambda now: on_progress(now.step / now.steps),
+    )
 
 
 @dataclass
@@ -237,7 +249,9 @@ class _Fit:
             by_steps = self.options.save_steps and step % self.options.save_steps == 0
             by_time = time.perf_counter() - last_save > self.options.save_seconds
             # Clocks and signals differ between processes, what they do must not.
-            wish = self.dist.all_reduce_max(_STOP if asked.is_set() else _SAVE if by_steps or by_time else 0)
+            wish = self.dist.all_reduce_max(
+                _STOP if asked.is_set() or self.options.stopping() else _SAVE if by_steps or by_time else 0
+            )
             if evaluate or wish or step == steps or self.dist.device.type != "cuda" or self.undecided:
                 self._settle(trainer, on_the_way, log_every)
                 on_the_way = None

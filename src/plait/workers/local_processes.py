@@ -1,0 +1,182 @@
+"""Tasks in processes of this machine: spawned, a pipe each, so that a worker killed at any moment can neither hold a
+lock that others need nor spoil their messages. Whoever dies is replaced.
+
+On a GPU each process sees one device, its share of them. One worker alone is this very process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from plait.core.child_process import own_imports
+from plait.core.errors import UserError
+from plait.records import Store
+from plait.workers.backend import Backend, OnEvent, Place
+from plait.workers.task import Event, Setup, Task, WorkerHome
+
+STOP_SECONDS = 20.0
+START_SECONDS = 120.0
+READY = "ready"
+
+
+class InProcess(Backend):
+    """One task after the other, here."""
+
+    def __init__(self, store: Store) -> None:
+        self._home = WorkerHome(store)
+        self._waiting: deque[Task] = deque()
+
+    def start(self, task: Task) -> None:
+        self._waiting.append(task)
+
+    def poll_events(self, on_event: OnEvent, seconds: float) -> None:
+        task = self._waiting.popleft()
+        event = self._home.run(task, lambda detail: on_event(Event("progress", task.name, detail)), self.asked.is_set)
+        if event.kind == "stopped":
+            self.asked.set()  # by a signal that it took itself
+        on_event(event)
+
+    def stop(self) -> None:
+        self._waiting.clear()
+
+
+@dataclass
+class _Process:
+    process: BaseProcess
+    pipe: Connection
+    task: Task | None = None
+    ready: bool = False
+
+
+class LocalProcesses(Backend):
+    def __init__(self, setup: Setup, workers: int, place: Place) -> None:
+        self._setup, self._place = setup, place
+        self._context = multiprocessing.get_context("spawn")
+        self.slots = workers
+        self._devices = _devices(workers, place)
+        self._workers = [self._begin(i) for i in range(workers)]
+
+    def _begin(self, i: int) -> _Process:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=main, args=(theirs, self._setup, self._devices[i]), daemon=True)
+        with own_imports():
+            process.start()
+        theirs.close()  # so that its death is the end of the pipe
+        return _Process(process, ours)
+
+    def start(self, task: Task) -> None:
+        worker = next(each for each in self._workers if each.task is None)
+        worker.task = task
+        with suppress(OSError):  # it has died: which is noticed when it is listened to
+            worker.pipe.send(task)
+
+    def poll_events(self, on_event: OnEvent, seconds: float) -> None:
+        for ready in wait([each.pipe for each in self._workers], timeout=seconds):
+            i = next(i for i, each in enumerate(self._workers) if each.pipe is ready)
+            self._receive(i, on_event)
+
+    def _receive(self, i: int, on_event: OnEvent) -> None:
+        worker = self._workers[i]
+        try:
+            said = worker.pipe.recv()
+        except (EOFError, OSError):  # it died
+            worker.process.join(STOP_SECONDS)
+            worker.pipe.close()
+            self._workers[i] = self._begin(i)
+            if worker.task is not None:
+                on_event(Event("lost", worker.task.name))
+            elif not worker.ready:
+                raise UserError("a worker process has died as it started (is there enough memory?).") from None
+            return
+        if said == READY:
+            worker.ready = True
+            return
+        if said.kind == "failed" and worker.task is None:
+            raise UserError(said.detail)
+        if said.kind != "progress":
+            worker.task = None
+        on_event(said)
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not all(each.ready for each in self._workers) and time.monotonic() < deadline:
+            self.poll_events(lambda event: None, 0.2)
+
+    def stop(self) -> None:
+        for worker in self._workers:
+            with suppress(OSError):  # it may have left already
+                worker.pipe.send(None)
+        deadline = time.monotonic() + STOP_SECONDS
+        for worker in self._workers:
+            while worker.process.is_alive() and time.monotonic() < deadline:
+                worker.process.join(0.05)
+                with suppress(EOFError, OSError):
+                    while worker.pipe.poll():  # a full pipe would keep it from leaving
+                        worker.pipe.recv()
+            if worker.process.is_alive():
+                worker.process.terminate()
+            worker.pipe.close()
+
+
+def _devices(workers: int, place: Place) -> list[str | None]:
+    """Which GPU each worker sees, all in turn."""
+    if place.device == "cpu":
+        return [None] * workers
+    import torch
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = visible.split(",") if visible else [str(number) for number in range(max(1, torch.cuda.device_count()))]
+    return [devices[i % len(devices)] for i in range(workers)]
+
+
+def main(pipe: Connection, setup: Setup, device: str | None) -> None:
+    """The life of a worker. It leaves when told to, when a scheduler says so, and when its parent has died; never
+    without having saved what it was training."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
+    left = False
+
+    def leave(number: int, frame: object) -> None:
+        nonlocal left
+        left = True
+
+    signal.signal(signal.SIGTERM, leave)
+    parent = parent_process()
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
+
+    def stop_asked() -> bool:
+        nonlocal left
+        # While a task runs nothing is said but that it shall stop; and a pipe that nobody holds ends.
+        left = left or pipe.poll() or (parent is not None and not parent.is_alive())
+        return left
+
+    def say(event: Event) -> None:
+        with suppress(OSError):  # nobody listens any more: which stops it, with everything saved
+            pipe.send(event)
+
+    try:
+        try:
+            home = WorkerHome.of(setup)
+        except UserError as wrong:
+            pipe.send(Event("failed", "", str(wrong)))
+            return
+        pipe.send(READY)
+        while not left:
+            if not pipe.poll(1.0):
+                left = left or (parent is not None and not parent.is_alive())
+                continue
+            task = pipe.recv()
+            if task is None:
+                return
+            say(home.run(task, lambda detail, name=task.name: say(Event("progress", name, detail)), stop_asked))  # type: ignore[misc]
+    except (EOFError, OSError):  # nobody listens any more
+        return

@@ -1,0 +1,166 @@
+"""Tasks given out to where they run, until each has its result: what is the same for every place.
+
+A task whose worker, machine or cluster goes is started again, a bounded number of times; one that another process
+computes is waited for, and taken over when that process has died. The pool keeps nothing: whoever is killed and started
+again asks for what is missing in the store.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from plait.core.errors import UserError
+from plait.records import Store
+from plait.records.claims import is_open
+from plait.workers.backend import Backend, Place
+from plait.workers.task import Event, Setup, Task
+
+ATTEMPTS = 5  # of a task whose worker is lost
+LISTEN_SECONDS = 0.2
+WAIT_SECONDS = 1.0  # between looks at what another process computes
+MOST_TIMED = 24  # tasks that are timed several times, for a mean
+TIMED_TIMES = 4
+
+#: What a task tells: its name and the detail.
+OnProgress = Callable[[str, Any], object]
+#: A task has its record, whoever made it.
+OnDone = Callable[[str], object]
+More = Callable[[], Sequence[Task]]
+
+
+class Pool:
+    """`place` says where. `local_workers`: processes where that is this machine; a single one is this very process,
+    unless it shall be `apart`."""
+
+    def __init__(self, place: Place, setup: Setup, store: Store, *, local_workers: int, apart: bool = False) -> None:
+        self._store = store
+        self._backend: Backend = place.backend(setup, store, local_workers=local_workers, apart=apart)
+        self._most = place.workers if place.cluster else None
+
+    @property
+    def workers(self) -> int:
+        return max(1, self._room)
+
+    @property
+    def _room(self) -> int:
+        """None while a cluster is away."""
+        return min(self._backend.slots, self._most or self._backend.slots)
+
+    @property
+    def where(self) -> str:
+        """For a display; empty on this machine."""
+        return self._backend.where
+
+    def run(
+        self,
+        tasks: Iterable[Task],
+        on_progress: OnProgress = lambda name, detail: None,
+        on_done: OnDone = lambda name: None,
+        more: More = lambda: (),
+        asked: threading.Event | None = None,
+        wait_for_others: bool = True,
+    ) -> dict[str, Any]:
+        """What the tasks returned, by name. Where there is room and nothing to start, `more` is asked for further ones.
+        What other processes compute is waited for, or left to them and missing from what is returned. When `asked` is
+        set, everything is saved and `KeyboardInterrupt` raised."""
+        work = _Work(tasks)
+        asked = self._backend.asked = asked or threading.Event()
+
+        def on_event(event: Event) -> None:
+            task = work.running.get(event.name)
+            if task is None:  # of one that was lost and has been started again
+                return
+            if event.kind == "progress":
+                on_progress(event.name, event.detail)
+                return
+            del work.running[event.name]
+            for record in event.records:
+                self._store.put(record)
+            if event.kind == "done":
+                work.found[event.name] = event.detail
+                on_done(event.name)
+            elif event.kind == "failed":
+                raise UserError(event.detail)
+            elif event.kind == "stopped" and asked.is_set():
+                raise KeyboardInterrupt
+            elif event.kind == "busy":
+                work.elsewhere.extend([task] if wait_for_others else [])
+            else:  # lost, or stopped by its own machine's scheduler
+                work.again(task)
+
+        while True:
+            self._look_elsewhere(work, on_done)
+            while len(work.running) < self._room and not asked.is_set():
+                if not work.waiting:
+                    work.waiting.extend(more())
+                if not work.waiting:
+                    break
+                task = work.waiting.popleft()
+                work.running[task.name] = task
+                self._backend.start(task)
+            if not (work.running or work.waiting or work.elsewhere):
+                return work.found
+            if work.running or not work.elsewhere:
+                self._backend.poll_events(on_event, LISTEN_SECONDS)
+            else:
+                asked.wait(LISTEN_SECONDS)
+            if asked.is_set():
+                raise KeyboardInterrupt
+
+    def _look_elsewhere(self, work: _Work, on_done: OnDone) -> None:
+        """At what other processes compute: done, or to be taken over."""
+        if not work.elsewhere or time.monotonic() - work.looked < WAIT_SECONDS:
+            return
+        work.looked = time.monotonic()
+        for task in list(work.elsewhere):
+            if self._store.has(task.keys) == set(task.keys):
+                work.elsewhere.remove(task)
+                work.found[task.name] = None
+                on_done(task.name)
+            elif not task.keys or is_open(self._store, task.keys[-1]):
+                work.elsewhere.remove(task)
+                work.waiting.append(task)
+
+    def timed(self, tasks: Sequence[Task], on_timed: OnDone = lambda name: None) -> list[float]:
+        """What each task returns, a number of seconds, in the mean: with as many at once as will train at once."""
+        self._backend.wait_ready()
+        times = min(TIMED_TIMES, max(2, self.workers)) if self.workers > 1 and len(tasks) <= MOST_TIMED else 1
+        copies = {
+            f"{task.name}#{i}": Task(f"{task.name}#{i}", task.function, task.args, what=task.what)
+            for i in range(times)
+            for task in tasks
+        }
+        found = self.run(copies.values(), on_done=lambda name: on_timed(name.rpartition("#")[0]))
+        return [sum(found[f"{task.name}#{i}"] for i in range(times)) / times for task in tasks]
+
+    def stop(self) -> None:
+        self._backend.stop()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class _Work:
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self.waiting = deque(tasks)
+        self.running: dict[str, Task] = {}
+        self.elsewhere: list[Task] = []  # another process computes them
+        self.found: dict[str, Any] = {}
+        self.looked = 0.0
+        self._lost: dict[str, int] = {}
+
+    def again(self, task: Task) -> None:
+        self._lost[task.name] = self._lost.get(task.name, 0) + 1
+        if self._lost[task.name] >= ATTEMPTS:
+            raise UserError(
+                f"{task.what or task.name} has lost its worker {ATTEMPTS} times (is there enough memory?). What is "
+                "finished is stored: run again to go on, perhaps with fewer --workers."
+            )
+        self.waiting.appendleft(task)

@@ -1,0 +1,42 @@
+"""Two Ray nodes of this machine: a node, PostgreSQL, the head and the driver are killed; the table stays the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from plait.core.errors import UserError
+from plait.records import open_store
+from plait.workers import ray_cluster
+from plait.workers.backend import Place
+from plait.workers.pool import Pool
+from plait.workers.task import Setup
+
+
+@pytest.mark.slow
+def test_everything_killed_once_changes_no_number() -> None:
+    pytest.importorskip("ray")
+    path = Path(__file__).parents[2] / "benchmarks" / "cluster.py"
+    spec = importlib.util.spec_from_file_location("cluster_benchmark", path)
+    assert spec is not None
+    assert spec.loader is not None
+    benchmark = sys.modules["cluster_benchmark"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    found = benchmark.faults()
+    assert found["same_table"]
+    assert found["records"] == found["expected_records"]
+    assert found["trainings"] <= found["begun"] <= found["trainings"] + found["in_flight_at_kills"]
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setattr(ray_cluster, "CONNECT_SECONDS", 20.0)
+    with (
+        open_store(f"sqlite:///{tmp_path}/plait.db") as store,
+        pytest.raises(UserError, match=r"--cluster 127\.0\.0\.1:1: no Ray cluster with room answers"),
+    ):
+        Pool(Place(cluster="127.0.0.1:1"), Setup.of(store), store, local_workers=1)
