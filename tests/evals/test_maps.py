@@ -9,7 +9,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
-from plait.evals.maps import MapsEvaluation, attention_map, forget_matrix, pooled
+from plait.evals.maps import MapsEvaluation, _input_of, attention_map, forget_matrix, pooled
 from plait.model import build
 from plait.model.heads import Encoder, LanguageModel
 
@@ -140,3 +140,20 @@ def test_of_two_rows_one_is_sharp() -> None:
     assert found.sharp == 0.5
     assert found.distance == 0.25
     assert found.memory is None
+
+
+@pytest.mark.parametrize(
+    ("layers", "layer"),
+    [("attn[heads=4,share=a] mlp attn[heads=4,share=a]", 2), ("attn[heads=4] mlp cross-attn[heads=4]", 0)],
+)
+def test_a_layer_that_shares_or_lends_has_its_own_map(layers: str, layer: int) -> None:
+    """What the block's mixer is given is what its norm gives: computed here by running the blocks before it."""
+    model = language_model(f"d=16 vocab=31 | {layers}")
+    tokens_T = torch.arange(9) % 31
+    with torch.no_grad():
+        x_BTD = model.backbone.embedding(tokens_T[None])
+        for block in model.backbone.blocks[:layer]:
+            x_BTD = block(x_BTD)
+        given_BTD = model.backbone.blocks[layer].norm(x_BTD)
+        torch.testing.assert_close(_input_of(model, layer, tokens_T), given_BTD)
+    assert attention_map(model, tokens_T, layer, 0) is not None

@@ -91,6 +91,8 @@ ODD_OPTIONS = {
     "swiglu": ["inner=37"],
     "moe": ["experts=5,active=3,inner=7", "experts=5,inner=7,shared=2,bias"],
 }
+#: What a layer reads of stands before it.
+READ = {"cross-attn": "attn", "gmu": "mamba2"}
 LAYERS = [layer for name in arch.names() for layer in (name, *(f"{name}[{odd}]" for odd in ODD_OPTIONS.get(name, ())))]
 
 
@@ -106,7 +108,7 @@ def test_parameters_with_every_header_option(name: str) -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_parameters_of_every_mixer(layer: str) -> None:
-    spec = f"d=256 vocab=11 norm=layer | {layer} {layer}"
+    spec = f"d=256 vocab=11 norm=layer | {READ.get(layer, '')} {layer} {layer}"
     assert model_cost(spec).total_params == counted_params(spec)
 
 
@@ -297,7 +299,7 @@ def test_par_prints_what_its_models_cost(name: str, printed: int) -> None:
 @pytest.mark.parametrize("layer", [layer for layer in LAYERS if arch.load(layer.split("[")[0]).kind == "sequence"])
 @torch.no_grad()
 def test_state_is_what_generation_holds(layer: str) -> None:
-    spec = f"d=256 vocab=11 | {layer} mlp[inner=8] {layer}"
+    spec = f"d=256 vocab=11 | {READ.get(layer, '')} {layer} mlp[inner=8] {layer}"
     model = build(spec)
     _, state = model.extend(torch.zeros(1, 13, dtype=torch.long), model.init_state(1))
     held = sum(value.numel() for part in state.layers for value in part.values() if value.is_floating_point())

@@ -16,7 +16,9 @@ from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.model.decoding import Decoder, decodes
 from plait.model.generation import pad_left, prefill
-from plait.spec import SpecError, load, to_yaml
+from plait.model.resize import match
+from plait.spec import SpecError, load, parse, to_yaml
+from plait.spec.notations import written
 
 MAMBA = "mamba[state=4]"
 ZAMBA = "zamba2[head_dim=16,state=8,heads=4,inner=24,lora=4"
@@ -190,3 +192,22 @@ def test_searches_and_supernets_say_that_they_cannot() -> None:
         fuse([SPECS["albert"], SPECS["yoco"]])
     with pytest.raises(UserError, match="layers of a space share no weights"):
         Slot.of(["attn[heads=2|4]", "gmu"])
+
+
+def test_the_place_of_a_reader_that_does_not_fit() -> None:
+    text = "d=32 | attn[heads=4] cross-attn[heads=4] mlp cross-attn[heads=8]"
+    with pytest.raises(SpecError) as raised:
+        architecture(text)
+    assert raised.value.column == text.rindex("cross-attn") + 1
+
+
+def test_resized_models_can_be_read_again() -> None:
+    made = match("d=64 vocab=13 | mamba[state=4] gmu", state=640)
+    assert architecture(made.text) == made
+
+
+@pytest.mark.parametrize("notation", ["huggingface", "fla", "megatron"])
+@pytest.mark.parametrize("layers", ["attn mlp cross-attn mlp", "(attn[share=a] mlp)x2"])
+def test_notations_without_a_sign_for_sharing_say_so(layers: str, notation: str) -> None:
+    with pytest.raises(UserError, match="share or read"):
+        written(parse(f"d=64 | {layers}").layers, notation)

@@ -44,3 +44,8 @@ def test_depth_counts_mixers_and_width_counts_nothing() -> None:
     assert of("(attn[heads=4] mlp)x4")["depth"] == pytest.approx(math.log(8))
     wide = traits(architecture("d=256 vocab=1000 | (attn[heads=8] mlp)x4"))
     assert wide == traits(architecture("d=64 vocab=256 | (attn[heads=4] mlp)x4"))
+
+
+def test_sharing_weights_changes_nothing_that_a_mixer_sees() -> None:
+    apart, shared = (traits(architecture(f"d=64 | ({layer} swiglu)x4")) for layer in ("fox", "fox[share=a]"))
+    assert shared == apart

@@ -9,6 +9,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
+from plait.probing.run import Machine
 from plait.racing.leg import Course, Leg
 from plait.racing.workers import Workers, open_text
 from plait.records import Record, Store, open_store
@@ -59,3 +60,18 @@ def test_a_text_that_has_changed_is_refused(course: Course) -> None:
 def test_a_gpu_has_one_worker() -> None:
     assert Place(workers=8, device="cuda").local_workers() == 1
     assert Place(workers=8).local_workers() == 8
+
+
+def test_a_gap_in_a_stack_is_filled(course: Course, store: Store, tmp_path: Path) -> None:
+    """The first replica's record is gone, the last one's is there: it is trained, not waited for."""
+    leg = Leg(course, architecture(SPECS[0]), (Replica(4e-3, 0), Replica(4e-3, 1)), (8,), tmp_path)
+    with Workers(course, store) as pool:
+        before = windows(pool.run([leg]))
+        store.delete([leg.keys[0][0]])
+        assert windows(pool.run([leg])) == before
+
+
+def test_trainings_that_share_gpus_are_as_many_as_fit(monkeypatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    place = Place(workers=16, device="cuda", gpus_per_training=0.5)
+    assert place.local_workers() == Machine(place).processes == 2

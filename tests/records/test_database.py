@@ -85,7 +85,7 @@ def test_no_server_is_a_clear_message() -> None:
 
 def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(UserError, match=r"psycopg: pip install 'plait\[cluster\]'"):
+    with pytest.raises(UserError, match=r"psycopg: pip install 'plait\[postgresql\]'"):
         open_store("postgresql://me@127.0.0.1:1/x")
 
 

@@ -76,7 +76,8 @@ def test_hybrid_has_every_kind_of_mixer() -> None:
     known = {part.name for option in options for part in option.parts}
     assert any(len(option.parts) > 1 for option in options)  # two of them side by side
     left_out = set(mixers()) - known - {"parallel"}
-    assert left_out == {"xl-attn", "hyena-experts", "identity"}  # segment memory, a router inside a mixer, nothing
+    # Segment memory, a router inside a mixer, nothing; and those that read or share what another layer has.
+    assert left_out == {"xl-attn", "hyena-experts", "identity", "cross-attn", "gmu", "zamba2"}
     genes = s.sample(np.random.default_rng(0), 2000)
     assert s.valid(genes).all()
     texts = " ".join(s.spec(row) for row in genes[:300])

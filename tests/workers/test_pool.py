@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -184,3 +185,17 @@ def test_the_store_travels_by_its_whole_path(tmp_path: Path, monkeypatch: pytest
         assert Setup.of(relative).store == f"sqlite:///{tmp_path}/runs/plait.db"
     assert workers_tasks.record(2).result == {"square": 4}
     assert os.getcwd() == str(tmp_path)
+
+
+def test_asked_to_stop_before_anything_begins(pool: Pool, store: Store) -> None:
+    asked = threading.Event()
+    asked.set()
+    with pytest.raises(KeyboardInterrupt):
+        pool.run([square_task(1)], asked=asked)
+    assert store.kinds() == {}
+
+
+def test_why_a_worker_cannot_begin_is_said(store: Store) -> None:
+    older = replace(setup_of(store), version="0.0.1")
+    with Pool(Place(), older, store, local_workers=2) as pool, pytest.raises(UserError, match=r"0\.0\.1 asks"):
+        pool.run([square_task(1)])

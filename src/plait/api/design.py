@@ -12,7 +12,7 @@ from typing import Any
 from plait.api.arguments import read_limits, read_setting, seconds_of, writable_store
 from plait.core.result import Result
 from plait.designing.document import DesignDocument
-from plait.model.architecture import load_mixers
+from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
 from plait.records.answers import keep_answer
 
@@ -124,7 +124,7 @@ def design(
     with writable_store(store) as opened:
         document = run(config, opened, on_progress, started)
         took = clock.perf_counter() - started
-        keep_answer(opened, "design", config.as_dict(), dict(document), clock.time() - took, took)
+        keep_answer(opened, "design", _asked(config.as_dict(), document), dict(document), clock.time() - took, took)
     write(page, report_page(document))
     return DesignResult(
         spec=document["pick"]["spec"],
@@ -133,3 +133,9 @@ def design(
         folder=document["train"]["folder"],
         document=document,
     )
+
+
+def _asked(config: dict[str, Any], document: DesignDocument) -> dict[str, Any]:
+    """What decides a design: users' mixers are in the identities, the data in the training's key."""
+    raced = [architecture(row["spec"]).identity() for row in document["candidates"]]
+    return {**config, "candidates": raced, "training": document["train"]["run"]}

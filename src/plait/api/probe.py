@@ -111,7 +111,9 @@ def probe(
             )
         took = clock.perf_counter() - started
         result = report(outcome, machine, took, Asked(seeds, budget), suite)
-        trainings = {trial.key: trial.candidate for trial in outcome.work.trials}
+        trainings: dict[str, list[list[str]]] = {}  # of each candidate, as a comparison has them
+        for trial in sorted(outcome.work.trials, key=lambda trial: trial.key):
+            trainings.setdefault(trial.candidate, [[]])[0].append(trial.key)
         keep_answer(records, "probe-verdict", {"trainings": trainings}, result.as_dict(), clock.time() - took, took)
     return result
 

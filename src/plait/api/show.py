@@ -63,6 +63,7 @@ class Params:
     total: int
     active: int  # met by one token
     without_input_embedding: int
+    shared: int  # of several layers, held and counted once
     parts: dict[str, int]
 
 
@@ -169,6 +170,7 @@ def show(
             total=cost.total_params,
             active=cost.active_params,
             without_input_embedding=cost.params_without_input_embedding,
+            shared=sum(cost.shared.values()),
             parts={name: number for name, number in (cost.parts | cost.shared).items() if number},
         ),
         flops=Flops(

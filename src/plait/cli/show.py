@@ -125,6 +125,8 @@ def _totals(shown: dict[str, Any]) -> Any:
         count(params["total"]),
         f"decoder {count(params['decoder'])}, embedding {count(params['embedding'])}",
     )
+    if params["shared"]:
+        made.add_row("  shared", count(params["shared"]), "of several layers, held once")
     if params["active"] != params["total"]:
         made.add_row("  active", count(params["active"]), "met by one token")
     if "printed" in shown:

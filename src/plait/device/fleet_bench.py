@@ -7,7 +7,6 @@ the fleet, and how far the fleet's first loss is from the plain loop's after 20 
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from plait.model import build
 from plait.model.architecture import architecture
 from plait.training.ensemble import Fleet, Member, Plan, Split, data_order
 from plait.training.ensemble_step import decayed_parameters
+from plait.training.recipe import Recipe, rate
 
 BODIES = {
     "attn": "(attn[heads=16] swiglu[inner=512])x2",
@@ -29,6 +29,7 @@ BODIES = {
     "moe": "(attn[heads=16] moe[inner=16])x2",
 }
 TOKENS, VOCAB, BATCH = 128, 16, 128
+STEPS = 10_000  # of the schedule
 EPOCH = 100  # steps
 EARLY = 20  # steps after which losses are compared
 
@@ -65,12 +66,13 @@ def made_fleet(name: str, members: int, split: Split, batch: int, device: torch.
     arch = architecture(f"d=128 vocab={VOCAB} | {fleet_body(name)}")
     small = Split(split.inputs_DNT[:, :batch], split.targets_DNT[:, :batch])
     grid = [Member(lr=1e-3, weight_decay=0.1, seed=seed) for seed in range(members)]
-    return Fleet(arch, grid, Plan(steps=10_000, batch=batch), split, small, small, device=str(device))
+    return Fleet(arch, grid, Plan(steps=STEPS, batch=batch), split, small, small, device=str(device))
 
 
 def plain_loop(name: str, split: Split, steps: int, batch: int, device: torch.device) -> tuple[float, float]:
     """(milliseconds of a step, loss after `EARLY` steps) of one model, trained the ordinary way."""
     member, cuda = Member(lr=1e-3, weight_decay=0.1, seed=0), device.type == "cuda"
+    recipe = Recipe(lr=member.lr, warmup=0)
     model = build(f"d=128 vocab={VOCAB} | {fleet_body(name)}", seed=0, device=device)
     decayed = decayed_parameters(model)
     groups = [
@@ -84,7 +86,7 @@ def plain_loop(name: str, split: Split, steps: int, batch: int, device: torch.de
     def step(i: int) -> Tensor:
         rows = order[(i * batch) % examples :][:batch]
         for group in optimizer.param_groups:
-            group["lr"] = member.lr * 0.5 * (1 + math.cos(math.pi * i / 10_000))
+            group["lr"] = member.lr * rate(recipe, i, STEPS)
         with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
             loss: Tensor = model.loss(split.inputs_DNT[0, rows].long(), split.targets_DNT[0, rows].long())
         optimizer.zero_grad()

@@ -79,16 +79,18 @@ def attention_map(model: LanguageModel | Encoder, tokens_T: Tensor, layer: int, 
     mixer = layers[layer]
     if not 0 <= head < mixer.heads:
         raise UserError(f"head {head}: layer {layer} has heads 0 to {mixer.heads - 1}.")
-    x_BTD = _input_of(model, mixer, tokens_T)
+    x_BTD = _input_of(model, layer, tokens_T)
     if isinstance(mixer, Attention):
         return _plain_map(mixer, x_BTD, layer, head)
     return _relative_map(mixer, x_BTD, layer, head)
 
 
-def _input_of(model: LanguageModel | Encoder, mixer: Mixer, tokens_T: Tensor) -> Tensor:
-    """What the mixer is given when the model reads the text."""
+def _input_of(model: LanguageModel | Encoder, layer: int, tokens_T: Tensor) -> Tensor:
+    """What the layer's mixer is given when the model reads the text: what its norm gives. The mixer itself may stand in
+    several layers, or be called by another name."""
     seen: list[Tensor] = []
-    handle = mixer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    norm = model.backbone.blocks[layer].get_submodule("norm")
+    handle = norm.register_forward_hook(lambda _module, _given, out: seen.append(out))
     try:
         model.backbone(tokens_T[None].to(next(model.parameters()).device))
     finally:

@@ -139,6 +139,8 @@ def _culprit(arch: Architecture, wrong: Exception) -> str:
     refused = []
     for options in dict.fromkeys(arch.layers):
         layer = str(options.to_layer())
+        if options.lender() is not None:  # it cannot stand alone
+            continue
         alone = build(Architecture(header, (options,)))
         assert isinstance(alone, LanguageModel | Encoder)
         try:

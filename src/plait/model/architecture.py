@@ -134,12 +134,15 @@ def _check_links(spec: Spec, made: Architecture) -> None:
     readers = [place for place, options in enumerate(layers) if options.reads]
     try:
         links = made.links
-        for place in readers:
-            if links[place] >= 0:
-                layers[place].check_lender(layers[links[place]], made.header.d)
-    except UserError as wrong:
+    except UserError as wrong:  # the first of its name is the one with nothing to read of
         first = next((place for place in readers if str(wrong).startswith(layers[place].name)), readers[0])
         raise _pointing(spec, spec.layers[first], wrong) from None
+    for place in readers:
+        if links[place] >= 0:
+            try:
+                layers[place].check_lender(layers[links[place]], made.header.d)
+            except UserError as wrong:
+                raise _pointing(spec, spec.layers[place], wrong) from None
 
 
 def _check_owner(options: MixerOptions, owners: dict[tuple[str, str], MixerOptions]) -> None:

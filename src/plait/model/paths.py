@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from plait.mixers.mixer import make_mixer
+from plait.mixers.reading_module import standing_alone
 from plait.model.architecture import Architecture
 from plait.model.construct import seed_mixer
 from plait.ops.paths import watched_paths
@@ -25,7 +25,7 @@ def mixer_paths(arch: Architecture, device: torch.device, seq_len: int) -> list[
     """As in training: forward with gradients, on a GPU in bf16."""
     found = []
     for text, options in {str(options.to_layer()): options for options in arch.layers}.items():
-        mixer = make_mixer(options, arch.header.d)
+        mixer = standing_alone(options, arch.header.d)
         seed_mixer(mixer, seed=0)
         x_BTD = torch.randn(1, seq_len, arch.header.d, device=device)
         with watched_paths() as taken, torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):

@@ -122,15 +122,22 @@ def _nearest_state(
         ]
         choices.append(sorted(settings, key=lambda s: s[2:])[:most])
 
+    def changed(combination: tuple[Any, ...]) -> Architecture:
+        return _changed(arch, {old: new for old, (new, *_) in zip(counts, combination, strict=True)})
+
     def badness(combination: tuple[Any, ...]) -> tuple[Any, ...]:
+        if arch.links:
+            try:
+                changed(combination)
+            except UserError:  # one layer no longer has what another reads of it
+                return math.inf, []
         total = sum(n * state for n, (_, state, _, _) in zip(counts.values(), combination, strict=True))
         uneven = sum(unevenness for _, _, unevenness, _ in combination) if len(combination) > 1 else 0.0
         return round(abs(total / target - 1) / max(tolerance, 1e-9) + uneven, 9), [
             changes for *_, changes in combination
         ]
 
-    best = min(itertools.product(*choices), key=badness)
-    return _changed(arch, {old: new for old, (new, *_) in zip(counts, best, strict=True)})
+    return changed(min(itertools.product(*choices), key=badness))
 
 
 def _match_inner(arch: Architecture, target: int, tolerance: float) -> Architecture:
@@ -245,7 +252,11 @@ def _changed(arch: Architecture, change: Change) -> Architecture:
     layers = tuple(change.get(options, options) for options in arch.layers)
     for options in set(layers):
         options.check(arch.header.d)
-    return Architecture(arch.header, layers)
+    made = Architecture(arch.header, layers)
+    for place, lender in made.links.items():
+        if lender >= 0:
+            layers[place].check_lender(layers[lender], arch.header.d)
+    return made
 
 
 def _within(value: int, target: int, tolerance: float) -> bool:

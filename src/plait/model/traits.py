@@ -54,7 +54,8 @@ def _looks(options: MixerOptions, d: int) -> tuple[bool, bool, bool, bool]:
     """(sees the whole context, forgets, sees neighbours, is a recurrence that does not)."""
     cost, longer = options.cost(d, SEQ), options.cost(d, 2 * SEQ)
     close = bool(cost.conv_state > 0)
-    gated = any(part == "forget gate" for part in cost.params)
+    held = (*cost.params, *(part.rpartition(": ")[2] for part in cost.shared))
+    gated = "forget gate" in held
     return (
         bool(longer.kv_cache > cost.kv_cache) or options.reads == "keys",
         gated,

@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from plait.core.errors import UserError
+from plait.mixers.options import NOT_SHARED
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 
@@ -38,6 +39,10 @@ def fox_flops_per_token(given: str | Architecture, *, length: int = 16384) -> fl
     The table prints 20·n·d·state for Mamba-2; only with n = 24, its 48 layers taken as 24 pairs, does that give the
     printed 1.65e9."""
     arch = architecture(given)
+    if any(layer.share != NOT_SHARED for layer in arch.layers):
+        raise UserError(
+            "FoX's Table 6 has no formula for layers that share weights; use the exact count of `plait show`."
+        )
     d = arch.header.d
     extra = 0.0
     for layer in arch.layers:

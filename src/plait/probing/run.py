@@ -75,8 +75,9 @@ class Machine:
     def processes(self) -> int:
         """Here; on a cluster, those that were asked for."""
         workers = self.place.workers or 1
-        alone = self.device == "cpu" or self.place.gpus_per_training or self.place.cluster
-        return workers if alone else min(workers, 2)
+        if self.device == "cpu" or self.place.cluster:
+            return workers
+        return self.place.local_workers() if self.place.gpus_per_training else min(workers, 2)
 
 
 def refuse_leaks(candidates: Sequence[Candidate]) -> None:

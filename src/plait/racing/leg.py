@@ -7,6 +7,7 @@ whole or not at all, and a leg goes on from it; what it gives does not depend on
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -117,7 +118,7 @@ class Leg:
         """Train on and score at every budget; `keep` gets the records as they come, `on_step` is told where the
         training is, the sinks called `log` its losses. `Stopped` is raised between steps."""
         with ExitStack() as opened:
-            sinks = [opened.enter_context(opened_sinks(log, self._logged(replica))) for replica in self.replicas]
+            sinks = [opened.enter_context(opened_sinks(log, self._logged(replica), _tell)) for replica in self.replicas]
             self._run(text, keep, on_step, stopping, sinks)
 
     def _run(
@@ -214,3 +215,7 @@ def loss_of(record: Record) -> float:
 def windows_of(record: Record, count: int) -> Sequence[float]:
     """By held-out window."""
     return record.result["windows"] or [float("inf")] * count
+
+
+def _tell(words: str) -> None:
+    print(words, file=sys.stderr)

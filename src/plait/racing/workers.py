@@ -54,10 +54,12 @@ def run_leg(
 ) -> None:  # fmt: skip
     """Architectures travel as text: the classes of users' mixers are each process's own."""
     leg = Leg(course, architecture(spec), replicas, budgets, runs)
-    keys = {key for keys in leg.keys for key in keys}
-    if worker.store.has(keys) == keys:
+    keys = [key for keys in leg.keys for key in keys]
+    stored = worker.store.has(keys)
+    missing = [key for key in keys if key not in stored]
+    if not missing:
         return
-    with held(worker.store, leg.keys[-1][-1], f"{spec} to {budgets[-1]} steps", CLAIM_SECONDS):
+    with held(worker.store, missing[-1], f"{spec} to {budgets[-1]} steps", CLAIM_SECONDS):
         leg.run(_text(worker, course), worker.store.put, worker.tell, worker.stopping, log)
 
 

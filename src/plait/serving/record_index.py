@@ -90,7 +90,7 @@ class RecordIndex:
         try:
             self._ahead()
             if self._whole and self.there() != self.read():
-                self._forget()
+                self._reconcile()
             self._when = time.monotonic()
         finally:
             self._reading.release()
@@ -114,12 +114,15 @@ class RecordIndex:
             self._add(rows)
             self._high = rows[-1].id
 
-    def _forget(self) -> None:
-        """Lines of records that were removed."""
+    def _reconcile(self) -> None:
+        """Lines of records that were removed; and take over what was committed late, under a number long given out."""
         left = {row.id for row in self._store.raw_rows(select(records.c.id))}
         with self._lock:
-            gone = [(id,) for (id,) in self._lines.execute("SELECT id FROM lines") if id not in left]
-            self._lines.executemany("DELETE FROM lines WHERE id = ?", gone)
+            known = {id for (id,) in self._lines.execute("SELECT id FROM lines")}
+            self._lines.executemany("DELETE FROM lines WHERE id = ?", [(id,) for id in known - left])
+        late = sorted(id for id in left - known if id <= self._high)
+        for i in range(0, len(late), AT_ONCE):
+            self._add(self._store.raw_rows(select(*_ROW).where(records.c.id.in_(late[i : i + AT_ONCE]))))
 
     def _add(self, rows: Iterable[Any]) -> None:
         made = [_line(row) for row in rows]

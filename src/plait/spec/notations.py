@@ -36,11 +36,18 @@ CHANNEL = ("mlp", "swiglu", "moe", "identity")
 LAYER_TYPES = {"mamba": "mamba", "mamba2": "mamba", "mla": "full_attention", "fox": "full_attention"}
 
 
+#: Mixers that are not whole without another layer.
+TIED = ("cross-attn", "gmu", "zamba2")
+
+
 def written(layers: Sequence[Layer], notation: str) -> str:
     """The layers in a notation; a `UserError` where it has no sign for one of them."""
     if notation not in NOTATIONS:
         near = did_you_mean(notation, NOTATIONS)
         raise UserError(f"unknown notation '{notation}'.{near} Known: {', '.join(NOTATIONS)}.")
+    tied = sorted({layer.name for layer in layers if layer.name in TIED or "share" in dict(layer.options)})
+    if tied:
+        raise UserError(f"{notation} has no sign for layers that share or read of others: {', '.join(tied)}.")
     if notation == "megatron":
         missing = sorted({layer.name for layer in layers} - set(MEGATRON))
         if missing:

@@ -23,6 +23,8 @@ from plait.core.errors import UserError
 from plait.core.json_files import CHECKSUM, parse_json
 
 _PLAIN = "state"  # the header's field that holds what is no tensor
+#: How systems say that there is no room; safetensors hands on their words alone.
+FULL = ("No space left", "File too large", "quota exceeded")
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> None:
@@ -64,6 +66,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
                 path.replace(_previous(path))
     except (OSError, SafetensorError) as wrong:
         reason = getattr(wrong, "strerror", None) or str(wrong)
+        if any(sign in reason for sign in FULL):
+            reason = f"the disk is full ({reason})"
         raise UserError(
             f"cannot save a checkpoint: {reason}. Finished results are stored; run again to go on."
         ) from wrong

@@ -74,7 +74,7 @@ class Processes:
         # A parameter that several blocks share must be gathered once for all of them: then the model is one group.
         for block in [] if _sharing(blocks) else blocks:
             fully_shard(block, mesh=mesh)
-            for method in ("forward_with_loss", "extend"):  # the other ways a block runs
+            for method in ("forward_with_loss", "extend", "connected"):  # the other ways a block runs
                 register_fsdp_forward_method(block, method)
         # Left gathered after a forward pass, as is the default, parameters could not be saved after an evaluation.
         fully_shard(objective, mesh=mesh, reshard_after_forward=True)

@@ -265,7 +265,7 @@ class Stepper:
         # An eager pass first: what modules remember (rotary angles) a graph then reads instead of computing.
         tokens_MBT, _ = self._stacked.batch(rows_MB)
         with precision(stacked.device), torch.no_grad():
-            stacked.template(tokens_MBT[0, :1], tokens_MBT[0, :1])
+            self._loss({name: p[0] for name, p in stacked.params.items()}, tokens_MBT[0, :1], tokens_MBT[0, :1])
         advance: Callable[..., Tensor] = self._advance
         if self._compiled:
             with precision(stacked.device):

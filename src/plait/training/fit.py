@@ -163,7 +163,7 @@ class _Fit:
     step_seconds: float = math.nan
 
     def __post_init__(self) -> None:
-        self.log = TrainingLog(self.run, self._note_now)
+        self.log = TrainingLog(self.run, self._say)
 
     def run_to_end(self, store: Store | None, started: float) -> dict[str, Any]:
         compiled = self._compiled(started)
@@ -291,9 +291,6 @@ class _Fit:
         if worth:
             self.progress.note = f"compiling: about {compile_seconds(self.job.arch):.0f} s, once"
             trainer.compile()
-
-    def _note_now(self, note: str) -> None:
-        self.progress.note = note
 
     def _say(self, note: str) -> None:
         self.progress.note = note

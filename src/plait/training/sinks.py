@@ -103,9 +103,12 @@ class WeightsAndBiases(Sink):
             reinit="create_new",
             settings=quiet,
         )
+        # A step of our own: theirs may never go back, and a training that branches off and goes on does.
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
+        self._run.log({"step": step, **values})
 
     def close(self, result: Mapping[str, float] | None) -> None:
         for name, value in (result or {}).items():

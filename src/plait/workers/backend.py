@@ -42,8 +42,9 @@ class Backend(ABC):
         """For at most so long, hand on what comes."""
 
     @abstractmethod
-    def stop(self) -> None:
-        """Ask every task that runs to save and leave; end those that do not, and what was started for them."""
+    def stop(self, on_event: OnEvent) -> None:
+        """Ask every task that runs to save and leave; end those that do not, and what was started for them.
+        What they still give is handed on."""
 
     def wait_ready(self) -> None:  # noqa: B027 (most places need not)
         """Until as many tasks as there are slots could begin at once."""
@@ -95,7 +96,8 @@ class Place:
             return 1
         import torch
 
-        return self.workers or max(1, int(torch.cuda.device_count() / self.gpus))
+        room = max(1, int(torch.cuda.device_count() / self.gpus))
+        return min(self.workers or room, room)
 
     def backend(self, setup: Setup, store: Store, *, local_workers: int, apart: bool = False) -> Backend:
         """`local_workers`: processes of this machine, where no cluster is asked for; a single one is this very process,

@@ -45,7 +45,7 @@ class InProcess(Backend):
             self.asked.set()  # by a signal that it took itself
         on_event(event)
 
-    def stop(self) -> None:
+    def stop(self, on_event: OnEvent) -> None:
         self._waiting.clear()
 
 
@@ -100,7 +100,7 @@ class LocalProcesses(Backend):
         if said == READY:
             worker.ready = True
             return
-        if said.kind == "failed" and worker.task is None:
+        if said.kind == "failed" and not said.name:  # it could not begin
             raise UserError(said.detail)
         if said.kind != "progress":
             worker.task = None
@@ -111,7 +111,7 @@ class LocalProcesses(Backend):
         while not all(each.ready for each in self._workers) and time.monotonic() < deadline:
             self.poll_events(lambda event: None, 0.2)
 
-    def stop(self) -> None:
+    def stop(self, on_event: OnEvent) -> None:
         for worker in self._workers:
             with suppress(OSError):  # it may have left already
                 worker.pipe.send(None)

@@ -104,6 +104,8 @@ class Pool:
                 self._backend.start(task)
             if not (work.running or work.waiting or work.elsewhere):
                 return work.found
+            if asked.is_set() and not work.running:
+                raise KeyboardInterrupt
             if work.running or not work.elsewhere:
                 self._backend.poll_events(on_event, LISTEN_SECONDS)
             else:
@@ -138,7 +140,7 @@ class Pool:
         return [sum(found[f"{task.name}#{i}"] for i in range(times)) / times for task in tasks]
 
     def stop(self) -> None:
-        self._backend.stop()
+        self._backend.stop(lambda event: [self._store.put(record) for record in event.records])
 
     def __enter__(self) -> Pool:
         return self

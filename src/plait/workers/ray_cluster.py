@@ -98,12 +98,12 @@ class RayCluster(Backend):
             return False
         return True
 
-    def stop(self) -> None:
+    def stop(self, on_event: OnEvent) -> None:
         with suppress(OSError):
             self._pipe.send(None)
         deadline = time.monotonic() + STOP_SECONDS
         while self._process.is_alive() and time.monotonic() < deadline:
-            if not self._take(lambda event: None, 0.1):
+            if not self._take(on_event, 0.1):
                 break
         self._end()
 
@@ -225,14 +225,10 @@ class _Bridge:
     def _stop(self) -> None:
         with suppress(self._ray.exceptions.RayError):
             self._ray.get(self._hub.stop.remote(), timeout=5.0)
-        deadline = time.monotonic() + STOP_SECONDS / 2
-        for ref in list(self._names):  # those that have not begun need not
-            with suppress(self._ray.exceptions.RayError):
-                if not self._ray.wait([ref], timeout=0)[0]:
-                    self._ray.cancel(ref, force=False) if time.monotonic() > deadline else None
-        self._ray.wait(
-            list(self._names), num_returns=len(self._names), timeout=STOP_SECONDS / 2
-        ) if self._names else None
+        if self._names:
+            self._ray.wait(list(self._names), num_returns=len(self._names), timeout=STOP_SECONDS / 2)
+        for _ in range(len(self._names)):  # what they saved where the asker's store is not theirs
+            self._collect(0)
 
 
 _homes: dict[str, WorkerHome] = {}

@@ -41,7 +41,7 @@ class SlurmJobs(Backend):
         executor, folder = parameters.pop("executor", "slurm"), Path(parameters.pop("folder", FOLDER)).resolve()
         self._folder = folder / setup.key
         self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / "stop").unlink(missing_ok=True)
+        self._folder.chmod(0o700)  # jobs hold the store's address, with its password, and are unpickled
         self._executor = _executor(executor, self._folder, place, parameters)
         self._kind = executor
         self._jobs: dict[str, Any] = {}
@@ -51,6 +51,7 @@ class SlurmJobs(Backend):
 
     def start(self, task: Task) -> None:
         kept = self._path(task.name, "job")
+        self._path(task.name, "stop").unlink(missing_ok=True)
         job = self._known(kept)
         if job is None:
             job = self._executor.submit(Job(self._setup, task, str(self._folder)))
@@ -90,17 +91,20 @@ class SlurmJobs(Backend):
                 self._told[name] = text
                 on_event(Event("progress", name, parse_json(text, str(path))))
 
-    def stop(self) -> None:
+    def stop(self, on_event: OnEvent) -> None:
         """Through the folder: the jobs see it, save and leave."""
         if self._jobs:
-            (self._folder / "stop").touch()
+            for name in self._jobs:  # its own: others may have jobs in the same folder
+                self._path(name, "stop").touch()
             deadline = time.monotonic() + STOP_SECONDS
             while time.monotonic() < deadline and not all(
                 job.done() or job.state == "PENDING" for job in self._jobs.values()
             ):
                 time.sleep(0.5)
-            for job in self._jobs.values():
-                if not _ended(job):
+            for name, job in self._jobs.items():
+                if _ended(job):
+                    on_event(_event(name, job))
+                else:
                     job.cancel(check=False)
         self._jobs = {}
 
@@ -183,7 +187,7 @@ class Job:
         except UserError as wrong:
             return Event("failed", self.task.name, str(wrong))
         try:
-            return home.run(self.task, say, (folder / "stop").exists)
+            return home.run(self.task, say, _path(folder, self.task.name, "stop").exists)
         finally:
             path.unlink(missing_ok=True)
 

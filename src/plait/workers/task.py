@@ -150,7 +150,7 @@ class WorkerHome:
         try:
             found = load_attribute(task.function)(worker, *task.args)
         except Stopped:
-            return Event("stopped", task.name)
+            return Event("stopped", task.name, None, self._taken())  # the budgets that it had reached
         except Busy:
             return Event("busy", task.name)
         except UserError as wrong:
