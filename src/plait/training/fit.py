@@ -163,7 +163,7 @@ class _Fit:
     step_seconds: float = math.nan
 
     def __post_init__(self) -> None:
-        self.log = TrainingLog(self.run, self._say)
+        self.log = TrainingLog(self.run, self._say_once)
 
     def run_to_end(self, store: Store | None, started: float) -> dict[str, Any]:
         compiled = self._compiled(started)
@@ -296,6 +296,11 @@ class _Fit:
         self.progress.note = note
         if note and self.report is not None:
             self.report(self.progress)
+
+    def _say_once(self, note: str) -> None:
+        """At once: the next step has a note of its own."""
+        self._say(note)
+        self.progress.note = ""
 
     def _note(self, taken: Taken, seconds: float) -> None:
         self.log.take(taken.loss)
