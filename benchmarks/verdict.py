@@ -31,8 +31,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from curve_calibration import calibrate, learn_sharpness
 
-from plait.analysis.curve_calibration import calibrate, learn_sharpness
 from plait.analysis.curve_library import Known, library
 from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
 from plait.analysis.foresight import count

@@ -72,7 +72,7 @@ def reference_known(candidates: Mapping[str, Architecture]) -> Known:
 def library_document(
     tables: Sequence[CurveTable], specs: Mapping[str, str], provenance: Mapping[str, Any], sharpness: float
 ) -> dict[str, Any]:
-    """What `reference_curves.json` holds, from a truth table. `sharpness`: by `curve_calibration.learn_sharpness`."""
+    """What `reference_curves.json` holds, from a truth table. `sharpness`: by `benchmarks/curve_calibration.py`."""
     whole = library(tables, {name: traits(architecture(spec)) for name, spec in specs.items()})
     learnt = whole.covariances
     rows = [
