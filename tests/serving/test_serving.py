@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -222,6 +223,18 @@ def test_a_list_follows_what_comes_and_goes(tmp_path: Path) -> None:
         found = index.find()
         assert found.total == before - 1
         assert "compare" not in found.kinds
+
+
+def test_reading_waits_while_a_page_is_made(tmp_path: Path) -> None:
+    with filled(tmp_path) as store:
+        index = RecordIndex(store)
+        thread = threading.Thread(target=index.follow)
+        with index.waiting():
+            thread.start()
+            time.sleep(0.05)
+            assert index.read() == 0
+        thread.join()
+        assert index.read() == index.there() > 0
 
 
 def test_what_has_just_ended_is_counted(tmp_path: Path) -> None:
