@@ -9,7 +9,9 @@ from plait.core.errors import UserError
 from plait.device.setting import Setting
 from plait.device.workload import Layers, Workload, threads
 from plait.mixers.table import load
-from plait.model.architecture import architecture
+from plait.model import build
+from plait.model.architecture import Architecture, architecture
+from plait.spec import Header
 
 SPEC = "d=32 vocab=50 | attn[heads=2] mlp mamba[state=4]"
 
@@ -79,6 +81,28 @@ def test_layers_that_see_both_ways() -> None:
     layers = Layers(32, load("attn")(causal=False), "rms", Setting(seq=6), copies=2)
     with torch.inference_mode():
         assert layers.run()[0].shape == (1, 6, 32)
+
+
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+@pytest.mark.parametrize("name", ["cross-attn", "gmu"])
+def test_a_layer_that_reads_an_earlier_one_runs_as_behind_it(
+    name: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = load(name)()
+    layers = Layers(32, options, "rms", Setting(mode=mode, seq=6), copies=1)
+    arch = Architecture(Header(d=32, vocab=2, norm="rms"), (options.lender(), options))
+    backbone = build(arch).eval().backbone
+    backbone.final_norm = torch.nn.Identity()
+    tokens_BT = torch.zeros(1, 6, dtype=torch.long)
+    with torch.inference_mode():
+        for weight in next(iter(backbone.blocks)).mixer.residual_weights():
+            weight.zero_()  # the earlier layer adds nothing to the stream: both get the same vectors
+        monkeypatch.setattr(backbone, "embed", lambda *_: layers.x_BTD)
+        expected, state = backbone.extend(tokens_BT, backbone.init_state(1))
+        if mode == "decode":
+            monkeypatch.setattr(backbone, "embed", lambda *_: layers.x_BTD[:, -1:])
+            expected, _ = backbone.step(tokens_BT[:, -1], state)
+        torch.testing.assert_close(layers.run()[0], expected)
 
 
 def test_threads_are_put_back() -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.device.setting import Setting
+from plait.mixers.mixer import Loan, State
 from plait.mixers.options import MixerOptions
 from plait.model import Model, build
 from plait.model.architecture import Architecture
-from plait.model.backbone import ModelState
+from plait.model.backbone import Block, ModelState
 from plait.model.heads import LanguageModel
 from plait.spec import Header
 
@@ -80,35 +80,60 @@ def check(arch: Architecture, setting: Setting) -> None:
 
 
 class Layers:
-    """Equal layers in a row with weights of their own, as a model has them, on vectors instead of tokens."""
+    """Equal layers in a row with weights of their own, as a model has them, on vectors instead of tokens.
+
+    A layer that reads an earlier one (`cross-attn` its keys and values, `gmu` its memory) finds that ready: the earlier
+    layer runs once, here, and not with every `run`.
+    """
 
     def __init__(self, d: int, options: MixerOptions, norm: str, setting: Setting, copies: int) -> None:
         kind = "encoder" if options.bidirectional else "lm"
-        arch = Architecture(Header(d=d, vocab=2, norm=norm, kind=kind), (options,))
+        lender = options.lender()
+        layers = (options,) if lender is None else (lender, options)
+        arch = Architecture(Header(d=d, vocab=2, norm=norm, kind=kind), layers)
         dtype: torch.dtype = getattr(torch, setting.dtype)
-        first = next(iter(build(arch, device=setting.device, dtype=dtype).eval().backbone.blocks))
+        *before, first = build(arch, device=setting.device, dtype=dtype).eval().backbone.blocks
         self.blocks = [first, *(copy.deepcopy(first) for _ in range(copies - 1))]
         numbers = torch.Generator().manual_seed(0)
         shape = (setting.batch, setting.seq, d)
         self.x_BTD = torch.randn(shape, generator=numbers).to(device=setting.device, dtype=dtype)
-        self.batch, self.causal, self.states = setting.batch, not options.bidirectional, None
-        if setting.mode == "decode":
-            with torch.inference_mode():
-                self.states = [b.extend(self.x_BTD, b.mixer.init_state(self.batch))[1] for b in self.blocks]
+        self.batch, self.causal = setting.batch, not options.bidirectional
+        self.states: list[State] | None = None
+        self._loan: Loan | None = None
+        with torch.inference_mode():
+            if before:
+                self._loan = self._lent(before[0], decode=setting.mode == "decode")
+            if setting.mode == "decode":
+                self.states = [self._extend(block, self.x_BTD)[1] for block in self.blocks]
 
-    def run(self) -> tuple[Tensor, list[Any]]:
+    def run(self) -> tuple[Tensor, list[State]]:
         kept = []  # a model keeps the states, too
         if self.states is not None:
             x_BD = self.x_BTD[:, -1]
             for block, state in zip(self.blocks, self.states, strict=True):
-                x_BD, state = block.step(x_BD, state)
+                x_BD, state = self._step(block, x_BD, state)
                 kept.append(state)
             return x_BD, kept
         x_BTD = self.x_BTD
         for block in self.blocks:
             if self.causal:
-                x_BTD, state = block.extend(x_BTD, block.mixer.init_state(self.batch))
+                x_BTD, state = self._extend(block, x_BTD)
                 kept.append(state)
             else:
                 x_BTD = block(x_BTD)
         return x_BTD, kept
+
+    def _extend(self, block: Block, x_BTD: Tensor) -> tuple[Tensor, State]:
+        state = block.mixer.init_state(self.batch)
+        return block.extend(x_BTD, state) if self._loan is None else block.connected(x_BTD, state, self._loan, None)[:2]
+
+    def _step(self, block: Block, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        if self._loan is None:
+            return block.step(x_BD, state)
+        x_BTD, state, _ = block.connected(x_BD[:, None], state, self._loan, None)
+        return x_BTD[:, 0], state
+
+    def _lent(self, lender: Block, decode: bool) -> Loan:
+        """What the earlier layer lends for the whole sequence, or for one token after it."""
+        _, state, loan = lender.connected(self.x_BTD, lender.mixer.init_state(self.batch), {}, None)
+        return lender.connected(self.x_BTD[:, -1:], state, {}, None)[2] if decode else loan

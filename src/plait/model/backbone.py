@@ -21,7 +21,8 @@ from torch.utils.checkpoint import checkpoint
 from plait.core.errors import UserError
 from plait.mixers.mixer import Loan, Mixer, State, make_mixer
 from plait.mixers.options import NOT_SHARED, MixerOptions
-from plait.mixers.shared import Rotary, make_norm
+from plait.mixers.rotary import Rotary
+from plait.mixers.shared import make_norm
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.architecture import Architecture
 from plait.model.embedding import AdaptiveEmbedding
