@@ -9,14 +9,14 @@ Python knows since 3.11.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -42,7 +42,7 @@ def start_process(
     threads, and lives as long as this process: what is started later finds the modules imported.
     """
     fork = bool(fork_with) and sys.platform == "linux" and sys.version_info >= (3, 11)
-    context = multiprocessing.get_context("forkserver" if fork else "spawn")
+    context: ForkServerContext | SpawnContext = get_context("forkserver") if fork else get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_run, args=(target, dict(os.environ), theirs, *arguments), daemon=True)
     with _safe_imports():
