@@ -181,7 +181,6 @@ def test_text_and_yaml_say_the_same(tmp_path: Path) -> None:
 
 
 def test_searches_and_supernets_say_that_they_cannot() -> None:
-    from plait.space.declaration import Slot
     from plait.supernet.network import Supernet
     from plait.training.fusion import fuse
 
@@ -190,8 +189,6 @@ def test_searches_and_supernets_say_that_they_cannot() -> None:
         Supernet(arch.header, [[options] for options in arch.layers])
     with pytest.raises(UserError, match="fused models share no weights"):
         fuse([SPECS["albert"], SPECS["yoco"]])
-    with pytest.raises(UserError, match="layers of a space share no weights"):
-        Slot.of(["attn[heads=2|4]", "gmu"])
 
 
 def test_the_place_of_a_reader_that_does_not_fit() -> None:
