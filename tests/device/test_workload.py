@@ -9,6 +9,7 @@ from plait.core.errors import UserError
 from plait.device.setting import Setting
 from plait.device.workload import Layers, Workload, threads
 from plait.mixers.table import load
+from plait.model import build
 from plait.model.architecture import architecture
 
 SPEC = "d=32 vocab=50 | attn[heads=2] mlp mamba[state=4]"
@@ -73,6 +74,22 @@ def test_a_step_of_layers_continues_after_the_context() -> None:
         y_BD, (state,) = decode.run()
     assert y_BD.shape == (1, 32)
     assert state["k"].shape[1] == 7
+
+
+@pytest.mark.parametrize(("name", "behind"), [("cross-attn", "attn"), ("gmu", "mamba"), ("zamba2", None)])
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+def test_layers_that_read_of_another_run_as_in_a_model(name: str, behind: str | None, mode: str) -> None:
+    """The layer ahead lends the same as in a model whose embeddings are the vectors."""
+    layers = Layers(64, load(name)(), "rms", Setting(mode=mode, seq=6), copies=1)
+    model = build(f"d=64 vocab=2 | {behind or ''} {name}", seed=0).eval()
+    model.backbone.blocks[-1].load_state_dict(layers.blocks[0].state_dict())
+    x_BTD = torch.cat((layers.x_BTD, layers.x_BTD[:, -1:]), dim=1) if mode == "decode" else layers.x_BTD
+    with torch.inference_mode():
+        loan = {"embedding": x_BTD} if behind is None else model.backbone.blocks[0].connected(x_BTD, None, {}, None)[2]
+        wanted = model.backbone.blocks[-1].connected(x_BTD, None, loan, None)[0]
+        y, kept = layers.run()
+    torch.testing.assert_close(y, wanted[:, -1] if mode == "decode" else wanted)
+    assert len(kept) == 1
 
 
 def test_layers_that_see_both_ways() -> None:
