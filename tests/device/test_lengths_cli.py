@@ -57,6 +57,11 @@ def found_flops_exponent() -> float:
     return log2((8 * 128 * 32**2 + 4 * 128**2 * 32) / (8 * 64 * 32**2 + 4 * 64**2 * 32))
 
 
+def test_a_layer_that_reads_another_is_timed_by_itself() -> None:
+    lines = run("d=32 | attn[heads=4] cross-attn[heads=4]", "--lengths", "16,32").splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["attn[heads=4]", "cross-attn[heads=4]"]
+
+
 def test_json_and_figure(tmp_path: Path) -> None:
     file = tmp_path / "new" / "lengths.svg"
     document = json.loads(run(SPEC, "d=64 | mlp", "--lengths", "8,16", "--batch", "2", "--svg", str(file), "--json"))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.mixers.rope_scaling import RopeScaling
+from plait.mixers.rotary import RopeScaling
 from plait.model import build
 from plait.model.architecture import architecture
 

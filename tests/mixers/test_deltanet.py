@@ -56,5 +56,5 @@ def test_negative_eigenvalues_double_the_write_strength() -> None:
     """At β = 2 and no value the state is turned over along the key: what a parity needs."""
     plain, signed = (DeltaNet(8, DeltaNetOptions(head_dim=4, neg_eigval=value)) for value in (False, True))
     strength = torch.tensor([-50.0, 0.0, 50.0])
-    torch.testing.assert_close(plain._share(strength), torch.tensor([0.0, 0.5, 1.0]))
-    torch.testing.assert_close(signed._share(strength), torch.tensor([0.0, 1.0, 2.0]))
+    torch.testing.assert_close(plain._write_strength(strength), torch.tensor([0.0, 0.5, 1.0]))
+    torch.testing.assert_close(signed._write_strength(strength), torch.tensor([0.0, 1.0, 2.0]))

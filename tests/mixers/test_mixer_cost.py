@@ -11,10 +11,12 @@ from plait.mixers.attn import AttnOptions
 from plait.mixers.cost import Cost, linear
 from plait.mixers.mlp import MlpOptions, MoeOptions, SwigluOptions
 from plait.mixers.options import MixerOptions
-from plait.mixers.table import MIXERS, load
+from plait.mixers.sparse_attn import SparseAttnOptions
+from plait.mixers.table import MIXERS, load, options_of
 from plait.mixers.xl_attn import XlAttnOptions
+from plait.spec import parse
 
-QUANTITIES = ("total_params", "active_params", "total_flops", "fixed_state", "conv_state", "kv_cache")
+QUANTITIES = ("total_params", "active_params", "total_flops", "fixed_state", "conv_state", "kv_cache", "masked")
 
 
 def assert_same_as_one_by_one(many: Cost, ones: list[Cost]) -> None:
@@ -73,6 +75,47 @@ def test_flops_are_linear_in_tokens_unless_state_grows(name: str) -> None:
     else:
         assert twice.total_flops == 2 * once.total_flops
     assert (twice.fixed_state, twice.conv_state) == (once.fixed_state, once.conv_state)
+
+
+SPARSE = ["select=index,top=9", "select=moba,top=12,block=4", "select=moba,top=5,block=5", "select=nsa,top=8,block=4"]
+PARALLEL = ["(attn | mamba2)", "(attn[window=7] | mlp)", "(fox | sparse-attn[top=9])[norm]"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(name for name in MIXERS if name not in ("parallel", "mla", "xl-attn")),
+        *(f"sparse-attn[{given}]" for given in SPARSE),
+        *PARALLEL,
+    ],
+)
+def test_what_must_be_computed_is_the_same_at_once_and_token_by_token(text: str) -> None:
+    """The causal half of attention: a mask leaves out what no step computes. (Not for latent and relative attention: a
+    step of the one attends in the latent space, of the other projects all distances again.)"""
+    options = options_of(parse(text).layers[0])
+    whole = options.cost(256, 41).unmasked_flops
+    assert whole == sum(options.cost(256, 1, memory).unmasked_flops for memory in range(41))
+    assert whole == options.cost(256, 17).unmasked_flops + options.cost(256, 24, 17).unmasked_flops
+
+
+@pytest.mark.parametrize("select", ["index", "moba", "nsa"])
+def test_pairs_that_sparse_attention_computes_counted_one_by_one(select: str) -> None:
+    d, top, block, window, tokens, before = 16, 12, 4, 7, 30, 11
+    options = SparseAttnOptions(heads=2, select=select, top=top, block=block, window=window, index_heads=3, index_dim=6)
+    attended = scored = 0
+    for position in range(before, before + tokens):
+        if select == "index":
+            scored += position + 1
+            attended += min(top, position + 1)
+        else:
+            past = position // block  # whole blocks before the query's own
+            scored += past
+            attended += block * min(past, top // block - 1) + position % block + 1
+        if select == "nsa":
+            attended += min(window, position + 1)
+    score = {"index": 2 * 3 * 6, "moba": 2 * d, "nsa": 4 * d}[select]  # nsa weighs the blocks' mean values, too
+    cost = options.cost(d, tokens, before)
+    assert cost.unmasked_flops - cost.flops["projections"] == 4 * d * attended + score * scored
 
 
 def test_a_window_bounds_what_is_kept() -> None:

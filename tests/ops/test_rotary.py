@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.mixers.shared import Rotary
+from plait.mixers.rotary import Rotary
 from plait.ops.elementwise import rotary_angles
 from plait.ops.elementwise import rotate as turn
 

@@ -116,6 +116,49 @@ def test_fisher_by_scaling_each_channel(data: Windows) -> None:
     assert load_proxy("fisher").score(model, data) == pytest.approx(total, rel=1e-5)
 
 
+def scaled_layer(model: Model, place: int, channel: int, row: int, factor: float, data: Windows) -> float:
+    """The loss when one channel of what one layer adds to the residual stream is scaled in one sequence."""
+    block = model.backbone.blocks[place]
+    forward, connected = block.forward, block.connected
+
+    def change(x_BTD: Tensor, out_BTD: Tensor) -> Tensor:
+        factors = torch.ones_like(out_BTD)
+        factors[row, :, channel] = factor
+        return x_BTD + factors * (out_BTD - x_BTD)
+
+    def connected_scaled(x_BTD: Tensor, *rest: object) -> tuple[object, ...]:
+        out_BTD, *others = connected(x_BTD, *rest)
+        return change(x_BTD, out_BTD), *others
+
+    try:
+        block.forward = lambda x_BTD, *rest: change(x_BTD, forward(x_BTD, *rest))
+        block.connected = connected_scaled
+        return cross_entropy(model, *data(0)).item()
+    finally:
+        del block.forward, block.connected
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        "attn[heads=2,share=a] mlp[inner=6,act=silu,share=a] attn[heads=2,share=a] mlp[inner=6,act=silu,share=a]",
+        "attn[heads=2] mlp[inner=6,act=silu] cross-attn[heads=2]",
+    ],
+    ids=["shared", "reading"],
+)
+def test_fisher_counts_each_layer_once_where_layers_share_or_read_of_each_other(layers: str, data: Windows) -> None:
+    model, step = tiny(f"d=4 vocab=20 | {layers}"), 1e-5
+    total = 0.0
+    for place in range(len(model.backbone.blocks)):
+        for channel in range(4):
+            changes = []
+            for row in range(3):
+                up, down = (scaled_layer(model, place, channel, row, 1 + sign * step, data) for sign in (1, -1))
+                changes.append((up - down) / (2 * step))
+            total += 0.5 * float(np.mean(np.square(changes)))
+    assert load_proxy("fisher").score(model, data) == pytest.approx(total, rel=1e-5)
+
+
 def test_synflow_of_one_map_is_its_absolute_sum(data: Windows) -> None:
     # Ones in, a relu MLP without biases: R = Σ |W₂| |W₁| 1 at every position; each of the two maps has all of it.
     model = tiny("d=8 vocab=20 final_norm=false | mlp[inner=6,act=relu,bias=false]")

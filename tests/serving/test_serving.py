@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
+import sqlite3
+import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +22,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.records import Store, open_store
+from plait.records.jobs import Publisher
 
 pytest.importorskip("starlette")
 pytest.importorskip("httpx2")
@@ -247,8 +253,6 @@ def test_a_store_that_is_not_there_is_empty(tmp_path: Path) -> None:
 
 
 def test_a_damaged_record_is_told_of(tmp_path: Path) -> None:
-    import sqlite3
-
     with filled(tmp_path) as store:
         key = store.find("compare")[0].key
         with sqlite3.connect(tmp_path / "plait.db") as raw:
@@ -278,6 +282,54 @@ def test_a_running_training_is_followed(client: TestClient, folder: Path) -> Non
         assert not [one for one in run_states(folder) if one.running]
     finally:
         (folder / "train-0123456789" / "result.json").unlink()
+
+
+def test_a_command_is_followed_and_a_killed_one_is_told_of(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/plait.db") as store:
+        client = TestClient(application(store, tmp_path, hosts=HOSTS))
+        assert "Nothing is running here now." in client.get("/live/overview").text
+        publisher = Publisher(store, "probe", f"gla, {NASTY}")
+        publisher.update("training", 0.0)
+        publisher.update("training", 0.25, "3 of 12 trials")
+        publisher.write_if_due()
+        for address in ("/live/overview", "/live/runs", "/runs"):
+            page = client.get(address).text
+            seen = Seen(page).text
+            assert f"probe: gla, {NASTY}" in seen
+            assert NASTY not in page
+            assert "training, 3 of 12 trials" in seen
+            assert f"process {os.getpid()} on this machine" in seen
+            assert 'value="0.2500"' in page
+            assert "stopped" not in seen
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        with sqlite3.connect(tmp_path / "plait.db") as raw:
+            raw.execute("UPDATE plait_jobs SET owner = replace(owner, ?, ?)", (f":{os.getpid()}:", f":{ended.pid}:"))
+        assert "stopped 0 s ago" in Seen(client.get("/live/overview").text).text
+
+
+@pytest.mark.slow
+def test_a_real_probe_is_followed_until_it_is_killed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/plait.db"
+    asked = ["probe", "attn", "gla", "--full", "--workers", "1", "--tasks", "compression", "--store", url, "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "plait", *asked], stdout=subprocess.DEVNULL, start_new_session=True, cwd=tmp_path
+    )
+    try:
+        with open_store(url) as store:
+            client = TestClient(application(store, tmp_path, hosts=HOSTS))
+            deadline = time.monotonic() + 120
+            while "training, 0 of" not in (seen := Seen(client.get("/live/runs").text).text):
+                assert process.poll() is None
+                assert time.monotonic() < deadline, seen
+                time.sleep(0.2)
+            assert f"process {process.pid} on this machine" in seen
+            assert "probe: attn, gla" in seen
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            assert "stopped" in Seen(client.get("/live/runs").text).text
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,20 @@ def heard() -> Iterator[None]:
 
 
 def train(tmp_path: Path, *log: str, report: Any = None, steps: int = 4) -> dict[str, Any]:
+    """With a checkpoint after every second step."""
+    options = Options(tmp_path / "runs", log=log, save_steps=2)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        return fit(small_job(steps=steps), ALONE, store, Options(tmp_path / "runs", log=log), report=report)
+        return fit(small_job(steps=steps), ALONE, store, options, report=report)
+
+
+def killed_at(step: int) -> Any:
+    """A `report` that ends the training after a step, without saving."""
+
+    def stop(now: Any) -> None:
+        if now.step == step:
+            raise Interrupted(now.run, now.step)
+
+    return stop
 
 
 def test_a_sink_hears_losses_rates_and_the_result(tmp_path: Path) -> None:
@@ -71,11 +83,8 @@ def test_a_sink_hears_losses_rates_and_the_result(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_training_ends_its_sink_without_a_result_and_goes_on_in_the_same_one(tmp_path: Path) -> None:
-    def stop(now: Any) -> None:
-        raise Interrupted(now.run, now.step)
-
     with pytest.raises(Interrupted):
-        train(tmp_path, "heard", report=stop)
+        train(tmp_path, "heard", report=killed_at(1))
     found = train(tmp_path, "heard")
     first, second = Heard.all
     assert first.closed == [None]
@@ -118,6 +127,19 @@ def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
     assert events.Scalars("result/loss")[0].value == pytest.approx(found["loss"], rel=1e-6)
 
 
+def test_tensorboard_shows_a_step_once_that_was_trained_again_after_a_kill(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with pytest.raises(Interrupted):
+        train(tmp_path, "tensorboard", report=killed_at(3))
+    found = train(tmp_path, "tensorboard")
+    events = EventAccumulator(str(Path(found["folder"]) / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("loss/train")] == [1, 2, 3, 4]
+    validated = [event.step for event in events.Scalars("loss/validation")]
+    assert len(validated) == len(set(validated))
+
+
 @pytest.mark.slow
 def test_weights_and_biases_keeps_it_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
@@ -137,11 +159,8 @@ def test_mlflow_finds_the_run_again_and_goes_on_with_it(tmp_path: Path, monkeypa
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
 
-    def stop(now: Any) -> None:
-        raise Interrupted(now.run, now.step)
-
     with pytest.raises(Interrupted):
-        train(tmp_path, "mlflow", report=stop)
+        train(tmp_path, "mlflow", report=killed_at(3))
     found = train(tmp_path, "mlflow")
     client = MlflowClient(tracking_uri=(tmp_path / "runs" / "mlruns").as_uri())
     experiment = client.get_experiment_by_name("plait")
@@ -149,4 +168,5 @@ def test_mlflow_finds_the_run_again_and_goes_on_with_it(tmp_path: Path, monkeypa
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
     assert run.data.metrics["result/loss"] == pytest.approx(found["loss"])
-    assert {point.step for point in client.get_metric_history(run.info.run_id, "loss/train")} == {1, 2, 3, 4}
+    history = client.get_metric_history(run.info.run_id, "loss/train")
+    assert sorted(point.step for point in history) == [1, 2, 3, 4], "step 3, trained twice, is logged once"

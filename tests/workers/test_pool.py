@@ -197,6 +197,7 @@ def test_asked_to_stop_before_anything_begins(pool: Pool, store: Store) -> None:
 
 
 def test_why_a_worker_cannot_begin_is_said(store: Store) -> None:
+    """Also where every worker has a task by the time it says so."""
     older = replace(setup_of(store), version="0.0.1")
     with Pool(Place(), older, store, local_workers=2) as pool, pytest.raises(UserError, match=r"0\.0\.1 asks"):
-        pool.run([square_task(1)])
+        pool.run([square_task(1), square_task(2)])

@@ -145,10 +145,11 @@ class Fisher(Proxy):
     def score(self, model: Model, data: Data) -> float:
         outputs: list[Tensor] = []
 
-        def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-            outputs.append(output)
+        def keep(_module: nn.Module, inputs: tuple[Tensor, Tensor]) -> None:
+            outputs.append(inputs[1])
 
-        hooks = [block.mixer.register_forward_hook(keep) for block in model.backbone.blocks]
+        # What each layer adds to the residual stream; layers may share one mixer, but every block sums by itself.
+        hooks = [block.residual.register_forward_pre_hook(keep) for block in model.backbone.blocks]
         try:
             loss = cross_entropy(model, *data(0))
         finally:

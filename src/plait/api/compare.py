@@ -15,6 +15,7 @@ from plait.core.result import Result
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
 from plait.records.answers import keep_answer
+from plait.records.jobs import published
 from plait.reporting.comparison import comparison_figure, comparison_rows
 
 if TYPE_CHECKING:
@@ -120,7 +121,9 @@ def compare(
     contenders = read_contenders(given, corpus.vocab, match, Path(runs))
     course = Course(data, tokenizer, corpus.fingerprint, recipe, held_out, device)
     _require_text(corpus, batch, seq_len)
-    with opened_store(store) as records:
+    names = f"{', '.join(one.name for one in contenders)} on {data}"
+    with opened_store(store) as records, published(records, "compare", names) as job:
+        report = job.alongside(on_progress)
         found = run(
             contenders,
             course,
@@ -129,7 +132,7 @@ def compare(
             Path(runs),
             place=place,
             log=sinks,
-            on_stage=lambda stage, share: on_progress(stage, share, 1.0),
+            on_stage=lambda stage, share: report(stage, share, 1.0),
             started=started,
         )
         result = _result(found, corpus, started)

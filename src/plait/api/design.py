@@ -15,6 +15,7 @@ from plait.designing.document import DesignDocument
 from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
 from plait.records.answers import keep_answer
+from plait.records.jobs import published
 
 #: Stage, how much of it is done (None: unknown; 1 once, at its end), and what is going on.
 OnStage = Callable[[str, "float | None", str], object]
@@ -121,8 +122,13 @@ def design(
         log=sinks,
     )
     on_progress("text", 1.0, f"{data}: a vocabulary of {config.space.headers.base.vocab}")
-    with writable_store(store) as opened:
-        document = run(config, opened, on_progress, started)
+    with writable_store(store) as opened, published(opened, "design", f"{space} on {data}") as job:
+
+        def report(stage: str, share: float | None, now: str) -> None:
+            job.update(stage, share, now)
+            on_progress(stage, share, now)
+
+        document = run(config, opened, report, started)
         took = clock.perf_counter() - started
         keep_answer(opened, "design", _asked(config.as_dict(), document), dict(document), clock.time() - took, took)
     write(page, report_page(document))

@@ -27,6 +27,7 @@ TABLES: Table[Table[Any]] = Table(
         "methods": Entry("plait.searching.job:METHODS", "search algorithms, for --method"),
         "proxies": Entry("plait.algorithms.proxies:PROXIES", "scores of an untrained model"),
         "evaluations": Entry("plait.evals.evaluation:EVALUATIONS", "what a trained model is asked, for eval --on"),
+        "sinks": Entry("plait.training.sinks:SINKS", "where a training is logged as well, for --log"),
     },
 )
 

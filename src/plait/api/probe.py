@@ -91,6 +91,7 @@ def probe(
     from plait.probing.report import Asked, report
     from plait.probing.run import refuse_leaks, run_all, run_budget
     from plait.records.answers import keep_answer
+    from plait.records.jobs import published
 
     started = clock.perf_counter()
     load_mixers(mixers)
@@ -99,9 +100,17 @@ def probe(
         architectures, suite, full, tasks, variant, baselines, match,
         Place(cluster, workers if cluster else workers or _cores(), device, gpus_per_training),
     )  # fmt: skip
-    watch = on_progress or (lambda progress: None)
     refuse_leaks(found)
-    with writable_store(store) as records:
+    names = ", ".join(one.name for one in found)
+    with writable_store(store) as records, published(records, "probe", names) as job:
+
+        def watch(progress: Progress) -> None:
+            trials = progress.work.trials if progress.work is not None else []
+            counted = f"{len(progress.done):,} of {len({trial.key for trial in trials}):,} trials" if trials else ""
+            job.update(progress.phase, progress.share(trials) if trials else None, counted)
+            if on_progress is not None:
+                on_progress(progress)
+
         if budget is None:
             work = with_seeds(found, protocol, [seeds or 1] * len(protocol.settings), machine.device)
             outcome = run_all(work, records, machine, watch)

@@ -13,6 +13,7 @@ from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
+from plait.records.jobs import published
 
 if TYPE_CHECKING:
     from plait.scaling.plan import Plan
@@ -82,7 +83,13 @@ def run(
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)
 
     sources = {s.hash: s for run in read.runs for s in architecture(run.spec).mixer_sources.values()}
-    with opened_store(store) as opened:
+    names = f"{len(read.runs):,} trainings on {read.data}"
+    with opened_store(store) as opened, published(opened, "scale run", names) as job:
+
+        def report(done: float, total: int, what: str) -> None:
+            job.update("training", done / total, f"{done:.1f} of {total:,} trainings; {what}")
+            on_progress(what, done, total)
+
         outcomes = run_plan(
             read,
             corpus,
@@ -91,7 +98,7 @@ def run(
             place=place,
             mixers=tuple(sources.values()),
             log=sinks,
-            on_progress=lambda done, total, what: on_progress(what, done, total),
+            on_progress=report,
         )
     missing = [f"{one.run.spec} at {one.run.budget:.3g} FLOPs: {one.why}" for one in outcomes if one.result is None]
     return ScalingRuns(tuple(outcomes), tuple(missing))

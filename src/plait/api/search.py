@@ -14,6 +14,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.model.architecture import load_mixers
 from plait.records import Record, Store
+from plait.records.jobs import published
 
 if TYPE_CHECKING:
     from plait.algorithms.predicted import DevicePredictor
@@ -112,7 +113,8 @@ def search(
         corpus if job is None else None,
     )
     began = time.perf_counter()
-    with writable_store(store) as opened:
+    with writable_store(store) as opened, published(opened, "search", f"{whole.name}, {method}") as running:
+        on_progress = running.alongside(on_progress)
         predictor = _predictor(request, read, opened, Path(runs), on_progress)
         profiled = time.perf_counter()
         record = _searched(request, predictor, opened, Path(runs), on_progress)

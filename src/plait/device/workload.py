@@ -82,7 +82,8 @@ def check(arch: Architecture, setting: Setting) -> None:
 class Layers:
     """Equal layers in a row with weights of their own, as a model has them, on vectors instead of tokens.
 
-    Where they read of an earlier layer, a layer that they can read of is run once, ahead of what is measured.
+    A layer that reads an earlier one (`cross-attn` its keys and values, `gmu` its memory) finds that ready: the earlier
+    layer runs once, here, and not with every `run`.
     """
 
     def __init__(self, d: int, options: MixerOptions, norm: str, setting: Setting, copies: int) -> None:
@@ -96,46 +97,43 @@ class Layers:
         numbers = torch.Generator().manual_seed(0)
         shape = (setting.batch, setting.seq, d)
         self.x_BTD = torch.randn(shape, generator=numbers).to(device=setting.device, dtype=dtype)
-        self.batch, self.causal, self.reads = setting.batch, not options.bidirectional, bool(options.reads)
+        self.batch, self.causal = setting.batch, not options.bidirectional
         self.states: list[State] | None = None
+        self._loan: Loan | None = None
         with torch.inference_mode():
-            self.loan, held = _lent(before, self.x_BTD, [block.mixer.init_state(self.batch) for block in before])
+            if before:
+                self._loan = self._lent(before[0], decode=setting.mode == "decode")
             if setting.mode == "decode":
-                self.states = [self._extend(b, self.x_BTD, b.mixer.init_state(self.batch))[1] for b in self.blocks]
-                self.loan, _ = _lent(before, self.x_BTD[:, -1:], held)
+                self.states = [self._extend(block, self.x_BTD)[1] for block in self.blocks]
 
     def run(self) -> tuple[Tensor, list[State]]:
         kept = []  # a model keeps the states, too
         if self.states is not None:
             x_BD = self.x_BTD[:, -1]
             for block, state in zip(self.blocks, self.states, strict=True):
-                if self.reads:
-                    x_BTD, state = self._extend(block, x_BD[:, None], state)
-                    x_BD = x_BTD[:, 0]
-                else:
-                    x_BD, state = block.step(x_BD, state)
+                x_BD, state = self._step(block, x_BD, state)
                 kept.append(state)
             return x_BD, kept
         x_BTD = self.x_BTD
         for block in self.blocks:
             if self.causal:
-                x_BTD, state = self._extend(block, x_BTD, block.mixer.init_state(self.batch))
+                x_BTD, state = self._extend(block, x_BTD)
                 kept.append(state)
             else:
                 x_BTD = block(x_BTD)
         return x_BTD, kept
 
-    def _extend(self, block: Block, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        if self.reads:
-            return block.connected(x_BTD, state, self.loan, None)[:2]
-        return block.extend(x_BTD, state)
+    def _extend(self, block: Block, x_BTD: Tensor) -> tuple[Tensor, State]:
+        state = block.mixer.init_state(self.batch)
+        return block.extend(x_BTD, state) if self._loan is None else block.connected(x_BTD, state, self._loan, None)[:2]
 
+    def _step(self, block: Block, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        if self._loan is None:
+            return block.step(x_BD, state)
+        x_BTD, state, _ = block.connected(x_BD[:, None], state, self._loan, None)
+        return x_BTD[:, 0], state
 
-def _lent(before: list[Block], x_BTD: Tensor, states: list[State]) -> tuple[Loan, list[State]]:
-    """What layers behind these may read: the embeddings, or what the last of them lends; and the states then."""
-    loan: Loan = {"embedding": x_BTD}
-    after = []
-    for block, state in zip(before, states, strict=True):
-        _, new, loan = block.connected(x_BTD, state, {}, None)
-        after.append(new)
-    return loan, after
+    def _lent(self, lender: Block, decode: bool) -> Loan:
+        """What the earlier layer lends for the whole sequence, or for one token after it."""
+        _, state, loan = lender.connected(self.x_BTD, lender.mixer.init_state(self.batch), {}, None)
+        return lender.connected(self.x_BTD[:, -1:], state, {}, None)[2] if decode else loan

@@ -29,16 +29,17 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
-from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, merge_tails
-from plait.mixers.mixer import Draw, Loan, Mixer, State
-from plait.mixers.rope_scaling import RopeScaling
-from plait.mixers.shared import HeadNorm, Rotary, appended, with_room
+from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail
+from plait.mixers.mixer import Draw, Loan, State
+from plait.mixers.rotary import RopeScaling, Rotary
+from plait.mixers.shared import CachedMixer, HeadNorm, appended, cannot_crop, trimmed
 from plait.ops.attention import alibi_slopes, attention, attention_reference
 from plait.ops.sinks import sink_attention
 
 
-class Attention(Mixer):
+class Attention(CachedMixer):
     paddable = True
+    cache = ("k", "v", "log_f")
     slopes_H: Tensor
     forget_bias: Tensor
     sinks_H: nn.Parameter | None
@@ -120,10 +121,6 @@ class Attention(Mixer):
             state["spare"] = self.zeros(batch, rollback, dtype=torch.bool)
         return state
 
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        y_BTD, state = self.extend(x_BD[:, None], state)
-        return y_BTD[:, 0], state
-
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         new = dict(state)
         q, k, v = self._split(self._joint(x_BTD, new))
@@ -162,11 +159,8 @@ class Attention(Mixer):
         held = state["k"].shape[1]
         short = self.window and held - tokens < min(int(state["pos"].max()) - tokens, self.window - 1)
         if tokens > held or short or (self.kv_shift is not None and tokens >= state["k_tail"].shape[1]):
-            raise UserError(
-                f"cannot take back {tokens} tokens: {self.options.name} did not keep them; "
-                f"start with init_state(..., rollback={tokens}) or more."
-            )
-        new = {key: value[:, : held - tokens] if key in ("k", "v", "log_f") else value for key, value in state.items()}
+            raise cannot_crop(self.options.name, tokens)
+        new = {key: value[:, : held - tokens] if key in self.cache else value for key, value in state.items()}
         for tail in ("k_tail", "v_tail"):
             if tail in state:
                 # The freed places come first again; what they held is forgotten, so they can be no basis for a crop.
@@ -177,30 +171,10 @@ class Attention(Mixer):
         return new
 
     def with_capacity(self, state: State, tokens: int) -> State | None:
-        return None if self.window or self.sinks_H is not None else with_room(state, ("k", "v", "log_f"), tokens)
+        return None if self.window or self.sinks_H is not None else self.with_room(state, tokens)
 
     def merge(self, states: Sequence[State]) -> State:
-        """Rows of different lengths side by side: shorter caches are padded on the left."""
-        states = merge_tails(states, INNER_TAIL)
-        longest = max(state["k"].shape[1] for state in states)
-        padded = []
-        for state in states:
-            lack = longest - state["k"].shape[1]
-            pad_B = state.get("pad", torch.zeros_like(state["pos"]))
-            row = {
-                key: F.pad(value, (0, 0) * (value.dim() - 2) + (lack, 0)) if key in ("k", "v", "log_f") else value
-                for key, value in state.items()
-            }
-            padded.append(row | {"pad": pad_B + lack})
-        for tail in ("k_tail", "v_tail", "spare"):
-            if tail in padded[0]:
-                least = min(row[tail].shape[1] for row in padded)
-                for row in padded:
-                    row[tail] = row[tail][:, row[tail].shape[1] - least :]
-        return super().merge(padded)
-
-    def residual_weights(self) -> list[Tensor]:
-        return [self.output.weight]
+        return super().merge(trimmed(states, ["k_tail", "v_tail", "spare", INNER_TAIL]))
 
     def _split(self, joint_BTAP: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = joint_BTAP.split([self.heads, self.groups, self.groups], dim=-2)
@@ -297,7 +271,7 @@ class Attention(Mixer):
         surplus = state["k"].shape[1] - tokens
         if surplus <= 0:
             return state
-        new = {key: value[:, surplus:] if key in ("k", "v", "log_f") else value for key, value in state.items()}
+        new = {key: value[:, surplus:] if key in self.cache else value for key, value in state.items()}
         if "pad" in new:
             new["pad"] = (new["pad"] - surplus).clamp(min=0)
         return new

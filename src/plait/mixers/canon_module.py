@@ -16,14 +16,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from plait.core.errors import UserError
 from plait.mixers.mixer import Draw, Loan, Mixer, State
 from plait.mixers.options import CANON_WIDTH
+from plait.mixers.shared import cannot_crop, trimmed
 from plait.ops.shortconv import short_conv
 
 TAPS_STD = (3 * CANON_WIDTH) ** -0.5  # that of torch's own convolutions, U(±1/√W)
-TAIL = "canon"  # the last inputs, in the state of a mixer that has one convolution around it
-INNER_TAIL = "canon_inner"  # of the convolution inside
+TAIL = "canon"  # in a state: the last inputs of the convolution in front of the mixer
+INNER_TAIL = "canon_inner"  # and of the one inside it
 
 
 class Canon(nn.Module):
@@ -49,22 +49,19 @@ class Canon(nn.Module):
         return x_BTC + y_BTC, torch.cat((tail, x_BTC), dim=1)[:, x_BTC.shape[1] :]
 
 
+def inner_canon(canon: Canon | None, x: Tensor, state: State) -> tuple[Tensor, State]:
+    """A mixer's inner convolution, where it has one, on (B, T, C) or on one token, (B, C); and what the state gets."""
+    if canon is None:
+        return x, {}
+    y, tail = canon(x[:, None] if x.dim() == 2 else x, state.get(INNER_TAIL))
+    return y[:, 0] if x.dim() == 2 else y, {INNER_TAIL: tail}
+
+
 def crop_tail(tail: Tensor, tokens: int, name: str) -> Tensor:
     """The last inputs as they were `tokens` tokens earlier."""
     if tail.shape[1] - tokens < CANON_WIDTH - 1:
-        raise UserError(
-            f"cannot take back {tokens} tokens: {name} did not keep them; "
-            f"start with init_state(..., rollback={tokens}) or more."
-        )
+        raise cannot_crop(name, tokens)
     return tail[:, : tail.shape[1] - tokens]
-
-
-def merge_tails(states: Sequence[State], key: str) -> list[State]:
-    """The states with their last inputs cut to the shortest: some may have been cropped."""
-    if key not in states[0]:
-        return list(states)
-    least = min(state[key].shape[1] for state in states)
-    return [{**state, key: state[key][:, state[key].shape[1] - least :]} for state in states]
 
 
 class CanonMixer(Mixer):
@@ -109,7 +106,7 @@ class CanonMixer(Mixer):
         return {**self.mixer.crop(_without(state), tokens), TAIL: tail}
 
     def merge(self, states: Sequence[State]) -> State:
-        states = merge_tails(states, TAIL)
+        states = trimmed(states, [TAIL])
         inner = [_without(state) for state in states]
         tail = torch.cat([state[TAIL] for state in states])
         return {**(self.mixer.merge(inner) if inner[0] else {}), TAIL: tail}

@@ -9,12 +9,11 @@ from torch import Tensor, nn
 from plait.mixers.deltanet import DeltaNetOptions, GatedDeltaNetOptions
 from plait.mixers.mamba_module import init_decay
 from plait.mixers.mixer import Draw, State
-from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
+from plait.mixers.shared import ConvolvedMixer, HeadNorm, gated
 from plait.ops.delta import delta, delta_step
-from plait.ops.shortconv import short_conv, short_conv_step
 
 
-class DeltaNet(RecurrentMixer):
+class DeltaNet(ConvolvedMixer):
     """DeltaNet: a token replaces what the state holds at its key, by a share β, instead of adding to it.
 
         S_t = S_{t−1} + β_t k_t (v_t − S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K,   y = W_o RMSNorm_head(o)
@@ -33,34 +32,26 @@ class DeltaNet(RecurrentMixer):
         super().__init__(d, options)
         self.width, self.heads = options.head_dim, d // options.head_dim
         self.scale, self.strongest = self.width**-0.5, 1 + options.neg_eigval
-        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+        self.state_shape = (self.heads, self.width, self.width)
         # Query, key, value and write strength in one product.
         self.input = nn.Linear(d, 3 * d + self.heads, bias=False)
-        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(3 * d, options.conv))
+        self.add_convolution(3 * d, options.conv)
         self.norm = HeadNorm(self.heads, self.width, eps=1e-6, shared=True)
         self.output = nn.Linear(d, d, bias=False)
 
-    def init_weights(self, draw: Draw) -> None:
-        draw(self.taps_CW, self.taps_std)
-
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        channels, width = self.taps_CW.shape
-        return {
-            "S": self.zeros(batch, self.heads, self.width, self.width, dtype=self.state_dtype),
-            "conv": self.zeros(batch, width - 1, channels),
-        }
-
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BTC, strength_BTH = self._project(x_BTD)
-        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
-        o_BTHK, S_BHKK = delta(*self._heads(qkv_BTC), self._share(strength_BTH), scale=self.scale, state=state.get("S"))
-        return self._combine(x_BTD, o_BTHK), {"S": S_BHKK, "conv": conv}
+        qkv_BTC, new = self.convolve(qkv_BTC, state)
+        beta_BTH = self._write_strength(strength_BTH)
+        o_BTHK, new["S"] = delta(*self._heads(qkv_BTC), beta_BTH, scale=self.scale, state=state.get("S"))
+        return self._combine(x_BTD, o_BTHK), new
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BC, strength_BH = self._project(x_BD)
-        qkv_BC, conv = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
-        o_BHK, S_BHKK = delta_step(*self._heads(qkv_BC), self._share(strength_BH), None, state["S"], scale=self.scale)
-        return self._combine(x_BD, o_BHK), {"S": S_BHKK, "conv": conv}
+        qkv_BC, new = self.convolve(qkv_BC, state)
+        beta_BH = self._write_strength(strength_BH)
+        o_BHK, new["S"] = delta_step(*self._heads(qkv_BC), beta_BH, None, state["S"], scale=self.scale)
+        return self._combine(x_BD, o_BHK), new
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         qkv, strength = self.input(x).split([3 * self.d, self.heads], dim=-1)
@@ -70,7 +61,7 @@ class DeltaNet(RecurrentMixer):
         q, k, v = qkv.unflatten(-1, (3, self.heads, self.width)).unbind(-3)
         return unit_length(q.to(self.state_dtype)), unit_length(k.to(self.state_dtype)), v
 
-    def _share(self, strength: Tensor) -> Tensor:
+    def _write_strength(self, strength: Tensor) -> Tensor:
         """β, in (0, 1), or (0, 2) with `neg_eigval`."""
         return self.strongest * strength.to(self.state_dtype).sigmoid()
 
@@ -84,7 +75,7 @@ def unit_length(x: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
 
 
-class GatedDeltaNet(RecurrentMixer):
+class GatedDeltaNet(ConvolvedMixer):
     """Gated DeltaNet: the delta rule on a state that decays first, and a gated output.
 
         S_t = a_t S_{t−1} + β_t k_t (v_t − a_t S_{t−1}ᵀ k_t)ᵀ,   o_t = q_tᵀ S_t / √K
@@ -105,40 +96,31 @@ class GatedDeltaNet(RecurrentMixer):
         self.heads, self.key_width = options.head_count(d), options.head_dim
         self.value_width, self.scale = values // self.heads, self.key_width**-0.5
         self.strongest, self.out_gate = 1 + options.neg_eigval, options.out_gate
-        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+        self.state_shape = (self.heads, self.key_width, self.value_width)
         # Query, key and value (convolved together), output gate, write strength and decay in one product.
         self.splits = [2 * keys + values, values if self.out_gate != "none" else 0, self.heads, self.heads]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
-        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(2 * keys + values, options.conv))
+        self.add_convolution(2 * keys + values, options.conv)
         self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
         self.step_bias_H = nn.Parameter(torch.zeros(self.heads))
         self.norm = HeadNorm(self.heads, self.value_width, eps=1e-6, shared=True)
         self.output = nn.Linear(values, d, bias=False)
 
     def init_weights(self, draw: Draw) -> None:
-        draw(self.taps_CW, self.taps_std)
+        super().init_weights(draw)
         init_decay(self.log_rate_H, self.step_bias_H, draw)
-
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        channels, width = self.taps_CW.shape
-        return {
-            "S": self.zeros(batch, self.heads, self.key_width, self.value_width, dtype=self.state_dtype),
-            "conv": self.zeros(batch, width - 1, channels),
-        }
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BTC, gate, beta_BTH, g_BTH = self._project(x_BTD)
-        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
-        q, k, v = self._heads(qkv_BTC)
-        o_BTHV, S_BHKV = delta(q, k, v, beta_BTH, g_BTH, scale=self.scale, state=state.get("S"))
-        return self._combine(o_BTHV, gate), {"S": S_BHKV, "conv": conv}
+        qkv_BTC, new = self.convolve(qkv_BTC, state)
+        o_BTHV, new["S"] = delta(*self._heads(qkv_BTC), beta_BTH, g_BTH, scale=self.scale, state=state.get("S"))
+        return self._combine(o_BTHV, gate), new
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BC, gate, beta_BH, g_BH = self._project(x_BD)
-        qkv_BC, conv = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
-        q, k, v = self._heads(qkv_BC)
-        o_BHV, S_BHKV = delta_step(q, k, v, beta_BH, g_BH, state["S"], scale=self.scale)
-        return self._combine(o_BHV, gate), {"S": S_BHKV, "conv": conv}
+        qkv_BC, new = self.convolve(qkv_BC, state)
+        o_BHV, new["S"] = delta_step(*self._heads(qkv_BC), beta_BH, g_BH, state["S"], scale=self.scale)
+        return self._combine(o_BHV, gate), new
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries, keys and values before their convolution, the output gate, β and the log decay."""

@@ -23,23 +23,22 @@ from plait.mixers.deltanet_module import unit_length
 from plait.mixers.deltaproduct import DeltaProductOptions
 from plait.mixers.mamba_module import init_decay
 from plait.mixers.mixer import Draw, State
-from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
+from plait.mixers.shared import ConvolvedMixer, HeadNorm, gated
 from plait.ops.delta import delta
-from plait.ops.shortconv import short_conv
 
 
-class DeltaProduct(RecurrentMixer):
+class DeltaProduct(ConvolvedMixer):
     def __init__(self, d: int, options: DeltaProductOptions) -> None:
         super().__init__(d, options)
         self.width, self.heads, self.steps = options.head_dim, d // options.head_dim, options.steps
         self.strongest, self.forget, self.out_gate = 1 + options.neg_eigval, options.forget, options.out_gate
         self.scale, channels = self.width**-0.5, int(options.conv_width(d))
-        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+        self.state_shape = (self.heads, self.width, self.width)
         # Queries, keys and values (convolved together), write strengths, decay and output gate in one product.
         gate = d if self.out_gate != "none" else 0
         self.splits = [channels, self.steps * self.heads, self.heads if self.forget else 0, gate]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
-        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(channels, options.conv))
+        self.add_convolution(channels, options.conv)
         if self.forget:
             self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
             self.step_bias_H = nn.Parameter(torch.zeros(self.heads))
@@ -47,25 +46,14 @@ class DeltaProduct(RecurrentMixer):
         self.output = nn.Linear(d, d, bias=False)
 
     def init_weights(self, draw: Draw) -> None:
-        draw(self.taps_CW, self.taps_std)
+        super().init_weights(draw)
         if self.forget:
             init_decay(self.log_rate_H, self.step_bias_H, draw)
-
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        channels, width = self.taps_CW.shape
-        return {
-            "S": self.zeros(batch, self.heads, self.width, self.width, dtype=self.state_dtype),
-            "conv": self.zeros(batch, width - 1, channels),
-        }
-
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        y_BTD, state = self.extend(x_BD[:, None], state)
-        return y_BTD[:, 0], state
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         """A token is n tokens of the delta rule, of which only the last is read and only the first decays."""
         qkv_BTC, strength, decay, gate = self.input(x_BTD).split(self.splits, dim=-1)
-        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
+        qkv_BTC, new = self.convolve(qkv_BTC, state)
         q, k, v = qkv_BTC.split([self.d, self.steps * self.d, self.steps * self.d], dim=-1)
         q, k = q.to(self.state_dtype), k.to(self.state_dtype)
         q_BTHK = unit_length(q.unflatten(-1, (self.heads, self.width)))
@@ -78,7 +66,7 @@ class DeltaProduct(RecurrentMixer):
             step_BTH = F.softplus(decay.to(self.state_dtype) + self.step_bias_H)
             g_BTH = -self.log_rate_H.to(step_BTH.dtype).exp() * step_BTH
             g_BNH = F.pad(g_BTH[:, :, None], (0, 0, 0, self.steps - 1)).flatten(1, 2)
-        o, S = delta(q_BNHK, unit_length(k), v, beta, g_BNH, scale=self.scale, state=state.get("S"))
+        o, new["S"] = delta(q_BNHK, unit_length(k), v, beta, g_BNH, scale=self.scale, state=state.get("S"))
         o_BTHK = o[:, self.steps - 1 :: self.steps]
         y: Tensor = self.output(gated(self.norm(o_BTHK).flatten(-2).to(x_BTD.dtype), gate, self.out_gate))
-        return y, {"S": S, "conv": conv}
+        return y, new

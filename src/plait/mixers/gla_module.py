@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.canon_module import INNER_TAIL, Canon
+from plait.mixers.canon_module import INNER_TAIL, Canon, inner_canon
 from plait.mixers.gla import GlaOptions, Hgrn2Options, LinearOptions
 from plait.mixers.mixer import Draw, State
-from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
+from plait.mixers.shared import ConvolvedMixer, HeadNorm, RecurrentMixer, gated
 from plait.ops.gla import gla, gla_step
 from plait.ops.linear import feature_map, linear_attention, linear_attention_step
-from plait.ops.shortconv import short_conv, short_conv_step
 
 
 class LinearAttention(RecurrentMixer):
@@ -49,9 +47,7 @@ class LinearAttention(RecurrentMixer):
         return state
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        flat, new = self.qkv(x_BTD), {}
-        if self.canon is not None:
-            flat, new[INNER_TAIL] = self.canon(flat, state.get(INNER_TAIL))
+        flat, new = inner_canon(self.canon, self.qkv(x_BTD), state)
         q, k, v = self._heads(flat)
         o_BTHK, held = linear_attention(
             q, k, v, scale=self.scale, normalize=self.normalize, state=_values(state) if state else None
@@ -59,10 +55,7 @@ class LinearAttention(RecurrentMixer):
         return self._combine(x_BTD, o_BTHK), {**new, **_named(held)}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        flat, new = self.qkv(x_BD), {}
-        if self.canon is not None:
-            after_BTC, new[INNER_TAIL] = self.canon(flat[:, None], state[INNER_TAIL])
-            flat = after_BTC[:, 0]
+        flat, new = inner_canon(self.canon, self.qkv(x_BD), state)
         q, k, v = self._heads(flat)
         o_BHK, held = linear_attention_step(q, k, v, _values(state), scale=self.scale, normalize=self.normalize)
         return self._combine(x_BD, o_BHK), {**new, **_named(held)}
@@ -87,7 +80,7 @@ def _named(held: tuple[Tensor, ...]) -> State:
     return dict(zip(("S", "z"), held, strict=False))
 
 
-class GatedLinearAttention(RecurrentMixer):
+class GatedLinearAttention(ConvolvedMixer):
     """Gated linear attention: linear attention whose state forgets, each key channel at a rate from the data.
 
         a_t = σ(W_2 W_1 x_t + b)^{1/τ},   S_t = diag(a_t) S_{t−1} + k_t v_tᵀ,   o_t = q_tᵀ S_t / √K
@@ -101,59 +94,46 @@ class GatedLinearAttention(RecurrentMixer):
     C convolved channels, W width of the convolution.
     """
 
-    taps_CW: nn.Parameter | None
-
     def __init__(self, d: int, options: GlaOptions) -> None:
         super().__init__(d, options)
         keys, values = options.key_width(d), options.value_width(d)
         self.heads, self.key_width, self.value_width = options.heads, keys // options.heads, values // options.heads
         self.tau, self.scale = options.tau, self.key_width**-0.5
+        self.state_shape = (self.heads, self.key_width, self.value_width)
         # Query, key, value, output gate and the gate's low-rank bottleneck in one product.
         self.out_gate, self.qkv = options.out_gate, [keys, keys, values]
         self.splits = [sum(self.qkv), values if self.out_gate != "none" else 0, options.gate_rank]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
-        self.taps_std = (3 * max(1, options.conv)) ** -0.5  # that of torch's own convolutions, U(±1/√W)
-        taps_CW = nn.Parameter(self.taps_std * torch.randn(sum(self.qkv), options.conv)) if options.conv else None
-        self.register_parameter("taps_CW", taps_CW)
+        self.add_convolution(sum(self.qkv), options.conv)
         self.canon = Canon(sum(self.qkv)) if "b" in options.canon else None
         self.decay = nn.Linear(options.gate_rank, keys)
         self.norm = HeadNorm(self.heads, self.value_width, eps=1e-6, shared=True)
         self.output = nn.Linear(values, d, bias=False)
 
     def init_weights(self, draw: Draw) -> None:
-        if self.taps_CW is not None:
-            draw(self.taps_CW, self.taps_std)
+        super().init_weights(draw)
         if self.canon is not None:
             self.canon.init_weights(draw)
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        state = {"S": self.zeros(batch, self.heads, self.key_width, self.value_width, dtype=self.state_dtype)}
-        if self.taps_CW is not None:
-            state["conv"] = self.zeros(batch, self.taps_CW.shape[1] - 1, self.taps_CW.shape[0])
+        state = super().init_state(batch)
         if self.canon is not None:
             state[INNER_TAIL] = self.canon.init_tail(batch, 0)
         return state
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BTC, gate, low = self.input(x_BTD).split(self.splits, dim=-1)
-        new = {}
-        if self.canon is not None:
-            qkv_BTC, new[INNER_TAIL] = self.canon(qkv_BTC, state.get(INNER_TAIL))
-        if self.taps_CW is not None:
-            qkv_BTC, new["conv"] = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
-        o_BTHV, new["S"] = gla(*self._heads(qkv_BTC, low), scale=self.scale, state=state.get("S"))
-        return self._combine(o_BTHV, gate), new
+        qkv_BTC, canon = inner_canon(self.canon, qkv_BTC, state)
+        qkv_BTC, conv = self.convolve(qkv_BTC, state)
+        o_BTHV, S_BHKV = gla(*self._heads(qkv_BTC, low), scale=self.scale, state=state.get("S"))
+        return self._combine(o_BTHV, gate), {"S": S_BHKV, **conv, **canon}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BC, gate, low = self.input(x_BD).split(self.splits, dim=-1)
-        new = {}
-        if self.canon is not None:
-            after_BTC, new[INNER_TAIL] = self.canon(qkv_BC[:, None], state[INNER_TAIL])
-            qkv_BC = after_BTC[:, 0]
-        if self.taps_CW is not None:
-            qkv_BC, new["conv"] = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
-        o_BHV, new["S"] = gla_step(*self._heads(qkv_BC, low), state["S"], scale=self.scale)
-        return self._combine(o_BHV, gate), new
+        qkv_BC, canon = inner_canon(self.canon, qkv_BC, state)
+        qkv_BC, conv = self.convolve(qkv_BC, state)
+        o_BHV, S_BHKV = gla_step(*self._heads(qkv_BC, low), state["S"], scale=self.scale)
+        return self._combine(o_BHV, gate), {"S": S_BHKV, **conv, **canon}
 
     def _heads(self, qkv: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries, keys, values and log decays by head; only the decays need be wide."""

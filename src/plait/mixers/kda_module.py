@@ -23,28 +23,24 @@ from plait.mixers.deltanet_module import unit_length
 from plait.mixers.kda import KdaOptions
 from plait.mixers.mamba_module import init_decay
 from plait.mixers.mixer import Draw, State
-from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
+from plait.mixers.shared import ConvolvedMixer, HeadNorm, gated
 from plait.ops.channel_delta import channel_delta
 from plait.ops.dplr import dplr_step
-from plait.ops.shortconv import short_conv, short_conv_step
 
 
-class KimiDeltaAttention(RecurrentMixer):
+class KimiDeltaAttention(ConvolvedMixer):
     def __init__(self, d: int, options: KdaOptions) -> None:
         super().__init__(d, options)
         inner = int(options.inner(d))
         self.width, self.heads, self.scale = options.head_dim, inner // options.head_dim, options.head_dim**-0.5
-        self.strongest, self.out_gate, self.by_channel = (
-            1 + options.neg_eigval,
-            options.out_gate,
-            options.write != "head",
-        )
-        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+        self.strongest, self.out_gate = 1 + options.neg_eigval, options.out_gate
+        self.by_channel = options.write == "channel"
+        self.state_shape = (self.heads, self.width, self.width)
         # Query, key and value (convolved together), write strengths and both gates' bottlenecks in one product.
         has_gate = self.out_gate != "none"
         self.splits = [3 * inner, 2 * inner if self.by_channel else self.heads, self.width, self.width * has_gate]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
-        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(3 * inner, options.conv))
+        self.add_convolution(3 * inner, options.conv)
         self.decay = nn.Linear(self.width, inner)
         self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
         self.gate = nn.Linear(self.width, inner) if has_gate else None
@@ -52,28 +48,21 @@ class KimiDeltaAttention(RecurrentMixer):
         self.output = nn.Linear(inner, d, bias=False)
 
     def init_weights(self, draw: Draw) -> None:
-        draw(self.taps_CW, self.taps_std)
+        super().init_weights(draw)
         init_decay(self.log_rate_H, self.decay.bias, draw)
-
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        channels, width = self.taps_CW.shape
-        return {
-            "S": self.zeros(batch, self.heads, self.width, self.width, dtype=self.state_dtype),
-            "conv": self.zeros(batch, width - 1, channels),
-        }
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BTC, *rest = self.input(x_BTD).split(self.splits, dim=-1)
-        qkv_BTC, conv = short_conv(qkv_BTC, self.taps_CW, state_BHC=state.get("conv"), activation="silu")
-        o_BTHK, S_BHKK = channel_delta(*self._heads(qkv_BTC, *rest[:2]), scale=self.scale, state=state.get("S"))
-        return self._combine(x_BTD, o_BTHK, rest[2]), {"S": S_BHKK, "conv": conv}
+        qkv_BTC, new = self.convolve(qkv_BTC, state)
+        o_BTHK, new["S"] = channel_delta(*self._heads(qkv_BTC, *rest[:2]), scale=self.scale, state=state.get("S"))
+        return self._combine(x_BTD, o_BTHK, rest[2]), new
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv_BC, *rest = self.input(x_BD).split(self.splits, dim=-1)
-        qkv_BC, conv = short_conv_step(qkv_BC, self.taps_CW, None, state["conv"], activation="silu")
+        qkv_BC, new = self.convolve(qkv_BC, state)
         q, k, e, v, g = self._heads(qkv_BC, *rest[:2])
-        o_BHK, S_BHKK = dplr_step(q, k, v, g.exp() * e, -k, g, state["S"], scale=self.scale)
-        return self._combine(x_BD, o_BHK, rest[2]), {"S": S_BHKK, "conv": conv}
+        o_BHK, new["S"] = dplr_step(q, k, v, g.exp() * e, -k, g, state["S"], scale=self.scale)
+        return self._combine(x_BD, o_BHK, rest[2]), new
 
     def _heads(self, qkv: Tensor, strength: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Queries, the keys that are written and erased, those that are read for it, values, and the log decays."""

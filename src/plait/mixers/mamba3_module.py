@@ -71,10 +71,6 @@ class Mamba3(RecurrentMixer):
         sizes = {"S": (H, N, P), "angle": (H, self.angles), "B": (H, self.rank, N), "x": (H, P)}
         return {name: self.zeros(batch, *size, dtype=self.state_dtype) for name, size in sizes.items()}
 
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        y_BTD, state = self.extend(x_BD[:, None], state)
-        return y_BTD[:, 0], state
-
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         state = state or self.init_state_like(x_BTD)
         z, x, b, c, delta, rate, share, turn = self.input(x_BTD).split(self.splits, dim=-1)

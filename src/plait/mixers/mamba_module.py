@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from plait.mixers.mamba import Mamba2Options, MambaOptions
 from plait.mixers.mixer import Draw, Loan, State
-from plait.mixers.shared import HeadNorm, RecurrentMixer
+from plait.mixers.shared import ConvolvedMixer, HeadNorm, RecurrentMixer
 from plait.ops.gla import gla, gla_step
 from plait.ops.scan import selective_scan, selective_scan_step
 from plait.ops.shortconv import short_conv, short_conv_step
 
-_SHORTEST_STEP, _LONGEST_STEP = 1e-3, 0.1
+# Ranges of the initial rates exp(A) and steps Δ, the authors'.
+RATES = (1.0, 16.0)
+STEPS = (1e-3, 1e-1)
 
 
 class Mamba(RecurrentMixer):
@@ -54,7 +56,7 @@ class Mamba(RecurrentMixer):
         # Normal noise through its own distribution function is uniform.
         draw(self.step_size.bias, 1.0)
         uniform_E = torch.special.ndtr(self.step_size.bias)
-        step_E = _SHORTEST_STEP * torch.exp(uniform_E * math.log(_LONGEST_STEP / _SHORTEST_STEP))
+        step_E = STEPS[0] * torch.exp(uniform_E * math.log(STEPS[1] / STEPS[0]))
         self.step_size.bias.copy_(step_E + torch.log(-torch.expm1(-step_E)))  # softplus of it is the step again
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
@@ -82,9 +84,6 @@ class Mamba(RecurrentMixer):
         y_BE, scan = selective_scan_step(*self._select(u_BE), state["scan"])
         return self._combine(y_BE, gate_BE), {"scan": scan, "conv": conv}
 
-    def residual_weights(self) -> list[Tensor]:
-        return [self.output.weight]
-
     def _select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """What the scan takes, in fp32 or wider: the recurrence multiplies its rounding errors. (…, E) in."""
         wide = self.state_dtype
@@ -98,12 +97,7 @@ class Mamba(RecurrentMixer):
         return out
 
 
-# Ranges of the initial rates exp(A) and steps Δ, the authors'.
-RATES = (1.0, 16.0)
-STEPS = (1e-3, 1e-1)
-
-
-class Mamba2(RecurrentMixer):
+class Mamba2(ConvolvedMixer):
     """Mamba-2: a selective state space whose decay is one number a head and token (state space duality, SSD).
 
         Δ_t = softplus(δ_t + b),   a_t = exp(−exp(A) Δ_t),   S_t = a_t S_{t−1} + B_t (Δ_t x_t)ᵀ
@@ -125,11 +119,10 @@ class Mamba2(RecurrentMixer):
         inner, channels = int(options.inner_width(d)), int(options.conv_width(d))
         self.heads, self.width = int(options.heads(d)), options.head_dim
         self.groups, self.state_size = options.groups, options.state
-        self.taps_std = (3 * options.conv) ** -0.5  # that of torch's own convolutions, U(±1/√W)
+        self.state_shape = (self.heads, self.state_size, self.width)
         self.splits = [inner, channels, self.heads]
         self.input = nn.Linear(d, sum(self.splits), bias=False)
-        self.taps_CW = nn.Parameter(self.taps_std * torch.randn(channels, options.conv))
-        self.taps_bias_C = nn.Parameter(torch.zeros(channels))
+        self.add_convolution(channels, options.conv, bias=True)
         self.log_rate_H = nn.Parameter(torch.zeros(self.heads))
         self.step_bias_H = nn.Parameter(torch.zeros(self.heads))
         self.skip_H = nn.Parameter(torch.ones(self.heads))
@@ -137,15 +130,8 @@ class Mamba2(RecurrentMixer):
         self.output = nn.Linear(inner, d, bias=False)
 
     def init_weights(self, draw: Draw) -> None:
-        draw(self.taps_CW, self.taps_std)
+        super().init_weights(draw)
         init_decay(self.log_rate_H, self.step_bias_H, draw)
-
-    def init_state(self, batch: int, *, rollback: int = 0) -> State:
-        channels, width = self.taps_CW.shape
-        return {
-            "S": self.zeros(batch, self.heads, self.state_size, self.width, dtype=self.state_dtype),
-            "conv": self.zeros(batch, width - 1, channels),
-        }
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         return self.connected(x_BTD, state, {})[:2]
@@ -156,23 +142,21 @@ class Mamba2(RecurrentMixer):
         """What is lent is the heads' output ahead of gate and norm."""
         state = state or {}
         z, mixed_BTC, step = self.input(x_BTD).split(self.splits, dim=-1)
-        mixed_BTC, conv = short_conv(
-            mixed_BTC, self.taps_CW, self.taps_bias_C, state_BHC=state.get("conv"), activation="silu"
-        )
+        mixed_BTC, new = self.convolve(mixed_BTC, state)
         q, k, v_BTHP = self._heads(mixed_BTC)
         step_BTH, g_BTH = self._decay(step)
         written_BTHP = (step_BTH[..., None] * v_BTHP).to(v_BTHP.dtype)
-        y_BTHP, S_BHNP = gla(q, k, written_BTHP, g_BTH, state=state.get("S"))
+        y_BTHP, new["S"] = gla(q, k, written_BTHP, g_BTH, state=state.get("S"))
         memory_BTE = self._skipping(y_BTHP, v_BTHP)
-        return self._combine(memory_BTE, z), {"S": S_BHNP, "conv": conv}, {"memory": memory_BTE.to(x_BTD.dtype)}
+        return self._combine(memory_BTE, z), new, {"memory": memory_BTE.to(x_BTD.dtype)}
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         z, mixed_BC, step = self.input(x_BD).split(self.splits, dim=-1)
-        mixed_BC, conv = short_conv_step(mixed_BC, self.taps_CW, self.taps_bias_C, state["conv"], activation="silu")
+        mixed_BC, new = self.convolve(mixed_BC, state)
         q, k, v_BHP = self._heads(mixed_BC)
         step_BH, g_BH = self._decay(step)
-        y_BHP, S_BHNP = gla_step(self._to_heads(q), self._to_heads(k), step_BH[..., None] * v_BHP, g_BH, state["S"])
-        return self._combine(self._skipping(y_BHP, v_BHP), z), {"S": S_BHNP, "conv": conv}
+        y_BHP, new["S"] = gla_step(self._to_heads(q), self._to_heads(k), step_BH[..., None] * v_BHP, g_BH, state["S"])
+        return self._combine(self._skipping(y_BHP, v_BHP), z), new
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries C and keys B by group, and values x by head."""

@@ -16,21 +16,21 @@ without positions, E of their part with positions, V value width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import Mixer, State
+from plait.mixers.mixer import State
 from plait.mixers.mla import MlaOptions
-from plait.mixers.shared import RmsNorm, Rotary, appended, with_room
+from plait.mixers.rotary import Rotary
+from plait.mixers.shared import CachedMixer, RmsNorm, appended
 from plait.ops.attention import attention
 
 
-class LatentAttention(Mixer):
+class LatentAttention(CachedMixer):
     paddable = True
+    cache = ("kv",)
 
     def __init__(self, d: int, options: MlaOptions) -> None:
         super().__init__(d, options)
@@ -63,10 +63,6 @@ class LatentAttention(Mixer):
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         return {"kv": self.zeros(batch, 0, self.rank + self.rope_dim), "pos": self.zeros(batch, dtype=torch.long)}
 
-    def step(self, x_BM: Tensor, state: State) -> tuple[Tensor, State]:
-        y_BTM, state = self.extend(x_BM[:, None], state)
-        return y_BTM[:, 0], state
-
     def extend(self, x_BTM: Tensor, state: State) -> tuple[Tensor, State]:
         positions_BT = state["pos"][:, None] + torch.arange(x_BTM.shape[1], device=x_BTM.device)
         nope, rope = self._queries(x_BTM, positions_BT)
@@ -86,20 +82,7 @@ class LatentAttention(Mixer):
         return {**state, "kv": state["kv"][:, : held - tokens], "pos": state["pos"] - tokens}
 
     def with_capacity(self, state: State, tokens: int) -> State | None:
-        return with_room(state, ("kv",), tokens)
-
-    def merge(self, states: Sequence[State]) -> State:
-        """Rows of different lengths side by side: shorter caches are padded on the left."""
-        longest = max(state["kv"].shape[1] for state in states)
-        padded = []
-        for state in states:
-            lack = longest - state["kv"].shape[1]
-            pad_B = state.get("pad", torch.zeros_like(state["pos"])) + lack
-            padded.append({**state, "kv": F.pad(state["kv"], (0, 0, lack, 0)), "pad": pad_B})
-        return super().merge(padded)
-
-    def residual_weights(self) -> list[Tensor]:
-        return [self.output.weight]
+        return self.with_room(state, tokens)
 
     def _queries(self, x_BTM: Tensor, positions_BT: Tensor | None) -> tuple[Tensor, Tensor]:
         """Both parts of the queries, by head."""

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, merge_tails
+from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, inner_canon
 from plait.mixers.mixer import ChannelMixer, Draw, State
 from plait.mixers.mlp import IdentityOptions, MlpOptions, MoeOptions, SwigluOptions
+from plait.mixers.shared import trimmed
 from plait.ops.elementwise import swiglu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -59,17 +60,14 @@ class DenseMixer(ChannelMixer):
         return y_BTD[:, 0], state
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        inner_BTW = self.widen(x_BTD)
-        if self.canon is None:
-            return self.narrow(inner_BTW), state
-        inner_BTW, tail = self.canon(inner_BTW, state.get(INNER_TAIL))
-        return self.narrow(inner_BTW), {INNER_TAIL: tail}
+        inner_BTW, state = inner_canon(self.canon, self.widen(x_BTD), state)
+        return self.narrow(inner_BTW), state
 
     def crop(self, state: State, tokens: int) -> State:
         return {key: crop_tail(tail, tokens, self.options.name) for key, tail in state.items()}
 
     def merge(self, states: Sequence[State]) -> State:
-        return super().merge(merge_tails(states, INNER_TAIL))
+        return super().merge(trimmed(states, [INNER_TAIL]))
 
     def residual_weights(self) -> list[Tensor]:
         return [self.down.weight]

@@ -99,6 +99,7 @@ class ParallelOptions(MixerOptions):
         return Cost(
             params={**params, **({"norms": norms} if self.norm else {})},
             flops=flops,
+            masked=sum(cost.masked for cost in costs),
             cached=sum(cost.cached for cost in costs),
             active=sum(cost.active_params for cost in costs) + norms,
             fixed_state=sum(cost.fixed_state for cost in costs),

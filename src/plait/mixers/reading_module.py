@@ -22,7 +22,8 @@ from plait.core.errors import UserError
 from plait.mixers.mixer import Loan, Mixer, State, make_mixer
 from plait.mixers.options import MixerOptions
 from plait.mixers.reading import CrossAttnOptions, GmuOptions
-from plait.mixers.shared import RmsNorm, Rotary
+from plait.mixers.rotary import Rotary
+from plait.mixers.shared import RmsNorm
 from plait.ops.attention import attention
 
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from plait.mixers.mixer import State
 from plait.mixers.retnet import RetNetOptions
-from plait.mixers.shared import HeadNorm, RecurrentMixer, Rotary, gated
+from plait.mixers.rotary import Rotary
+from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
 from plait.ops.attention import alibi_slopes
 from plait.ops.gla import gla
 
@@ -49,10 +50,6 @@ class Retention(RecurrentMixer):
             "S": self.zeros(batch, self.heads, self.key_width, self.value_width, dtype=self.state_dtype),
             "pos": self.zeros(batch, dtype=torch.long),
         }
-
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        y_BTD, state = self.extend(x_BD[:, None], state)
-        return y_BTD[:, 0], state
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         B, T = x_BTD.shape[:2]

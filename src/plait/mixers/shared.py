@@ -1,26 +1,32 @@
-"""What mixers share: norms, rotary positions with remembered angles, and the base of those with a state of fixed size.
+"""What mixers share: norms, output gates, and the base classes of mixers with a recurrent state or a KV cache.
 
-Norms are RMS (Zhang and Sennrich 2019, arXiv:1910.07467) and layer norm, over the last dimension. Mixers of a fixed
-state need no second path for training: a whole sequence is an extension of nothing, and their ops read a state that is
-not there as zeros.
+A mixer with a recurrent state (`RecurrentMixer`) needs no second path for training: a whole sequence is `extend` from
+no state at all, `{}`, which its ops read as zeros. Many of them pass their projections through a short convolution
+first (`ConvolvedMixer`). Attention keeps every token's keys and values (`CachedMixer`).
+
+Letters: B batch, T new tokens, N tokens in the cache, D model width, H heads, K key width and V value width of a head,
+C convolved channels, W width of the convolution.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.mixer import Mixer, State
-from plait.mixers.rope_scaling import RopeScaling
-from plait.ops.elementwise import rms_norm, rotary_angles, rotate
-from plait.ops.fused_elementwise import fused_takes, split_rotated
+from plait.core.errors import UserError
+from plait.mixers.mixer import Draw, Mixer, State
+from plait.ops.elementwise import rms_norm
+from plait.ops.shortconv import short_conv, short_conv_step
 
 
 class RmsNorm(nn.Module):
+    """x / √(mean(x²) + ε) ∘ w over the last dimension (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
@@ -30,20 +36,8 @@ class RmsNorm(nn.Module):
         return rms_norm(x, self.weight, self.eps)
 
 
-def gated(x: Tensor, gate: Tensor, kind: str) -> Tensor:
-    """x with the output gate that a mixer's `out_gate` names."""
-    if kind == "none":
-        return x
-    return x * (F.silu(gate) if kind == "silu" else gate.sigmoid())
-
-
-def make_norm(kind: str, width: int, eps: float) -> nn.Module:
-    """The model's norm: 'rms' (one weight a channel) or 'layer' (weight and bias)."""
-    return RmsNorm(width, eps) if kind == "rms" else nn.LayerNorm(width, eps=eps)
-
-
 class HeadNorm(nn.Module):
-    """RMS norm over each head's channels. The weight is one a channel and head, or one a channel shared by heads."""
+    """RMS norm over each head's channels, (…, H, D). `shared`: one weight vector (D) for all heads, else (H, D)."""
 
     def __init__(self, heads: int, head_dim: int, *, eps: float, shared: bool = False) -> None:
         super().__init__()
@@ -57,73 +51,24 @@ class HeadNorm(nn.Module):
         return normed * (self.weight.to(normed.dtype) if normed.is_cuda else self.weight)
 
 
-class Rotary(nn.Module):
-    """Turns queries and keys by their positions.
-
-    The angles of a sequence's first tokens are remembered by dtype and device: a compiled graph then reads them where
-    it would compute a power, a sine and a cosine for every channel.
-    """
-
-    def __init__(self, head_dim: int, theta: float, scaling: RopeScaling | None = None) -> None:
-        super().__init__()
-        self.head_dim, self.theta, self.scaling = head_dim, theta, scaling
-        self._known: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
-
-    def forward(self, x_BTHD: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Turn by `positions`, or by 0, 1, 2 … when none are given."""
-        if positions is None:
-            cos, sin = self._first(x_BTHD.shape[1], x_BTHD.dtype, x_BTHD.device)
-        else:
-            cos, sin = self._angles(positions, x_BTHD.dtype)
-        return rotate(x_BTHD, cos, sin)
-
-    def remember(self, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
-        """Have the angles of so many first tokens ready."""
-        for kind in {dtype, torch.promote_types(dtype, torch.float32)}:
-            self._first(tokens, kind, device)
-
-    def split(self, packed_BTAP: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Turned queries and keys, and values, of a joint projection, where there is a kernel for that."""
-        if not fused_takes(packed_BTAP) or packed_BTAP.shape[-1] != self.head_dim:
-            return None
-        cos, sin = self._first(packed_BTAP.shape[1], torch.float32, packed_BTAP.device)
-        return split_rotated(packed_BTAP, cos.flatten(1), sin.flatten(1), heads)
-
-    def _first(self, tokens: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-        known = self._known.get((dtype, device))
-        if known is None or len(known[0]) < tokens:
-            known = self._angles(torch.arange(tokens, device=device), dtype)
-            if not torch.compiler.is_compiling() and device.type != "meta":
-                self._known[dtype, device] = known
-        return known[0][:tokens], known[1][:tokens]
-
-    def _angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        if self.scaling is None:
-            return rotary_angles(positions, self.head_dim, self.theta, dtype)
-        exact = torch.promote_types(dtype, torch.float32)
-        slowed_I = self.scaling.slowdown(self.head_dim, self.theta, exact, positions.device)
-        cos, sin = rotary_angles(positions, self.head_dim, self.theta, dtype, slowed_I)
-        return self.scaling.magnitude * cos, self.scaling.magnitude * sin
+def make_norm(kind: str, width: int, eps: float) -> nn.Module:
+    """The model's norm: 'rms' (one weight per channel) or 'layer' (weight and bias)."""
+    return RmsNorm(width, eps) if kind == "rms" else nn.LayerNorm(width, eps=eps)
 
 
-def with_room(state: State, growing: Sequence[str], tokens: int) -> State:
-    """The state with zeros behind what it holds, for `tokens` tokens in all, and their number as `held`."""
-    caches = {key: state[key] for key in growing if key in state}
-    held = next(iter(caches.values())).shape[1]
-    roomy = {key: F.pad(x, (0, 0) * (x.dim() - 2) + (0, tokens - held)) for key, x in caches.items()}
-    return {**state, **roomy, "held": torch.full((1,), held, device=state["pos"].device)}
-
-
-def appended(state: State, key: str, new: Tensor) -> Tensor:
-    """A cache with the newest entries behind the others: in place where it has room for them (`with_room`)."""
-    if "held" not in state:
-        return torch.cat([state[key], new], dim=1)
-    return state[key].index_copy_(1, state["held"], new)
+def gated(x: Tensor, gate: Tensor, kind: str) -> Tensor:
+    """x ∘ act(gate), with the nonlinearity that a mixer's `out_gate` option names ("none": x alone)."""
+    if kind == "none":
+        return x
+    return x * (F.silu(gate) if kind == "silu" else gate.sigmoid())
 
 
 class RecurrentMixer(Mixer):
-    """A subclass implements `init_state`, `extend` (which takes `{}` for the state before the first token) and `step`,
-    and ends in the linear map `output`."""
+    """A mixer with a state of fixed size that ends in the linear map `output`.
+
+    A subclass implements `init_state` and `extend`, which takes `{}` for the state before the first token, and `step`
+    where one token can be computed more cheaply than as a sequence of length 1.
+    """
 
     output: nn.Linear
 
@@ -133,6 +78,10 @@ class RecurrentMixer(Mixer):
     @abstractmethod
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]: ...
 
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        y_BTD, state = self.extend(x_BD[:, None], state)
+        return y_BTD[:, 0], state
+
     def residual_weights(self) -> list[Tensor]:
         return [self.output.weight]
 
@@ -140,3 +89,107 @@ class RecurrentMixer(Mixer):
     def state_dtype(self) -> torch.dtype:
         """Decays multiply and states add up over the whole sequence: never below fp32."""
         return torch.promote_types(self.output.weight.dtype, torch.float32)
+
+
+class ConvolvedMixer(RecurrentMixer):
+    """A recurrent mixer whose queries, keys and values (C channels) first pass a short causal convolution with silu.
+
+    Its state is one K × V matrix per head, "S", and the convolution's last W − 1 inputs, "conv". A subclass calls
+    `add_convolution` and sets `state_shape`.
+    """
+
+    taps_CW: nn.Parameter | None
+    taps_bias_C: nn.Parameter | None
+    state_shape: tuple[int, int, int]  # H, K, V
+
+    def add_convolution(self, channels: int, width: int, *, bias: bool = False) -> None:
+        """Of width W; 0 is no convolution, and no nonlinearity."""
+        self.taps_std = (3 * max(1, width)) ** -0.5  # the standard deviation of torch's own convolutions, U(±1/√W)
+        taps_CW = nn.Parameter(self.taps_std * torch.randn(channels, width)) if width else None
+        self.register_parameter("taps_CW", taps_CW)
+        self.register_parameter("taps_bias_C", nn.Parameter(torch.zeros(channels)) if bias else None)
+
+    def init_weights(self, draw: Draw) -> None:
+        if self.taps_CW is not None:
+            draw(self.taps_CW, self.taps_std)
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        state = {"S": self.zeros(batch, *self.state_shape, dtype=self.state_dtype)}
+        if self.taps_CW is not None:
+            channels, width = self.taps_CW.shape
+            state["conv"] = self.zeros(batch, width - 1, channels)
+        return state
+
+    def convolve(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """silu(conv(x)) of a sequence, (B, T, C), or of one token, (B, C), and the state's new "conv"."""
+        if self.taps_CW is None:
+            return x, {}
+        if x.dim() == 2:
+            y, tail = short_conv_step(x, self.taps_CW, self.taps_bias_C, state["conv"], activation="silu")
+        else:
+            y, tail = short_conv(x, self.taps_CW, self.taps_bias_C, state_BHC=state.get("conv"), activation="silu")
+        return y, {"conv": tail}
+
+
+class CachedMixer(Mixer):
+    """A mixer whose state holds something of every token, (B, N, …), under the names in `cache` ("k", "v"), and that
+    ends in the linear map `output`. A step is an extension by one token."""
+
+    cache: ClassVar[tuple[str, ...]] = ("k", "v")
+    output: nn.Linear
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        y_BTD, state = self.extend(x_BD[:, None], state)
+        return y_BTD[:, 0], state
+
+    @abstractmethod
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+    def merge(self, states: Sequence[State]) -> State:
+        """Rows of different lengths side by side: shorter caches are padded on the left, and `pad` counts by how
+        much."""
+        longest = max(state[self.cache[0]].shape[1] for state in states)
+        return super().merge([self._padded(state, longest) for state in states])
+
+    def residual_weights(self) -> list[Tensor]:
+        return [self.output.weight]
+
+    def _padded(self, state: State, tokens: int) -> State:
+        first = state[self.cache[0]]
+        missing = tokens - first.shape[1]
+        pad_B = state.get("pad", torch.zeros(len(first), dtype=torch.long, device=first.device))
+        caches = {key: state[key] for key in self.cache if key in state}
+        padded = {key: F.pad(x, (0, 0) * (x.dim() - 2) + (missing, 0)) for key, x in caches.items()}
+        return {**state, **padded, "pad": pad_B + missing}
+
+    def with_room(self, state: State, tokens: int) -> State:
+        """The state with zeros behind what its caches hold, for `tokens` tokens in all; `held` counts those in use."""
+        caches = {key: state[key] for key in self.cache if key in state}
+        held = next(iter(caches.values())).shape[1]
+        roomy = {key: F.pad(x, (0, 0) * (x.dim() - 2) + (0, tokens - held)) for key, x in caches.items()}
+        return {**state, **roomy, "held": torch.full((1,), held, device=state["pos"].device)}
+
+
+def appended(state: State, key: str, new: Tensor) -> Tensor:
+    """A cache with the newest entries behind the others: in place where it has room for them (`with_room`)."""
+    if "held" not in state:
+        return torch.cat([state[key], new], dim=1)
+    return state[key].index_copy_(1, state["held"], new)
+
+
+def trimmed(states: Sequence[State], keys: Sequence[str]) -> list[State]:
+    """The states with these tensors cut to the shortest one's last entries: some rows may have been cropped."""
+    trimmed_states = [dict(state) for state in states]
+    for key in keys:
+        if key in states[0]:
+            least = min(state[key].shape[1] for state in states)
+            for state in trimmed_states:
+                state[key] = state[key][:, state[key].shape[1] - least :]
+    return trimmed_states
+
+
+def cannot_crop(name: str, tokens: int) -> UserError:
+    return UserError(
+        f"cannot take back {tokens} tokens: {name} did not keep them; "
+        f"start with init_state(..., rollback={tokens}) or more."
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear
+from plait.mixers.cost import MIXING, Cost, Number, linear, seen_pairs
 from plait.mixers.options import MixerOptions, option
 
 
@@ -68,23 +68,45 @@ class SparseAttnOptions(MixerOptions):
         keys = queries * self.groups() // self.heads
         params = {"query": linear(d, queries), "key, value": 2 * linear(d, keys), "output": linear(queries, d)}
         seen = memory + seq
-        attended, blocks = _least(self.top, seen), seen // self.block
-        cache, scored = 2 * keys * seen, 0
+        blocks = seen // self.block
+        cache = 2 * keys * seen
+        # Pairs of a query and a key that are attended to, and those that are scored for the choice with what one score
+        # costs: over the full rectangle, and of those the causal ones.
+        attended, causal = seq * _least(self.top, seen), seen_pairs(seq, memory, self.top)
         if self.select == "index":
             params["index"] = linear(d, self.index_heads * (self.index_dim + 1) + self.index_dim)
             cache = cache + self.index_dim * seen
-            scored = 2 * seq * seen * self.index_heads * self.index_dim
-        elif self.select == "moba":
-            cache, scored = cache + keys * blocks, 2 * seq * blocks * queries
+            scored, causal_scored = seq * seen, seen_pairs(seq, memory)
+            score = 2 * self.index_heads * self.index_dim
         else:
+            scored, causal_scored = seq * blocks, _blocks_before(seen, self.block) - _blocks_before(memory, self.block)
+            causal = self._attended_in_blocks(seen) - self._attended_in_blocks(memory)
+            means = 1 if self.select == "moba" else 2  # of keys; nsa attends to the blocks' mean values as well
+            cache, score = cache + means * keys * blocks, 2 * means * queries
+        if self.select == "nsa":
             params["gates"] = linear(d, 3 * self.heads)
-            cache, scored = cache + 2 * keys * blocks, 4 * seq * blocks * queries
-            attended = attended + _least(self.window, seen)
+            attended = attended + seq * _least(self.window, seen)
+            causal = causal + seen_pairs(seq, memory, self.window)
         return Cost(
             params=params,
-            flops={"projections": 2 * seq * sum(params.values()), MIXING: 4 * seq * attended * queries + scored},
+            flops={"projections": 2 * seq * sum(params.values()), MIXING: 4 * attended * queries + scored * score},
+            masked=4 * queries * (attended - causal) + score * (scored - causal_scored),
             kv_cache=cache,
         )
+
+    def _attended_in_blocks(self, tokens: int) -> int:
+        """Keys that the first `tokens` queries attend to: of their own block those up to themselves, and up to
+        `top` / `block` − 1 whole blocks before it."""
+        chosen = self.top // self.block - 1
+        limited = _least(tokens, chosen * self.block)  # queries with no more blocks before them than they may choose
+        own = tokens * (tokens + 1) // 2 - self.block * _blocks_before(tokens, self.block)
+        return own + self.block * (_blocks_before(limited, self.block) + chosen * (tokens - limited))
+
+
+def _blocks_before(tokens: int, block: int) -> int:
+    """Σ_{p < tokens} ⌊p / block⌋: the whole blocks before each of the first `tokens` positions, summed."""
+    whole, rest = divmod(tokens, block)
+    return int(block * whole * (whole - 1) // 2 + whole * rest)
 
 
 def _least(a: int, b: int) -> int:

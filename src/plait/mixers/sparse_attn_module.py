@@ -28,7 +28,8 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.mixers.mixer import Mixer, State
-from plait.mixers.shared import Rotary
+from plait.mixers.rotary import Rotary
+from plait.mixers.shared import CachedMixer
 from plait.mixers.sparse_attn import SparseAttnOptions
 from plait.ops.attention import attention
 from plait.ops.sparse_attention import (
@@ -73,7 +74,7 @@ class Index(nn.Module):
         return scores_BRN
 
 
-class SparseAttention(Mixer):
+class SparseAttention(CachedMixer):
     def __init__(self, d: int, options: SparseAttnOptions) -> None:
         super().__init__(d, options)
         self.heads, self.groups, self.width = options.heads, int(options.groups()), int(options.head_width(d))
@@ -101,10 +102,6 @@ class SparseAttention(Mixer):
             state["index"] = self.zeros(batch, 0, self.index.width)
         state["pos"] = self.zeros(batch, dtype=torch.long)
         return state
-
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        y_BTD, state = self.extend(x_BD[:, None], state)
-        return y_BTD[:, 0], state
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         positions_BT = None
@@ -143,10 +140,7 @@ class SparseAttention(Mixer):
             raise UserError(
                 f"{self.options.name}: rows of different lengths cannot be merged, since blocks would shift."
             )
-        return super().merge(states)
-
-    def residual_weights(self) -> list[Tensor]:
-        return [self.output.weight]
+        return Mixer.merge(self, states)  # equal lengths: nothing to pad
 
     @property
     def _means(self) -> tuple[str, ...]:

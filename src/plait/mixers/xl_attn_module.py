@@ -13,16 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.core.errors import UserError
 from plait.mixers.mixer import Draw, Mixer, State
+from plait.mixers.shared import CachedMixer, cannot_crop, trimmed
 from plait.mixers.xl_attn import XlAttnOptions
 from plait.ops.relative import relative_attention, sinusoid
 
 
-class RelativeAttention(Mixer):
+class RelativeAttention(CachedMixer):
     paddable = True
 
     def __init__(self, d: int, options: XlAttnOptions) -> None:
@@ -64,10 +63,6 @@ class RelativeAttention(Mixer):
         held, kept = torch.cat([state["hidden"], x_BTD], dim=1), state["kept"].shape[1]
         return state | {"hidden": held[:, max(0, held.shape[1] - kept) :].detach()}
 
-    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        y_BTD, state = self.extend(x_BD[:, None], state)
-        return y_BTD[:, 0], state
-
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         if "hidden" in state:
             held = torch.cat([state["hidden"], x_BTD], dim=1)
@@ -86,30 +81,15 @@ class RelativeAttention(Mixer):
     def crop(self, state: State, tokens: int) -> State:
         rollback = state["spare"].shape[1]
         if tokens and (tokens > state["k"].shape[1] or (self.window and tokens > rollback)):
-            raise UserError(
-                f"cannot take back {tokens} tokens: {self.options.name} did not keep them; "
-                f"start with init_state(..., rollback={tokens}) or more."
-            )
+            raise cannot_crop(self.options.name, tokens)
         keep = state["k"].shape[1] - tokens
         spare = state["spare"][:, : max(0, rollback - tokens)]
         return state | {"k": state["k"][:, :keep], "v": state["v"][:, :keep], "spare": spare}
 
     def merge(self, states: Sequence[State]) -> State:
-        """Rows of different lengths side by side: shorter caches are padded on the left."""
         if any("hidden" in state for state in states):
-            return super().merge(states)
-        longest = max(state["k"].shape[1] for state in states)
-        spare = min(state["spare"].shape[1] for state in states)
-        padded = []
-        for state in states:
-            lack = longest - state["k"].shape[1]
-            pad_B = state.get("pad", state["k"].new_zeros(len(state["k"]), dtype=torch.long))
-            held = {key: F.pad(state[key], (0, 0, 0, 0, lack, 0)) for key in ("k", "v")}
-            padded.append(held | {"spare": state["spare"][:, :spare], "pad": pad_B + lack})
-        return super().merge(padded)
-
-    def residual_weights(self) -> list[Tensor]:
-        return [self.output.weight]
+            return Mixer.merge(self, states)  # segment memories of equal length
+        return super().merge(trimmed(states, ["spare"]))
 
     def _keys_values(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
         k, v = self.key_value(x_BND).unflatten(-1, (2, self.heads, self.width)).unbind(dim=-3)

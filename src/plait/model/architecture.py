@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from plait.core.display import card
@@ -28,6 +29,10 @@ class Architecture:
 
     header: Header
     layers: tuple[MixerOptions, ...]
+
+    def __post_init__(self) -> None:
+        if any(options.share != NOT_SHARED for options in self.layers):
+            object.__setattr__(self, "layers", canonical_share_names(self.layers))
 
     @cached_property
     def spec(self) -> Spec:
@@ -91,6 +96,27 @@ class Architecture:
         counted = Counter(options.to_layer().text for options in self.layers)
         rows = [{"mixer": text, "count": count} for text, count in counted.items()]
         return card(rows, headline=self.text)
+
+
+def canonical_share_names(layers: Sequence[MixerOptions]) -> tuple[MixerOptions, ...]:
+    """The layers with the names in `share=NAME` replaced by a, b, c … in order of first use.
+
+    The name only says which layers of one mixer hold their weights together: two specs that differ in it alone are the
+    same model and have the same text and hash.
+    """
+    names: dict[tuple[str, str], str] = {}
+    used: Counter[str] = Counter()  # names given so far, by mixer
+    renamed = []
+    for options in layers:
+        if options.share != NOT_SHARED:
+            group = (options.name, options.share)
+            if group not in names:
+                count = used[options.name]
+                names[group] = ascii_lowercase[count] if count < len(ascii_lowercase) else f"s{count + 1}"
+                used[options.name] += 1
+            options = replace(options, share=names[group])
+        renamed.append(options)
+    return tuple(renamed)
 
 
 def load_mixers(files: Sequence[str | Path]) -> None:

@@ -21,7 +21,8 @@ from torch.utils.checkpoint import checkpoint
 from plait.core.errors import UserError
 from plait.mixers.mixer import Loan, Mixer, State, make_mixer
 from plait.mixers.options import NOT_SHARED, MixerOptions
-from plait.mixers.shared import Rotary, make_norm
+from plait.mixers.rotary import Rotary
+from plait.mixers.shared import make_norm
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.architecture import Architecture
 from plait.model.embedding import AdaptiveEmbedding
@@ -48,12 +49,26 @@ class ModelState:
         return sum(value.numel() * value.element_size() for layer in self.layers for value in layer.values())
 
 
+class ResidualSum(nn.Module):
+    """x + dropout(y). Every block has its own, even where blocks share one mixer, so a hook here sees what that one
+    layer adds to the residual stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = 0.0  # set by training recipes that use it
+
+    def forward(self, x_BTD: Tensor, mixed_BTD: Tensor) -> Tensor:
+        return x_BTD + (F.dropout(mixed_BTD, self.dropout) if self.dropout and self.training else mixed_BTD)
+
+
 class Block(nn.Module):
+    """One pre-norm residual layer, x + mixer(norm(x)), run in each of the ways a mixer can be."""
+
     def __init__(self, header: Header, options: MixerOptions) -> None:
         super().__init__()
         self.norm = make_norm(header.norm, header.d, header.eps) if options.prenorm else nn.Identity()
         self.mixer = make_mixer(options, header.d)
-        self.dropout = 0.0  # set by a training that wants it
+        self.residual = ResidualSum()
 
     def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
         inner = self.norm(x_BTD)
@@ -61,23 +76,24 @@ class Block(nn.Module):
         mixed: Tensor = (
             self.mixer(inner) if pad_B is None or self.mixer.options.kind == "channel" else self.mixer(inner, pad_B)
         )
-        return x_BTD + self._dropped(mixed)
+        out: Tensor = self.residual(x_BTD, mixed)
+        return out
 
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
         """The output, and the mixer's auxiliary loss where it has one (load balancing of experts)."""
         mixed, loss = self.mixer.forward_with_loss(self.norm(x_BTD))
-        return x_BTD + self._dropped(mixed), loss
+        return self.residual(x_BTD, mixed), loss
 
     def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         mixed, state = self.mixer.extend(self.norm(x_BTD), state)
-        return x_BTD + self._dropped(mixed), state
+        return self.residual(x_BTD, mixed), state
 
     def connected(
         self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None
     ) -> tuple[Tensor, State, Loan]:
         """`extend`, or without a state `forward`, of a layer that reads of others or lends to them."""
         mixed, new, lent = self.mixer.connected(self.norm(x_BTD), state, loan, pad_B)
-        return x_BTD + self._dropped(mixed), new, lent
+        return self.residual(x_BTD, mixed), new, lent
 
     def init_memory(self, batch: int, tokens: int) -> State:
         """Segment memory: the layer's last `tokens` inputs, where it is one that looks at them."""
@@ -94,9 +110,6 @@ class Block(nn.Module):
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         mixed, state = self.mixer.step(self.norm(x_BD), state)
         return x_BD + mixed, state
-
-    def _dropped(self, mixed_BTD: Tensor) -> Tensor:
-        return F.dropout(mixed_BTD, self.dropout) if self.dropout and self.training else mixed_BTD
 
 
 class Blocks(nn.ModuleList):

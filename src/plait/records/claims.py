@@ -32,7 +32,7 @@ def held(store: Store, key: str, what: str, ttl: float = TTL) -> Iterator[None]:
     owner = f"{this_machine()}:{os.getpid()}:{uuid.uuid4().hex}"
     if not store.claim(key, owner, ttl):
         other = store.owner_of(key)
-        if other is not None and _has_died(other):
+        if other is not None and has_died(other):
             store.release(key, other)
         if store.has([key]) or not store.claim(key, owner, ttl):
             raise Busy(
@@ -62,7 +62,7 @@ def is_open(store: Store, key: str) -> bool:
     if not store.is_claimed(key):
         return True
     owner = store.owner_of(key)
-    return owner is None or _has_died(owner)
+    return owner is None or has_died(owner)
 
 
 def this_machine() -> str:
@@ -74,7 +74,8 @@ def this_machine() -> str:
     return hashlib.sha256(f"{platform.node()}{boot}".encode()).hexdigest()[:12]
 
 
-def _has_died(owner: str) -> bool:
+def has_died(owner: str) -> bool:
+    """Whether an owner ("machine:process:…") is a process of this machine that has ended. False where nobody knows."""
     machine, _, rest = owner.partition(":")
     number = rest.partition(":")[0]
     if machine != this_machine() or not number.isdecimal():

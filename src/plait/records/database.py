@@ -188,6 +188,15 @@ claims = Table(
     Column("owner", Text, nullable=False, index=True),
     Column("expires", Double, nullable=False),  # seconds since 1970
 )
+#: Progress of long commands while they run. Added after the first stores were made: it may be missing.
+jobs = Table(
+    "plait_jobs",
+    tables,
+    Column("id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("state", Text, nullable=False),  # JSON
+    Column("updated", Double, nullable=False),  # seconds since 1970
+)
 
 
 def is_there(connection: Connection, store: str) -> bool:

@@ -27,6 +27,7 @@ from sqlalchemy import (
     delete,
     extract,
     func,
+    inspect,
     literal,
     or_,
     select,
@@ -37,7 +38,17 @@ from sqlalchemy.dialects import postgresql, sqlite
 from plait.core.errors import UserError
 from plait.core.json_files import parse_json
 from plait.records import database as schema
-from plait.records.database import claims, display_name, explained, file_of, is_missing, make_engine, records, resolve
+from plait.records.database import (
+    claims,
+    display_name,
+    explained,
+    file_of,
+    is_missing,
+    jobs,
+    make_engine,
+    records,
+    resolve,
+)
 from plait.records.record import REMEDY, Record, json_text, key_of, matches, record_key, record_of, seal
 
 AT_ONCE = 500  # keys in one statement; SQLite has a limit
@@ -227,6 +238,36 @@ class Store:
     def is_claimed(self, key: str) -> bool:
         """Whether an unexpired claim on the key is held."""
         return bool(self._rows(select(claims.c.owner).where(claims.c.key == key, claims.c.expires > self._now())))
+
+    # ---- jobs: how far the commands that run now are (`plait.records.jobs` publishes and reads them)
+
+    def put_job(self, id: str, owner: str, state: str) -> None:
+        """Insert or replace the state (JSON) of a running command."""
+        row = self._insert(jobs).values(id=id, owner=owner, state=state, updated=self._now())
+        replaced = {name: row.excluded[name] for name in ("owner", "state", "updated")}
+        put = row.on_conflict_do_update(index_elements=[jobs.c.id], set_=replaced)
+
+        def write(connection: Connection) -> None:
+            jobs.create(connection, checkfirst=True)  # a store of an earlier version has no such table
+            connection.execute(put)
+
+        self._write(write)
+
+    def remove_jobs(self, ids: Iterable[str]) -> None:
+        for some in _batches(ids):
+            self.remove_rows(delete(jobs).where(jobs.c.id.in_(some)))
+
+    def job_rows(self) -> Sequence[Row[Any]]:
+        """id, owner, state and age (seconds since the last update) of every job, the newest update first."""
+        asked: Select[Any] = select(jobs.c.id, jobs.c.owner, jobs.c.state, (self._now() - jobs.c.updated).label("age"))
+
+        def read(connection: Connection) -> Sequence[Row[Any]]:
+            if not inspect(connection).has_table(jobs.name):
+                return []
+            return connection.execute(asked.order_by(jobs.c.updated.desc()).limit(AT_ONCE)).all()
+
+        path = file_of(self._url)
+        return [] if path is not None and is_missing(path) else self._answered(read)
 
     def require_writable(self) -> None:
         """Before work whose result is to be stored: a store that takes none is told of now, not after hours. One that

@@ -61,6 +61,7 @@ def application(store: Store, runs: Path, *, hosts: tuple[str, ...] | None, toke
             "/runs": answers.runs,
             "/run/{name}": answers.run,
             "/live/overview": answers.live_overview,
+            "/live/runs": answers.live_runs,
             "/live/run/{name}": answers.live_run,
             "/static/{name}": answers.static,
         }.items()
@@ -134,6 +135,9 @@ class Answers:
 
     def live_overview(self, request: Request) -> Response:
         return self._html(self.pages.live_overview())
+
+    def live_runs(self, request: Request) -> Response:
+        return self._html(self.pages.live_runs())
 
     def live_run(self, request: Request) -> Response:
         text = self.pages.live_run(request.path_params["name"])

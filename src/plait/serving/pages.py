@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from plait.core.errors import UserError
 from plait.records.database import claims
+from plait.records.jobs import read_jobs
 from plait.records.record import Record
 from plait.records.store import Store
 from plait.reporting.models import linked_sheets
@@ -45,7 +46,7 @@ from plait.serving.lists import (
 )
 from plait.serving.record_index import RecordIndex
 from plait.serving.run_folders import read_run, run_states
-from plait.serving.run_parts import progress_card, run_parts, runs_table
+from plait.serving.running import job_card, training_card, training_parts, trainings_table
 
 RECENT = 600.0  # seconds
 NEWEST = 12  # records of the overview
@@ -116,16 +117,18 @@ class Pages:
         )
 
     def overview_parts(self) -> list[Child]:
+        jobs = [job for job in read_jobs(self.store) if job.running or job.age < RECENT]
         running = [state for state in run_states(self.runs) if state.running]
         at_work = self._claims()
         parts: list[Child] = []
-        if running:
-            parts.append(section("Running now", tag("div", *map(progress_card, running), class_="grid")))
+        if jobs or running:
+            cards = [*map(job_card, jobs), *map(training_card, running)]
+            parts.append(section("Running now", tag("div", *cards, class_="grid")))
         if at_work:
             owners = {owner for _, owner in at_work}
             words = f"{_count(len(at_work), 'result')} being computed by {_count(len(owners), 'process', 'processes')}."
             parts.append(note(words))
-        if not running and not at_work:
+        if not jobs and not running and not at_work:
             parts.append(note("Nothing is running here now."))
         if ended := self.index.finished_since(time.time() - RECENT):
             told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(ended.items()))
@@ -237,12 +240,18 @@ class Pages:
     def run_list(self) -> str:
         return self.whole(
             "Runs",
-            tag(
-                "header", tag("h1", "Runs"), tag("p", f"Trainings in {self.runs}, those that run first.", class_="lead")
-            ),
-            runs_table(run_states(self.runs)),
+            tag("header", tag("h1", "Runs"), tag("p", "Commands and trainings, those that run first.", class_="lead")),
+            self._live("/live/runs", *self.run_list_parts()),
             here="/runs",
         )
+
+    def run_list_parts(self) -> list[Child]:
+        jobs = read_jobs(self.store)
+        none = note("No probe, search, comparison, scale run or design runs now, or was stopped within a day.")
+        return [
+            section("Commands", tag("div", *map(job_card, jobs), class_="grid") if jobs else none),
+            section(f"Trainings in {self.runs}", trainings_table(run_states(self.runs))),
+        ]
 
     def run(self, name: str) -> str | None:
         state = read_run(self.runs, name)
@@ -255,7 +264,7 @@ class Pages:
         return self.whole(
             view.title,
             tag("header", about, tag("h1", view.title), tag("p", f"Trained on {state.data}.", class_="lead")),
-            self._live(f"/live/run/{quote(name, safe='')}", *run_parts(self.runs, state)),
+            self._live(f"/live/run/{quote(name, safe='')}", *training_parts(self.runs, state)),
             *architecture_parts(view),
             here="/runs",
         )
@@ -268,9 +277,12 @@ class Pages:
     def live_overview(self) -> str:
         return self.fragment(self.overview_parts())
 
+    def live_runs(self) -> str:
+        return self.fragment(self.run_list_parts())
+
     def live_run(self, name: str) -> str | None:
         state = read_run(self.runs, name)
-        return None if state is None else self.fragment(run_parts(self.runs, state))
+        return None if state is None else self.fragment(training_parts(self.runs, state))
 
 
 def _taken(record: Record, view: View) -> list[Child]:

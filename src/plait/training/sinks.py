@@ -8,6 +8,9 @@ the beginning, the training's whole config, at the end the numbers of its result
 told to: Weights & Biases runs offline (`wandb sync` sends it; $WANDB_MODE is respected), MLflow writes into a folder
 (another place: $MLFLOW_TRACKING_URI).
 
+A step is logged once: a training killed between two checkpoints repeats the steps since the last one, with the same
+losses, and what is logged of them already is not logged again.
+
 What cannot be logged (a full disk, a server that is away) is said once, and the training goes on.
 """
 
@@ -28,6 +31,7 @@ from plait.core.errors import UserError
 from plait.core.registry import Entry, Table
 
 PROJECT = "plait"
+FLUSH_SECONDS = 10  # after which TensorBoard's rows are on disk; a checkpoint is saved less often
 
 
 @dataclass(frozen=True)
@@ -65,17 +69,30 @@ class TensorBoard(Sink):
     def __init__(self, training: Logged) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(training.folder / "tensorboard"))
+        folder = str(training.folder / "tensorboard")
+        self._logged = self._earlier_steps(folder)
+        self._writer = SummaryWriter(folder, flush_secs=FLUSH_SECONDS)
         self._writer.add_text("config", "\n".join(f"    {key}: {value}" for key, value in flat(training.config)))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+            if step not in self._logged.get(name, ()):
+                self._writer.add_scalar(name, value, step)
 
     def close(self, result: Mapping[str, float] | None) -> None:
         for name, value in (result or {}).items():
             self._writer.add_scalar(f"result/{name}", value)
         self._writer.close()
+
+    @staticmethod
+    def _earlier_steps(folder: str) -> dict[str, set[int]]:
+        """By metric, the steps that an interrupted training has logged before."""
+        if not os.path.isdir(folder):
+            return {}
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(folder, size_guidance={"scalars": 0}).Reload()  # 0: all of them
+        return {name: {event.step for event in events.Scalars(name)} for name in events.Tags()["scalars"]}
 
 
 class WeightsAndBiases(Sink):
@@ -135,6 +152,8 @@ class MLflow(Sink):
             experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
             known = self._found(experiment, training.name)
             self._run = known or str(self._client.create_run(experiment, run_name=training.name).info.run_id)
+            self._resumed = known is not None
+            self._logged: dict[str, set[int]] = {}
             for key, value in () if known else flat(training.config):
                 self._client.log_param(self._run, key, str(value)[:500])
             self._client.update_run(self._run, status="RUNNING")
@@ -158,7 +177,15 @@ class MLflow(Sink):
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
-            self._client.log_metric(self._run, name, value, step=step)
+            if step not in self._earlier_steps(name):
+                self._client.log_metric(self._run, name, value, step=step)
+
+    def _earlier_steps(self, metric: str) -> set[int]:
+        """The steps of a metric that an interrupted training has logged before."""
+        if metric not in self._logged:
+            history = self._client.get_metric_history(self._run, metric) if self._resumed else ()
+            self._logged[metric] = {point.step for point in history}
+        return self._logged[metric]
 
     def close(self, result: Mapping[str, float] | None) -> None:
         for name, value in (result or {}).items():

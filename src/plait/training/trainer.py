@@ -18,7 +18,7 @@ from plait.core.errors import UserError
 from plait.core.random_streams import seed_of
 from plait.mixers.attn_module import Attention
 from plait.model import build
-from plait.model.backbone import Block, ModelState
+from plait.model.backbone import ModelState, ResidualSum
 from plait.model.construct import add_next_sentence_head
 from plait.model.heads import Encoder, LanguageModel
 from plait.training import shards
@@ -237,7 +237,7 @@ class Trainer:
 def set_dropout(model: LanguageModel | Encoder, recipe: Recipe) -> None:
     model.backbone.dropout = recipe.dropout
     for module in model.modules():
-        if isinstance(module, Block):
+        if isinstance(module, ResidualSum):
             module.dropout = recipe.dropout
         elif isinstance(module, Attention):
             module.dropout = recipe.attn_dropout

@@ -1,0 +1,144 @@
+"""Progress of long commands (probe, search, compare, scale run, design), published in the store for the dashboard.
+
+The command only sets what is new; a thread of it writes that to the store, at most once per second, and says that it
+is alive when nothing is new. The row is removed when the command ends. One that was killed leaves its row: its process
+is gone or silent, so it is listed as stopped, until the same command runs again or a day has passed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+
+from plait.core.errors import UserError
+from plait.core.progress import OnProgress
+from plait.records.claims import has_died, this_machine
+from plait.records.store import Store
+
+UPDATE = 1.0  # seconds between two writes
+HEARTBEAT = 15.0  # seconds between two writes while nothing is new
+SILENT = 60.0  # seconds without a write after which a job of another machine counts as stopped
+FORGOTTEN = 86_400.0  # seconds after which a stopped job is no longer listed
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What a running command publishes."""
+
+    verb: str
+    title: str  # what it works on
+    host: str
+    process: int
+    stage: str = "starting"
+    detail: str = ""  # in words, such as "3 of 12 trials"
+    share: float | None = None  # of the stage that is done, 0 to 1; None: not known
+    seconds: float = 0.0  # since it began
+    seconds_left: float | None = None  # of the stage, at its pace so far
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as a reader of the store sees it."""
+
+    id: str
+    state: JobState
+    age: float  # seconds since its last update
+    running: bool  # False: its process was killed, or has been silent for a minute
+    local: bool  # on this machine
+
+
+class Publisher:
+    """Of one command. Its methods only note what is new; `write_if_due` is called by a thread of `published`."""
+
+    def __init__(self, store: Store, verb: str, title: str) -> None:
+        self._store = store
+        self._id = uuid.uuid4().hex
+        self._state = JobState(verb, title[:300], platform.node(), os.getpid())
+        self._began = self._stage_began = time.monotonic()
+        self._share_at_first = 0.0
+        self._written: JobState | None = None
+        self._written_at = 0.0
+
+    def update(self, stage: str, share: float | None, detail: str = "") -> None:
+        if stage != self._state.stage:
+            self._stage_began, self._share_at_first = time.monotonic(), share or 0.0
+        self._state = replace(self._state, stage=stage, share=share, detail=detail)
+
+    def alongside(self, on_progress: OnProgress) -> OnProgress:
+        """An `on_progress` that publishes and then calls the given one."""
+
+        def both(what: str, done: float, total: float | None) -> None:
+            counts = total is not None and total > 1  # else it is a share
+            amount = f"{done:,.0f}" if float(done).is_integer() else f"{done:,.1f}"
+            self.update(what, done / total if total else None, f"{amount} of {total:,.0f}" if counts else "")
+            on_progress(what, done, total)
+
+        return both
+
+    def write_if_due(self) -> None:
+        now = time.monotonic()
+        if self._state is self._written and now - self._written_at < HEARTBEAT:
+            return
+        state = self._state
+        timed = replace(state, seconds=now - self._began, seconds_left=self._seconds_left(state, now))
+        if self._written is None:
+            _remove_stopped(self._store, state)
+        self._store.put_job(self._id, f"{this_machine()}:{os.getpid()}:{self._id}", json.dumps(asdict(timed)))
+        self._written, self._written_at = state, now
+
+    def _seconds_left(self, state: JobState, now: float) -> float | None:
+        gained = (state.share or 0.0) - self._share_at_first
+        if state.share is None or gained < 0.02:  # too early to tell
+            return None
+        return (now - self._stage_began) * (1 - state.share) / gained
+
+    def remove(self) -> None:
+        if self._written is not None:
+            self._store.remove_jobs([self._id])
+
+
+@contextmanager
+def published(store: Store, verb: str, title: str) -> Iterator[Publisher]:
+    """Publish the progress of what runs inside; what ends within a second leaves no trace in the store."""
+    publisher, ended = Publisher(store, verb, title), threading.Event()
+
+    def write() -> None:
+        while not ended.wait(UPDATE):
+            with suppress(UserError):  # a store that is away or read-only for a while costs no work
+                publisher.write_if_due()
+
+    thread = threading.Thread(target=write, daemon=True, name="plait job progress")
+    thread.start()
+    try:
+        yield publisher
+    finally:
+        ended.set()
+        thread.join()
+        with suppress(UserError):
+            publisher.remove()
+
+
+def read_jobs(store: Store) -> list[Job]:
+    """Those that run first, then those that stopped within a day; damaged rows are left out."""
+    here, found = this_machine(), []
+    for row in store.job_rows():
+        with suppress(TypeError, ValueError, RecursionError):
+            running = row.age < SILENT and not has_died(row.owner)
+            state = JobState(**json.loads(row.state))
+            found.append(Job(row.id, state, max(0.0, row.age), running, row.owner.startswith(f"{here}:")))
+    return sorted((job for job in found if job.running or job.age < FORGOTTEN), key=lambda job: not job.running)
+
+
+def _remove_stopped(store: Store, new: JobState) -> None:
+    """Stopped jobs that the new one takes up again, and those that nobody asks for any more."""
+    again = (new.verb, new.title)
+    gone = [job for job in read_jobs(store) if not job.running and (job.state.verb, job.state.title) == again]
+    old = [row.id for row in store.job_rows() if row.age > FORGOTTEN]
+    store.remove_jobs([*old, *(job.id for job in gone)])
