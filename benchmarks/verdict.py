@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +31,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from curve_calibration import calibrate, learn_sharpness
 
-from plait.analysis.curve_calibration import calibrate
 from plait.analysis.curve_library import Known, library
 from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
 from plait.analysis.foresight import count
-from plait.analysis.learning_curve import WAYS, Calibration, extrapolate
+from plait.analysis.learning_curve import CALIBRATION, WAYS, Calibration, extrapolate
 from plait.analysis.race_policy import POLICIES
 from plait.analysis.race_replay import Replayed, replay
 from plait.analysis.rank import spearman
@@ -49,6 +50,8 @@ Progress = Callable[[str], None]
 RESULTS = Path(__file__).parent / "results"
 NEAR = 0.3  # of the noise: a regret that does not matter
 HALVINGS = 2  # of the architectures: the constants for each half are fitted on the other
+INNER_SETS = 24  # left out of a library to fit the sharpness of P(best),
+WRITTEN_SETS = 400  # and of the one that comes with plait
 OTHERS = 4  # what is not the default is judged by every so manyth set
 LIMITS = (0.03, 0.05, 0.1, 0.2, 0.4)
 BINS = (0.0, 0.01, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
@@ -69,9 +72,16 @@ class Backtest:
     """The folds: who is asked about, and what may be known then. `keep`: a file of constants fitted before."""
 
     def __init__(
-        self, tables: Sequence[CurveTable], traits: Traits, sets: int, size: int, progress: Progress, keep: Path | None
+        self,
+        tables: Sequence[CurveTable],
+        traits: Traits,
+        sets: int,
+        size: int,
+        progress: Progress,
+        keep: Path | None,
+        draw: int = 0,
     ) -> None:
-        self.tables, self.traits, self.sets, self.size = tables, traits, sets, size
+        self.tables, self.traits, self.sets, self.size, self.draw = tables, traits, sets, size, draw
         self.progress, self.keep = progress, keep
         self.kept: dict[str, Any] = json.loads(keep.read_text()) if keep and keep.exists() else {}
 
@@ -85,31 +95,30 @@ class Backtest:
         return Calibration(**{**row, "alpha": tuple(row["alpha"]), "offset": tuple(row["offset"])})
 
     def by_architecture(self) -> list[Asked]:
-        rng = np.random.default_rng(0)
+        halves, rng = np.random.default_rng(0), np.random.default_rng([self.draw, 0])
         names = sorted(set.intersection(*(set(table.names) for table in self.tables)))
         asked: list[Asked] = []
         for halving in range(HALVINGS):
-            for place, part in enumerate(np.array_split(rng.permutation(len(names)), 2)):
+            for place, part in enumerate(np.array_split(halves.permutation(len(names)), 2)):
                 out = {names[i] for i in part.tolist()}
                 key = f"halving {halving}, without half {place}"
                 calibration = self.constants(key, [_without(table, out) for table in self.tables])
                 sets = _share(self.sets, 2 * HALVINGS, 2 * halving + place)
                 for table in self.tables:
-                    asked += [
-                        Asked(each, calibration, table.noise, seed, self._known(self.tables, each, each.names))
-                        for each, seed in self._drawn(_without(table, set(names) - out), sets, rng)
-                    ]
+                    for each, seed in self._drawn(_without(table, set(names) - out), sets, rng):
+                        known = self._known(self.tables, each, each.names, calibration)
+                        asked.append(Asked(each, calibration, table.noise, seed, known))
         return asked
 
     def by_text(self, new: bool) -> list[Asked]:
         """`new`: the candidates are not in the library either."""
-        rng = np.random.default_rng(1)
+        rng = np.random.default_rng([self.draw, 1])
         asked: list[Asked] = []
         for table in self.tables:
             others = [other for other in self.tables if other is not table]
             calibration = self.constants(f"without {table.text}", others)
             for each, seed in self._drawn(table, self.sets, rng):
-                known = self._known(others, each, each.names if new else [])
+                known = self._known(others, each, each.names if new else [], calibration)
                 asked.append(Asked(each, calibration, table.noise, seed, known))
         return asked
 
@@ -118,10 +127,16 @@ class Backtest:
         places = [sorted(rng.choice(len(table.names), size, replace=False).tolist()) for _ in range(sets)]
         return [(table.subset(each), int(rng.integers(2**31))) for each in places]
 
-    def _known(self, tables: Sequence[CurveTable], asked: CurveTable, without: Sequence[str]) -> Known | None:
+    def _known(
+        self, tables: Sequence[CurveTable], asked: CurveTable, without: Sequence[str], calibration: Calibration
+    ) -> Known | None:
+        """A library of these texts; without the candidates, its sharpness is fitted among the rest, as for plait's."""
         if self.traits is None:
             return None
         curves = library(tables, self.traits).without(without)
+        if without:
+            rest = [_without(table, set(without)) for table in tables]
+            curves = replace(curves, sharpness=learn_sharpness(rest, curves, self.traits, calibration, INNER_SETS))
         return Known(curves, self.traits, {name: name for name in asked.names})
 
 
@@ -148,8 +163,15 @@ def summary(results: Sequence[Replayed]) -> dict[str, float]:
         "right": float(np.mean([r.pick == r.best for r in results])),
         "cost": float(np.mean([r.cost for r in results])),
         "held": float(np.mean([r.held for r in results])),
+        "log_score": log_score([r.p_best for r in results]),
+        "log_score_before": log_score([r.best_share for r in results]),
         "rounds": float(np.mean([r.rounds for r in results])),
     }
+
+
+def log_score(forecasts: Sequence[Sequence[tuple[float, bool]]]) -> float:
+    """Mean logarithm of the probability given to who was best, not below a thousandth; higher is better."""
+    return float(np.mean([math.log(max(p, 1e-3)) for pairs in forecasts for p, best in pairs if best]))
 
 
 def signals(
@@ -473,8 +495,10 @@ def main() -> None:
         name, tables = path.name, read_tables(path)
         rows = json.loads(path.read_text(encoding="utf-8"))["architectures"]
         if given.write:
-            provenance = {"table": path.name, **tables[0].provenance}
-            document = library_document(tables, {row["name"]: row["spec"] for row in rows}, provenance)
+            specs = {row["name"]: row["spec"] for row in rows}
+            traits = {name: traits_of(architecture(spec)) for name, spec in specs.items()}
+            sharpness = learn_sharpness(tables, library(tables, traits), traits, CALIBRATION, WRITTEN_SETS)
+            document = library_document(tables, specs, {"table": path.name, **tables[0].provenance}, sharpness)
             REFERENCE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             return
         traits = {row["name"]: traits_of(architecture(row["spec"])) for row in rows}

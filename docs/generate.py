@@ -2,7 +2,8 @@
 
 A page marks such a part with `<!-- begin NAME -->` and `<!-- end NAME -->`; `PARTS` says who writes it. Outputs of
 examples are brought up to date too (`examples.py`). With `--check` nothing is written: the differences are printed
-and the exit code is 1 if there are any.
+and the exit code is 1 if there are any. Names choose pages: `python docs/generate.py commands api` takes seconds, all
+pages with their examples take minutes.
 """
 
 from __future__ import annotations
@@ -397,9 +398,10 @@ PARTS = {
 }
 
 
-def main(check: bool) -> int:
+def main(chosen: list[str], check: bool) -> int:
+    """Of the pages whose names are `chosen`, or of all."""
     wrong = 0
-    for path in pages():
+    for path in [path for path in pages() if not chosen or path.stem in chosen]:
         name, before = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
         try:
             after = up_to_date(before)
@@ -419,4 +421,7 @@ def main(check: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main("--check" in sys.argv[1:]))
+    names = [argument for argument in sys.argv[1:] if argument != "--check"]
+    if unknown := set(names) - {path.stem for path in pages()}:
+        sys.exit(f"there is no page {', '.join(sorted(unknown))}; give names such as commands, api, README.")
+    sys.exit(main(names, "--check" in sys.argv[1:]))

@@ -43,6 +43,20 @@ MISTAKES = {
         "the report binary.yaml/page.html cannot be written",
     ),
     "a page that is a folder": (("design", "-o", "."), "the report . cannot be written: Is a directory."),
+    "lengths of a prompt and its answer": (
+        ("measure", "d=16 | mlp", "--lengths", "8,16", "--mode", "both"),
+        "--lengths times one block at a time: give --mode prefill or --mode decode, not both.",
+    ),
+    "lengths with an answer": (
+        ("measure", "d=16 | mlp", "--lengths", "8,16", "--answer", "4"),
+        "--answer does not go with --lengths",
+    ),
+    "no experiment file": (("config", "show", "nowhere.yaml"), "cannot read nowhere.yaml: No such file or directory"),
+    "nothing to report": (("report",), "runs/plait.db holds no records yet"),
+    "no profile": (
+        ("predict", "attn", "--profile", "nowhere.json"),
+        "the profile nowhere.json cannot be read: No such file or directory.",
+    ),
     "nor for proxies": (("study", "proxies", "--device", "tpu"), "torch cannot compute on that here"),
 }
 

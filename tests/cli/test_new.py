@@ -47,6 +47,9 @@ def test_a_file_that_is_there_stays(plait: Any, tmp_path: Path) -> None:
     [
         (("mixr", "mine.py"), "cannot make a new 'mixr'. Did you mean 'mixer'?"),
         (("mixer", "mine.txt"), "mine.txt is no Python module's name"),
+        (("mixer", "my_mixer"), "my_mixer is no Python module's name: letters, digits and underscores, and .py at"),
+        (("mixer", "attn.py"), "there is a mixer 'attn' already"),
+        (("task", "selective_copying.py"), "there is a task 'selective-copying' already"),
         (("mixer", "2-fast.py"), "2-fast.py is no Python module's name"),
         (("mixer", "nowhere/mine.py"), "cannot write nowhere/mine.py: No such file or directory"),
     ],

@@ -51,6 +51,19 @@ def test_list(plait: Any, filled: list[Record]) -> None:
     assert lines[2].split()[1:] == ["probe", "2026-01-02", "03:04", "1.5", "seed=2", "accuracy=0.25"]
 
 
+def test_a_listed_record_is_a_row_of_its_most_telling_fields(plait: Any, tmp_path: Path) -> None:
+    """A training's config has dozens of fields: four are shown, the telling ones first, and `…` for the others."""
+    recipe = {f"key{n}": n for n in range(20)}
+    config = {"protocol": 1, "recipe": recipe, "seed": 3, "data": "mine.txt", "spec": "d=64 | gla"}
+    result = {"folder": "runs/x", "steps": 5, "tokens": 9, "seconds": 1.0, "flops": 1e9, "loss": 2.5}
+    with open_store(f"sqlite:///{tmp_path}/runs/plait.db") as store:
+        store.put(record(0))
+        store.put(Record.of("train", config, result, {"started": "2026-01-02T03:04:05+00:00", "seconds": 1.5}))
+    first = plait("runs", "list").stdout.splitlines()[1]
+    assert "  spec=d=64 | gla data=mine.txt seed=3 recipe.key0=0 …" in first
+    assert first.split("  ")[-1].strip() == "loss=2.5 folder=runs/x steps=5 tokens=9 …"
+
+
 def test_list_chooses(plait: Any, filled: list[Record]) -> None:
     assert json.loads(plait("runs", "list", "--json").stdout) == [each.document() for each in reversed(filled)]
     assert seeds(plait("runs", "list", "--json", "--kind", "probe").stdout) == [2, 1, 0]
@@ -81,6 +94,7 @@ def test_another_store(plait: Any, filled: list[Record], monkeypatch: pytest.Mon
 def test_show(plait: Any, filled: list[Record]) -> None:
     key = filled[1].key
     assert json.loads(plait("runs", "show", key[:8], "--json").stdout) == filled[1].document()
+    assert json.loads(plait("runs", "show", "latest", "--json").stdout) == filled[-1].document()
     shown = dict(line.split(maxsplit=1) for line in plait("runs", "show", key[:8]).stdout.splitlines())
     assert shown["key"].strip() == key
     assert shown["config.spec"].strip() == "d=64 | attn[heads=2]"  # brackets are text, not markup

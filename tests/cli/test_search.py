@@ -172,6 +172,16 @@ def test_the_tables(bench: Bench, here: Path) -> None:
     table = run("front", "table", "--front", "4").stdout.splitlines()
     assert table[0].split() == ["model", "n-layer", "d-model", "layers", "decoder-params", "latency-ms", "memory-mb"]
     assert [line.split()[0] for line in table[1:]] == ["M1", "M2", "M3", "M4"]
+    for row in json.loads(run("front", "table", "--front", "4", "--json").stdout)["models"]:
+        # Layers as `plait show` counts them: a sequence mixer with its channel mixer is one.
+        assert row["n_layer"] == architecture(f"d={row['d_model']} | {row['layers']}").num_layers
+
+
+def test_candidates_as_json() -> None:
+    run("search", "--space", "mine.txt", "--objectives", "decoder_params,flops", "--iterations", "2", "--no-validate")
+    found = json.loads(run("front", "candidates", "--json").stdout)
+    assert len(found["candidates"]) == found["evaluated"]
+    assert {"candidate", "decoder_params", "flops", "on_front", "spec"} == set(found["candidates"][0])
 
 
 def test_the_papers_table(bench: Bench) -> None:

@@ -42,18 +42,21 @@ def test_recipe_keys_and_published_recipes(plait, tmp_path, monkeypatch):
         ([*SMALL, "--steps", "5", "--set", "cliip=1"], "Did you mean 'clip'"),
         ([*SMALL, "--steps", "5", "--set", "clip=much"], "clip takes a number"),
         ([*SMALL, "--steps", "5", "--recipe", "fox-125"], "Did you mean 'fox-125m'"),
+        ([*SMALL, "--steps", "5", "--lr", ","], "--lr ,: give a number, or several separated by commas"),
         ([*SMALL, "--steps", "5", "--precision", "fp8"], "known are fp32, bf16"),
         ([*SMALL, "--steps", "5", "--sharding", "zero"], "known are ddp, fsdp"),
         (["d=16 vocab=8 | attn[heads=2]", *SMALL[1:], "--steps", "5"], "has vocab=8"),
         (["d=16 | atn", *SMALL[1:], "--steps", "5"], "Did you mean 'attn'"),
         ([SMALL[0], "--data", "builtin:languag", "--steps", "5"], "builtin:language"),
         ([SMALL[0], "--data", "no/such/folder", "--steps", "5"], "no/such/folder"),
+        ([SMALL[0], "--data", "short.txt", "--batch", "4", "--seq-len", "24", "--steps", "5"], "needs more data"),
         (["d=16 kind=autoencoder | attn[heads=2]", *SMALL[1:], "--steps", "5"], "is for probes"),
     ],
 )
 def test_mistakes_are_one_message_and_code_2(arguments, message, tmp_path, monkeypatch, capsys):
     """In this process: a program of its own each would take most of a minute."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "short.txt").write_text("too short for a batch")
     monkeypatch.setattr(sys, "argv", ["plait", "train", *arguments])
     with pytest.raises(SystemExit) as left:
         main()

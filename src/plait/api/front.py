@@ -270,8 +270,8 @@ def restored_search(store: Store, key: str, method: str | None = None) -> Record
     else:
         record = store.get(store.full_key(key))
     if record is None:
-        wanted = f"search by {method}" if method else "search"
-        raise UserError(f"there is no {wanted} in {store.name}; make one with `plait search`.")
+        wanted, option = (f"search by {method}", f" --method {method}") if method else ("search", "")
+        raise UserError(f"there is no {wanted} in {store.name}; make one with `plait search{option}`.")
     if record.kind != KIND:
         raise UserError(f"{record.key[:10]} is no front of `plait search` but a record of kind '{record.kind}'.")
     restore(record.result.get("mixers", []), f"the search {record.key[:10]}")
@@ -314,7 +314,7 @@ def shapes(specs: Sequence[str]) -> list[Row]:
     for spec, model, both in zip(specs, models, lists, strict=True):
         if None in lists or both is None:
             layers = spec.partition("|")[2].strip()
-            found.append({"n_layer": len(model.layers), "d_model": model.header.d, "layers": layers})
+            found.append({"n_layer": model.num_layers, "d_model": model.header.d, "layers": layers})
         else:
             heads, inner = both
             found.append({"n_layer": len(heads), "d_model": model.header.d, "n_head": heads, "d_inner": inner})

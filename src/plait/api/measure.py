@@ -15,7 +15,7 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.device.quantities import on_device, require_measurable
-from plait.device.setting import Setting
+from plait.device.setting import BOTH, Setting
 from plait.model.architecture import load_mixers
 from plait.records import Record, Store
 
@@ -171,6 +171,8 @@ def measure_lengths(
     from plait.device.lengths import distinct_blocks, measure_scaling, read_lengths
 
     load_mixers(mixers)
+    if mode == BOTH:
+        raise UserError("--lengths times one block at a time: give --mode prefill or --mode decode, not both.")
     setting = Setting(mode=mode, batch=batch, device=device, dtype=dtype, threads=threads)
     wanted = read_lengths(lengths if isinstance(lengths, str) else ",".join(map(str, lengths)))
     blocks, done = distinct_blocks(read_specs(specs)), 0

@@ -1,6 +1,6 @@
-"""A package of one's own that adds a mixer and a task to plait, with its tests: `plait.new_plugin`.
+"""Templates to start from: a mixer's or task's file, or a package with both and their tests (`plait.new_plugin`).
 
-Nothing in plait changes for it: entry points make its things known wherever it is installed.
+A package is installed beside plait: its entry points make its mixer and task known, and nothing in plait changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from plait import __version__
-from plait.core.errors import UserError
+from plait.api.listing import listing
+from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 
 PYPROJECT = """\
@@ -77,6 +78,37 @@ def test_the_mixer_learns():
 
     assert build("d=32 vocab=50 | ({name}-mixer swiglu)x2").arch.text.count("{name}-mixer") == 1
 '''
+
+
+#: Kind of file → its template, and the command to look at what was made.
+TEMPLATES = {
+    "mixer": ("model/mixer_template.txt", "plait check"),
+    "task": ("tasks/task_template.txt", "plait task show"),
+}
+
+
+def new_file(kind: str, path: Path) -> str:
+    """Write a working mixer or task into a new file; returns the command that shows what it does. An existing file is
+    never overwritten."""
+    if kind not in TEMPLATES:
+        raise UserError(
+            f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join([*TEMPLATES, 'plugin'])}."
+        )
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        rules = "letters, digits and underscores, and .py at the end"
+        raise UserError(f"{path} is no Python module's name: {rules}, such as my_{kind}.py.")
+    name = path.stem.replace("_", "-")
+    if name in listing(f"{kind}s", describe=False).names:
+        raise UserError(f"there is a {kind} '{name}' already, and the file's name becomes its name: choose another.")
+    template, look_with = TEMPLATES[kind]
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(_template(template, f"my-{kind}", name))
+    except FileExistsError:
+        raise UserError(f"{path} exists already; choose another name.") from None
+    except OSError as wrong:
+        raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
+    return look_with
 
 
 @dataclass(frozen=True)

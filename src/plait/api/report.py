@@ -61,6 +61,8 @@ def report(
         require_png()
     found = named(keys, store=store) if keys else find(kind, limit=limit, store=store)
     records = [record for record in found.records if kind is None or record.kind == kind]
+    if not records and not keys and kind is None:
+        raise UserError(f"{found.store} holds no records yet: `plait train`, `probe`, `search` … put them there.")
     if not records:
         raise UserError(f"{found.store} holds no such records; `plait runs list` shows what it holds.")
     with opened_store(store) as opened:

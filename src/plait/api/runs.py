@@ -78,10 +78,12 @@ def find(
 
 
 def show(key: str, *, store: str | Store | None = None) -> Record:
-    """One record by its key, or enough of its beginning."""
+    """One record by its key, enough of its beginning, or "latest": the newest of all."""
     with opened_store(store) as opened:
-        (record,) = _named(opened, [key])
-    return record
+        found = opened.find(limit=1) if key == "latest" else _named(opened, [key])
+    if not found:
+        raise UserError(f"there are no records in {opened.name}.")
+    return found[0]
 
 
 def named(keys: Sequence[str], *, store: str | Store | None = None) -> RecordsResult:

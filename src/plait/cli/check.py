@@ -5,7 +5,6 @@ what is here that plait can use.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,18 +12,10 @@ import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl
 from plait.cli.output import console, count, plain, print_json, progress_bar, table
-from plait.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from plait.api.check import CheckResult
     from plait.device.kernel_guard import Guarded
-
-
-#: Kind → its template, and the command to look at what was made.
-TEMPLATES = {
-    "mixer": ("model/mixer_template.txt", "plait check"),
-    "task": ("tasks/task_template.txt", "plait task show"),
-}
 
 
 def new_command(
@@ -32,30 +23,14 @@ def new_command(
     path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py; a plugin's folder.")],
 ) -> None:
     """Write a working template."""
-    if kind == "plugin":
-        from plait.api.new import new_plugin
+    from plait.api.new import new_file, new_plugin
 
+    if kind == "plugin":
         made = new_plugin(path)
         print(f"{made.folder} written. Try: pip install -e {made.folder} && pytest {made.folder}")
         return
-    if kind not in TEMPLATES:
-        raise UserError(
-            f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join([*TEMPLATES, 'plugin'])}."
-        )
-    if path.suffix != ".py" or not path.stem.isidentifier():
-        raise UserError(f"{path} is no Python module's name; give one such as my_{kind}.py.")
-    template, look = TEMPLATES[kind]
-    text = (files("plait") / template).read_text(encoding="utf-8")
-    name = path.stem.replace("_", "-")
-    try:
-        # "x": a file that is there already is never overwritten.
-        with path.open("x") as file:
-            file.write(text.replace(f"my-{kind}", name))
-    except FileExistsError:
-        raise UserError(f"{path} exists already; choose another name.") from None
-    except OSError as wrong:
-        raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
-    print(f"{path} written. Try: {look} {path}")
+    look_with = new_file(kind, path)
+    print(f"{path} written. Try: {look_with} {path}")
 
 
 def command(

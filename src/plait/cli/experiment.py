@@ -133,6 +133,9 @@ def show(
     """Show what a command would be called with: every option, and whether file, command line or default says so."""
     said = read_experiment(file)
     if said is None:
+        if not file.is_file():
+            why = "it is a folder" if file.is_dir() else "No such file or directory"
+            raise UserError(f"cannot read {file}: {why}.")
         raise UserError(f"{file} is no experiment file: it should state its `command`, as in command: train.")
     root = context.find_root().command
     assert isinstance(root, TyperGroup)

@@ -152,6 +152,7 @@ def candidates(
     ] = None,
     mixers: Mixers = None,
     store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print every candidate that a search compared: its objectives, whether it is on the front, its spec."""
     from plait.api.front import candidates as compared
@@ -160,10 +161,12 @@ def candidates(
     if out is not None:
         check_ending(out)
     found = compared(key, mixers=mixers or (), store=store)
-    if out is None:
-        print(found.csv(), end="")
-    else:
+    if out is not None:
         found.save(out)
+    if as_json:
+        print_json(found.as_dict())
+    elif out is None:
+        print(found.csv(), end="")
     kept = len(found.candidates)
     of = "" if kept == found.evaluated else f" of {found.evaluated:,}; a record keeps the first"
     told = f"{kept:,} candidates of search {found.key[:10]}{of}{f' in {out}' if out else ''}"

@@ -54,7 +54,7 @@ def command(
     common: dict[str, Any] = {"batch": batch, "mode": mode, "device": device, "dtype": dtype, "threads": threads}
     common["mixers"] = mixers or ()
     if lengths is not None:
-        _check_lengths_alone(archai=archai, again=again, store=store)
+        _check_lengths_alone(archai=archai, again=again, store=store, answer=answer)
         with progress_bar(quiet=as_json) as on_progress:
             over = measure_lengths(specs, lengths, **common, on_progress=on_progress)
         print_json(over.as_dict()) if as_json else print_lengths(over)
@@ -69,12 +69,12 @@ def command(
     print_json(found.as_dict()) if as_json else _print(found, archai)
 
 
-def _check_lengths_alone(*, archai: bool, again: bool, store: str | None) -> None:
+def _check_lengths_alone(*, archai: bool, again: bool, store: str | None, answer: int | None) -> None:
     from plait.core.errors import UserError
 
-    for name, given in {"--archai": archai, "--again": again, "--store": store is not None}.items():
-        if given:
-            raise UserError(f"{name} does not go with --lengths, which measures blocks each time and stores nothing.")
+    given = {"--archai": archai, "--again": again, "--store": store is not None, "--answer": answer is not None}
+    for name in (option for option, is_given in given.items() if is_given):
+        raise UserError(f"{name} does not go with --lengths, which measures blocks each time and stores nothing.")
 
 
 def _print(found: MeasureResult, archai: bool) -> None:

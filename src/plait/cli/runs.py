@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
-from plait.cli.options import AsJson, StoreUrl
+from plait.cli.options import AsJson, Runs, StoreUrl
 from plait.cli.output import console, finite, plain, print_json, table
 from plait.core.errors import UserError
+from plait.records.record import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from plait.records import Record
 
@@ -25,6 +26,10 @@ Where = Annotated[list[str] | None, typer.Option(help="Only records with this in
 
 SHORT_KEY = 10  # hex digits: enough for a million records
 IN_A_TABLE = 1000  # more are printed line by line
+FIELDS_SHOWN = 4  # of a config and of a result; `plait runs show` prints all
+#: What people look for first in a config, and in a result.
+TELLING_CONFIG = ("spec", "data", "task.name", "space", "method", "mode", "seed")
+TELLING_RESULT = ("verdict", "loss", "accuracy", "latency.seconds", "memory.peak", "perplexity", "evaluated")
 
 
 @group.command("list")
@@ -56,13 +61,12 @@ def list_records(
 
 @group.command()
 def show(
-    key: Annotated[str, typer.Argument(help="The key, or enough of its beginning.")],
+    key: Annotated[str, typer.Argument(help="The key, enough of its beginning, or latest.")],
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Show all of one record."""
     from plait.api.runs import show as find_one
-    from plait.records.record import flat
 
     record = find_one(key, store=store)
     if as_json:
@@ -78,12 +82,13 @@ def show(
 def curves(
     given: Annotated[list[str], typer.Argument(metavar="RUN", help="Trainings: folders, keys' beginnings, or latest.")],
     svg: Annotated[Path | None, typer.Option(help="Draw their losses over steps, in one picture.")] = None,
+    runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Set the loss curves of trainings side by side."""
     from plait.api.runs import curves as curves_of
 
-    found = curves_of(given)
+    found = curves_of(given, root=runs)
     if as_json:
         print_json(found.as_dict())
     else:
@@ -172,47 +177,54 @@ def _conditions(where: list[str] | None) -> dict[str, str]:
 
 
 def _print_table(found: Sequence[Record]) -> None:
-    """One row per record, with those of its config's fields that are not the same in all."""
-    from plait.records.record import flat
-
+    """One row per record: what tells it from the others of its kind, and the first numbers of its result."""
     if not found:
         return
     made = table(key="left", kind="left", started="left", seconds="right", config="left", result="left")
-    configs = [flat(record.config) for record in found]
-    same = set.intersection(*({(name, str(value)) for name, value in config.items()} for config in configs))
-    for record, config in zip(found, configs, strict=True):
-        told = {name: value for name, value in config.items() if len(found) == 1 or (name, str(value)) not in same}
-        made.add_row(*map(plain, _cells(record, told, flat(record.result))))
+    same = _common_fields(found)
+    for record in found:
+        made.add_row(*map(plain, _cells(record, same)))
     console().print(made)
 
 
 def _print_lines(records: Iterator[Record]) -> bool:
-    """The same for as many as there may be, a line each: what differs, and how wide it is, is seen from the first.
-    Whether there were any."""
-    from plait.records.record import flat
-
+    """The same for any number of records, a line each; which fields differ, and how wide columns are, is decided by the
+    first of them. Returns whether there were any."""
     first = list(islice(records, IN_A_TABLE))
-    configs = [{(name, str(value)) for name, value in flat(record.config).items()} for record in first]
-    same = {name for name, _ in set.intersection(*configs)} if len(first) > 1 else set()
+    same = _common_fields(first)
     widths: list[int] = []
     for record in chain(first, records):
-        told = {name: value for name, value in flat(record.config).items() if name not in same}
-        cells = _cells(record, told, flat(record.result))
+        cells = _cells(record, same)
         if not widths:
             widths = [max(len(cell), width) for cell, width in zip(cells, (SHORT_KEY, 8, 16, 8, 40, 0), strict=True)]
         sys.stdout.write("  ".join(map(str.ljust, cells, widths)).rstrip() + "\n")
     return bool(first)
 
 
-def _cells(record: Record, told: dict[str, Any], result: dict[str, Any]) -> tuple[str, ...]:
-    numbers = {name: value for name, value in result.items() if not isinstance(value, (list, dict))}
+def _common_fields(found: Sequence[Record]) -> dict[str, set[tuple[str, str]]]:
+    """Kind → the fields of a config, with their values, that all records have or that all of this kind have."""
+    fields: dict[str, list[set[tuple[str, str]]]] = {}
+    for record in found:
+        fields.setdefault(record.kind, []).append({(name, str(value)) for name, value in flat(record.config).items()})
+    everywhere = set.intersection(*chain.from_iterable(fields.values())) if len(found) > 1 else set()
+    return {kind: set.intersection(*sets) if len(sets) > 1 else everywhere for kind, sets in fields.items()}
+
+
+def _cells(record: Record, same: Mapping[str, set[tuple[str, str]]]) -> tuple[str, ...]:
+    common = same.get(record.kind, set())
+    config = {name: value for name, value in flat(record.config).items() if (name, str(value)) not in common}
+    result = {name: value for name, value in flat(record.result).items() if not isinstance(value, (list, dict))}
     started = str(record.provenance.get("started", ""))[:16].replace("T", " ")
     seconds = str(record.provenance.get("seconds", ""))
-    return record.key[:SHORT_KEY], record.kind, started, seconds, _assignments(told), _assignments(numbers)
+    told = _assignments(config, TELLING_CONFIG), _assignments(result, TELLING_RESULT)
+    return record.key[:SHORT_KEY], record.kind, started, seconds, *told
 
 
-def _assignments(fields: dict[str, Any]) -> str:
-    return " ".join([f"{name}={_text(value, 32)}" for name, value in fields.items()])
+def _assignments(fields: dict[str, Any], telling: Sequence[str]) -> str:
+    """The first few fields as name=value, the telling ones before the others."""
+    ordered = [*(name for name in telling if name in fields), *(name for name in fields if name not in telling)]
+    shown = [f"{name}={_text(fields[name], 32)}" for name in ordered[:FIELDS_SHOWN]]
+    return " ".join([*shown, "…"] if len(ordered) > FIELDS_SHOWN else shown)
 
 
 def _text(value: Any, room: int) -> str:

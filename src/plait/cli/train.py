@@ -174,7 +174,7 @@ def _allowed(budget: str, rates: int, seeds: int) -> str | None:
 
 def _rates(text: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",") if part.strip()]
+        return [float(part) for part in text.split(",")] if text else []
     except ValueError:
         raise UserError(f"--lr {text}: give a number, or several separated by commas.") from None
 

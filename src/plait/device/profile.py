@@ -189,6 +189,5 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as wrong:
-        raise UserError(
-            f"the profile {path} cannot be read: {wrong}. Make one with `plait profile -o {path}`."
-        ) from None
+        why = wrong.strerror if isinstance(wrong, OSError) else "it is no UTF-8 text"
+        raise UserError(f"the profile {path} cannot be read: {why}. Make one with `plait profile -o {path}`.") from None

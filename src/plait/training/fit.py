@@ -19,6 +19,7 @@ from plait.core.json_files import understood
 from plait.core.progress import Stopped, stop_signals
 from plait.records import Record, Store, provenance_of
 from plait.training import shards
+from plait.training.batches import Batches
 from plait.training.distributed import Processes
 from plait.training.job import KIND, Job
 from plait.training.mfu import mfu, peak_of
@@ -107,6 +108,9 @@ def fit(
     if dist.first:
         if store is not None:
             store.require_writable()
+        if not run.folder.exists():
+            # Data too short for one batch are refused here, before an empty run would be left behind.
+            Batches(job.arch, job.corpus, job.recipe, job.seed, dist)
         prepare(run, job, tokenizer)
     dist.barrier()
     with run.locked() if dist.first else nullcontext():
