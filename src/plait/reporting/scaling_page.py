@@ -18,14 +18,7 @@ from plait.reporting.charts import Panel, series_numbers
 from plait.reporting.page import Child, card, grid, legend, note, page, section, table, tag, tiles
 from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
-from plait.reporting.scaling import (
-    frontier_panels,
-    gap_panel,
-    isoflop_panel,
-    loss_panel,
-    pitfall_panel,
-    state_panel,
-)
+from plait.reporting.scaling import frontier_panels, gap_panel, isoflop_panel, loss_panel, pitfall_panel, state_panel
 
 PITFALL_FLOPS, PITFALL_BATCH = 2e20, 2**19
 LETTERS = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β", "a": "a", "b": "b", "N_star": "N* at the target",
