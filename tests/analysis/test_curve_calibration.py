@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from plait.analysis import curve_calibration
-from plait.analysis.curve_calibration import calibrate, cases
+from plait.analysis.curve_library import library
 from plait.analysis.curve_table import simulate_table
-from plait.analysis.learning_curve import CALIBRATION, extrapolate
+from plait.analysis.learning_curve import CALIBRATION, Calibration, extrapolate, sharpened
 from plait.core.errors import UserError
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "curve_calibration.py"
+
+
+def _loaded() -> Any:
+    spec = importlib.util.spec_from_file_location("curve_calibration_benchmark", BENCHMARK)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+curve_calibration = _loaded()
+calibrate, cases = curve_calibration.calibrate, curve_calibration.cases
+fit_sharpness, learn_sharpness = curve_calibration.fit_sharpness, curve_calibration.learn_sharpness
 
 
 def test_noise_and_drift_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,3 +80,32 @@ def test_fitted_constants_forecast_better_than_others(monkeypatch: pytest.Monkey
 def test_short_curves_are_refused() -> None:
     with pytest.raises(UserError, match="5 budgets or more"):
         calibrate([simulate_table(np.random.default_rng(0), 4, 2, budgets=(1e6, 2e6, 4e6))])
+
+
+def test_chances_that_are_too_modest_are_sharpened() -> None:
+    """Winners are drawn with probabilities p; told are their square roots, to sum 1."""
+    rng = np.random.default_rng(0)
+    true_NC = rng.dirichlet(np.full(6, 0.7), 400) + 1e-4
+    true_NC /= true_NC.sum(1, keepdims=True)
+    winners = [int(rng.choice(6, p=p_C)) for p_C in true_NC]
+    told_NC = np.sqrt(true_NC)
+    told_NC /= told_NC.sum(1, keepdims=True)
+    assert fit_sharpness(list(told_NC), winners) == pytest.approx(2, rel=0.15)
+    assert fit_sharpness(list(true_NC), winners) == pytest.approx(1, rel=0.12)
+    np.testing.assert_allclose(sharpened(told_NC[0], 2.0), true_NC[0])
+    assert fit_sharpness([], []) == pytest.approx(1, abs=1e-3)  # what the prior says
+
+
+def test_sharpness_is_learnt_from_candidates_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = simulate_table(np.random.default_rng(0), 12)
+    traits = {name: [float(family[6:])] for name, family in zip(table.names, table.families, strict=True)}
+    asked: list[tuple[set[str], set[str], float]] = []
+
+    def watch(seen: Any, budgets: Any, way: str, *rest: Any) -> Any:
+        asked.append((set(seen), set(rest[-1].library.names), max(b for by in seen.values() for b, _ in by[min(by)])))
+        return extrapolate(seen, budgets, way, *rest)
+
+    monkeypatch.setattr(curve_calibration, "extrapolate", watch)
+    assert 0.2 < learn_sharpness([table], library([table], traits), traits, Calibration(), sets=3) < 5
+    assert [table.budgets[-1] / last for _, _, last in asked] == pytest.approx([4, 8, 16])
+    assert all(len(left_out) == 4 and len(rest) == 8 and not left_out & rest for left_out, rest, _ in asked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from plait.analysis.curve_covariance import learn_covariances
 from plait.analysis.curve_library import Known, Library, library
 from plait.analysis.curve_table import CurveTable
 from plait.analysis.learning_curve import Calibration, extrapolate
+from plait.analysis.race_policy import RaceState, decide
 from plait.core.errors import UserError
 
 BUDGETS = [2.0**k * 1e6 for k in range(6)]
@@ -173,3 +176,33 @@ def test_of_candidates_beyond_its_range_a_library_says_nothing() -> None:
     )
     found = extrapolate(seen, BUDGETS[-1:], "library", draws=draws, known=far).loss_DBC.mean(axis=0)
     np.testing.assert_allclose(found, expected, rtol=0.02)
+
+
+def test_sharpness_is_of_candidates_that_it_does_not_hold_and_decides_nothing() -> None:
+    table, traits = late(12, 3)
+    whole = replace(library([table], traits).without(["arch0", "arch1", "arch2"]), sharpness=1.5)
+    new = Known(whole, traits, {})
+    assert new.sharpness(["arch0", "arch1"]) == 1.5
+    held = Known(whole, traits, {name: name for name in table.names})
+    assert held.sharpness(["arch3", "arch4", "arch0"]) == 1  # two of three are in it
+    assert Known(whole, {"odd": [9.0, 9.0]}, {}).sharpness(["odd"]) == 1  # of which it does not speak
+    seen = table.subset([0, 1, 2]).observations(dict.fromkeys(["arch0", "arch1", "arch2"], 4), [0])
+    plain = Known(replace(whole, sharpness=1.0), traits, {})
+    one, other = (extrapolate(seen, BUDGETS, known=known) for known in (plain, new))
+    assert one.at(BUDGETS[-1]).p_best == one.at(BUDGETS[-1]).best_share == other.at(BUDGETS[-1]).best_share
+    chances = other.at(BUDGETS[-1]).p_best
+    assert sum(chances.values()) == pytest.approx(1)
+    assert max(chances.values()) > max(one.at(BUDGETS[-1]).p_best.values())
+    assert other.at(BUDGETS[3]).p_best == one.at(BUDGETS[3]).p_best  # observed
+    state = RaceState(BUDGETS, dict.fromkeys(seen, 4), dict.fromkeys(seen, 1.0), 0.9)
+    assert decide(state, seen, known=new).stopped == decide(state, seen, known=plain).stopped
+
+
+def test_what_one_text_cannot_tell_is_assumed_flatter_than_the_differences_it_shows() -> None:
+    table, traits = late(12, 3)
+    whole = library([table], traits)
+    found = whole.covariances
+    rest_B = np.diag(found.alike_BB + found.own_BB)
+    text_B = np.diag(found.text_BB)
+    assert text_B[-1] / (text_B[-1] + rest_B[-1]) == pytest.approx(0.2)
+    np.testing.assert_allclose(text_B / text_B[-1], np.sqrt(rest_B / rest_B[-1]))

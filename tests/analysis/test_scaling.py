@@ -20,7 +20,7 @@ from plait.analysis.scaling_frontier import TokenCost
 from plait.analysis.scaling_isoflop import groups_of
 from plait.analysis.scaling_laws import CANNOT_SAY, Laws, fit_laws
 from plait.analysis.scaling_range import within_law
-from plait.analysis.scaling_runs import Runs, runs_of
+from plait.analysis.scaling_runs import ALL, Runs, runs_of
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
 from plait.analysis.scaling_surface import Layout, Points, fit_surface, log_loss
 from plait.analysis.table import Table
@@ -208,6 +208,30 @@ def test_state_law_and_best_share_of_attention() -> None:
     assert found["compute_optimal"]["attention"] == 0.25
     assert found["state_optimal"]["attention"] == 0.25
     assert found["state_optimal"]["probability"] > 0.95
+
+
+def test_the_state_is_that_of_the_best_size_also_between_the_sizes_trained() -> None:
+    """Where every budget uses one table of sizes, the nearest size is up to a quarter off the best one, and no draw of
+    a bootstrap would know: the interval of c held the truth in one of sixty repetitions."""
+    step = np.log(1.6)
+    budgets = np.logspace(18, 21, 4)
+    best = np.array([[float(one) for one in CHINCHILLA.optimum(flops, SIX)] for flops in budgets])
+    m = 2 / 3 * np.log(best[:, 0])
+    c = float((m - m.mean()) @ best[:, 2] / ((m - m.mean()) @ m))
+    held = 0
+    for seed in range(12):
+        draw = rng(seed)
+        sizes = np.exp(np.arange(10.0, 40.0, step) + draw.uniform(0, step))
+        params = np.concatenate([sizes[np.argsort(np.abs(np.log(sizes / n)))[:7]] for n in best[:, 0]])
+        flops, group = np.repeat(budgets, 7), np.repeat(np.arange(4), 7)
+        tokens = SIX.tokens(flops, params)
+        loss = CHINCHILLA.loss(params, tokens) * np.exp(draw.normal(0, 0.005, 28))
+        runs = Runs(flops, params, tokens, loss, (ALL,) * 28, group, state=params ** (2 / 3))
+        state = fit_laws(runs, 1e22, draws=80, all_budgets=True).state
+        assert state is not None
+        low, high = interval(state.shared_B)
+        held += low <= c <= high
+    assert held >= 8
 
 
 def test_groups() -> None:

@@ -24,7 +24,7 @@ def test_the_library_is_that_of_the_truth_table() -> None:
     path = RESULTS / kept["provenance"]["table"]
     document = json.loads(path.read_text(encoding="utf-8"))
     specs = {row["name"]: row["spec"] for row in document["architectures"]}
-    again = library_document(read_tables(path), specs, kept["provenance"])
+    again = library_document(read_tables(path), specs, kept["provenance"], kept["sharpness"])
     assert {**again, **dict.fromkeys(_LEARNT)} == {**kept, **dict.fromkeys(_LEARNT)}
     for name in _LEARNT[:-1]:
         np.testing.assert_allclose(again[name], kept[name], atol=2e-6)

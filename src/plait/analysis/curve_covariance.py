@@ -78,7 +78,7 @@ def learn_covariances(
         alike_BB = (smooth_BB + STRENGTH * ALIKE * prior_BB) / (count + STRENGTH)
         own_BB = (spread_BB + STRENGTH * (1 - ALIKE) * prior_BB) / (count + STRENGTH)
     if texts == 1:
-        text_BB = ONE_TEXT * (alike_BB + own_BB)
+        text_BB = _assumed_text(alike_BB + own_BB)
         alike_BB, own_BB = (1 - ONE_TEXT) * alike_BB, (1 - ONE_TEXT) * own_BB
     return Covariances(alike_BB, own_BB, text_BB, weight_A)
 
@@ -88,6 +88,16 @@ def inverted(share_AA: Floats, alike_BB: Floats, wide_A: Floats, own_BB: Floats,
     size = len(wide_A) * len(rest_BB)
     cov_NN = np.kron(share_AA, alike_BB) + np.kron(np.diag(wide_A), own_BB) + np.kron(np.eye(len(wide_A)), rest_BB)
     return np.asarray(np.linalg.inv(cov_NN + 1e-9 * np.eye(size)))
+
+
+def _assumed_text(whole_BB: Floats) -> Floats:
+    """Of a library of one text: a share `ONE_TEXT` of the variance at the last budget. How much larger it was before,
+    one text cannot tell. In proportion to the differences between architectures, which are several times as large at
+    the first budgets, is one extreme, and constant is the other: this is the geometric mean of both. In proportion,
+    what a race observes early was so much less than assumed that the end was taken for more certain than it is."""
+    width_B = np.sqrt(np.diag(whole_BB))
+    flatter_B = np.sqrt(width_B[-1] / width_B)
+    return np.asarray(ONE_TEXT * whole_BB * np.outer(flatter_B, flatter_B))
 
 
 def _text(deviation_TAB: Floats, noise_BB: Floats, prior_BB: Floats) -> Floats:

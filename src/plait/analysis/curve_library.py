@@ -33,7 +33,7 @@ OUTSIDE = 0.5  # standard deviations beyond the range of a trait in the library,
 class Library:
     """`deviation_TAB`: ln loss, a mean of `runs` seeds, less its text's mean over architectures. `curve_B`: ln loss, a
     mean over texts and architectures. `seeds_BB`: the covariance between seeds. `traits_AF`: not standardised.
-    `fitted`: covariances that were learnt from it before."""
+    `fitted`: covariances that were learnt from it before. `sharpness`: see `Known.sharpness`."""
 
     names: list[str]
     traits_AF: Floats
@@ -43,6 +43,7 @@ class Library:
     seeds_BB: Floats
     runs: int
     fitted: Covariances | None = None
+    sharpness: float = 1.0
 
     @cached_property
     def x_B(self) -> Floats:
@@ -57,16 +58,19 @@ class Library:
         middle_F, width_F = self.center
         return np.where(width_F > 1e-6, (traits_CF - middle_F) / width_F, 0.0)
 
-    def without(self, names: Sequence[str]) -> Library:
-        """Learnt again from the rest."""
+    def without(self, names: Sequence[str], same_covariances: bool = False) -> Library:
+        """The rest, whose covariances are learnt again, or taken from the whole (`same_covariances`), as is usual in
+        leave-one-out cross-validation of Gaussian processes (Rasmussen and Williams 2006, section 5.4.2)."""
         keep = [i for i, name in enumerate(self.names) if name not in set(names)]
         kept_TAB = self.deviation_TAB[:, keep]
+        whole = self.covariances if same_covariances else None
         return replace(
             self,
             names=[self.names[i] for i in keep],
             traits_AF=self.traits_AF[keep],
             deviation_TAB=kept_TAB - kept_TAB.mean(axis=1, keepdims=True),
-            fitted=None,
+            fitted=whole and replace(whole, weight_A=whole.weight_A[keep]),
+            sharpness=1.0,
         )
 
     @cached_property
@@ -148,6 +152,13 @@ class Known:
             within = (traits_F > low_F - OUTSIDE) & (traits_F < high_F + OUTSIDE)
             inside.append(self.same.get(name) in lib.names or bool(within.all()))
         return 2 * sum(inside) > len(inside)
+
+    def sharpness(self, names: Sequence[str]) -> float:
+        """The exponent that calibrates P(best) of these candidates (`learning_curve.sharpened`): the library's, if it
+        speaks of them but holds fewer than half. It was fitted to candidates that were left out of the library; how
+        sharp forecasts are of architectures that it holds, on a new text, two texts are too few to say."""
+        held = sum(self.same.get(name) in self.library.names for name in names)
+        return self.library.sharpness if self.speaks_of(names) and 2 * held < len(names) else 1.0
 
     def prior(self, names: Sequence[str], x_U: Floats) -> tuple[Floats, Floats]:
         """Mean (C, U) and covariance (C, U, C, U) of the candidates' deviations on a new text at x = ln tokens."""

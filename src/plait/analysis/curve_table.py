@@ -48,10 +48,6 @@ class CurveTable:
         """Standard deviation between seeds at the last budget, pooled, in nats."""
         return float(np.sqrt(self.loss_ASB[:, :, -1].var(axis=1, ddof=1).mean()))
 
-    @property
-    def relative_noise(self) -> float:
-        return float(np.sqrt(np.log(self.loss_ASB[:, :, -1]).var(axis=1, ddof=1).mean()))
-
     def subset(self, places: Sequence[int]) -> CurveTable:
         rows = list(places)
         return replace(

@@ -156,6 +156,18 @@ def pooled_noise(curves: Curves, calibration: Calibration) -> float:
     return math.sqrt(squares / freedom)
 
 
+def _shares_of_best(loss_DC: Floats) -> Floats:
+    return np.bincount(np.argmin(loss_DC, axis=1), minlength=loss_DC.shape[1]) / len(loss_DC)
+
+
+def sharpened(chance_C: Floats, sharpness: float) -> Floats:
+    """Temperature scaling (Guo et al. 2017, arXiv:1706.04599): p^s, to sum 1. The order, and so the pick, stays."""
+    if sharpness == 1:
+        return chance_C
+    power_C = chance_C**sharpness
+    return np.asarray(power_C / power_C.sum())
+
+
 @dataclass(frozen=True)
 class Prediction:
     """All candidates at one budget: `loss_DC` are draws of their expected losses (infinite for those diverged)."""
@@ -164,11 +176,24 @@ class Prediction:
     tokens: float
     loss_DC: Floats
     noise: float  # between seeds, relative
+    sharpness: float = 1.0
+
+    @cached_property
+    def best_share(self) -> dict[str, float]:
+        """In which share of the draws each has the least loss: what races decide by."""
+        return dict(zip(self.names, _shares_of_best(self.loss_DC).tolist(), strict=True))
 
     @cached_property
     def p_best(self) -> dict[str, float]:
-        chosen_D = np.argmin(self.loss_DC, axis=1)
-        return {name: float(np.mean(chosen_D == place)) for place, name in enumerate(self.names)}
+        """How probably each has the least expected loss: the shares of the draws, calibrated (`sharpened`)."""
+        chance_C = sharpened(_shares_of_best(self.loss_DC), self.sharpness)
+        return dict(zip(self.names, chance_C.tolist(), strict=True))
+
+    def p_best_of_means(self, runs: int) -> dict[str, float]:
+        """How probably each has the least mean loss of so many trainings: what a table of trainings can confirm."""
+        rng = np.random.default_rng(0)
+        seen_DC = self.loss_DC * np.exp(rng.normal(0, self.noise / math.sqrt(runs), self.loss_DC.shape))
+        return dict(zip(self.names, sharpened(_shares_of_best(seen_DC), self.sharpness).tolist(), strict=True))
 
     @cached_property
     def loss(self) -> dict[str, float]:
@@ -219,12 +244,15 @@ class Forecast:
     longest: float  # observed
     reach: float
     way: str
+    sharpness: float = 1.0  # of P(best) beyond what was observed
 
     def at(self, tokens: float) -> Prediction:
         place = int(np.argmin(np.abs(np.log(self.budgets) - math.log(tokens))))
         if not math.isclose(self.budgets[place], tokens, rel_tol=1e-6):
             raise UserError(f"{tokens:g} tokens were not forecast: {', '.join(f'{b:g}' for b in self.budgets)} were.")
-        return Prediction(self.names, self.budgets[place], self.loss_DBC[:, place], self.noise)
+        ahead = self.budgets[place] > self.longest * (1 + 1e-6)
+        sharpness = self.sharpness if ahead else 1.0
+        return Prediction(self.names, self.budgets[place], self.loss_DBC[:, place], self.noise, sharpness)
 
 
 @dataclass(frozen=True)
@@ -271,7 +299,9 @@ def extrapolate(
         constants = Constants(calibration, noise, known)
         drawn_DBC = WAYS[way](curves, np.log(np.asarray(budgets, np.float64)), constants, draws, rng)
         loss_DBC[:, :, [list(observations).index(name) for name in curves.names]] = np.exp(drawn_DBC)
-    return Forecast(list(observations), [float(b) for b in budgets], loss_DBC, noise, curves.longest, reach, way)
+    sharpness = known.sharpness(curves.names) if known is not None and way == "library" and curves.names else 1.0
+    longest, ends = curves.longest, [float(b) for b in budgets]
+    return Forecast(list(observations), ends, loss_DBC, noise, longest, reach, way, sharpness)
 
 
 def _last(curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator) -> Floats:

@@ -129,7 +129,7 @@ def decide(
         train = [name for name in state.names if state.reached[name] == least and name not in stopped]
         return Decision(train, stopped, None, "all start")
     forecast = extrapolate(observations, list(state.rungs), way, calibration, draws, seed, math.inf, known)
-    p_best = forecast.at(state.rungs[-1]).p_best
+    p_best = forecast.at(state.rungs[-1]).best_share
     stopped |= {name: p for name, p in p_best.items() if p < NEGLIGIBLE}
     able = [n for n in state.names if n not in stopped and state.reached[n] < len(state.rungs)]
     if len(stopped) >= len(state.names) - 1 or max(p_best.values()) >= CERTAIN:

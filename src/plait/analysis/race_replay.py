@@ -22,7 +22,8 @@ from plait.analysis.rank import spearman
 class Replayed:
     """`regret`: the pick's loss above the best one's, in nats; `regret_share` of the best loss, `regret_noise` in units
     of the noise between seeds. `cost`: the share of training all to the end. `held`: how many of the 90 % intervals
-    hold the truth. `p_best`: the forecast's, and whether each was the best."""
+    hold the truth. `p_best`: the forecast's, of the mean over as many seeds as the table has, and whether each was the
+    best by it; `best_share`: the same by the plain share of the draws of expected losses, before any calibration."""
 
     pick: str
     best: str
@@ -33,6 +34,7 @@ class Replayed:
     spearman: float
     held: float
     p_best: list[tuple[float, bool]]
+    best_share: list[tuple[float, bool]]
     rounds: int
     why: str
 
@@ -73,6 +75,7 @@ def _judged(table: CurveTable, state: RaceState, decision: Decision, rounds: int
     regret = truth[seen.pick] - truth[best]
     runs = table.loss_ASB.shape[1]
     intervals = {name: seen.interval(name, runs=runs) for name in table.names}
+    p_best = seen.p_best_of_means(runs)
     return Replayed(
         seen.pick,
         best,
@@ -82,7 +85,8 @@ def _judged(table: CurveTable, state: RaceState, decision: Decision, rounds: int
         state.spent / state.whole,
         spearman([seen.loss[name] for name in table.names], [truth[name] for name in table.names]),
         float(np.mean([intervals[name][0] <= truth[name] <= intervals[name][1] for name in table.names])),
-        [(seen.p_best[name], name == best) for name in table.names],
+        [(p_best[name], name == best) for name in table.names],
+        [(seen.best_share[name], name == best) for name in table.names],
         rounds,
         decision.why,
     )

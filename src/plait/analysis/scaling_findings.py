@@ -7,12 +7,12 @@ sequence mixers is attention tells Transformers (all), hybrids (some) and attent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from plait.analysis.scaling_bootstrap import interval
+from plait.analysis.scaling_isoflop import common_budgets
 from plait.analysis.scaling_laws import SURE, Law, Laws
 from plait.analysis.scaling_surface import Floats
 
@@ -77,7 +77,7 @@ def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
         return []
     names = list(shares)
     found = []
-    for flops in (*_budgets(laws, names), laws.target):
+    for flops in (*common_budgets([laws.laws[name].groups for name in names]), laws.target):
         loss_BK = np.column_stack([_least(laws.laws[name], flops) for name in names])
         best_B = np.array([shares[name] for name in names])[loss_BK.argmin(1)]
         chance = float(np.isin(best_B, quarter).mean())
@@ -90,12 +90,6 @@ def _ratio(laws: Laws, shares: dict[str, float]) -> list[Finding]:
 
 def _least(law: Law, flops: float) -> Floats:
     return np.asarray(law.draws.optimum(flops, law.cost)[2])
-
-
-def _budgets(laws: Laws, names: Sequence[str]) -> list[float]:
-    """Groups that every architecture has."""
-    first, *others = ([one.flops for one in laws.laws[name].groups] for name in names)
-    return [c for c in first if all(any(abs(np.log(c / d)) < np.log(1.1) for d in other) for other in others)]
 
 
 def _state(laws: Laws) -> list[Finding]:

@@ -82,6 +82,16 @@ def parabolas(flops_R: Floats, params_R: Floats, group_R: Places, loss_BR: Float
     return sorted(found, key=lambda one: one.flops)
 
 
+def near_any(flops: float, budgets: Sequence[float]) -> bool:
+    return any(abs(np.log(flops / budget)) < np.log(NEAR) for budget in budgets)
+
+
+def common_budgets(by_architecture: Sequence[Sequence[Parabola]]) -> list[float]:
+    """FLOPs of those groups of the first architecture that all others have a group near."""
+    first, *others = ([group.flops for group in groups] for groups in by_architecture)
+    return [flops for flops in first if all(near_any(flops, budgets) for budgets in others)]
+
+
 @dataclass(frozen=True)
 class Powers:
     """log N* and log D* against log C over the groups: slopes and levels, of what was seen and of the draws."""

@@ -16,10 +16,10 @@ import numpy as np
 
 from plait.analysis.scaling_bootstrap import CONFIDENCE, DRAWS, Draws, bootstrap, interval
 from plait.analysis.scaling_frontier import Surface, TokenCost
-from plait.analysis.scaling_isoflop import Parabola, Powers, parabolas, powers
+from plait.analysis.scaling_isoflop import Parabola, Powers, common_budgets, near_any, parabolas, powers
 from plait.analysis.scaling_range import LeftOut, Range, within_law
 from plait.analysis.scaling_runs import ALL, Runs
-from plait.analysis.scaling_state import StateLaw, line_of, state_law
+from plait.analysis.scaling_state import StateCurve, StateLaw, state_curve, state_law
 from plait.analysis.scaling_surface import Floats, Layout, Points, SurfaceFit, fit_surface
 from plait.core.errors import UserError
 
@@ -143,11 +143,26 @@ class Laws:
         return [_compare(one, two) for one, two in combinations(ordered, 2)]
 
     @cached_property
-    def state(self) -> StateLaw | None:
+    def state_curves(self) -> dict[str, StateCurve]:
+        """Of those architectures that have two groups or more with sizes on both sides of their best. Only budgets that
+        all of them have count, where there are two: P* is steeper in M at small budgets, so exponents over different
+        budgets would differ even where the law is the same."""
         if self.runs.state is None:
-            return None
-        made = {name: line_of(law.groups, self.runs.params, self.runs.state) for name, law in self.laws.items()}
-        return state_law({name: line for name, line in made.items() if line is not None})
+            return {}
+        bracketed = {name: [group for group in law.groups if group.bracketed] for name, law in self.laws.items()}
+        bracketed = {name: groups for name, groups in bracketed.items() if len(groups) > 1}
+        budgets = common_budgets(list(bracketed.values())) if bracketed else []
+        curves = {}
+        for name, groups in bracketed.items():
+            law = self.laws[name]
+            if len(budgets) > 1:
+                groups = [group for group in groups if near_any(group.flops, budgets)]
+            curves[name] = state_curve(groups, law.surface, law.draws, law.cost, self.runs.params, self.runs.state)
+        return {name: curve for name, curve in curves.items() if curve is not None}
+
+    @cached_property
+    def state(self) -> StateLaw | None:
+        return state_law(self.state_curves)
 
 
 def fit_laws(runs: Runs, target: float, *, draws: int = DRAWS, seed: int = 0, all_budgets: bool = False) -> Laws:

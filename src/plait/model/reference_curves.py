@@ -58,6 +58,7 @@ def reference_library() -> Library:
             learnt["text"],
             np.array([row["weight"] for row in document["architectures"]], np.float64),
         ),
+        float(document["sharpness"]),
     )
 
 
@@ -69,9 +70,9 @@ def reference_known(candidates: Mapping[str, Architecture]) -> Known:
 
 
 def library_document(
-    tables: Sequence[CurveTable], specs: Mapping[str, str], provenance: Mapping[str, Any]
+    tables: Sequence[CurveTable], specs: Mapping[str, str], provenance: Mapping[str, Any], sharpness: float
 ) -> dict[str, Any]:
-    """What `reference_curves.json` holds, from a truth table."""
+    """What `reference_curves.json` holds, from a truth table. `sharpness`: by `benchmarks/curve_calibration.py`."""
     whole = library(tables, {name: traits(architecture(spec)) for name, spec in specs.items()})
     learnt = whole.covariances
     rows = [
@@ -90,6 +91,7 @@ def library_document(
         "texts": [table.text for table in tables],
         "runs": whole.runs,
         "budgets": whole.budgets,
+        "sharpness": round(sharpness, 3),
         "curve": [round(float(x), 4) for x in whole.curve_B],
         **{f"{name}_covariance": [[round(float(x), 7) for x in row] for row in m] for name, m in matrices.items()},
         "architectures": rows,

@@ -15,7 +15,6 @@ import numpy as np
 from plait.analysis.scaling_isoflop import Parabola
 from plait.analysis.scaling_laws import Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
-from plait.analysis.scaling_state import line_of
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure, xy_chart
 
@@ -122,15 +121,11 @@ def gap_panel(laws: Laws) -> Panel:
 
 def state_panel(laws: Laws) -> Panel | None:
     """Perplexity over the state at each group's best (MAD, Figure 4.3, right)."""
-    if laws.runs.state is None:
-        return None
     series = []
-    for law in laws.laws.values():
-        line = line_of(law.groups, laws.runs.params, laws.runs.state)
-        if line is not None:
-            m, loss = line
-            found = [Estimate.of(np.exp(loss[0, g]), np.exp(loss[1:, g])) for g in range(len(m))]
-            series.append(_marks(law.name, np.exp(m).tolist(), found, law.name))
+    for name, curve in laws.state_curves.items():
+        perplexity_BG = np.exp(curve.log_perplexity_BG)
+        found = [Estimate.of(perplexity_BG[0, g], perplexity_BG[1:, g]) for g in range(perplexity_BG.shape[1])]
+        series.append(_marks(name, np.exp(curve.log_state_BG[0]).tolist(), found, name))
     axes = Axis("state, numbers", log=True), Axis("perplexity", log=True)
     return Panel(series, *axes, title="State-optimal frontier") if series else None
 

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from plait.analysis.curve_library import Known, Library
 from plait.analysis.curve_process import Process, log_score
 from plait.analysis.curve_table import CurveTable
-from plait.analysis.learning_curve import Calibration, Curves, read_curves
+from plait.analysis.learning_curve import Calibration, Curves, extrapolate, read_curves
 from plait.analysis.pareto import Floats
 from plait.analysis.power_law import fit_power_laws
 from plait.core.errors import UserError
@@ -156,3 +157,55 @@ def _process(played: Sequence[Case], constants: Mapping[str, float], noise: floa
     options = {"maxfev": EVALUATIONS, "initial_simplex": simplex, "xatol": 1e-2, "fatol": 1e-1}
     found = minimize(loss, origin, method="Nelder-Mead", options=options)
     return asdict(at(found.x))
+
+
+SETS = 48  # of candidates, left out of the library to fit `sharpness`
+SET_SIZE = 8  # at most, and at most a third of the library
+SHARPNESS_WIDTH = 0.5  # of the prior of its logarithm, about 0
+
+
+def learn_sharpness(
+    tables: Sequence[CurveTable],
+    whole: Library,
+    traits: Mapping[str, Sequence[float]],
+    calibration: Calibration,
+    sets: int = SETS,
+    seed: int = 0,
+) -> float:
+    """The exponent of P(best) for candidates that are not in the library, found inside it: sets of candidates are left
+    out, observed with one seed up to 1/4, 1/8 or 1/16 of the last budget, and forecast by the rest.
+
+    One variance for all candidates makes P(best) too modest: losses of the better ones are foretold more closely than
+    those of the worse ones."""
+    rng = np.random.default_rng(seed)
+    size = min(SET_SIZE, len(whole.names) // 3)
+    ends = len(whole.budgets)
+    if size < 2 or ends < FEWEST + 2:
+        return 1.0
+    chances, winners = [], []
+    for number in range(sets):
+        table = tables[number % len(tables)]
+        left_out = [whole.names[i] for i in sorted(rng.choice(len(whole.names), size, replace=False).tolist())]
+        asked = table.subset([table.names.index(name) for name in left_out]).until(whole.budgets[-1])
+        runs, observed = asked.loss_ASB.shape[1], max(FEWEST, ends - 2 - number % 3)
+        seen = asked.observations(dict.fromkeys(left_out, observed), [int(rng.integers(runs))])
+        known = Known(whole.without(left_out, same_covariances=True), traits, {})
+        forecast = extrapolate(seen, asked.budgets[-1:], "library", calibration, 400, number, math.inf, known)
+        chances.append(np.array(list(forecast.at(asked.budgets[-1]).p_best_of_means(runs).values())))
+        winners.append(int(asked.truth.argmin()))
+    return fit_sharpness(chances, winners)
+
+
+def fit_sharpness(chances: Sequence[Floats], winners: Sequence[int]) -> float:
+    """The most probable exponent under which those won who did, with a log-normal prior about 1. A share of 0 of the
+    draws counts as half a draw of 400."""
+    from scipy.optimize import minimize_scalar
+
+    logs = [np.log(np.maximum(chance_C, 1 / 800)) for chance_C in chances]
+
+    def loss(log_sharpness: float) -> float:
+        scaled = [math.exp(log_sharpness) * log_C for log_C in logs]
+        missed = sum(float(np.logaddexp.reduce(each) - each[w]) for each, w in zip(scaled, winners, strict=True))
+        return missed + 0.5 * (log_sharpness / SHARPNESS_WIDTH) ** 2
+
+    return math.exp(float(minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded").x))
