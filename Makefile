@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.plait-core
 DEV := $(VENV)/.plait-dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# Two test processes of one thread each beat one process of two threads; what they start need not compile plait again.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
+# Two test processes of one thread each beat one process of two threads. Each takes half of the files and, when it is
+# done, some of the other's, so that what the tests of a file share is computed once. Bytecode is kept, so that processes
+# which tests start need not compile plait again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: setup core demo test test-all lint bench docs site notebook clean
 

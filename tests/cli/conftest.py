@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -20,16 +21,16 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 TERMINAL = {"COLUMNS": "240", "NO_COLOR": "1"}
 
 
-@pytest.fixture
-def plait(tmp_path: Path) -> Run:
-    """`plait("show", "gpt2-124m")` in an empty folder; no mixer is known that the command was not told."""
+@pytest.fixture(scope="session")
+def plait_in() -> Run:
+    """`plait_in(folder, "show", "gpt2-124m")`; no mixer is known that the command was not told."""
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         table.MIXERS._registered.clear()
         table._versions.clear()
         out, err, code = StringIO(), StringIO(), 0
         with pytest.MonkeyPatch.context() as shell, redirect_stdout(out), redirect_stderr(err):
-            shell.chdir(tmp_path)
+            shell.chdir(folder)
             shell.setattr(sys, "argv", ["plait", *arguments])
             for name, value in TERMINAL.items():
                 shell.setenv(name, value)
@@ -40,6 +41,12 @@ def plait(tmp_path: Path) -> Run:
         return subprocess.CompletedProcess(["plait", *arguments], code, out.getvalue(), err.getvalue())
 
     return run
+
+
+@pytest.fixture
+def plait(plait_in: Run, tmp_path: Path) -> Run:
+    """The same in an empty folder: `plait("show", "gpt2-124m")`."""
+    return partial(plait_in, tmp_path)
 
 
 @pytest.fixture

@@ -27,12 +27,11 @@ SMALL = ("d=16 | attn[heads=2] swiglu", "d=16 | hyena swiglu")
 SHORT = (*SMALL, "--no-match", "--tasks", "memorization", *ENOUGH, "--json")
 
 
-def run(*arguments: str, folder: Path, largest_file: int | None = None) -> subprocess.CompletedProcess[str]:
-    """The program's end. `largest_file` stands for a full disk: nothing may grow beyond so many bytes."""
+def run_on_a_full_disk(*arguments: str, folder: Path, largest_file: int) -> subprocess.CompletedProcess[str]:
+    """The program where no file may grow beyond so many bytes."""
 
     def limit() -> None:
-        if largest_file is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
 
     return subprocess.run(
         [*PROGRAM, *arguments],
@@ -89,15 +88,15 @@ def test_mistakes_are_told_and_nothing_is_written(plait, tmp_path, arguments, me
 
 
 @pytest.fixture(scope="module")
-def probed(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
+def probed(plait_in, tmp_path_factory) -> tuple[Path, dict[str, Any]]:
     """A folder with a store in it, and what the probe said."""
     folder = tmp_path_factory.mktemp("probed")
-    found = run(*SHORT, folder=folder)
+    found = plait_in(folder, "probe", *SHORT)
     assert found.returncode == 0, found.stderr
     return folder, json.loads(found.stdout)
 
 
-def test_a_short_probe_and_its_document(probed):
+def test_a_short_probe_and_its_document(plait_in, probed):
     folder, shown = probed
     assert {"architectures", "verdict", "cost"} <= set(shown)
     assert {row["name"] for row in shown["architectures"]} == set(SMALL)
@@ -110,33 +109,34 @@ def test_a_short_probe_and_its_document(probed):
         assert row["mean"]["accuracy"] == task["accuracy"]
         assert row["spec"].startswith("d=")
     assert shown["cost"]["trained_now"] == shown["cost"]["trials"] > 0
-    again = json.loads(run(*SHORT, folder=folder).stdout)
+    again = json.loads(plait_in(folder, "probe", *SHORT).stdout)
     assert again["cost"]["trained_now"] == 0
     assert [again[key] for key in ("architectures", "verdict")] == [shown[key] for key in ("architectures", "verdict")]
 
 
-def test_a_time_in_which_nothing_fits_is_refused(tmp_path):
-    found = run("attn", "--no-baselines", "--tasks", "memorization", "--time", "1s", "--workers", "1", folder=tmp_path)
+def test_a_time_in_which_nothing_fits_is_refused(plait, tmp_path):
+    found = plait("probe", "attn", "--no-baselines", "--tasks", "memorization", "--time", "1s", "--workers", "1")
     assert found.returncode == 2, found.stdout
     assert re.search(r"one architecture does not fit into 1s here, .* Give --time \d+[sm] or more", found.stderr)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_loss_that_is_no_number_is_told_in_the_table(tmp_path):
-    arguments = (str(EXPLODING), "--no-baselines", "--tasks", "memorization", *ENOUGH)
-    found = run(*arguments, folder=tmp_path)
+def test_a_loss_that_is_no_number_is_told_in_the_table(plait):
+    arguments = ("probe", str(EXPLODING), "--no-baselines", "--tasks", "memorization", *ENOUGH)
+    found = plait(*arguments)
     assert found.returncode == 0, found.stderr
     row = next(line for line in found.stdout.splitlines() if "exploding" in line)
     assert "diverged" in row
     assert "no longer finite" in found.stdout
     assert "Traceback" not in found.stderr
-    shown = json.loads(run(*arguments, "--json", folder=tmp_path).stdout)
+    shown = json.loads(plait(*arguments, "--json").stdout)
     task = shown["architectures"][0]["tasks"]["memorization"]
     assert (task["accuracy"], task["loss"], task["diverged"]) == (0.0, None, True)
 
 
 # Something new; a day holds it on any machine, and it ends before anything is trained.
-UNKNOWN = ("attn", "--no-baselines", "--tasks", "compression", "--time", "24h", "--seeds", "1", "--workers", "1")
+UNKNOWN = (SMALL[0], "--no-match", "--no-baselines", "--tasks", "compression", "--time", "24h")
+UNKNOWN += ("--seeds", "1", "--workers", "1")
 
 
 def refused(found: subprocess.CompletedProcess[str], message: str) -> None:
@@ -151,6 +151,17 @@ def records(store: Path) -> list[tuple[object, ...]]:
         return connection.execute("select * from plait_records order by key").fetchall()
 
 
+def claims(store: Path) -> int:
+    """Trials that are being trained."""
+    if not store.exists():
+        return 0
+    try:
+        with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as connection:
+            return int(connection.execute("select count(*) from plait_claims").fetchone()[0])
+    except sqlite3.OperationalError:  # its tables are being made
+        return 0
+
+
 @pytest.fixture
 def store(probed, tmp_path) -> Path:
     """A store with records in it, in the test's own folder."""
@@ -163,7 +174,7 @@ def store(probed, tmp_path) -> Path:
 
 def test_a_full_disk_loses_nothing(store, tmp_path):
     before = records(store)
-    refused(run(*UNKNOWN, folder=tmp_path, largest_file=store.stat().st_size), "full")
+    refused(run_on_a_full_disk(*UNKNOWN, folder=tmp_path, largest_file=store.stat().st_size), "full")
     assert set(before) <= set(records(store))
 
 
@@ -188,10 +199,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    deadline = time.monotonic() + 300
-    while not (tmp_path / "runs" / "plait.db").exists() and time.monotonic() < deadline:
+    while not claims(tmp_path / "runs" / "plait.db"):
+        assert program.poll() is None, program.communicate()
         time.sleep(0.1)
-    time.sleep(3)
     os.killpg(program.pid, signal.SIGINT)
     out, err = program.communicate(timeout=300)
     assert program.returncode == 130, err

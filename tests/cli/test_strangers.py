@@ -40,7 +40,8 @@ def shadows(tmp_path: Path) -> None:
     "arguments",
     [
         ("measure", "d=32 vocab=50 | attn[heads=2]", "--seq", "16"),
-        ("probe", "attn swiglu", "--tasks", "compression", "--no-baselines", "--workers", "1", "--plan"),
+        ("probe", "d=16 | attn[heads=2] swiglu", "--no-match", "--tasks", "compression", "--no-baselines",
+         "--workers", "1", "--plan"),
         ("compare", *PAIR, "--no-rate-search", "--data", "builtin:language", "--tokens", "2000", "--seq-len", "16",
          "--seeds", "1", "--held-out", "160", "--workers", "2"),
         pytest.param(("scale", "run", "plan.json", "--workers", "2"), marks=pytest.mark.slow),
@@ -88,15 +89,16 @@ def test_a_mixer_cannot_end_the_program_with_success(plait: Any, tmp_path: Path,
 
 
 def test_a_file_from_elsewhere_is_announced(
-    program: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    plait: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("plait.core.user_files._announcing", True)  # a test's worker in this process has ended it
     elsewhere = tmp_path_factory.mktemp("theirs") / "theirs.py"
     for path in (elsewhere, tmp_path / "mine.py"):
         path.write_text(TEMPLATE)
-    ran = program("show", "d=32 | my-mixer mlp", "--mixers", str(elsewhere))
+    ran = plait("show", "d=32 | my-mixer mlp", "--mixers", str(elsewhere))
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == f"plait: runs the code in {elsewhere}, a file outside the working folder.\n"
-    assert program("show", "d=32 | my-mixer mlp", "--mixers", "mine.py").stderr == ""
+    assert plait("show", "d=32 | my-mixer mlp", "--mixers", "mine.py").stderr == ""
 
 
 def test_a_reader_that_leaves_is_no_users_file(tmp_path: Path) -> None:

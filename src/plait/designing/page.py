@@ -15,10 +15,9 @@ from plait.device.setting import Setting
 from plait.records.record import Record
 from plait.reporting import page_charts
 from plait.reporting.comparison import comparison_figure
-from plait.reporting.models import model_sheets
-from plait.reporting.page import card, commands, grid, legend, note, page, section, table, tag, tiles
+from plait.reporting.page import card, commands, grid, legend, note, section, table, tag, tiles
 from plait.reporting.plots import curve_plot
-from plait.reporting.views import Context, View
+from plait.reporting.views import Context, View, view_page
 
 STAGES = {
     "profile": "profile of this machine",
@@ -32,14 +31,7 @@ TRAINING, HELD_OUT = "training, mean since the last point", "held-out text"
 
 
 def report_page(document: DesignDocument) -> str:
-    view = _view(document)
-    return page(
-        view.title,
-        tag("header", tag("h1", view.title), tag("p", view.lead, class_="lead")),
-        *view.parts,
-        tag("p", data_take="design.json"),
-        *model_sheets(view.sheets, document),
-    )
+    return view_page(_view(document), document, "design.json")
 
 
 def design_view(record: Record, context: Context) -> View:

@@ -349,12 +349,13 @@ class Backbone(nn.Module):
 
 
 def share_weights(blocks: Iterable[Block]) -> None:
-    """One mixer's weights for all layers that have the same name for them (`share`)."""
-    owners: dict[tuple[str, str], Mixer] = {}
+    """One mixer's weights for all layers that have the same name for them (`share`), which have the same options, too.
+    Choices of a supernet may have one name and different options; then each has weights of its own."""
+    owners: dict[MixerOptions, Mixer] = {}
     for block in blocks:
         options = block.mixer.options
         if options.share != NOT_SHARED:
-            owner = owners.setdefault((options.name, options.share), block.mixer)
+            owner = owners.setdefault(options, block.mixer)
             if owner is not block.mixer:
                 block.mixer = block.mixer.share_with(owner)
 

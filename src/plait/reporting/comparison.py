@@ -11,10 +11,10 @@ from plait.records.record import Record
 from plait.reporting import page_charts
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure
-from plait.reporting.models import ModelSheet, model_sheets
-from plait.reporting.page import Child, card, code, legend, note, page, section, table, tag, tiles
+from plait.reporting.models import ModelSheet
+from plait.reporting.page import Child, card, code, legend, note, section, sentence, table, tiles
 from plait.reporting.plots import curve_plot
-from plait.reporting.views import Context, View
+from plait.reporting.views import Context, View, view_page
 
 Document = Mapping[str, Any]
 LOSS, TOKENS = "held-out loss, nats per token", "tokens"
@@ -104,15 +104,7 @@ def cut_title(document: Document) -> str:
 
 
 def comparison_page(document: Document) -> str:
-    """One file that loads nothing."""
-    view = _view(document)
-    return page(
-        view.title,
-        tag("header", tag("h1", view.title), tag("p", view.lead, class_="lead")),
-        *view.parts,
-        tag("p", data_take="comparison.json"),
-        *model_sheets(view.sheets, document),
-    )
+    return view_page(_view(document), document, "comparison.json")
 
 
 def comparison_view(record: Record, context: Context) -> View:
@@ -127,7 +119,12 @@ def _view(document: Document) -> View:
     )
     parts = [
         _figures(document, ordered[0]),
-        section("Held-out loss", note(reading(document)), _table(document, ordered), *map(note, document["notes"])),
+        section(
+            "Held-out loss",
+            note(reading(document)),
+            _table(document, ordered),
+            *(note(sentence(words)) for words in document["notes"]),
+        ),
         *_pictures(document),
         _pairs(document),
         _making(document),
@@ -168,7 +165,16 @@ def _figures(document: Document, best: Mapping[str, Any]) -> Element:
 
 
 def _table(document: Document, rows: Sequence[Mapping[str, Any]]) -> Element:
-    columns = ["architecture", ">loss", ">P(best)", ">difference", "", ">rate", ">tokens", ">parameters"]
+    columns = [
+        "architecture",
+        ">loss",
+        ">P(best)",
+        ">above the best",
+        "verdict",
+        ">learning rate",
+        ">tokens",
+        ">parameters",
+    ]
     body: list[list[Child]] = [
         [
             code(row["spec"], row["name"]),
@@ -241,12 +247,12 @@ def _pictures(document: Document) -> list[Element]:
     made = [section("Learning curves", note(words), card(drawn), names())]
     if document["foresight"]:
         drawn = chance_plot(document, order, max(row["tokens"] for row in document["architectures"]))
-        made.append(section("At other budgets", note(f"{document['foresight_text']}."), card(drawn), names()))
+        made.append(section("At other budgets", note(sentence(document["foresight_text"])), card(drawn), names()))
     return made
 
 
 def _pairs(document: Document) -> Element:
-    columns = ["a", "b", ">a less b", ">95 % interval", "better"]
+    columns = ["a", "b", ">a − b, nats per token", ">95 % interval", "better"]
     rows: list[list[Child]] = [
         [
             pair["a"],
@@ -262,7 +268,7 @@ def _pairs(document: Document) -> Element:
 
 
 def _making(document: Document) -> Element:
-    columns = ["architecture", ">rate", "rates tried, and the loss after each"]
+    columns = ["architecture", ">learning rate", "rates tried, and the loss after each"]
     rows: list[list[Child]] = [
         [
             row["name"],

@@ -105,6 +105,11 @@ def section(title: str, *children: Child) -> Element:
     return tag("section", tag("h2", title), *children)
 
 
+def sentence(words: str) -> str:
+    """With a capital and a full stop."""
+    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}"
+
+
 def note(words: str) -> Element:
     return tag("p", words, class_="note")
 
@@ -167,10 +172,10 @@ def folded(summary: str, *children: Child) -> Element:
     return tag("details", tag("summary", summary), *children)
 
 
-def code(text: str, name: str = "") -> Element:
+def code(text: str, name: Child = "") -> Element:
     """A spec, below the name that it goes by; it can be copied."""
-    made = tag("code", text, data_copy="the spec")
-    return tag("span", name, made)
+    named = [] if name == "" else [name, tag("br")]
+    return tag("span", *named, tag("code", text, data_copy="the spec"))
 
 
 def commands(lines: Sequence[str]) -> Element:

@@ -11,8 +11,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from plait.reporting.charts import MOST_DOTS, Panel, Series, inline_panel
-from plait.reporting.page import held, tag
-from plait.reporting.page_charts import Line, Mark, curves, scatter
+from plait.reporting.page import held, legend, tag
+from plait.reporting.page_charts import Line, Mark, curves, scatter, swatch
 
 HIGH, LOW = 340, 320  # pixels of height
 
@@ -99,6 +99,10 @@ def curve_plot(
         "lines": [{"axis": axis, "at": at, "label": label} for axis, at, label in values if at is not None],
     }
     return plot(drawn, data)
+
+
+def line_legend(lines: Sequence[Line]) -> Element:
+    return legend([(swatch(line.series), line.name) for line in lines])
 
 
 def plot(drawn: Element, data: Mapping[str, Any]) -> Element:

@@ -12,8 +12,8 @@ from plait.records.record import Record, flat
 from plait.reporting.citation import distinct, methods_section, seconds_of
 from plait.reporting.models import ModelSheet, model_sheets
 from plait.reporting.page import Child, card, code, link, note, page, section, table, tag, tiles
-from plait.reporting.page_charts import Line, swatch
-from plait.reporting.plots import curve_plot
+from plait.reporting.page_charts import Line
+from plait.reporting.plots import curve_plot, line_legend
 from plait.reporting.side_by_side import side_by_side
 from plait.reporting.summaries import (
     number,
@@ -123,21 +123,16 @@ def _trainings(kind: str, records: Sequence[Record], context: Context) -> Elemen
     if lines:
         chart = curve_plot(lines, title="validation loss", x_label="tokens", y_label="nats per token", unit="token")
         shown = "" if len(drawn) == len(records) else f" The newest {len(drawn)} of {len(records)} are drawn."
-        made.insert(0, card(chart, _legend(lines), note(f"On held-out text.{shown}")))
+        made.insert(
+            0,
+            card(chart, line_legend(lines), note(f"On held-out text.{shown}")),
+        )
     return section("Trainings", *made)
-
-
-def _legend(lines: Sequence[Line]) -> Element:
-    marks = [tag("li", swatch(line.series), line.name, data_series=line.name) for line in lines]
-    return tag("ul", *marks, class_="legend")
 
 
 def _named(record: Record, context: Context) -> Element:
     """The spec below the key, which leads to the record where it has an address."""
-    made = code(spec_of(record) or summary(record).name, "" if context.address(record.key) else record.key[:8])
-    if address := context.address(record.key):
-        made.insert(0, link(address, record.key[:8]))
-    return made
+    return code(spec_of(record) or summary(record).name, context.linked(record.key, record.key[:8]))
 
 
 def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
@@ -172,7 +167,7 @@ def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
     ]
     columns = ("model", ">tokens", ">held-out loss, nats per token", ">trainings")
     words = "Annealed trainings of comparisons and races: the mean over seeds, at the rate that was best there."
-    picture = card(chart, _legend(lines), note(words))
+    picture = card(chart, line_legend(lines), note(words))
     return section("Comparisons and races", picture, table(columns, rows, keys=order[:LISTED], name="tracks"))
 
 

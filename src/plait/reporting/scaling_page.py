@@ -15,7 +15,7 @@ from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
 from plait.analysis.scaling_simulation import CHINCHILLA, pitfall
 from plait.reporting.charts import Panel, series_numbers
-from plait.reporting.page import Child, card, grid, legend, note, page, section, table, tag, tiles
+from plait.reporting.page import Child, card, grid, legend, note, page, section, sentence, table, tag, tiles
 from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
 from plait.reporting.scaling import (
@@ -28,8 +28,12 @@ from plait.reporting.scaling import (
 )
 
 PITFALL_FLOPS, PITFALL_BATCH = 2e20, 2**19
-LETTERS = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β", "a": "a", "b": "b", "N_star": "N*", "D_star": "D*",
-           "loss": "loss at the target"}  # fmt: skip
+LETTERS = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β", "a": "a", "b": "b", "N_star": "N* at the target",
+           "D_star": "D* at the target", "loss": "loss at the target"}  # fmt: skip
+LAW = (
+    "Fitted: loss = E + A / N^α + B / D^β for N parameters and D tokens. At C FLOPs the best size is N* ∝ C^a, trained "
+    "on D* ∝ C^b tokens. Each number has its 90 % interval; square brackets mark what the data do not determine."
+)
 
 
 def scaling_page(laws: Laws, source: str) -> str:
@@ -53,8 +57,10 @@ def laws_parts(laws: Laws) -> list[Child]:
     state = state_panel(laws)
     return [
         _figures(laws),
-        section("Before going by it", *map(note, notes(laws))) if notes(laws) else "",
-        section("The laws", note("In brackets: the data cannot say."), _laws(laws)),
+        section("Cautions", tag("ul", *(tag("li", sentence(text)) for text in notes(laws)), class_="points"))
+        if notes(laws)
+        else "",
+        section("The laws", note(LAW), _laws(laws)),
         _comparisons(laws),
         _drawn("IsoFLOP curves", "Runs of one budget over their size, and the parabola through them.", curves),
         _drawn(
@@ -89,8 +95,13 @@ def _figures(laws: Laws) -> Element:
     best = laws.best
     found = {**best.surface_estimates(), **best.frontier_estimates()}
     whose = "" if best.name == ALL else best.name
-    rows = [("best size", "N_star"), (f"{laws.runs.unit}s", "D_star"), ("loss there", "loss"), ("entropy E", "E")]
-    return tiles([(what, number(found[key].value), f"{ends(found[key])} {whose}".strip()) for what, key in rows])
+    rows = [("best size, parameters", "N_star"), (f"{laws.runs.unit}s to train it on", "D_star"),
+            ("loss there, nats", "loss"), ("lowest possible loss, E", "E")]  # fmt: skip
+    return tiles([
+        (what, "?" if found[key].wide else number(found[key].value),
+         f"{ends(found[key])} {whose}".strip() + (f": {CANNOT_SAY}" if found[key].wide else ""))
+        for what, key in rows
+    ])  # fmt: skip
 
 
 def _laws(laws: Laws) -> Element:

@@ -8,9 +8,9 @@ from typing import Any
 
 from plait.records.record import Record, flat
 from plait.reporting.models import drawing_of
-from plait.reporting.page import Child, card, grid, legend, note, section, table, tag
-from plait.reporting.page_charts import Line, swatch
-from plait.reporting.plots import curve_plot
+from plait.reporting.page import Child, card, grid, note, section, table, tag
+from plait.reporting.page_charts import Line
+from plait.reporting.plots import curve_plot, line_legend
 from plait.reporting.summaries import number, spec_of, started_text, summary, time_text
 from plait.reporting.view_train import curve_of
 from plait.reporting.views import Context, svg_element
@@ -54,7 +54,7 @@ def _curves(records: Sequence[Record], names: Sequence[str]) -> list[Child]:
     if len(lines) < 2:
         return []
     drawn = curve_plot(lines, title="Loss", x_label="tokens", y_label="nats per token", unit="token")
-    return [section("Curves", card(drawn, legend([(swatch(line.series), line.name) for line in lines])))]
+    return [section("Curves", card(drawn, line_legend(lines)))]
 
 
 def _differences(configs: Sequence[dict[str, Any]]) -> tuple[int, list[list[Child]]]:

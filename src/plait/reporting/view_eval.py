@@ -11,9 +11,9 @@ import numpy as np
 
 from plait.records.record import Record, flat
 from plait.reporting.charts import Matrix, matrices
-from plait.reporting.page import Child, card, grid, legend, note, section, table, tag, tiles
-from plait.reporting.page_charts import Line, swatch
-from plait.reporting.plots import curve_plot
+from plait.reporting.page import Child, card, grid, note, section, sentence, table, tag, tiles
+from plait.reporting.page_charts import Line
+from plait.reporting.plots import curve_plot, line_legend
 from plait.reporting.studies import loss_figure
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of
 from plait.reporting.svg import Drawing, shades
@@ -23,6 +23,14 @@ from plait.reporting.views import Context, View, field_table
 MOST_MAPS = 12
 MOST_LINES = 8
 SIDE = 260.0
+#: What fields of results mean, for titles and axes; others are shown as they are called.
+LABELS = {
+    "lengths": "sequence length, tokens", "positions": "position in the sequence, tokens",
+    "octaves": "position, from half of it up to it, tokens", "octave_loss": "loss, nats per token",
+    "loss_at": "loss, nats per token", "smooth_101": "mean of 101 positions", "smooth_1001": "mean of 1001 positions",
+    "trained_length": "trained length, tokens", "loss": "loss, nats per token", "depths": "depth in the context",
+    "slope": "slope over the position",
+}  # fmt: skip
 
 
 def eval_view(record: Record, context: Context) -> View:
@@ -31,7 +39,7 @@ def eval_view(record: Record, context: Context) -> View:
     maps = [mapping(one) for one in sequence(result.get("maps"))][:MOST_MAPS]
     curves = curves_of(result)
     plain = {key: value for key, value in flat(result).items() if not isinstance(value, (list, dict))}
-    numbers = [(key, number_text(value), "") for key, value in plain.items() if number(value) is not None][:6]
+    numbers = [(_label(key), number_text(value), "") for key, value in plain.items() if number(value) is not None][:6]
     parts: list[Child] = [tiles(numbers)] if numbers else []
     figures: dict[str, Callable[[], str]] = {}
     if maps:
@@ -40,9 +48,10 @@ def eval_view(record: Record, context: Context) -> View:
     for over, lines in curves.items():
         drawn = [Line(title, points, n, dots=len(points) <= 60) for n, (title, points) in enumerate(lines.items())]
         title = ", ".join(lines) if len(lines) < 4 else f"{len(lines)} curves"
-        plot = curve_plot(drawn, title=title, x_label=over, y_label=title if len(lines) == 1 else "")
-        names = [legend([(swatch(line.series), line.name) for line in drawn])] if len(drawn) > 1 else []
-        parts.append(section(f"{title} over {over}", card(plot, *names)))
+        plot = curve_plot(drawn, title=title, x_label=over, y_label=next(iter(lines)))
+        names = [line_legend(drawn)] if len(drawn) > 1 else []
+        parts.append(section(sentence(f"{next(iter(lines)).partition(',')[0]} by {over.partition(',')[0]}")[:-1],
+                             card(plot, *names)))  # fmt: skip
     if curves:
         every = {f"{title} over {over}": points for over, lines in curves.items() for title, points in lines.items()}
         figures["curves"] = lambda: loss_figure(every, title=name)
@@ -73,9 +82,9 @@ def curves_of(result: Mapping[str, Any]) -> dict[str, dict[str, Points]]:
         numbers = [number(each) for each in values]
         plain = [each for each in numbers if each is not None]
         if len(plain) == len(values):
-            lists.setdefault(len(values), {})[name.replace("_", " ")] = plain
+            lists.setdefault(len(values), {})[_label(name)] = plain
         elif pairs := curve_points(values):
-            found.setdefault("steps", {})[name.replace("_", " ")] = pairs
+            found.setdefault("steps", {})[_label(name)] = pairs
     for same in lists.values():
         over = next((name for name, x in same.items() if all(a < b for a, b in pairwise(x))), None)
         x = same.pop(over) if over is not None and len(same) > 1 else None
@@ -83,6 +92,10 @@ def curves_of(result: Mapping[str, Any]) -> dict[str, dict[str, Points]]:
             points = curve_points([list(pair) for pair in (zip(x, y, strict=True) if x else enumerate(y))])
             found.setdefault(over if x and over else "place", {})[name] = points
     return found
+
+
+def _label(name: str) -> str:
+    return LABELS.get(name, name.replace("_", " "))
 
 
 def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:

@@ -16,7 +16,7 @@ from plait.reporting.axes import PAGE, Axis
 from plait.reporting.charts import Panel, Series, figure
 from plait.reporting.page import Child, card, code, grid, legend, note, section, table, tag, tiles
 from plait.reporting.page_charts import Line, swatch
-from plait.reporting.plots import curve_plot
+from plait.reporting.plots import curve_plot, line_legend
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, task_of, time_text
 from plait.reporting.svg import CHARACTER, Drawing, cut, shade
 from plait.reporting.view_train import curve_points
@@ -214,7 +214,7 @@ def probe_view(record: Record, context: Context) -> View:
     if lines:
         drawn = curve_plot(lines, title="Validation accuracy", x_label="steps", y_label="accuracy")
         words = "Validation accuracy of every training; those with marks had the best of their seed and were tested."
-        names = legend([(swatch(line.series), line.name) for line in lines])
+        names = line_legend(lines)
         parts.append(section("While they trained", note(words), card(drawn), names))
     if score is not None and score.lengths:
         parts += [section("On longer sequences", *length_parts({pattern_of(spec): {task: score}})[1:])]

@@ -28,6 +28,7 @@ MOST_MODELS = 250  # of a front that are drawn and listed
 FIRST = 12  # that a table shows at once
 MOST_GROUPS = 7  # compositions with a colour of their own
 OTHERS = "other mixers"
+WORDS = {"flops": "FLOPs", "kv_cache": "KV cache", "decoder_params": "parameters in the layers"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Quantified:
 
     @property
     def words(self) -> str:
-        return self.name.replace("_", " ")
+        return WORDS.get(self.name, self.name.replace("_", " "))
 
     @property
     def label(self) -> str:
@@ -49,6 +50,10 @@ class Quantified:
 
     def of(self, row: Mapping[str, Any]) -> float:
         return self.scale * float(row[self.name])
+
+    def best_text(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        best = (max if self.maximise else min)(float(row[self.name]) for row in rows)
+        return quantity(self.name).shown(best) if self.name in on_device() else short(best)
 
     def text(self, row: Mapping[str, Any]) -> str:
         return f"{self.of(row):.4g} {self.unit}".strip()
@@ -120,7 +125,7 @@ def _tiles(record: Record, asked: Sequence[Quantified], rows: Sequence[Mapping[s
     )
     best = [
         (f"{'most' if one.maximise else 'least'} {one.words}",
-         f"{(max if one.maximise else min)(one.of(row) for row in rows):.4g} {one.unit}".strip(), "on the front")
+         one.best_text(rows), "on the front")
         for one in asked[:3]
     ]  # fmt: skip
     cost = mapping(found.get("cost"))
@@ -129,7 +134,7 @@ def _tiles(record: Record, asked: Sequence[Quantified], rows: Sequence[Mapping[s
         ("on the front", f"{len(rows):,}", f"of {whole_text(found.get('evaluated'))} compared"),
         *best,
         ("limits", str(len(limits) or "none"), held_to),
-        ("searched for", time_text(seconds) or "?", f"profiling {time_text(cost.get('profile_seconds')) or 'none'}"),
+        ("time to search", time_text(seconds) or "?", f"profiling {time_text(cost.get('profile_seconds')) or 'none'}"),
     ])  # fmt: skip
 
 

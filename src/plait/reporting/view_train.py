@@ -8,9 +8,9 @@ from typing import Any
 
 from plait.core.units import short
 from plait.records.record import Record, flat
-from plait.reporting.page import Child, card, folded, legend, note, section, tiles
-from plait.reporting.page_charts import Line, swatch
-from plait.reporting.plots import curve_plot
+from plait.reporting.page import Child, card, folded, note, section, tiles
+from plait.reporting.page_charts import Line
+from plait.reporting.plots import curve_plot, line_legend
 from plait.reporting.studies import loss_figure
 from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, time_text, whole_text
 from plait.reporting.views import Context, View, field_table
@@ -45,7 +45,7 @@ def loss_plot(training: Sequence[tuple[float, float]], held_out: Sequence[tuple[
     if not lines:
         return note("No loss has been logged so far.")
     drawn = curve_plot(lines, title="Loss while it trains", x_label=x_label, y_label="nats per token")
-    return card(drawn, legend([(swatch(line.series), line.name) for line in lines]))
+    return card(drawn, line_legend(lines))
 
 
 def train_view(record: Record, context: Context) -> View:

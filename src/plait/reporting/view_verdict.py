@@ -9,7 +9,7 @@ import numpy as np
 from plait.records.record import Record
 from plait.reporting.charts import heat_map
 from plait.reporting.models import ModelSheet
-from plait.reporting.page import Child, card, code, note, section, table, tag, tiles
+from plait.reporting.page import Child, card, code, note, section, sentence, table, tag, tiles
 from plait.reporting.summaries import mapping, sequence
 from plait.reporting.view_probe import PROBED, Score, Scores, heat_grid, length_parts
 from plait.reporting.views import Context, View
@@ -42,7 +42,7 @@ def verdict_view(record: Record, context: Context) -> View:
         ]
         for row in rows
     ]
-    columns = ("architecture", ">mean accuracy", ">95 % interval", ">parameters", ">state, numbers")
+    columns = ("architecture", ">mean accuracy", ">95 % interval", ">parameters", ">state per sequence, numbers")
     parts: list[Child] = [
         tiles([
             ("best", str(rows[0]["name"]), f"mean accuracy {float(rows[0]['mean']['accuracy']):.3f}"),
@@ -50,9 +50,11 @@ def verdict_view(record: Record, context: Context) -> View:
             ("trainings", f"{int(cost.get('runs') or 0):,}", f"{int(cost.get('steps') or 0):,} steps"),
             ("steps", f"{float(ran.get('steps_share') or 1):.0%}", "of the protocol's"),
         ]),
-        section("What they can do", card(tag("div", heat_grid(scores, tasks), class_="scroll wide")),
+        section("What they can do",
+                note("Test accuracy per task, the mean over seeds: 1 is perfect; below it the 95 % interval if known."),
+                card(tag("div", heat_grid(scores, tasks), class_="scroll wide")),
                 table(columns, listed, chosen=0, keys=[str(row["name"]) for row in rows], name="probe"),
-                *map(note, map(str, sequence(found.get("notes"))))),
+                *(note(sentence(str(words))) for words in sequence(found.get("notes")))),
         *([section("Longer sequences", *longer)] if (longer := length_parts(scores)[1:]) else []),
     ]  # fmt: skip
     values = np.array([[getattr(scores[name].get(task), "accuracy", math.nan) for task in tasks] for name in scores])
@@ -77,8 +79,8 @@ def verdict_view(record: Record, context: Context) -> View:
             values, title=str(found["verdict"])[:80], x_label="task", y_label="", x_ticks=tasks, y_ticks=list(scores)
         )
     }
-    return View(str(found["verdict"]), f"{found.get('protocol')} protocol on {found.get('device')}.", parts, drawn,
-                flat_rows, sheets)  # fmt: skip
+    lead = sentence(f"{found.get('protocol')} protocol, on {found.get('device')}")
+    return View(str(found["verdict"]), lead, parts, drawn, flat_rows, sheets)
 
 
 def _ends(interval: object) -> str:

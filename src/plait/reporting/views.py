@@ -16,9 +16,9 @@ from xml.etree.ElementTree import Element
 from plait.core.errors import UserError
 from plait.core.registry import Table
 from plait.records.record import Record, flat
-from plait.reporting.models import ModelSheet, cost_facts, cost_of, drawing_of
-from plait.reporting.page import Child, card, folded, grid, link, note, section, table, tag
-from plait.reporting.summaries import mapping, number_text, sequence, spec_of, summary, time_text
+from plait.reporting.models import ModelSheet, cost_facts, cost_of, drawing_of, model_sheets
+from plait.reporting.page import Child, card, folded, grid, link, note, page, section, table, tag
+from plait.reporting.summaries import mapping, number_text, sequence, spec_of, started_text, summary, time_text
 
 SHOWN = 160  # characters of a value in a table of fields
 MOST_FIELDS = 300
@@ -88,6 +88,17 @@ def view_of(record: Record, context: Context = ALONE) -> View:
             words = f"It cannot be drawn: {wrong}"
         plain = plain_view(record)
         return View(plain.title, plain.lead, [note(words), *plain.parts], rows=plain.rows, spec=plain.spec)
+
+
+def view_page(view: View, document: Mapping[str, Any], file: str) -> str:
+    """A view alone as a page that loads nothing; `document` can be saved from it as `file`."""
+    return page(
+        view.title,
+        tag("header", tag("h1", view.title), tag("p", view.lead, class_="lead")),
+        *view.parts,
+        tag("p", data_take=file),
+        *model_sheets(view.sheets, document),
+    )
 
 
 def plain_view(record: Record) -> View:
@@ -168,9 +179,9 @@ def svg_element(document: str) -> Element:
 
 PROVENANCE = {
     "started": "started",
-    "seconds": "computed for",
+    "seconds": "took",
     "plait": "plait",
-    "code": "source",
+    "code": "hash of its source",
     "torch": "torch",
     "python": "Python",
     "gpu": "GPU",
@@ -188,9 +199,10 @@ def making(record: Record) -> Element:
     for name, words in PROVENANCE.items():
         value = about.get(name)
         if value is not None and value != "":
-            rows.append([words, time_text(value) or str(value) if name == "seconds" else str(value)[:SHOWN]])
+            text = time_text(value) if name == "seconds" else started_text(record) if name == "started" else ""
+            rows.append([words, text or str(value)[:SHOWN]])
     cost = {name: value for name, value in flat(record.result).items() if _is_cost(name) and number_text(value)}
-    spent: list[list[Child]] = [[name, number_text(value, 6)] for name, value in list(cost.items())[:20]]
+    spent: list[list[Child]] = [[_cost_words(name), number_text(value, 6)] for name, value in list(cost.items())[:20]]
     cards = [card(table(("", ""), rows, fixed=True), title="Provenance")]
     if spent:
         cards.append(card(table(("", ">"), spent, fixed=True), title="Cost"))
@@ -208,6 +220,10 @@ def _is_cost(name: str) -> bool:
     """Of what was spent, not of what was asked for."""
     before, _, last = name.rpartition(".")
     return before == "cost" or (last in COSTS and before.count(".") == 0 and before != "asked")
+
+
+def _cost_words(name: str) -> str:
+    return name.removeprefix("cost.").replace("_", " ").replace(".", ", ")
 
 
 def field_table(fields: Mapping[str, Any], name: str) -> Element:

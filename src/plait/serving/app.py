@@ -8,6 +8,7 @@ import io
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from plait.records.record import Record, flat
 from plait.records.store import Store
 from plait.reporting.models import sheet_details
 from plait.reporting.page import note, tag
+from plait.reporting.views import VIEWS
 from plait.serving.guard import Application, Guard
 from plait.serving.lists import record_address
 from plait.serving.pages import Pages, asset
@@ -43,7 +45,7 @@ def application(store: Store, runs: Path, *, hosts: tuple[str, ...] | None, toke
         raise UserError(INSTALL) from None
 
     index = RecordIndex(store)
-    threading.Thread(target=index.follow, daemon=True, name="plait record index").start()
+    threading.Thread(target=_prepare, args=(index,), daemon=True, name="plait record index").start()
     answers = Answers(Pages(store, runs, index))
     routes = [
         Route(path, answers.guarded(answer))
@@ -70,6 +72,14 @@ def application(store: Store, runs: Path, *, hosts: tuple[str, ...] | None, toke
     return Guard(plain, hosts, token)
 
 
+def _prepare(index: RecordIndex) -> None:
+    """In the background: the code of every view is imported before its first page is asked for, then all is listed."""
+    for kind in VIEWS.lines:
+        with suppress(UserError, ImportError):  # a view whose packages are missing says so on its own page
+            VIEWS.load(kind)
+    index.follow()
+
+
 class Answers:
     """A function per address. They are plain functions: each runs in a thread of its own, as the store's readers do."""
 
@@ -81,7 +91,8 @@ class Answers:
 
         def answered(request: Request) -> Response:
             try:
-                return answer(request)
+                with self.pages.index.waiting():
+                    return answer(request)
             except UserError as wrong:
                 return self._problem(str(wrong), 404 if str(wrong).startswith("no records") else 503)
 

@@ -12,8 +12,9 @@ from plait.reporting.summaries import started_text, summary, time_text
 from plait.serving.record_index import Found, Line
 
 PAGE = 50  # records of a page of a list
-COLUMNS = (("name", "what"), ("kind", "kind"), ("value", "found"), ("source", "on"), ("started", "started"),
-           ("seconds", "computed for"))  # fmt: skip
+#: What a list can be sorted by, and the headings of that.
+COLUMNS = (("name", "of what"), ("kind", "kind"), ("value", "result"), ("source", "data or task"),
+           ("started", "started, UTC"), ("seconds", "took"))  # fmt: skip
 
 
 def record_address(key: str) -> str:
@@ -39,7 +40,7 @@ def _cells(line: Line) -> list[Child]:
 
 
 def short_list(lines: Sequence[Line]) -> Element:
-    columns = ["what", "kind", "found", "on", "started", ">computed for"]
+    columns = [f">{words}" if name == "seconds" else words for name, words in COLUMNS]
     made = table(columns, [_cells(line) for line in lines], fixed=True)
     for row in made.iter("tr"):
         row[0].set("class", "left what")

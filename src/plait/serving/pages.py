@@ -49,6 +49,22 @@ from plait.serving.run_folders import read_run, run_states
 from plait.serving.running import job_card, training_card, training_parts, trainings_table
 
 RECENT = 600.0  # seconds
+#: What records of a kind are, for newcomers.
+KINDS = {
+    "train": "trainings of models",
+    "track": "short trainings, for comparisons and races",
+    "compare": "which model learns a text best",
+    "probe": "trainings on synthetic tasks",
+    "probe-verdict": "what models can do",
+    "probe-plan": "what a probe decided to train",
+    "probe-replan": "changes of such plans",
+    "race-speed": "how fast models train here",
+    "search": "best models under limits",
+    "measure": "latency, memory or energy here",
+    "scale": "runs of scaling studies",
+    "design": "whole designs, from limits to a model",
+    "eval": "evaluations of trained models",
+}
 NEWEST = 12  # records of the overview
 GALLERY = 300  # records of one kind that are drawn together
 MOST_BESIDE = 8
@@ -103,7 +119,12 @@ class Pages:
         total = sum(kinds.values())
         cards = [
             tag(
-                "a", tag("b", f"{count:,}"), tag("span", kind), href=f"/kind/{quote(kind, safe='')}", class_="card tile"
+                "a",
+                tag("b", f"{count:,}"),
+                tag("span", kind),
+                tag("span", KINDS.get(kind, "")),
+                href=f"/kind/{quote(kind, safe='')}",
+                class_="card tile",
             )
             for kind, count in kinds.items()
         ]
@@ -112,7 +133,7 @@ class Pages:
             "Overview",
             tag("header", tag("h1", self.store.name), tag("p", intro, class_="lead")),
             self._live("/live/overview", *self.overview_parts()),
-            section("By kind", tag("div", *cards, class_="tiles")) if cards else "",
+            section("Everything in the store, by kind", tag("div", *cards, class_="tiles")) if cards else "",
             here="/",
         )
 
@@ -242,16 +263,14 @@ class Pages:
             "Runs",
             tag("header", tag("h1", "Runs"), tag("p", "Commands and trainings, those that run first.", class_="lead")),
             self._live("/live/runs", *self.run_list_parts()),
+            section(f"Trainings in {self.runs}", trainings_table(run_states(self.runs))),
             here="/runs",
         )
 
     def run_list_parts(self) -> list[Child]:
         jobs = read_jobs(self.store)
         none = note("No probe, search, comparison, scale run or design runs now, or was stopped within a day.")
-        return [
-            section("Commands", tag("div", *map(job_card, jobs), class_="grid") if jobs else none),
-            section(f"Trainings in {self.runs}", trainings_table(run_states(self.runs))),
-        ]
+        return [section("Commands", tag("div", *map(job_card, jobs), class_="grid") if jobs else none)]
 
     def run(self, name: str) -> str | None:
         state = read_run(self.runs, name)

@@ -10,8 +10,8 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,16 +72,31 @@ class RecordIndex:
         self._high = 0
         self._whole = False
         self._when = 0.0
+        self._pages_being_made = 0
 
     # ---- reading
 
     def follow(self) -> None:
-        """Read all there is, the newest first. For a thread in the background."""
+        """Read all there is, the newest first. For a thread in the background: it waits while a page is being made,
+        which would otherwise take twice as long."""
         while not self._whole:
+            while self._pages_being_made:
+                time.sleep(0.005)
             with suppress(UserError):  # a store that is away for a while
                 self._back()
                 continue
             time.sleep(FRESH)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Inside, nothing is read in the background."""
+        with self._lock:
+            self._pages_being_made += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pages_being_made -= 1
 
     def refresh(self) -> None:
         """Take over what has come and gone since the last look."""

@@ -60,7 +60,7 @@ def training_card(state: RunState) -> Element:
 def trainings_table(states: Sequence[RunState]) -> Child:
     rows: list[list[Child]] = [
         [
-            _linked_spec(state),
+            code(state.spec, link(run_address(state.name), state.name)),
             tag("span", state.words, class_=f"state {state.words}"),
             f"{state.step:,} of {state.steps:,}" if state.steps else f"{state.step:,}",
             "" if state.loss is None else f"{state.loss:.4f}",
@@ -88,12 +88,6 @@ def training_parts(root: Path, state: RunState) -> list[Child]:
     ended = {} if state.running else {"data_ended": "true"}
     top = tag("div", _bar(state.share), shown, data_part="numbers", **ended)
     return [top, loss_plot(curve_points(training), curve_points(validation), "steps")]
-
-
-def _linked_spec(state: RunState) -> Element:
-    made = code(state.spec)
-    made.insert(0, link(run_address(state.name), state.name))
-    return made
 
 
 def _bar(share: float | None) -> Element:

@@ -6,7 +6,6 @@ On a GPU each process sees one device, its share of them. One worker alone is th
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -17,7 +16,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from plait.core.child_process import own_imports
+from plait.core.child_process import start_process
 from plait.core.errors import UserError
 from plait.records import Store
 from plait.workers.backend import Backend, OnEvent, Place
@@ -60,18 +59,14 @@ class _Process:
 class LocalProcesses(Backend):
     def __init__(self, setup: Setup, workers: int, place: Place) -> None:
         self._setup, self._place = setup, place
-        self._context = multiprocessing.get_context("spawn")
         self.slots = workers
         self._devices = _devices(workers, place)
         self._workers = [self._begin(i) for i in range(workers)]
 
     def _begin(self, i: int) -> _Process:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=main, args=(theirs, self._setup, self._devices[i]), daemon=True)
-        with own_imports():
-            process.start()
-        theirs.close()  # so that its death is the end of the pipe
-        return _Process(process, ours)
+        # A GPU's driver does not survive a fork, and the server might have begun to use it.
+        fork_with = self._setup.preload if self._place.device == "cpu" else ()
+        return _Process(*start_process(main, self._setup, self._devices[i], fork_with=fork_with))
 
     def start(self, task: Task) -> None:
         worker = next(each for each in self._workers if each.task is None)

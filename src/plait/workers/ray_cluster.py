@@ -8,7 +8,6 @@ when the cluster is back; the results that it had are in the store.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 import time
@@ -17,7 +16,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import Any
 
-from plait.core.child_process import own_imports
+from plait.core.child_process import start_process
 from plait.core.errors import UserError
 from plait.workers.backend import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
@@ -33,7 +32,6 @@ ASK_SECONDS = 1.0  # between two questions of a task whether it shall stop
 class RayCluster(Backend):
     def __init__(self, place: Place, setup: Setup) -> None:
         self._address, self._setup, self._gpus = place.cluster, setup, place.gpus
-        self._context = multiprocessing.get_context("spawn")
         self._running: dict[str, Task] = {}
         self.slots, self._why = 0, ""
         self._begin()
@@ -45,12 +43,7 @@ class RayCluster(Backend):
                 raise UserError(f"--cluster {self._address}: no Ray cluster with room answers. {self._why}".strip())
 
     def _begin(self) -> None:
-        self._pipe, theirs = self._context.Pipe()
-        arguments = (theirs, self._address, self._setup, self._gpus)
-        self._process = self._context.Process(target=bridge, args=arguments, daemon=True)
-        with own_imports():
-            self._process.start()
-        theirs.close()
+        self._process, self._pipe = start_process(bridge, self._address, self._setup, self._gpus)
         self._last_message = time.monotonic()
 
     def start(self, task: Task) -> None:

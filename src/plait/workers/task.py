@@ -34,6 +34,9 @@ from plait.records import Record, Store, open_store
 from plait.records.claims import Busy, this_machine
 
 TELL_SECONDS = 0.2  # between two words on progress
+#: What every training imports and takes long to. (torch's optimizers, and the recording of an ensemble's step, import
+#: the compiler.)
+PRELOAD = ("torch", "torch._dynamo", "sqlalchemy")
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,11 @@ class Setup:
     machine: str = field(default_factory=this_machine)
     hashes: tuple[str, ...] = ()
     version: str = ""
-    preload: tuple[str, ...] = ("torch",)  # modules that take long to import
+    preload: tuple[str, ...] = PRELOAD
 
     @classmethod
     def of(
-        cls, store: Store, mixers: Sequence[MixerSource] = (), threads: int = 1, preload: tuple[str, ...] = ("torch",)
+        cls, store: Store, mixers: Sequence[MixerSource] = (), threads: int = 1, preload: tuple[str, ...] = PRELOAD
     ) -> Setup:
         import plait
 

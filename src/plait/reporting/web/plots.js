@@ -8,6 +8,7 @@ const SHAPES = {
 const MARKS = ["circle", ...Object.keys(SHAPES)];
 const SIZES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 const short = (value) => {
+  if (value && (Math.abs(value) >= 1e16 || Math.abs(value) < 1e-4)) return value.toExponential(0).replace("+", "");
   const [size, letter] = SIZES.find(([size]) => Math.abs(value) >= Math.max(size, 1e4)) ?? [1, ""];
   return String(Number((value / size).toPrecision(4))) + letter;
 };
@@ -29,7 +30,10 @@ const logTicks = (low, high, about) => {
     }
     if (found.length <= about + 2 && found.length > 1) return found;
   }
-  return high / low < 10 ? roundTicks(low, high, about) : [low, high];
+  if (high / low < 10) return roundTicks(low, high, about);
+  // Many powers of ten: every second, third … of them.
+  const first = Math.ceil(Math.log10(low)), last = Math.floor(Math.log10(high)), every = Math.ceil((last - first) / about);
+  return Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, place) => 10 ** (first + place * every));
 };
 
 const hidden = new Set();
@@ -179,6 +183,9 @@ class Plot {
   scales() {
     const width = Math.max(240, this.figure.clientWidth), height = width < 480 ? 300 : this.data.height;
     const frame = { left: 46, right: width - 10, top: 28, bottom: height - 42 };
+    const longest = Math.max(...this.ticks(this.data.y, this.view.y0, this.view.y1, (frame.bottom - frame.top) / 44)
+      .map((value) => short(value).length));
+    frame.left = Math.max(46, 14 + 7 * longest); // 7 pixels per character of a tick's label
     const scale = (axis, low, high, first, last) => {
       const to = axis.log ? Math.log : Number, from = axis.log ? Math.exp : Number;
       const slope = (last - first) / (to(high) - to(low));
@@ -216,15 +223,18 @@ class Plot {
     if (focused) picture.querySelector(`[data-place="${focused}"]`)?.focus();
   }
 
+  ticks(axis, low, high, room) {
+    return (axis.log ? logTicks : roundTicks)(low, high, Math.max(2, Math.floor(room)));
+  }
+
   axes(frame) {
     const { data, picture, view } = this, wide = frame.right - frame.left, high = frame.bottom - frame.top;
-    const ticks = (axis, low, up, room) => (axis.log ? logTicks : roundTicks)(low, up, Math.max(2, Math.floor(room)));
-    for (const value of ticks(data.y, view.y0, view.y1, high / 44)) {
+    for (const value of this.ticks(data.y, view.y0, view.y1, high / 44)) {
       const y = this.yOf(value);
       picture.append(make("svg:line", { class: "rule", x1: frame.left, x2: frame.right, y1: y, y2: y }),
         make("svg:text", { class: "tick", x: frame.left - 7, y: y + 4, "text-anchor": "end" }, short(value)));
     }
-    for (const value of ticks(data.x, view.x0, view.x1, wide / 64)) {
+    for (const value of this.ticks(data.x, view.x0, view.x1, wide / 64)) {
       const x = this.xOf(value);
       picture.append(make("svg:line", { class: "axis", x1: x, x2: x, y1: frame.bottom, y2: frame.bottom + 5 }),
         make("svg:text", { class: "tick", x, y: frame.bottom + 19, "text-anchor": "middle" }, short(value)));
