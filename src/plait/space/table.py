@@ -82,7 +82,7 @@ def _read_lines(text: str, name: str) -> dict[str, str]:
         key, colon, value = (piece.strip() for piece in content.partition(":"))
         key = ALIASES.get(key, key)
         if not colon:
-            raise UserError(f"{name}, line {number}: '{content}' is neither KEY: VALUE nor - ITEM.")
+            raise UserError(f"{name}, line {number}: '{content[:60]}' is neither KEY: VALUE nor - ITEM.")
         if key in found:
             raise UserError(f"{name}, line {number}: '{key}' is given twice.")
         found[key] = value.strip("\"'")
