@@ -57,6 +57,28 @@ MISTAKES = {
         ("predict", "attn", "--profile", "nowhere.json"),
         "the profile nowhere.json cannot be read: No such file or directory.",
     ),
+    "an experiment that is not there": (("train", "nowhere.yaml"), "there is no file 'nowhere.yaml'"),
+    "a rate that is no number": (
+        ("compare", "attn", "gla", "--data", "builtin:language", "--lr", "nan"),
+        "--lr nan: must be greater than 0",
+    ),
+    "a rate of nothing": (("compare", "attn", "gla", "--lr", "0"), "--lr 0: must be greater than 0"),
+    "budgets that do not grow": (
+        ("scale", "plan", "--arch", "x=d=16 | mlp", "--total", "1e9", "--spacing", "0"),
+        "--spacing 0: each budget is a multiple of the one before",
+    ),
+    "sequences of nothing": (
+        ("scale", "plan", "--arch", "x=d=16 | mlp", "--budgets", "1e8", "--seq-len", "0"),
+        "--seq-len 0: a sequence has 1 token or more",
+    ),
+    "no depth": (
+        ("scale", "plan", "--arch", "x=d=16 | mlp", "--budgets", "1e8", "--depth-power", "nan"),
+        "--depth-power nan: a number from 0 on",
+    ),
+    "tokens that are no number": (
+        ("scale", "plan", "--arch", "x=d=16 | mlp", "--budgets", "1e8", "--tokens-per-param", "nan"),
+        "--tokens-per-param nan above 0",
+    ),
     "nor for proxies": (("study", "proxies", "--device", "tpu"), "torch cannot compute on that here"),
 }
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from plait.device.features import DEEPEST_CHECK, Components
 from plait.mixers.table import load
+from plait.model.architecture import architecture
 from plait.space.table import load_space
 from plait.spec import Header
 
@@ -38,3 +39,17 @@ def test_models_are_made_of_the_kit() -> None:
         arch = components.model(rng)
         assert {(arch.header.d, options) for options in arch.layers} <= parts
         assert 1 <= len(arch.layers) <= 2 * DEEPEST_CHECK
+
+
+def test_models_have_what_their_layers_read_of_or_share_with_before_them() -> None:
+    names = ("attn[heads=4]", "attn[heads=8]", "cross-attn[heads=4]", "cross-attn[heads=8]", "mamba", "gmu", "zamba2")
+    shared = ("gla[heads=2,share=a]", "gla[heads=4,share=a]")
+    slot = tuple(architecture(f"d=64 | attn mamba {text}").layers[-1] for text in names[:2] + names[4:5] + shared)
+    readers = architecture(f"d=64 | attn[heads=4] {names[2]} attn[heads=8] {names[3]} mamba gmu zamba2").layers
+    components = Components(Header(vocab=16), (64,), ((*slot, *readers[1::2], readers[-1]),), (1, 8))
+    rng = np.random.default_rng(1)
+    made = [components.model(rng) for _ in range(100)]
+    assert all(architecture(arch.spec) == arch for arch in made)
+    assert {options.name for arch in made for options in arch.layers} == {
+        *("attn", "cross-attn", "mamba", "gmu", "zamba2", "gla"),
+    }

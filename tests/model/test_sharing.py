@@ -216,18 +216,11 @@ def test_text_and_yaml_say_the_same(tmp_path: Path) -> None:
         assert architecture(load(tmp_path / "one.yaml")) == arch == architecture(arch.text)
 
 
-def test_searches_and_supernets_say_that_they_cannot() -> None:
-    from plait.space.declaration import Slot
-    from plait.supernet.network import Supernet
+def test_fused_models_say_that_they_cannot() -> None:
     from plait.training.fusion import fuse
 
-    arch = architecture(SPECS["albert"])
-    with pytest.raises(UserError, match="a supernet has no layers that share weights"):
-        Supernet(arch.header, [[options] for options in arch.layers])
     with pytest.raises(UserError, match="fused models share no weights"):
         fuse([SPECS["albert"], SPECS["yoco"]])
-    with pytest.raises(UserError, match="layers of a space share no weights"):
-        Slot.of(["attn[heads=2|4]", "gmu"])
 
 
 def test_the_place_of_a_reader_that_does_not_fit() -> None:

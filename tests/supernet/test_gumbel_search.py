@@ -81,8 +81,9 @@ def test_the_front_and_every_seed_are_told(job: SupernetJob, tmp_path: Path) -> 
     [
         ([["attn[heads=2]", "gla[heads=2]"], ["mlp[inner=32]", "none"]], ""),
         ([["attn[heads=2,causal=false]", "mlp[inner=32]", "none"]], "kind=encoder"),
+        ([["attn[heads=2|4,share=a]", "gla[heads=2]"], ["mlp[inner=32,share=b]", "none"]], ""),
     ],
-    ids=["two slots", "encoder"],
+    ids=["two slots", "encoder", "shared weights"],
 )
 def test_any_space_of_layers_is_searched(slots: list[list[str]], header: str, tmp_path: Path) -> None:
     corpus = open_corpus("builtin:language")
@@ -176,6 +177,13 @@ def test_interrupted_after_any_iteration_it_finds_the_same(
         resumed = search_front(request(job), None, store, tmp_path / "two").result
     for name in ("front", "seeds", "evaluated", "proposed"):
         assert resumed[name] == whole[name]
+
+
+def test_layers_that_read_of_earlier_ones_are_refused_before_anything_is_trained(job: SupernetJob) -> None:
+    declared = Declaration("s", "2", "16", [["attn[heads=2]", "cross-attn[heads=2]"]], "vocab=256", seq=16)
+    space = Space(declared.with_vocabulary(job.corpus.vocab))
+    with pytest.raises(UserError, match="search this space with another method, such as --method lts"):
+        Request(space, Setting(seq=16), method="gumbel", supernet=job)
 
 
 def test_spaces_that_leave_more_than_layers_open_are_refused() -> None:

@@ -55,6 +55,38 @@ def test_parallel_layers_sparse_attention_and_canon_are_choices_like_others(path
     assert torch.equal(net.model(TOKENS_BT), plain(TOKENS_BT))
 
 
+SHARING = (
+    "attn[heads=2,share=a]",
+    "zamba2[head_dim=8,state=4,heads=2,inner=24,lora=2,share=b]",
+    "gla[heads=2]",
+    "attn[heads=4,share=a]",
+)
+
+
+@pytest.mark.parametrize("path", [(0, 0, 0), (2, 1, 1), (1, 0, 0), (3, 3, 2)])
+def test_choices_that_share_weights_or_read_the_embeddings_are_the_plain_network_s(path: tuple[int, ...]) -> None:
+    net = supernet(SHARING, layers=3)
+    plain = net.extract(path)
+    net.walk(path)
+    with torch.no_grad():
+        for parameter in (*net.parameters(), *plain.parameters()):  # the weights of equal size are drawn alike
+            parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(parameter.numel()))
+    assert torch.equal(net.model(TOKENS_BT), plain(TOKENS_BT))
+    assert torch.equal(net.model.loss(TOKENS_BT, TARGETS_BT), plain.loss(TOKENS_BT, TARGETS_BT))
+    own = {id(p) for p in net.model.backbone.blocks[0].parameters()}
+    assert own & {id(p) for p in net.model.backbone.blocks[2].parameters()}
+
+
+def test_a_choice_that_reads_of_an_earlier_layer_is_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"cross-attn\[heads=2\] reads of an earlier layer, and in a supernet it is open"
+    ):
+        Supernet(
+            architecture(f"{HEADER} | identity").header,
+            [[layer] for layer in architecture(f"{HEADER} | attn[heads=2] cross-attn[heads=2]").layers],
+        )
+
+
 HYBRID = ("attn[heads=2]", "gla[heads=2]", "mamba[state=4]", "swiglu[inner=24]", "moe[experts=2,active=1]", None)
 
 
@@ -160,7 +192,10 @@ def test_compared_networks_lose_what_they_lose_alone_and_run_no_layer_twice(memo
 def test_weights_start_as_those_of_any_model_and_shared_biases_are_one() -> None:
     net = supernet()
     biases = {
-        id(mixer.content_bias_HP) for layer in net.mixtures for mixer in layer.mixers if "attn" in mixer.options.name
+        id(block.mixer.content_bias_HP)
+        for layer in net.mixtures
+        for block in layer.each_block
+        if "attn" in block.mixer.options.name
     }
     assert len(biases) == 1
     assert 0.01 < float(net.model.backbone.embedding.first_table.std().detach()) < 0.03
@@ -171,7 +206,7 @@ def test_weights_start_as_those_of_any_model_and_shared_biases_are_one() -> None
 
 def test_shared_biases_of_different_shapes_are_one_for_each() -> None:
     net = supernet(("xl-attn[heads=2,shared_bias]", "xl-attn[heads=4,shared_bias]", None))
-    biases = {id(mixer.content_bias_HP) for layer in net.mixtures for mixer in layer.mixers}
+    biases = {id(block.mixer.content_bias_HP) for layer in net.mixtures for block in layer.each_block}
     assert len(biases) == 2
     net.mix(net.probabilities_LK)
     assert net.model(TOKENS_BT).isfinite().all()

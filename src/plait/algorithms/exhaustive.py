@@ -6,7 +6,7 @@ Letters: N candidates, G genes, B layers, S slots of a layer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,22 +21,34 @@ MOST = 1 << 20  # candidates that are enumerated where it is asked for
 
 
 def everything(space: Space) -> Genes:
-    """Every candidate that the widths and the constraints about layers allow, each once."""
+    """Every candidate that the widths, the constraints about layers and the layers before each allow, each once."""
     sizes = [len(values) for values in space.choices.values()]
     found = []
     for code in np.flatnonzero(space.headers.legal):
         chosen = np.unravel_index(int(code), sizes)
-        options = [space.allowed.options(slot, int(chosen[0])) for slot in range(len(space.slots))]
-        layers_LS = np.array(list(itertools.product(*options)), dtype=np.int16).reshape(-1, len(space.slots))
-        for place, depth in enumerate(space.depths):
-            own = 1 if space.alike else depth  # layers that have genes
-            which_NB = np.indices((len(layers_LS),) * own).reshape(own, len(layers_LS) ** own).T
-            genes_NG = np.zeros((len(which_NB), space.genes), dtype=np.int16)
-            genes_NG[:, 0], genes_NG[:, 1 : 1 + len(sizes)] = place, chosen
+        for own, stacks_NBS in enumerate(_stacks(space, int(chosen[0])), 1):
+            genes_NG = np.zeros((len(stacks_NBS), space.genes), dtype=np.int16)
             first = 1 + len(sizes)
-            genes_NG[:, first : first + own * len(space.slots)] = layers_LS[which_NB].reshape(len(which_NB), -1)
-            found.append(space.canonical(genes_NG))
+            genes_NG[:, 1:first] = chosen
+            genes_NG[:, first : first + own * len(space.slots)] = stacks_NBS.reshape(len(stacks_NBS), -1)
+            for place, depth in enumerate(space.depths):
+                if depth == own or space.alike:
+                    genes_NG[:, 0] = place
+                    found.append(space.canonical(genes_NG))
     return np.unique(np.concatenate(found), axis=0)
+
+
+def _stacks(space: Space, width: int) -> Iterator[Genes]:
+    """Every stack of one layer, then of two, up to the deepest; a stack that is not allowed is not built upon."""
+    options = [space.allowed.options(slot, width) for slot in range(len(space.slots))]
+    layers_LS = np.array(list(itertools.product(*options)), dtype=np.int16).reshape(-1, len(space.slots))
+    stacks_NBS = np.zeros((1, 0, len(space.slots)), dtype=np.int16)
+    for _ in range(space.deepest):
+        below_NBS, on_top_N1S = np.repeat(stacks_NBS, len(layers_LS), axis=0), np.tile(layers_LS, (len(stacks_NBS), 1))
+        stacks_NBS = np.concatenate([below_NBS, on_top_N1S[:, None]], axis=1)
+        present_NB = np.ones(stacks_NBS.shape[:2], dtype=np.bool_)
+        stacks_NBS = stacks_NBS[space.links.hold(np.full(len(stacks_NBS), width), stacks_NBS, present_NB)]
+        yield stacks_NBS
 
 
 class Exhaustive(Search):

@@ -1,7 +1,7 @@
 """The registry: a table for each kind of thing that has a name (mixers, tasks, spaces, objectives, optimizers …).
 
-    SPACES: Table[type[Space]] = Table("space", {"par": "plait.papers.par.spaces:Par"})
-    SPACES.load("par")  # imports plait.papers.par.spaces now, not before
+    SPACES: Table[type[Space]] = Table("space", {"par": "plait.papers.spaces:Par"})
+    SPACES.load("par")  # imports plait.papers.spaces now, not before
 
 A table is written out as a dictionary, so that a search of the source finds every name. It is lazy: each line names a
 "module:attribute", which is imported on first use. Where a listing needs more without importing the thing, the line is

@@ -19,8 +19,8 @@ import numpy as np
 from plait.core.errors import UserError
 from plait.device.setting import Setting
 from plait.mixers.cost import MIXING
-from plait.mixers.options import MixerOptions
-from plait.model.architecture import Architecture
+from plait.mixers.options import NOT_SHARED, MixerOptions
+from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.spec import Header
 
@@ -71,10 +71,13 @@ class Components:
         """Some architecture made of the components."""
         d = int(rng.choice(self.widths))
         depth = int(rng.integers(self.depths[0], max(self.depths[0], min(self.depths[1], DEEPEST_CHECK)) + 1))
+        header, layers = self.header.replace({"d": d}), list[MixerOptions]()
         fitting = [[one for one in slot if one is None or _fits(one, d)] for slot in self.slots]
-        chosen = [slot[int(rng.integers(len(slot)))] for _ in range(depth) for slot in fitting if slot]
-        layers = tuple(options for options in chosen if options is not None)
-        return Architecture(self.header.replace({"d": d}), layers) if layers else self.model(rng)
+        for slot in (slot for _ in range(depth) for slot in fitting):
+            possible = [one for one in slot if one is None or _fits_behind(header, layers, one)]
+            chosen = possible[int(rng.integers(len(possible)))] if possible else None
+            layers += [] if chosen is None else [chosen]
+        return Architecture(header, tuple(layers)) if layers else self.model(rng)
 
 
 def _fits(options: MixerOptions, d: int) -> bool:
@@ -85,10 +88,21 @@ def _fits(options: MixerOptions, d: int) -> bool:
     return True
 
 
+def _fits_behind(header: Header, before: list[MixerOptions], options: MixerOptions) -> bool:
+    """Whether the layers before it are such that it can read of them or share with them."""
+    if not options.reads and options.share == NOT_SHARED:
+        return True
+    try:
+        architecture(Architecture(header, (*before, options)).spec)
+    except UserError:
+        return False
+    return True
+
+
 #: Options that change neither a layer's shape nor its path.
 WITHOUT_COST = (
     "theta", "qk_eps", "t_min", "t_max", "tau", "balance", "rope_scaling", "rope_factor", "rope_len", "rope_low",
-    "rope_high",
+    "rope_high", "share",
 )  # fmt: skip
 EMBEDDING_AND_HEAD = "outside"  # as profiles call the embedding and the head
 HEADER_NUMBERS = ("vocab", "d_embed", "div")

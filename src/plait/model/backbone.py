@@ -1,7 +1,7 @@
-"""A residual layer, x + mixer(norm(x)), the norm in front (pre-norm) whatever the mixer; and what a model keeps between
-calls: one state per layer, and where each row of the batch is.
+"""From tokens to hidden vectors: embedding, positions, residual blocks, final norm. Every kind of model is built on it.
 
-Tokens to hidden vectors: embedding, positions, residual blocks, final norm. Every model kind stands on it.
+A block is a pre-norm residual layer, x + mixer(norm(x)). `ModelState` is what a model keeps between calls: one state
+per layer, and the position of each row of the batch.
 
 Letters: B batch, T time, D width.
 """
@@ -349,12 +349,13 @@ class Backbone(nn.Module):
 
 
 def share_weights(blocks: Iterable[Block]) -> None:
-    """One mixer's weights for all layers that have the same name for them (`share`)."""
-    owners: dict[tuple[str, str], Mixer] = {}
+    """One mixer's weights for all layers that have the same name for them (`share`), which have the same options, too.
+    Choices of a supernet may have one name and different options; then each has weights of its own."""
+    owners: dict[MixerOptions, Mixer] = {}
     for block in blocks:
         options = block.mixer.options
         if options.share != NOT_SHARED:
-            owner = owners.setdefault((options.name, options.share), block.mixer)
+            owner = owners.setdefault(options, block.mixer)
             if owner is not block.mixer:
                 block.mixer = block.mixer.share_with(owner)
 

@@ -47,8 +47,6 @@ class Allowed:
             np.logical_and.reduce([tables[s] for tables in self._holds.values()]) for s in range(len(slots))
         ]
         self._rising = [self._cumulated(slot, table) for slot, table in zip(slots, self._all_WK, strict=True)]
-        self._shape_numbers: dict[tuple[int, ...], int] = {}
-        self._shapes = [self._sharing(slot) for slot in slots]
         for s, slot in enumerate(slots):
             if not self._all_WK[s].any():
                 said = ", ".join(str(constraint) for constraint in constraints) or "their own checks"
@@ -57,8 +55,12 @@ class Allowed:
     def count(self, slot: int, width: int) -> int:
         return int(self._all_WK[slot][width].sum())
 
+    def mask(self, slot: int, width: int) -> Mask:
+        """Which of its options may stand in a slot."""
+        return np.asarray(self._all_WK[slot][width])
+
     def options(self, slot: int, width: int) -> list[int]:
-        """The places of what may stand in a slot."""
+        """The places of those."""
         return [int(place) for place in np.flatnonzero(self._all_WK[slot][width])]
 
     def fits(self, width_N: NDArray[np.int64], options_NBS: Genes) -> Mask:
@@ -74,20 +76,6 @@ class Allowed:
         for s, table_WK in enumerate(self._holds[constraint]):
             if not table_WK.all():
                 found_N &= (table_WK[width_N[:, None], options_NBS[:, :, s]] | ~present_NB).all(axis=1)
-        return found_N
-
-    def agree(self, width_N: NDArray[np.int64], options_NBS: Genes, present_NB: Mask) -> Mask:
-        """Whether layers that share a parameter want it in one shape."""
-        found_N = np.ones(len(width_N), dtype=np.bool_)
-        for name in {name for shapes in self._shapes for name in shapes}:
-            wanted = [
-                np.where(present_NB, shapes[name][width_N[:, None], options_NBS[:, :, s]], 0)
-                for s, shapes in enumerate(self._shapes)
-                if name in shapes
-            ]
-            shape_NB = np.concatenate(wanted, axis=1)
-            largest_N = shape_NB.max(axis=1)
-            found_N &= ((shape_NB == 0) | (shape_NB == largest_N[:, None])).all(axis=1)
         return found_N
 
     def number(self, mixer: str, options_NBS: Genes, present_NB: Mask) -> NDArray[np.int64]:
@@ -127,16 +115,6 @@ class Allowed:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     table_WK[:, k] = constraint.check(values)
         return table_WK
-
-    def _sharing(self, slot: Slot) -> dict[str, NDArray[np.int64]]:
-        """By shared parameter: 1, 2, … for the shapes that options want it in, 0 where they do not."""
-        found: dict[str, NDArray[np.int64]] = {}
-        for w, d in enumerate(self.widths):
-            for k, option in enumerate(slot.options):
-                for name, shape in (option.shares(d) if option and layer_fits(option, d) else {}).items():
-                    table_WK = found.setdefault(name, np.zeros((len(self.widths), len(slot.options)), dtype=np.int64))
-                    table_WK[w, k] = self._shape_numbers.setdefault(shape, 1 + len(self._shape_numbers))
-        return found
 
 
 def layer_fits(option: MixerOptions | None, d: int) -> bool:

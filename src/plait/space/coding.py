@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.core.errors import UserError
-from plait.mixers.options import MixerOptions
-from plait.model.architecture import architecture
+from plait.mixers.options import NOT_SHARED, MixerOptions
+from plait.model.architecture import Architecture, architecture
 from plait.space.declaration import NONE, Slot
 from plait.spec import Spec
 
@@ -58,12 +58,15 @@ def text_of(space: Space, row_G: Genes) -> str:
     options_BS = row_G[1 + len(space.choices) :].reshape(space.deepest, len(space.slots))
     depth = space.depths[row_G[0]]
     chosen = [
-        slot.layers[options_BS[0 if space.alike else b, s]] for b in range(depth) for s, slot in enumerate(space.slots)
+        (slot, options_BS[0 if space.alike else b, s]) for b in range(depth) for s, slot in enumerate(space.slots)
     ]
-    layers = tuple(layer for layer in chosen if layer is not None)
+    layers = [(option, slot.layers[k]) for slot, k in chosen if (option := slot.options[k]) is not None]
     if not layers:
         raise UserError(f"{space.name}: a candidate whose layers are all '{NONE}' is no architecture.")
-    return Spec(space.header(row_G), layers).text
+    header, options = space.header(row_G), tuple(option for option, _ in layers)
+    if any(option.share != NOT_SHARED for option in options):
+        return Architecture(header, options).text  # which has names of its own for what is shared
+    return Spec(header, tuple(layer for _, layer in layers if layer is not None)).text
 
 
 def genes_of(space: Space, text: str) -> Genes:
@@ -80,7 +83,8 @@ def genes_of(space: Space, text: str) -> Genes:
             raise _outside(
                 space, f"its header has {f.name}={getattr(ours, f.name)}, not {getattr(arch.header, f.name)}"
             )
-    blocks = _blocks(space, [option for option in arch.layers if option.name != "identity"])
+    layers = [option for option in arch.layers if option.name != "identity"]
+    blocks = _blocks(space, _with_names_of(space, layers))
     if len(blocks) not in space.depths:
         # Layers that may be nothing fill up to a depth there is.
         deeper = [depth for depth in space.depths if depth > len(blocks)]
@@ -93,6 +97,25 @@ def genes_of(space: Space, text: str) -> Genes:
     flat = [place for block in (blocks[:1] if space.alike else blocks) for place in block]
     row_G[1 + len(space.choices) :][: len(flat)] = flat
     return row_G
+
+
+def _with_names_of(space: Space, layers: list[MixerOptions]) -> list[MixerOptions]:
+    """The layers with `share` names that the space has for their options, another name for each that they use.
+
+    An architecture's text calls them a, b, … in order of first use, whatever the space calls them.
+    """
+    groups = list(dict.fromkeys(option for option in layers if option.share != NOT_SHARED))
+    known = [option for slot in space.slots for option in slot.options if option is not None]
+    same = {group: [one for one in known if dataclasses.replace(one, share=group.share) == group] for group in groups}
+
+    def named(rest: list[MixerOptions], taken: dict[MixerOptions, MixerOptions]) -> dict[MixerOptions, MixerOptions]:
+        if not rest:
+            return taken
+        free = (one for one in same[rest[0]] if all((one.name, one.share) != (t.name, t.share) for t in taken.values()))
+        return next((found for one in free if (found := named(rest[1:], {**taken, rest[0]: one}))), {})
+
+    names = named(groups, {})
+    return [names.get(option, option) for option in layers]
 
 
 def _blocks(space: Space, layers: list[MixerOptions]) -> list[list[int]]:

@@ -82,7 +82,9 @@ def _kind(name: str) -> str:
 
 
 def _grows(name: str) -> bool:
-    return bool(options_of(Layer(name)).cost(64, 2).kv_cache)
+    """Whether it looks at keys and values of all tokens, its own or those of an earlier layer."""
+    options = options_of(Layer(name))
+    return bool(options.cost(64, 2).kv_cache) or options.reads == "keys"
 
 
 def _quoted(name: str) -> str:

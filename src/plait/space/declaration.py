@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.core.errors import UserError, did_you_mean
-from plait.mixers.options import NOT_SHARED, MixerOptions
+from plait.mixers.options import MixerOptions
 from plait.mixers.table import options_of
 from plait.space.constraints import Constraint
 from plait.spec import Header, Layer, Spec, parse
@@ -144,9 +144,6 @@ class Slot:
     @classmethod
     def of(cls, patterns: Sequence[str]) -> Slot:
         found = tuple(dict.fromkeys(option for pattern in patterns for option in layers_of(pattern)))
-        for option in found:
-            if option is not None and (option.reads or option.share != NOT_SHARED):
-                raise UserError(f"{option.to_layer()}: layers of a space share no weights and read of no other layer.")
         if not found:
             raise UserError("a slot needs at least one layer to choose.")
         return cls(found)

@@ -29,6 +29,7 @@ from plait.space import coding, costs
 from plait.space.allowed import Allowed
 from plait.space.constraints import Constraint, Mask, as_constraint, check_names
 from plait.space.declaration import Declaration, Headers, Slot
+from plait.space.links import Links
 from plait.space.objective_table import OBJECTIVES
 from plait.spec import Header
 
@@ -42,6 +43,7 @@ COLUMNS = (
 )
 IN_BYTES = ("fixed_state", "conv_state", "kv_cache", "state", "weights")
 FITS = "every layer fits its width"
+LINKED = "every layer fits those it reads of or shares with"
 SOMETHING = "at least one layer"
 SEES = "at least one sequence mixer"
 SEQUENCE = "sequence"  # count(sequence): sequence mixers of any kind
@@ -83,6 +85,7 @@ class Space:
         for constraint in self.candidate_constraints:
             check_names(constraint, {*COLUMNS, *self._numbers, *OBJECTIVES, *(f"{name}_high" for name in OBJECTIVES)})
         self.allowed = Allowed(self.name, self.slots, self.widths, self.layer_constraints, self.headers.fixed)
+        self.links = Links(self.name, self.slots, self.widths, self.allowed)
         self._tables: dict[tuple[int, int], tuple[list[costs.SlotCosts], NDArray[np.int64]]] = {}
 
     @property
@@ -115,7 +118,7 @@ class Space:
     def sample(self, rng: np.random.Generator, n: int) -> Genes:
         """Depth and header uniformly, then every layer among what the width and the constraints about layers allow."""
         genes_NG = self._draw_whole(rng, n)
-        return self.canonical(self._with_layers(genes_NG, self._draw_layers(rng, genes_NG)))
+        return self._linked(rng, self._with_layers(genes_NG, self._draw_layers(rng, genes_NG)))
 
     def mutate(self, rng: np.random.Generator, genes_NG: Genes, p: float) -> Genes:
         """Each gene drawn again with probability p."""
@@ -127,20 +130,19 @@ class Space:
         changed_NG[:, whole] = np.where(anew_NG[:, whole], fresh_NG[:, whole], changed_NG[:, whole])
         # Drawn for the width that the mutant has, or nearly every wider mutant would be refused.
         fresh_NG = self._with_layers(fresh_NG, self._draw_layers(rng, changed_NG))
-        return self.canonical(np.where(anew_NG, fresh_NG, changed_NG))
+        return self._linked(rng, np.where(anew_NG, fresh_NG, changed_NG))
 
     def crossover(self, rng: np.random.Generator, one_NG: Genes, other_NG: Genes) -> Genes:
         """Each gene from the one parent or the other."""
         from_one_NG = rng.random(one_NG.shape) < 0.5
-        return self.canonical(np.where(from_one_NG, self._filled(rng, one_NG), self._filled(rng, other_NG)))
+        return self._linked(rng, np.where(from_one_NG, self._filled(rng, one_NG), self._filled(rng, other_NG)))
 
     def repair(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
         """Whatever the width or a constraint about layers does not allow, drawn again."""
         options_NBS = self._layers(genes_NG)
         fits_NBS = self.allowed.fits(self._width(genes_NG), options_NBS)
-        return self.canonical(
-            self._with_layers(genes_NG, np.where(fits_NBS, options_NBS, self._draw_layers(rng, genes_NG)))
-        )
+        fitting_NBS = np.where(fits_NBS, options_NBS, self._draw_layers(rng, genes_NG))
+        return self._linked(rng, self._with_layers(genes_NG, fitting_NBS))
 
     def canonical(self, genes_NG: Genes) -> Genes:
         """One row for one network."""
@@ -181,18 +183,19 @@ class Space:
 
     @cached_property
     def count(self) -> int:
-        """How many candidates there are, constraints about layers included."""
-        total = 0
-        for width, d in enumerate(self.widths):
-            layers = math.prod(self.allowed.count(slot, width) for slot in range(len(self.slots)))
-            if self.alike:
-                each = len(self.depths) * (layers - self._may_vanish)
-            elif self._may_vanish:
-                each = sum((layers - 1) ** n for n in range(1, self.depths[-1] + 1))
-            else:
-                each = sum(layers**n for n in self.depths)
-            total += each * self.headers.of_width(d)
-        return total
+        """How many candidates there are, constraints about layers included; an upper bound where layers share weights
+        in too many ways to count."""
+        return sum(self._count(width) * self.headers.of_width(d) for width, d in enumerate(self.widths))
+
+    def _count(self, width: int) -> int:
+        if self.links and self.links.countable:
+            stacks = self.links.count(width, self.deepest)
+        else:
+            layers = math.prod(self.allowed.count(slot, width) for slot in range(len(self.slots))) - self._may_vanish
+            stacks = [layers**n for n in range(1, self.deepest + 1)]
+        if self.alike:
+            return len(self.depths) * stacks[0]
+        return sum(stacks) if self._may_vanish else sum(stacks[depth - 1] for depth in self.depths)
 
     @property
     def size(self) -> float:
@@ -241,8 +244,9 @@ class Space:
         first."""
         width_N, options_NBS, present_NB = self._width(genes_NG), self._layers(genes_NG), self._present(genes_NG)
         legal_N = self.headers.legal[self.headers.codes(self._chosen(genes_NG))]
-        legal_N = legal_N & self.allowed.holds(None, width_N, options_NBS, present_NB)
-        found = {FITS: legal_N & self.allowed.agree(width_N, options_NBS, present_NB)}
+        found = {FITS: legal_N & self.allowed.holds(None, width_N, options_NBS, present_NB)}
+        if self.links:
+            found[LINKED] = self.links.hold(width_N, options_NBS, present_NB)
         if self._may_vanish:
             found[SOMETHING] = (present_NB & (options_NBS[:, :, 0] != self.slots[0].places[None])).any(axis=1)
         if self._may_see_nothing:
@@ -334,6 +338,13 @@ class Space:
 
     def _draw_layers(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
         return self.allowed.draw(rng, self._width(genes_NG), self.deepest)
+
+    def _linked(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
+        """In canonical form, with every layer drawn again that lacks one before it to read of, or to share with."""
+        if self.links:
+            layers_NBS = self.links.repaired(rng, self._width(genes_NG), self._layers(genes_NG))
+            genes_NG = self._with_layers(genes_NG, layers_NBS)
+        return self.canonical(genes_NG)
 
     def _filled(self, rng: np.random.Generator, genes_NG: Genes) -> Genes:
         """Layers that are not there get genes, so that a child that is deeper than its parents has some to take."""

@@ -26,7 +26,7 @@ Letters: L layers, K choices of a layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.random_streams import seed_of
-from plait.mixers.mixer import Mixer, State
+from plait.mixers.mixer import Loan, State
 from plait.mixers.options import MixerOptions
 from plait.model.backbone import Block
 from plait.spec import Header
@@ -46,12 +46,17 @@ Result = TypeVar("Result")
 class Mixture(nn.Module):
     """Runs the one choice `path`, or all of them weighted by `weights_K`; both are set before a forward pass.
 
-    It stands where a `Block` stands. A choice that is not there (None) hands its input on.
+    It stands where a `Block` stands. A choice that is not there (None) hands its input on. `loan` is the supernet's
+    own: the `first` layer puts its input there, the embeddings, for choices of any layer that read them.
     """
 
-    def __init__(self, header: Header, choices: Sequence[MixerOptions | None]) -> None:
+    def __init__(
+        self, header: Header, choices: Sequence[MixerOptions | None], loan: Loan | None = None, *, first: bool = False
+    ) -> None:
         super().__init__()
         self.choices = tuple(choices)
+        self.loan: Loan = {} if loan is None else loan
+        self.first = first
         self.blocks = nn.ModuleDict(
             {str(k): Block(header, options) for k, options in enumerate(choices) if options is not None}
         )
@@ -62,19 +67,17 @@ class Mixture(nn.Module):
         self.kept: Any = None
 
     @property
-    def mixers(self) -> Iterator[Mixer]:
-        for block in self.blocks.values():
-            assert isinstance(block, Block)
-            yield block.mixer
+    def each_block(self) -> list[Block]:
+        return [self._block(key) for key in self.blocks]
 
     def forward(self, x_BTD: Tensor, pad_B: Tensor | None = None) -> Tensor:
-        return self._once(lambda: self._mixed(x_BTD, lambda _, block: (block(x_BTD, pad_B), None))[0])
+        return self._once(lambda: self._mixed(x_BTD, lambda _, block: (self._run(block, x_BTD, pad_B), None))[0])
 
     def forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
         return self._once(lambda: self._forward_with_loss(x_BTD))
 
     def _forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
-        out_BTD, losses = self._mixed(x_BTD, lambda _, block: block.forward_with_loss(x_BTD))
+        out_BTD, losses = self._mixed(x_BTD, lambda _, block: self._run_with_loss(block, x_BTD))
         # A layer's own loss (load balancing) counts as much as the layer does.
         own = [loss if self.weights_K is None else self.weights_K[k] * loss for k, loss in losses if loss is not None]
         return out_BTD, sum(own[1:], own[0]) if own else None
@@ -98,6 +101,17 @@ class Mixture(nn.Module):
             after[key] = self._block(key).remember(x_BTD, own[key])
         return out_BTD, {f"{key}.{name}": value for key, state in after.items() for name, value in state.items()}
 
+    def _run(self, block: Block, x_BTD: Tensor, pad_B: Tensor | None) -> Tensor:
+        if block.mixer.options.reads:
+            return block.connected(x_BTD, None, self.loan, pad_B)[0]
+        out_BTD: Tensor = block(x_BTD, pad_B)
+        return out_BTD
+
+    def _run_with_loss(self, block: Block, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
+        if block.mixer.options.reads:
+            return self._run(block, x_BTD, None), None
+        return block.forward_with_loss(x_BTD)
+
     def _once(self, run: Callable[[], Result]) -> Result:
         if self.replays:
             return cast("Result", self.kept)
@@ -110,6 +124,8 @@ class Mixture(nn.Module):
         self, x_BTD: Tensor, run: Callable[[str, Block], tuple[Tensor, Extra]]
     ) -> tuple[Tensor, list[tuple[int, Extra]]]:
         """The output, and what else came out of the choices that ran."""
+        if self.first:
+            self.loan["embedding"] = x_BTD
         if self.path is not None:
             if self.choices[self.path] is None:
                 return self._straight_through(self.path, x_BTD), []

@@ -18,14 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.options import NOT_SHARED, MixerOptions
+from plait.mixers.mixer import Loan
+from plait.mixers.options import MixerOptions
 from plait.model import build
 from plait.model.architecture import Architecture
-from plait.model.backbone import share_biases
+from plait.model.backbone import share_biases, share_weights
 from plait.model.construct import KINDS, init_weights
 from plait.model.heads import Encoder, LanguageModel
 from plait.spec import Header
 from plait.supernet.mixture import Mixture
+from plait.supernet.settings import refuse_readers
 
 Choices = Sequence[Sequence[MixerOptions | None]]
 
@@ -39,16 +41,17 @@ class Supernet(nn.Module):
             raise UserError(f"kind={header.kind}: a supernet is a language model (kind=lm) or an encoder.")
         if not choices or not all(choices):
             raise UserError("a supernet needs at least one layer, and every layer at least one choice.")
-        for options in {choice for layer in choices for choice in layer if choice is not None}:
-            if options.reads or options.share != NOT_SHARED:
-                raise UserError(f"{options.to_layer()}: a supernet has no layers that share weights or read of others.")
+        refuse_readers(choice for layer in choices for choice in layer)
         self.header, self.choices = header, tuple(tuple(layer) for layer in choices)
         with torch.random.fork_rng(devices=[]), torch.device(device):
             model = KINDS[header.kind](Architecture(header, ()))
             assert isinstance(model, (LanguageModel, Encoder))
-            layers = [Mixture(header, layer) for layer in self.choices]
+            loan: Loan = {}
+            layers = [Mixture(header, layer, loan, first=not place) for place, layer in enumerate(self.choices)]
         model.backbone.blocks = nn.ModuleList(layers)  # type: ignore[assignment] # a mixture runs as a block does
-        share_biases(mixer for layer in layers for mixer in layer.mixers)
+        blocks = [block for layer in layers for block in layer.each_block]
+        share_biases(block.mixer for block in blocks)
+        share_weights(blocks)
         init_weights(model, seed)
         self.model = model
         most = max(len(layer) for layer in self.choices)

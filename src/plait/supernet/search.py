@@ -27,7 +27,7 @@ from plait.core.errors import UserError
 from plait.device.predictor import Predictor
 from plait.device.quantities import on_device
 from plait.mixers.options import MixerOptions
-from plait.space.space import FITS, Genes, Space
+from plait.space.space import FITS, LINKED, Genes, Space
 from plait.supernet.loss import Path, SupernetLoss, cost_shares, likeliest
 from plait.supernet.network import Supernet
 from plait.supernet.settings import WEIGHTS, SupernetJob, layer_choices
@@ -194,7 +194,8 @@ class GumbelSearch(Search):
     def _spec(self, path: Path) -> str | None:
         """None where every layer is nothing, or layers do not go together. Other constraints it may break."""
         genes_NG = self._genes([path])
-        whole = any(self._chosen(path)) and self.space.passed(genes_NG, {})[FITS][0]
+        passed = self.space.passed(genes_NG, {})
+        whole = any(self._chosen(path)) and all(passed[name][0] for name in (FITS, LINKED) if name in passed)
         return self.space.spec(genes_NG[0]) if whole else None
 
     def _chosen(self, path: Path) -> list[MixerOptions | None]:

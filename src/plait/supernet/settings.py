@@ -10,7 +10,7 @@ What a differentiable search trains on (data, recipe, settings, seeds) and choos
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from plait.core.errors import UserError, did_you_mean
 from plait.core.settings import kinds_of, require_known
 from plait.data import Corpus
 from plait.device.quantities import PEAK, quantities
+from plait.mixers.options import MixerOptions
+from plait.space.links import ALWAYS_THERE
 from plait.training.recipe import PRECISIONS, Recipe
 
 if TYPE_CHECKING:
@@ -246,4 +248,15 @@ def layer_choices(space: Space) -> list[list[int]]:
             f"{space.name}: a layer has {max(map(len, of_slot))} choices, and a supernet holds all of them; "
             f"at most {MOST_CHOICES}: name fewer values in a space of your own."
         )
+    refuse_readers(slot.options[place] for slot, places in zip(space.slots, of_slot, strict=True) for place in places)
     return of_slot * space.depths[-1]
+
+
+def refuse_readers(choices: Iterable[MixerOptions | None]) -> None:
+    """Raise a `UserError` where a choice reads of an earlier layer: what that layer is, the search has yet to find."""
+    for option in choices:
+        if option is not None and option.reads not in ("", ALWAYS_THERE):
+            raise UserError(
+                f"{option.to_layer()} reads of an earlier layer, and in a supernet it is open until the end which one "
+                "that is; search this space with another method, such as --method lts."
+            )
