@@ -146,9 +146,7 @@ def test_help_and_version(plait: Any) -> None:
     assert plait("--version").stdout == f"{package.__version__}\n"
 
 
-def test_ctrl_c_is_said_wherever_it_strikes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def stopped(*given: object, **options: object) -> None:
         raise KeyboardInterrupt
 
