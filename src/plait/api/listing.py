@@ -111,7 +111,7 @@ def _presets() -> list[dict[str, Any]]:
 
 
 def _recipes() -> list[dict[str, Any]]:
-    from plait.papers.recipes import recipes as published
+    from plait.papers.recipes import RECIPES
 
     return [
         {
@@ -120,7 +120,7 @@ def _recipes() -> list[dict[str, Any]]:
             **{key: getattr(one.recipe, key) for key in ("optimizer", "lr", "schedule", "batch", "seq_len", "memory")},
             "source": one.source,
         }
-        for name, one in published().items()
+        for name, one in RECIPES.items()
     ]
 
 

@@ -185,7 +185,7 @@ def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | 
 def _scaled(arch: Architecture, flops: float | None, values: dict[str, Any]) -> Recipe:
     """MAD's recipe at this size and budget; what was asked for goes before it."""
     from plait.model import model_cost
-    from plait.papers.mad.recipes import mad_recipe
+    from plait.papers.recipes import mad_recipe
 
     if flops is None:
         raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")

@@ -1,7 +1,7 @@
 """One table for every kind of thing that has a name: mixers, tasks, spaces, objectives, corpora, optimizers …
 
-SPACES: Table[type[Space]] = Table("space", {"par": "plait.papers.par.spaces:Par"})
-SPACES.load("par")  # imports plait.papers.par.spaces now, not before
+SPACES: Table[type[Space]] = Table("space", {"par": "plait.papers.spaces:Par"})
+SPACES.load("par")  # imports plait.papers.spaces now, not before
 
 A table is written out, so that a name can be found by searching the source, and lazy: a line is the place
 "module:attribute" of the thing, which is imported when it is asked for. Where a listing needs more without importing
