@@ -20,7 +20,7 @@ from plait.model.architecture import load_mixers
 TABLES: Table[Table[Any]] = Table(
     "kind",
     {
-        "optimizers": Entry("plait.training.optimizers:OPTIMIZERS", "update rules, for a recipe's optimizer"),
+        "optimizers": Entry("plait.training.recipe:OPTIMIZERS", "update rules, for a recipe's optimizer"),
         "spaces": Entry("plait.space.table:SPACES", "spaces of architectures, for --space"),
         "objectives": Entry("plait.space.objective_table:OBJECTIVES", "what a search may optimise"),
         "quantities": Entry("plait.device.quantities:QUANTITIES", "what a model takes of a device"),
