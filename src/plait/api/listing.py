@@ -127,6 +127,7 @@ def _header_keys() -> list[dict[str, Any]]:
 
 def _tasks() -> list[dict[str, Any]]:
     from plait import tasks
+    from plait.tasks.controls import CONTROLS
 
     found = []
     for name in tasks.names():
@@ -138,7 +139,7 @@ def _tasks() -> list[dict[str, Any]]:
             "train_size": task.train_size,
             "settings": len(task.grid()),
             "ceiling": round(tasks.mean_ceiling(task), 3),
-            "what": task.skill,
+            "what": f"{task.skill} (solved by: {CONTROLS[name]})" if name in CONTROLS else task.skill,
         })  # fmt: skip
     return found
 
