@@ -1,4 +1,6 @@
-"""The clauses of the mixer contract. Each runs on a fresh, seeded, small instance and says what it measured.
+"""The checks of the mixer contract (`plait check`): causality, forward = repeated step, declared cost = counted cost …
+
+Each check builds a fresh, seeded, small instance and reports what it measured.
 
 Letters: B batch, T time, D width.
 """

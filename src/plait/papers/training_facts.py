@@ -9,8 +9,7 @@ import numpy as np
 
 from plait.evals.per_token import context_perplexity, smooth
 from plait.evals.perplexity import Perplexity
-from plait.papers.mad.recipes import mad_recipe
-from plait.papers.recipes import recipe
+from plait.papers.recipes import mad_recipe, recipe
 from plait.papers.verify import FactTable
 from plait.training.recipe import Recipe, rate
 

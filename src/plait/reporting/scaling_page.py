@@ -15,17 +15,10 @@ from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
 from plait.analysis.scaling_simulation import CHINCHILLA, pitfall
 from plait.reporting.charts import Panel, series_numbers
-from plait.reporting.page import Child, card, grid, legend, note, page, section, sentence, table, tag, tiles
+from plait.reporting.page import Child, card, grid, legend, note, page, section, table, tag, tiles
 from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
-from plait.reporting.scaling import (
-    frontier_panels,
-    gap_panel,
-    isoflop_panel,
-    loss_panel,
-    pitfall_panel,
-    state_panel,
-)
+from plait.reporting.scaling import frontier_panels, gap_panel, isoflop_panel, loss_panel, pitfall_panel, state_panel
 
 PITFALL_FLOPS, PITFALL_BATCH = 2e20, 2**19
 LETTERS = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β", "a": "a", "b": "b", "N_star": "N* at the target",
@@ -57,7 +50,7 @@ def laws_parts(laws: Laws) -> list[Child]:
     state = state_panel(laws)
     return [
         _figures(laws),
-        section("Cautions", tag("ul", *(tag("li", sentence(text)) for text in notes(laws)), class_="points"))
+        section("Cautions", tag("ul", *(tag("li", text) for text in notes(laws)), class_="points"))
         if notes(laws)
         else "",
         section("The laws", note(LAW), _laws(laws)),

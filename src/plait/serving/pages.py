@@ -19,17 +19,7 @@ from plait.records.jobs import read_jobs
 from plait.records.record import Record
 from plait.records.store import Store
 from plait.reporting.models import linked_sheets
-from plait.reporting.page import (
-    STYLE,
-    Child,
-    document,
-    link,
-    note,
-    script,
-    section,
-    tag,
-    text_of,
-)
+from plait.reporting.page import STYLE, Child, document, link, note, script, section, tag, text_of
 from plait.reporting.records_page import kind_section
 from plait.reporting.side_by_side import side_by_side
 from plait.reporting.summaries import pattern_of
