@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import plait as package
+from plait.cli.main import main
 
 MISTAKES = {
     "unknown mixer": (("show", "d=64 | atn"), "spec:1:8: unknown mixer 'atn'. Did you mean 'attn'?"),
@@ -142,3 +144,15 @@ def test_help_and_version(plait: Any) -> None:
         assert verb in asked.stdout
         assert plait(verb, "-h").returncode == 0
     assert plait("--version").stdout == f"{package.__version__}\n"
+
+
+def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stopped(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("plait.api.show.show", stopped)
+    monkeypatch.setattr(sys, "argv", ["plait", "show", "attn"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 130
+    assert capsys.readouterr() == ("", "plait: interrupted\n")
