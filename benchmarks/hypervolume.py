@@ -55,7 +55,7 @@ from plait.device.profiling import extend_profile
 from plait.device.setting import Setting
 from plait.device.workload import Workload, threads
 from plait.model.architecture import architecture
-from plait.papers.lts.spaces import LtsGpt2
+from plait.papers.spaces import LtsGpt2
 from plait.records import provenance_of
 from plait.space.space import Space
 

@@ -70,6 +70,9 @@ def _prose(docstring: str) -> str:
     """Paragraphs; lines of a name and what it means as a list."""
     paragraphs = []
     for part in inspect.cleandoc(docstring).split("\n\n"):
+        if part.startswith(">>>"):
+            paragraphs.append(f"```pycon\n{part}\n```")
+            continue
         items: list[str] = []
         for line in part.splitlines():
             told = re.fullmatch(r"(\w+) {2,}(\S.*)", line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import inspect
 import json
@@ -132,3 +133,20 @@ def plait_json() -> Any:
         return json.loads(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
 
     return run
+
+
+#: Verbs whose docstring ends with an example that takes a second or two.
+WITH_EXAMPLES = {
+    *("architecture", "build", "check", "corpus", "cost", "listing", "show", "task", "train", "verify"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WITH_EXAMPLES))
+def test_the_examples_of_docstrings_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PLAIT_STORE", raising=False)
+    (found,) = doctest.DocTestFinder(recurse=False).find(getattr(plait, name), name, globs={"plait": plait})
+    said: list[str] = []
+    results = doctest.DocTestRunner(verbose=False).run(found, out=said.append)
+    assert results.attempted > 0
+    assert not results.failed, "".join(said)

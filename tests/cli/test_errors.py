@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import plait as package
+from plait.cli.main import main
 
 MISTAKES = {
     "unknown mixer": (("show", "d=64 | atn"), "spec:1:8: unknown mixer 'atn'. Did you mean 'attn'?"),
@@ -56,6 +58,28 @@ MISTAKES = {
     "no profile": (
         ("predict", "attn", "--profile", "nowhere.json"),
         "the profile nowhere.json cannot be read: No such file or directory.",
+    ),
+    "an experiment that is not there": (("train", "nowhere.yaml"), "there is no file 'nowhere.yaml'"),
+    "a rate that is no number": (
+        ("compare", "attn", "gla", "--data", "builtin:language", "--lr", "nan"),
+        "--lr nan: must be greater than 0",
+    ),
+    "a rate of nothing": (("compare", "attn", "gla", "--lr", "0"), "--lr 0: must be greater than 0"),
+    "budgets that do not grow": (
+        ("scale", "plan", "--arch", "x=d=16 | mlp", "--total", "1e9", "--spacing", "0"),
+        "--spacing 0: each budget is a multiple of the one before",
+    ),
+    "sequences of nothing": (
+        ("scale", "plan", "--arch", "x=d=16 | mlp", "--budgets", "1e8", "--seq-len", "0"),
+        "--seq-len 0: a sequence has 1 token or more",
+    ),
+    "no depth": (
+        ("scale", "plan", "--arch", "x=d=16 | mlp", "--budgets", "1e8", "--depth-power", "nan"),
+        "--depth-power nan: a number from 0 on",
+    ),
+    "tokens that are no number": (
+        ("scale", "plan", "--arch", "x=d=16 | mlp", "--budgets", "1e8", "--tokens-per-param", "nan"),
+        "--tokens-per-param nan above 0",
     ),
     "nor for proxies": (("study", "proxies", "--device", "tpu"), "torch cannot compute on that here"),
 }
@@ -120,3 +144,15 @@ def test_help_and_version(plait: Any) -> None:
         assert verb in asked.stdout
         assert plait(verb, "-h").returncode == 0
     assert plait("--version").stdout == f"{package.__version__}\n"
+
+
+def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stopped(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("plait.api.show.show", stopped)
+    monkeypatch.setattr(sys, "argv", ["plait", "show", "attn"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 130
+    assert capsys.readouterr() == ("", "plait: interrupted\n")

@@ -22,8 +22,7 @@ from plait.evals.evaluation import Subject
 from plait.evals.long_context import LengthScore, curve_of, effective, matched
 from plait.evals.phonebook import PhonebookEvaluation, phonebook
 from plait.evals.questions import Script, TooShort
-from plait.evals.ruler import RulerEvaluation
-from plait.evals.ruler_questions import NOISE, QUESTIONS
+from plait.evals.ruler import NOISE, QUESTIONS, RulerEvaluation
 
 ENDS = (
     r"What is the secret of \S+\? The secret of \S+ is",

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.ops.gated_linear_attention import gated_linear_attention
 from plait.ops.gla import gla, gla_path, gla_reference
+from plait.ops.gla_operator import gla_kernels
 
 pytest.importorskip("triton", reason="Triton is not installed (it comes with CUDA builds of torch)")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -63,7 +63,7 @@ def definition(q: Tensor, k: Tensor, v: Tensor, g: Tensor, **options) -> tuple[T
 
 def assert_equals_definition(inputs: dict[str, Tensor], tolerance: float, dtype: torch.dtype = torch.float32) -> None:
     inputs = {name: x.to(dtype).to(x.dtype) if name in "qkv" else x for name, x in inputs.items()}
-    got, expected = results(gated_linear_attention, inputs, dtype), results(definition, inputs, torch.float64)
+    got, expected = results(gla_kernels, inputs, dtype), results(definition, inputs, torch.float64)
     for name, want in expected.items():
         error = float((got[name] - want).abs().max()) / max(float(want.abs().max()), 1e-30)
         assert error < tolerance, (name, error)
@@ -121,7 +121,7 @@ def test_without_a_state_and_without_its_gradient():
     inputs = draw(20)
     del inputs["state"]
     leaves = [x.requires_grad_() for x in inputs.values()]
-    o, _ = gated_linear_attention(*leaves)
+    o, _ = gla_kernels(*leaves)
     expected, _ = gla_reference(*(x.detach().double() for x in leaves))
     torch.testing.assert_close(o.double(), expected, rtol=1e-5, atol=1e-5)
     assert all(x.isfinite().all() for x in torch.autograd.grad(o.sum(), leaves))
@@ -136,7 +136,7 @@ def test_uninitialised_memory_is_never_read(monkeypatch):
     monkeypatch.setattr(Tensor, "new_empty", lambda *args, **options: poisoned(new_empty(*args, **options)))
     monkeypatch.setattr(torch, "empty_like", lambda *args, **options: poisoned(empty_like(*args, **options)))
     for options in ({"K": 20, "V": 20}, {"per_head": True, "H": 4}, {"bonus": True}):
-        found = results(gated_linear_attention, draw(37, **options), torch.float32)
+        found = results(gla_kernels, draw(37, **options), torch.float32)
         assert all(x.isfinite().all() for x in found.values()), options
 
 
@@ -144,8 +144,8 @@ def test_slices_of_a_projection_need_no_copy():
     inputs = draw(20, K=8, V=8)
     qkv = torch.stack([inputs[name] for name in "qkv"], dim=2)
     for ours, alone in zip(
-        gated_linear_attention(*qkv.unbind(2), inputs["g"]),
-        gated_linear_attention(*(inputs[name] for name in "qkvg")),
+        gla_kernels(*qkv.unbind(2), inputs["g"]),
+        gla_kernels(*(inputs[name] for name in "qkvg")),
         strict=True,
     ):
         assert torch.equal(ours, alone)
@@ -158,7 +158,7 @@ def test_stacked_members_are_more_sequences():
 
     def loss(inputs: dict[str, Tensor]) -> Tensor:
         q, k, v, g = (inputs[name] for name in "qkvg")
-        o, state = gated_linear_attention(q, k, v, g, state=inputs["state"], bonus=inputs["bonus"])
+        o, state = gla_kernels(q, k, v, g, state=inputs["state"], bonus=inputs["bonus"])
         return o.square().sum() + state.sum()
 
     together = torch.func.vmap(torch.func.grad(loss))(stacked)
@@ -169,8 +169,8 @@ def test_stacked_members_are_more_sequences():
 
 def test_compiles_without_graph_breaks():
     inputs = draw(20)
-    compiled = torch.compile(gated_linear_attention, backend="aot_eager", fullgraph=True)
-    ours, alone = (results(op, inputs, torch.float32) for op in (compiled, gated_linear_attention))
+    compiled = torch.compile(gla_kernels, backend="aot_eager", fullgraph=True)
+    ours, alone = (results(op, inputs, torch.float32) for op in (compiled, gla_kernels))
     assert all(torch.equal(ours[name], alone[name]) for name in ours)
 
 
@@ -197,5 +197,5 @@ def test_on_a_gpu(K, V, kind, decays, dtype, tolerance):
 @needs_gpu
 def test_is_deterministic():
     inputs = draw(300, K=64, V=64)
-    first, second = (results(gated_linear_attention, inputs, torch.bfloat16) for _ in range(2))
+    first, second = (results(gla_kernels, inputs, torch.bfloat16) for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from plait.ops.channel_delta import channel_delta_kernels
 from plait.ops.delta_operator import delta_kernels
-from plait.ops.gated_linear_attention import gated_linear_attention
+from plait.ops.gla_operator import gla_kernels
 
 interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is not installed")
 if os.environ.get("TRITON_INTERPRET") != "1":
@@ -127,7 +127,7 @@ def test_gated_linear_attention(watch: Watch, shape: tuple[int, int, int, int, i
     g = -torch.rand(B, T, H) if kind == "head" else -torch.rand(B, T, H, K)
     bonus = torch.randn(H, K) if kind == "bonus" else None
     run(
-        lambda q, k, v, g, state, bonus: gated_linear_attention(q, k, v, g, state=state, bonus=bonus),
+        lambda q, k, v, g, state, bonus: gla_kernels(q, k, v, g, state=state, bonus=bonus),
         [q, k, v, g, torch.randn(B, H, K, V), bonus],
     )
 

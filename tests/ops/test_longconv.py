@@ -1,4 +1,4 @@
-"""Long convolutions: FFT, chunked, recurrent and direct forms are one function."""
+"""Long convolutions: chunked, recurrent and direct forms are one function."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from plait.ops.longconv import (
-    long_conv,
     long_conv_reference,
     modal_conv,
     modal_conv_step,
@@ -83,14 +82,6 @@ def test_the_modal_filter_is_the_impulse_response() -> None:
 
 
 @pytest.mark.parametrize("T", LENGTHS)
-def test_fft_is_direct(T: int) -> None:
-    torch.manual_seed(T)
-    inputs = [torch.randn(shape, requires_grad=True) for shape in [(2, T, 3), (3, T), (3,)]]
-    got = outputs_and_gradients(lambda *x: (long_conv(*x),), inputs)
-    assert_close(got, outputs_and_gradients(lambda *x: (long_conv_reference(*x),), inputs))
-
-
-@pytest.mark.parametrize("T", LENGTHS)
 def test_modal_conv_is_its_recurrence(T: int) -> None:
     inputs = draw_modal(2, T, 3)
     assert_close(outputs_and_gradients(modal_conv_whole, inputs), outputs_and_gradients(modal_conv_by_steps, inputs))
@@ -142,8 +133,6 @@ def test_multihead_conv_in_steps_and_halves() -> None:
 def test_gradcheck_in_double() -> None:
     assert torch.autograd.gradcheck(modal_conv_whole, draw_modal(1, 5, 2, torch.float64))
     assert torch.autograd.gradcheck(heads_whole, draw_heads(1, 19, 1, 2, torch.float64))
-    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in [(2, 5, 2), (2, 5), (2,)]]
-    assert torch.autograd.gradcheck(long_conv, inputs)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +140,8 @@ def test_gradcheck_in_double() -> None:
     [
         (modal_conv_whole, draw_modal(2, 70, 3)),
         (heads_whole, draw_heads(2, 19, 3, 2)),
-        (lambda x, h: (long_conv(x, h),), [torch.randn(2, 9, 3), torch.randn(3, 9)]),
     ],
-    ids=["modal", "heads", "fft"],
+    ids=["modal", "heads"],
 )
 def test_vmap_of_grad(function, inputs: list[Tensor]) -> None:
     argnums = tuple(range(len(inputs)))

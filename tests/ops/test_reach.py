@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensorMode
 
 from plait.ops.channel_delta import channel_delta_path
 from plait.ops.delta import delta_path
-from plait.ops.gated_linear_attention import kernels_take
+from plait.ops.gla_operator import gla_takes
 
 #: Sequences, tokens, heads, width, and whether a grid of 65,535 programs and offsets of 31 bits reach all of it.
 SIZES = [
@@ -24,7 +24,7 @@ SIZES = [
 def test_only_what_is_reached_takes_the_kernels(size, reached):
     with FakeTensorMode():
         x = torch.empty(size, device="cuda", dtype=torch.bfloat16)
-        assert kernels_take(x, x, x) is reached
+        assert gla_takes(x, x, x) is reached
         assert (delta_path(x, x) == "triton") is reached
         assert (channel_delta_path(x, x) == "triton") is reached
 
@@ -33,4 +33,4 @@ def test_a_slice_of_a_wide_projection_reaches_less_far():
     with FakeTensorMode():
         size, stride = (1, 1 << 20, 8, 128), (8 * 384 << 20, 8 * 384, 384, 1)
         x = torch.empty_strided(size, stride, device="cuda", dtype=torch.bfloat16)
-        assert not kernels_take(x, x, x)
+        assert not gla_takes(x, x, x)

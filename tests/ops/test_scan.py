@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plait.ops import paths as stacked
+from plait.ops import stacking as stacked
 from plait.ops.scan import selective_scan, selective_scan_reference, selective_scan_step
 
 LENGTHS = [1, 2, 63, 64, 65, 257]

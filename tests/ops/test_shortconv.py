@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops import paths as stacked
+from plait.ops import stacking as stacked
 from plait.ops.shortconv import short_conv, short_conv_reference, short_conv_step
 
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from plait.model import build
-from plait.papers.recipes import recipes
+from plait.papers.recipes import RECIPES
 from plait.training.distributed import Processes
-from plait.training.optimizer import Lamb, make_optimizer
+from plait.training.lamb import Lamb
+from plait.training.optimizer import make_optimizer
 from plait.training.recipe import Recipe
 from plait.training.trainer import Trainer
 
@@ -106,7 +107,7 @@ def test_the_variants_differ():
 )
 def test_recipes_step_by_a_share_of_the_weights(recipe, optimizer):
     """Whatever the weight decay, every tensor that is not zero moves by lr times its norm (10 at most)."""
-    chosen = recipes()[recipe].recipe
+    chosen = RECIPES[recipe].recipe
     assert chosen.optimizer == optimizer
     model = build("d=16 vocab=64 | attn[heads=2] mlp[inner=24]", seed=3)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -7,9 +7,8 @@ import math
 import pytest
 
 from plait.core.errors import UserError
-from plait.papers.mad.recipes import mad_recipe
 from plait.papers.mad.scaling_presets import TABLE_C2
-from plait.papers.recipes import recipe, recipes
+from plait.papers.recipes import RECIPES, mad_recipe, recipe
 from plait.training.recipe import Recipe, rate, warmup_steps
 
 
@@ -38,7 +37,7 @@ def test_fox_tables_4_and_5():
     assert [(recipe(f"fox-{size}").steps, recipe(f"fox-{size}").recipe.lr) for size in ("125m", "360m", "760m")] == [
         (5120, 2e-3), (14336, 2e-3), (30720, 1e-3),
     ]  # fmt: skip
-    table = {name: p.recipe.lr for name, p in recipes().items() if name.startswith("fox-48b-")}
+    table = {name: p.recipe.lr for name, p in RECIPES.items() if name.startswith("fox-48b-")}
     assert sorted(table.values()) == [5e-4, 1e-3, 1e-3, 1e-3, 2e-3, 2e-3, 2e-3]
     one = recipe("fox-125m").recipe
     assert one.batch * one.seq_len * recipe("fox-125m").steps == 2_684_354_560  # Table 4's tokens

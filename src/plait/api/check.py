@@ -20,7 +20,8 @@ from plait.papers.verify import FactResult
 
 if TYPE_CHECKING:
     from plait.device.kernel_guard import Guarded
-    from plait.model.contract import Timing, Verdict
+    from plait.model.contract import Verdict
+    from plait.model.mixer_runs import Timing
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,19 @@ def check(
     mixers: Sequence[str | Path] = (),
     on_progress: OnProgress = ignore,
 ) -> CheckResult:
-    """Check a mixer of the table (`gla`, `gla[heads=8]`) or of your file (`my_mixer.py`, `my_mixer.py:Class`) against
-    the contract at width `d`; `speed` also times it against attention. Without `d` the width is 64, or the next that
-    the mixer's heads fit into. With `device="cuda"` the kernels of its op are held to float64 on this GPU, too."""
-    from plait.model.contract import CHECKS, fitting_width, run_clauses, timings
+    """Check a mixer against the contract that every mixer keeps: causality, forward = steps, exact costs …
+
+    mixer   a known one (gla, gla[heads=8]) or your file (my_mixer.py, my_mixer.py:Class)
+    d       the width to check at; 64, or the next that the mixer's heads fit into, unless given
+    speed   also time it against attention
+    device  "cuda": hold the kernels of its op to float64 on this GPU, too
+    mixers  files with mixers of your own that `mixer` may name
+
+    >>> plait.check("identity", speed=False).passed
+    True
+    """
+    from plait.model.contract import CHECKS, run_clauses
+    from plait.model.mixer_runs import fitting_width, timings
     from plait.model.user_mixers import load_mixer
 
     load_mixers(mixers)
@@ -111,7 +121,11 @@ class VerifyResult(Result):
 
 
 def verify(*ids: str, on_progress: OnProgress = ignore) -> VerifyResult:
-    """Check facts of the papers by id (`L03`; a prefix such as `F` takes all it begins); without ids, all of them."""
+    """Check facts of the papers by id (`L03`; a prefix such as `F` takes all it begins); without ids, all of them.
+
+    >>> plait.verify("P16").headline()
+    '1 pass'
+    """
     from plait.papers.verify import select
 
     facts = select(list(ids))

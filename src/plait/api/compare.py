@@ -105,7 +105,7 @@ def compare(
     from plait.workers.backend import Place
 
     started = clock.perf_counter()
-    terms = replace(_terms(time, tokens, flops, at, seeds, search_rates), lr=lr)
+    terms = _terms(time, tokens, flops, at, seeds, search_rates, lr)
     recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), WARMUP)
     if held_out < seq_len:
         raise UserError(f"--held-out {held_out}: must be at least one sequence of {seq_len} tokens.")
@@ -148,7 +148,13 @@ def _asked(found: Comparison) -> dict[str, Any]:
 
 
 def _terms(
-    time: str | float | None, tokens: float | None, flops: float | None, at: str | None, seeds: int, search_rates: bool
+    time: str | float | None,
+    tokens: float | None,
+    flops: float | None,
+    at: str | None,
+    seeds: int,
+    search_rates: bool,
+    lr: float | None,
 ) -> Terms:
     from plait.racing.budget import require_equal
     from plait.racing.comparison import Terms
@@ -161,11 +167,11 @@ def _terms(
     require_equal(equal)
     if flops is not None and equal != "flops":
         raise UserError(f"--flops with --at {equal}: FLOPs are equal for all (--at flops), or give --tokens or --time.")
-    for name, value in (("--tokens", tokens), ("--flops", flops), ("--seeds", seeds)):
+    for name, value in (("--tokens", tokens), ("--flops", flops), ("--seeds", seeds), ("--lr", lr)):
         if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{name} {value:g}: must be greater than 0.")
+            raise UserError(f"{name} {value:g}: must be greater than 0{' and finite' * (value > 0)}.")
     seconds = seconds_of(time or DEFAULT_TIME) if tokens is None and flops is None else None
-    return Terms(seeds, search_rates, equal, tokens, flops, seconds)
+    return Terms(seeds, search_rates, equal, tokens, flops, seconds, lr)
 
 
 def _require_text(corpus: Corpus, batch: int, seq_len: int) -> None:

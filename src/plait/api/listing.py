@@ -20,7 +20,7 @@ from plait.model.architecture import load_mixers
 TABLES: Table[Table[Any]] = Table(
     "kind",
     {
-        "optimizers": Entry("plait.training.optimizers:OPTIMIZERS", "update rules, for a recipe's optimizer"),
+        "optimizers": Entry("plait.training.recipe:OPTIMIZERS", "update rules, for a recipe's optimizer"),
         "spaces": Entry("plait.space.table:SPACES", "spaces of architectures, for --space"),
         "objectives": Entry("plait.space.objective_table:OBJECTIVES", "what a search may optimise"),
         "quantities": Entry("plait.device.quantities:QUANTITIES", "what a model takes of a device"),
@@ -48,8 +48,16 @@ class Listing(Result):
 def listing(
     kind: str | None = None, *, match: str = "", describe: bool = True, mixers: Sequence[str | Path] = ()
 ) -> Listing:
-    """Everything of a kind: mixers, presets, tasks, corpora, spaces, objectives …; without a kind, the kinds; with a
-    mixer's name, its options. `match`: only names that contain this text; `describe=False`: names alone."""
+    """List everything of a kind; without a kind, the kinds; with a mixer's name, its options.
+
+    kind      mixers, presets, tasks, corpora, spaces, objectives … or a mixer's name
+    match     only names that contain this text
+    describe  False: names alone, which is faster
+    mixers    files with mixers of your own to list as well
+
+    >>> plait.listing("mixers", match="rwkv").names
+    ['rwkv6', 'rwkv7']
+    """
     from plait.mixers import table as known_mixers
 
     load_mixers(mixers)
@@ -103,7 +111,7 @@ def _presets() -> list[dict[str, Any]]:
 
 
 def _recipes() -> list[dict[str, Any]]:
-    from plait.papers.recipes import recipes as published
+    from plait.papers.recipes import RECIPES
 
     return [
         {
@@ -112,7 +120,7 @@ def _recipes() -> list[dict[str, Any]]:
             **{key: getattr(one.recipe, key) for key in ("optimizer", "lr", "schedule", "batch", "seq_len", "memory")},
             "source": one.source,
         }
-        for name, one in published().items()
+        for name, one in RECIPES.items()
     ]
 
 
@@ -127,6 +135,7 @@ def _header_keys() -> list[dict[str, Any]]:
 
 def _tasks() -> list[dict[str, Any]]:
     from plait import tasks
+    from plait.tasks.controls import CONTROLS
 
     found = []
     for name in tasks.names():
@@ -138,7 +147,7 @@ def _tasks() -> list[dict[str, Any]]:
             "train_size": task.train_size,
             "settings": len(task.grid()),
             "ceiling": round(tasks.mean_ceiling(task), 3),
-            "what": task.skill,
+            "what": f"{task.skill} (solved by: {CONTROLS[name]})" if name in CONTROLS else task.skill,
         })  # fmt: skip
     return found
 
@@ -188,10 +197,14 @@ class CorpusResult(Result):
 def corpus(
     name: str | Path, *, tokenizer: str | None = None, sample: int = 100, on_progress: OnProgress = ignore
 ) -> CorpusResult:
-    """A corpus by name (`plait.listing("corpora")`), file or folder; text is tokenised where it has not been before.
+    """Describe a corpus: its tokenizer, how many tokens each split has, a sample. Text is tokenized on first use.
 
-    `tokenizer`: such as bytes, words:min_count=3, bpe:size=16384, hf:PATH; else the corpus's own.
-    `sample`: tokens of the validation split to decode.
+    name       of a known corpus (`plait.listing("corpora")`), a file or a folder
+    tokenizer  such as bytes, words:min_count=3, bpe:size=16384, hf:PATH; else the corpus's own
+    sample     tokens of the validation split to decode
+
+    >>> plait.corpus("builtin:language").vocab
+    32
     """
     from plait.data import SPLITS, open_corpus
 

@@ -95,7 +95,7 @@ def plan(
     name. `out`: a file for `plait.scale.run`.
     """
     from plait.data import open_corpus
-    from plait.papers.mad.recipes import mad_recipe
+    from plait.papers.recipes import mad_recipe
     from plait.scaling.plan import budgets_of, make_plan, tokens_per_byte, warnings
     from plait.scaling.price import given_speed, price
     from plait.scaling.rules import Rate

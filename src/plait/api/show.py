@@ -19,11 +19,19 @@ from plait.model.cost import ModelCost, model_cost
 
 if TYPE_CHECKING:
     from plait.model.construct import Model
-    from plait.model.paths import MixerPaths
+    from plait.model.mixer_runs import MixerPaths
 
 
 def architecture(spec: str | Architecture, *, mixers: Sequence[str | Path] = ()) -> Architecture:
-    """The architecture that a line of text, a preset's name or a file describes, checked; `mixers`: your own files."""
+    """Read and check an architecture: its header, its mixers with their options, its canonical text and hash.
+
+    spec    a line of text, a preset's name, a .plait, .yaml or .json file, or an architecture, which is returned as is
+    mixers  files with mixers of your own that the spec names
+
+    >>> arch = plait.architecture("d=64 vocab=99 | (gla swiglu)x2")
+    >>> arch.text, arch.num_layers, arch.header.d
+    ('d=64 vocab=99 | (gla swiglu)x2', 2, 64)
+    """
     load_mixers(mixers)
     return spec if isinstance(spec, Architecture) else read(spec)
 
@@ -31,12 +39,32 @@ def architecture(spec: str | Architecture, *, mixers: Sequence[str | Path] = ())
 def cost(
     spec: str | Architecture, *, seq_len: int = 1024, memory: int = 0, mixers: Sequence[str | Path] = ()
 ) -> ModelCost:
-    """Parameters, FLOPs and state, exactly, without building the model and without torch."""
+    """Count parameters, FLOPs and state exactly, without building the model and without torch.
+
+    spec     as for `plait.architecture`
+    seq_len  new tokens that FLOPs and KV cache are for
+    memory   tokens already held before them
+    mixers   files with mixers of your own that the spec names
+
+    >>> cost = plait.cost("d=64 vocab=99 | (attn[heads=4] swiglu)x2", seq_len=128)
+    >>> cost.total_params, cost.kv_cache
+    (113344, 32768)
+    """
     return model_cost(architecture(spec, mixers=mixers), seq=seq_len, memory=memory)
 
 
 def build(spec: str | Architecture, *, seed: int = 0, mixers: Sequence[str | Path] = ()) -> Model:
-    """The model as a torch module, with seeded initial values."""
+    """Build the model: a torch module with seeded initial weights.
+
+    spec    as for `plait.architecture`
+    seed    of the initial weights
+    mixers  files with mixers of your own that the spec names
+
+    >>> import torch
+    >>> model = plait.build("d=64 vocab=99 | (gla swiglu)x2", seed=0)
+    >>> model(torch.zeros(1, 8, dtype=torch.long)).shape  # logits: batch, time, vocabulary
+    torch.Size([1, 8, 99])
+    """
     from plait.model.construct import build as construct
 
     return construct(architecture(spec, mixers=mixers), seed=seed)
@@ -146,6 +174,11 @@ def show(
     svg      draw the architecture into this file, too
     paths    build and run each distinct mixer once on this device (True: a GPU where there is one) to see which path
              its ops take there
+    mixers   files with mixers of your own that the spec names
+
+    >>> shown = plait.show("d=64 vocab=99 | (gla swiglu)x2")
+    >>> shown.layers, [row.mixer for row in shown.mixers]
+    (2, ['gla', 'swiglu', 'gla', 'swiglu'])
     """
     arch = architecture(spec, mixers=mixers)
     if vocab is not None:
@@ -192,7 +225,7 @@ def show(
 
 def _paths(arch: Architecture, device: str | None, seq_len: int) -> tuple[MixerPaths, ...]:
     from plait.device.bench_device import bench_device
-    from plait.model.paths import mixer_paths
+    from plait.model.mixer_runs import mixer_paths
 
     return tuple(mixer_paths(arch, bench_device(device), seq_len))
 

@@ -57,9 +57,18 @@ def task(
     split: str = "test",
     examples: int = 3,
 ) -> TaskResult:
-    """A task (`plait.listing("tasks")`, or your file `my_task.py`) with changed settings, and example sequences.
+    """Describe a synthetic task, with example sequences.
 
-    `variant`: paper (as its text has the task) or mad-lab (as its code does).
+    name      of a known task (`plait.listing("tasks")`), or your file, my_task.py
+    settings  difficulty variables to change, such as {"length": 64}
+    variant   paper (the task as its text describes it) or mad-lab (as its code has it)
+    seed      of the sequences
+    split     train, validation or test: where the examples are from
+    examples  how many sequences to show
+
+    >>> found = plait.task("selective-copying", examples=1)
+    >>> found.skill, len(found.examples)
+    ('remember some tokens in order, ignore the rest', 1)
     """
     from plait.tasks import load_task, make_data
 

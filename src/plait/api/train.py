@@ -117,13 +117,18 @@ def train(
     own); its spec and data unless given. `compiled`: compile the blocks; left open, that is done on a GPU where the run
     is long enough to repay it. `log`: also for tensorboard, wandb or mlflow. `on_progress` is called after
     every step. Stopped by a signal it raises `plait.training.fit.Interrupted`; everything is saved then.
+
+    >>> trained = plait.train("d=16 | gla[heads=2] swiglu", data="builtin:language", steps=2, batch=2, seq_len=16)
+    >>> trained.steps, trained.tokens, trained.open().finished
+    (2, 64, True)
     """
     started = clock.perf_counter()
     from plait.training.distributed import precision_on, processes
     from plait.training.fit import Options, fit
     from plait.training.job import Budget, Job
-    from plait.training.run import open_run, require_same_tokens, start_of
+    from plait.training.run import open_run
     from plait.training.sinks import sink_names
+    from plait.training.warm_start import require_same_tokens, start_of
 
     load_mixers(mixers)
     sinks = sink_names(log)
@@ -181,7 +186,7 @@ def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | 
 def _scaled(arch: Architecture, flops: float | None, values: dict[str, Any]) -> Recipe:
     """MAD's recipe at this size and budget; what was asked for goes before it."""
     from plait.model import model_cost
-    from plait.papers.mad.recipes import mad_recipe
+    from plait.papers.recipes import mad_recipe
 
     if flops is None:
         raise UserError(f"--recipe {SCALING} takes its batch from the budget: give --flops, as 4e18.")

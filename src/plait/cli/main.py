@@ -127,8 +127,8 @@ def options(
     """Design language-model architectures by measurement."""
 
 
-def _ours(left: SystemExit) -> bool:
-    """Whether plait or its command line left, not a file that it ran."""
+def _raised_by_plait(left: SystemExit) -> bool:
+    """Whether plait or its command line ended the program, and not a user's file that it ran."""
     frame = left.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -144,7 +144,10 @@ def main() -> None:
         print(f"plait: {wrong}", file=sys.stderr)
         sys.exit(2)
     except SystemExit as left:
-        if _ours(left):
+        # typer ends quietly on Ctrl-C; a command that has something to say about it does so and leaves by itself.
+        if isinstance(getattr(left.__context__, "__cause__", None), KeyboardInterrupt):
+            print("plait: interrupted", file=sys.stderr)
+        if _raised_by_plait(left):
             raise
         print("plait: code of a user's file ends the program (SystemExit); nothing more was done.", file=sys.stderr)
         sys.exit(2)

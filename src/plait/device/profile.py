@@ -190,4 +190,5 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as wrong:
         why = wrong.strerror if isinstance(wrong, OSError) else "it is no UTF-8 text"
-        raise UserError(f"the profile {path} cannot be read: {why}. Make one with `plait profile -o {path}`.") from None
+        remedy = "" if path.is_dir() else f" Make one with `plait profile -o {path}`."
+        raise UserError(f"the profile {path} cannot be read: {why}.{remedy}") from None

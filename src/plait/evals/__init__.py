@@ -9,7 +9,7 @@ HOMES = {
     "Haystack": "haystack",
     "NEEDLES": "haystack",
     "attention_map": "maps",
-    "QUESTIONS": "ruler_questions",
+    "QUESTIONS": "ruler",
     "Script": "questions",
     "curve_of": "long_context",
 }

@@ -33,10 +33,10 @@ class Cost:
     shared         parameters held once for the whole model, by name, however many layers use them
     flops          forward FLOPs for the `seq` new tokens, by term
     masked         those of `flops` that causal masks and windows leave out, which fast kernels do not compute
-    cached         those of `flops` that a generation does not spend, its state being a cache of their results: for
-                   Transformer-XL's attention the keys and values of its memory, which training computes again
+    cached         those of `flops` that generation saves because its state holds their results: for Transformer-XL's
+                   attention the keys and values of its memory, which training computes again
     fixed_state    numbers of recurrent state that do not grow with the sequence (MAD's "fixed state")
-    tail_state     the last few inputs that short convolutions and shifts keep
+    conv_state     the last few inputs that short convolutions and token shifts keep
     kv_cache       numbers of state that grow with the sequence (key-value caches), at length `memory + seq`
     """
 

@@ -1,4 +1,9 @@
-"""The delta rule: `deltanet`, and with decay `gated-deltanet`."""
+"""The delta rule: `deltanet`, and with decay `gated-deltanet`.
+
+One K × V matrix per head is corrected towards v_t at the key k_t. `step` computes the recurrence token by token;
+`extend` and `forward` compute the same in chunks (`plait.ops.delta`). Per token and head this takes 6 K V FLOPs: the
+old value is read, the new one written, and the output read.
+"""
 
 from __future__ import annotations
 

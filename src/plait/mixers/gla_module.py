@@ -1,4 +1,9 @@
-"""Linear attention, plain and with forget gates: `linear`, `gla`, `hgrn2`."""
+"""Linear attention, plain and with forget gates: `linear`, `gla`, `hgrn2`.
+
+All three keep one K × V matrix per head, S_t = diag(a_t) S_{t−1} + k_t v_tᵀ, and read o_t = q_tᵀ S_t; they differ in
+the decay a_t (1 for `linear`). `step` computes the recurrence token by token; `extend` and `forward` compute the same
+in chunks (`plait.ops.gla`, `plait.ops.linear`). Per token and head this takes 4 K V FLOPs, whatever the length.
+"""
 
 from __future__ import annotations
 

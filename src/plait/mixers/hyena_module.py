@@ -1,37 +1,35 @@
-"""Hyena of order 2: a long convolution between two gates.
+"""Hyena (`hyena`), multi-head Hyena (`mh-hyena`) and Hyena experts (`hyena-experts`): gated long convolutions.
+
+The filter of a long convolution is a sum of S decaying exponentials (modal form), which makes the convolution a
+recurrence with S numbers of state for each sequence it filters:
+
+    h_t = Σ_n R_n λ_n^t,   0 < λ_n < 1;   λ = exp(−exp(ρ)), so that exp(−ρ) is how many tokens a mode remembers
+
+Hyena, order 2, one filter per channel:
 
     q, k, v = shortconv(W x);   z = k ∘ v;   y = W_o [q ∘ (h ∗ z + s ∘ z)]
-
-with one filter per channel in modal form, h_t = Σ_n R_n λ_n^t and 0 < λ_n < 1, which makes the convolution a recurrence
-with S numbers of state per channel. λ = exp(−exp(ρ)): exp(−ρ) is a mode's memory in tokens.
 
 Poli et al. 2023, arXiv:2302.10866; the filter is that of Massaroli et al. 2023, arXiv:2310.18780 (eq. 3.1), as MAD
 uses it (arXiv:2403.17844, App. B.3.2).
 
-Letters: B batch, T time, D model width, C filters, S modes of a filter, W width of the short convolution.
+Multi-head Hyena, one filter per head on the outer products of keys and values:
 
-Multi-head Hyena: the outer products of keys and values are filtered, one modal filter per head.
-
-    q, k, v = shortconv(W x);   y_t = W_o [Σ_{s ≤ t} h_{t−s} v_s k_sᵀ q_t]  in every head,   h_t = Σ_n R_n λ_n^t
+    q, k, v = shortconv(W x);   y_t = W_o [Σ_{s ≤ t} h_{t−s} v_s k_sᵀ q_t]  in every head
 
 It is linear attention whose past fades by a learned filter instead of staying or being gated by the data; the state of
 a head is S matrices of P × P. Massaroli et al. 2023, arXiv:2310.18780, Sec. 4; MAD (arXiv:2403.17844), Sec. 2.2.
 
-Letters: B batch, T time, D model width, H heads, P head width, S modes of a filter.
-
-Hyena experts: E narrow Hyenas side by side, of which K make each token's output.
+Hyena experts, E narrow Hyenas side by side, of which K make each token's output:
 
     s_t = softmax(top_K(x_t W_g)),   y_t = W_o Σ_{k ∈ top K} s_tk Hyena_k(x)_t
 
-Hyena_k is order 2 and w channels wide: q ∘ (h ∗ z + s ∘ z) with z = k ∘ v, before any output map. The paper's FLOPs
-(App. C.4.8) fix what its text leaves open: q, k and v of all experts are one projection, and one map from w to D
-follows the weighted sum. Sparse is the output: a later token may choose any expert, so the state of every expert sees
-every token, and a token's output is gathered from its K experts alone.
+Hyena_k is order 2 and w channels wide, before any output map. The paper's FLOPs (App. C.4.8) settle what its text
+leaves open: q, k and v of all experts are one projection, and one map from w to D follows the weighted sum. Only the
+output is sparse: a later token may choose any expert, so the state of every expert sees every token. Poli et al. 2024
+(MAD), arXiv:2403.17844, Sec. 3.3.
 
-Poli et al. 2024 (MAD), arXiv:2403.17844, Sec. 3.3.
-
-Letters: B batch, T time, D model width, E experts, K active experts, w expert width,
-C = E w channels in all.
+Letters: B batch, T time, D model width, C filters (of the experts E w), S modes of a filter, W width of the short
+convolution, H heads, P head width, E experts, K active experts, w expert width.
 """
 
 from __future__ import annotations

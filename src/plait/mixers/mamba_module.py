@@ -1,4 +1,9 @@
-"""Selective state spaces: `mamba` and `mamba2`."""
+"""Selective state spaces: `mamba` and `mamba2`.
+
+`step` computes the recurrence token by token; `extend` and `forward` compute the same with a two-level scan
+(`plait.ops.scan`) for `mamba`, and in chunks (`plait.ops.gla`) for `mamba2`, which is linear attention with one decay
+per head.
+"""
 
 from __future__ import annotations
 

@@ -6,12 +6,12 @@ A mixer maps (B, T, D) to (B, T, D). It may be run three ways that must agree:
     extend(x_BTD, state)      the next T tokens after a state (prefill in chunks, Transformer-XL segments)
     step(x_BD, state)         the next token (generation)
 
-In a model whose layers read of each other, a fourth: `connected`, which takes what this layer reads and gives what it
-lends.
+In a model where a layer reads what an earlier one computed (its keys and values, its memory), both run by a fourth,
+`connected`, which takes what this layer reads and returns what later layers may read of it.
 
-A state is a dict of tensors, batch first, and is never changed in place: keeping an earlier one is how to go back.
-Rows are therefore reordered by indexing; `merge` and `crop` are for what plain indexing cannot do.
-`plait check` tests all of it, for the mixers here and for yours.
+A state is a dict of tensors, batch first, and is never changed in place: to go back, keep an earlier one. The rows of
+a batch are reordered by indexing every tensor; `merge` and `crop` do what indexing cannot. `plait check` tests all of
+it, for the mixers here and for yours.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 
 State = dict[str, Tensor]
-#: What one layer holds that a later one reads: keys and values, the memory of a state space, the embeddings.
+#: What a later layer reads of an earlier one: its keys and values, the output of its state space, the embeddings.
 Loan = dict[str, Tensor]
 #: Fills a parameter with seeded normal noise of the given standard deviation.
 Draw = Callable[[Tensor, float], None]
@@ -71,13 +71,14 @@ class Mixer(nn.Module, ABC):
     def connected(
         self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
     ) -> tuple[Tensor, State, Loan]:
-        """The output, the state and what later layers read, given what this one reads. Without a state these are whole
-        sequences, and no state comes back; with one, its next tokens."""
+        """(output, new state, what later layers may read), given `loan`, what this layer reads of an earlier one.
+
+        With a state, x are its next tokens. Without one (None), x are whole sequences, and the new state is empty."""
         raise NotImplementedError(f"{self.options.name} neither reads of other layers nor lends to them")
 
     def share_with(self, owner: Mixer) -> Mixer:
-        """The mixer to use in this one's place, with the weights of `owner`, which has the same options: by default
-        that very one, since states are held outside."""
+        """The mixer to put in this one's place so that both layers use the weights of `owner`, which has the same
+        options. By default `owner` itself: a mixer holds no state, so one instance can serve several layers."""
         return owner
 
     def crop(self, state: State, tokens: int) -> State:

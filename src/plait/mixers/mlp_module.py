@@ -1,8 +1,11 @@
-"""Dense channel mixers.
+"""Channel mixers: `mlp`, `swiglu`, `identity`, and sparse experts (`moe`).
 
 mlp       W₂ act(W₁ x)                  Vaswani et al. 2017, arXiv:1706.03762
 swiglu    W₃ (silu(W₁ x) ∘ W₂ x)        Shazeer 2020, arXiv:2002.05202
 identity  0, so that the residual sum passes x on: F(X) = X (Mandava et al. 2020, arXiv:2009.04534, eq. 4)
+moe       Σ_{k ∈ top K} s_k swiglu_k(x)   see `MixtureOfExperts`
+
+Letters: B batch, T time, D model width, W inner width.
 """
 
 from __future__ import annotations

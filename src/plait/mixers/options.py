@@ -1,14 +1,13 @@
-"""The text of a mixer that is not plait's own: the text, not the name, decides every result that it takes part in.
+"""The base of every mixer's options: typed fields with defaults, allowed values and the values a search may choose.
 
-Plain data, so that it travels to worker processes, records and run folders: a file that is edited later changes nothing
-that was made from the text it had before.
+A mixer's options are a frozen dataclass. Its fields are declared with `option(...)`, so that one declaration serves the
+spec language (types, errors), `plait list` (documentation) and search spaces (`choices`). Options import no torch: they
+are validated, costed and searched in microseconds, and `module` names the class that is imported only when a model is
+built.
 
-What a mixer may be told: typed options with defaults, allowed values and the values a search may choose.
-
-A mixer's options are a frozen dataclass. Its fields are declared with `option(...)`, so that the same declaration
-serves the spec language (types, errors), `plait list` (documentation) and search spaces (`choices`).
-Options know no torch: they are validated, costed and searched in microseconds, and `module` names the class that
-is imported only when a model is built.
+`MixerSource` is the source text of a user's mixer. Results are keyed by the hash of that text and not by the mixer's
+name. It is plain data, so that it travels to worker processes, records and run folders, and a file that is edited later
+changes nothing that was made before.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.ops.elementwise import rotary_angles, rotate
-from plait.ops.fused_elementwise import fused_takes, split_rotated
+from plait.ops.elementwise_operator import fused_takes, split_rotated
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ class Architecture:
 
     @cached_property
     def links(self) -> dict[int, int]:
-        """Which layer each one reads of that reads of another: the nearest before it that lends what it reads; −1 are
-        the embeddings. Empty for most models."""
+        """Layer → the earlier layer whose tensors it reads: the nearest one that has what it reads; −1 stands for the
+        embeddings. Empty for most models."""
         found: dict[int, int] = {}
         nearest = {"embedding": -1}
         for place, options in enumerate(self.layers):
@@ -80,12 +80,12 @@ class Architecture:
 
     @property
     def source_hash(self) -> str:
-        """Stands for the texts of all of those; empty where there are none."""
+        """One string for the source texts of all users' mixers; empty where there are none."""
         return " ".join(sorted({source.hash for source in self.mixer_sources.values()}))
 
     def identity(self) -> dict[str, Any]:
-        """What a result's key says of the architecture: its text and, for mixers that are not plait's own, the hash of
-        theirs, so that nothing made before an edit is taken for what is made after it."""
+        """What enters the key of a result: the architecture's text and, for users' mixers, the hash of their source, so
+        that editing a mixer's file never brings back results made before the edit."""
         sources = {name: source.hash for name, source in sorted(self.mixer_sources.items())}
         return {"spec": self.text, **({"sources": sources} if sources else {})}
 

@@ -1,7 +1,7 @@
-"""A residual layer, x + mixer(norm(x)), the norm in front (pre-norm) whatever the mixer; and what a model keeps between
-calls: one state per layer, and where each row of the batch is.
+"""From tokens to hidden vectors: embedding, positions, residual blocks, final norm. Every kind of model is built on it.
 
-Tokens to hidden vectors: embedding, positions, residual blocks, final norm. Every model kind stands on it.
+A block is a pre-norm residual layer, x + mixer(norm(x)). `ModelState` is what a model keeps between calls: one state
+per layer, and the position of each row of the batch.
 
 Letters: B batch, T time, D width.
 """

@@ -1,15 +1,13 @@
-"""What stands outside the layers and what it costs: embeddings, positions, output layer; their bands where adaptive.
-
-An adaptive softmax (Grave et al. 2017, arXiv:1609.04309) is fast because most targets lie in its first band: the words
-of a later band are scored only where a target lies in it. What it costs therefore depends on how often words occur.
-They are taken to occur as English words do, Zipf's law with two regimes (Gerlach and Altmann 2013, arXiv:1212.1362):
-the word of rank r with probability ∝ 1 / r among the first 7873, ∝ 1 / r^1.77 beyond, without a jump between. Of
-WikiText-103's 267,735 words, cut at 19997/39997/199997, that puts 94.9, 2.4, 2.5 and 0.2 % of all tokens in the bands.
-
-What a whole model costs, from its architecture alone: parameters, FLOPs, state. No torch, microseconds.
+"""What a whole model costs, from its architecture alone: parameters, FLOPs, state. No torch, microseconds.
 
 `decoder` is what the layers and the final norm hold, `embedding` what grows with the vocabulary or the longest
-sequence (input tables, output layer, positions); LiteTransformerSearch's split. Tied tables count once.
+sequence (input tables, output layer, positions), as LiteTransformerSearch splits them. Tied tables count once.
+
+An adaptive softmax (Grave et al. 2017, arXiv:1609.04309) is fast because most targets lie in its first band: the words
+of a later band are scored only where a target lies in it, so its cost depends on how often words occur. They are taken
+to occur as English words do, by Zipf's law with two regimes (Gerlach and Altmann 2013, arXiv:1212.1362): the word of
+rank r with probability ∝ 1 / r among the first 7873, ∝ 1 / r^1.77 beyond, without a jump between. Of WikiText-103's
+267,735 words, cut at 19997/39997/199997, that puts 94.9, 2.4, 2.5 and 0.2 % of all tokens in the bands.
 """
 
 from __future__ import annotations

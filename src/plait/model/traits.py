@@ -1,9 +1,9 @@
 """How an architecture is built, in a few numbers that decide how its learning curve runs; no torch.
 
-They are read off what every mixer states about itself (its cost), so users' mixers have them, too. What counts is what
-copying from the context needs: a look at all of it (a KV cache that grows with the sequence), after a look at the
-neighbours (a short convolution or shift), which tells what stood before. `analysis.curve_library` learns from complete
-trainings what each is worth at which budget.
+They are derived from the cost that every mixer states, so users' mixers have them, too. They describe what copying from
+the context needs: a layer that sees the whole context (its KV cache grows with the sequence) after one that sees
+neighbouring tokens (a short convolution or token shift). `analysis.curve_library` learns from complete trainings what
+each trait is worth at which budget.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def traits(architecture: Architecture) -> list[float]:
 
 
 def _looks(options: MixerOptions, d: int) -> tuple[bool, bool, bool, bool]:
-    """(sees the whole context, forgets, sees neighbours, is a recurrence that does not)."""
+    """(sees the whole context, has a forget gate, sees neighbours, is a recurrence that does not see neighbours)."""
     cost, longer = options.cost(d, SEQ), options.cost(d, 2 * SEQ)
     close = bool(cost.conv_state > 0)
     held = (*cost.params, *(part.rpartition(": ")[2] for part in cost.shared))

@@ -15,7 +15,6 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.core.user_files import class_from_file, split_options, split_path
 from plait.mixers import table
-from plait.mixers import table as arch
 from plait.mixers.options import MixerOptions, MixerSource
 from plait.model.architecture import Architecture, architecture
 from plait.spec import parse
@@ -53,9 +52,9 @@ def _blocks(options: MixerOptions) -> str:
 
 
 def adopt(sources: Iterable[MixerSource]) -> None:
-    """In a process that works for another: names mean what they mean there."""
+    """In a worker process: register the mixers of the process it works for, under the same names."""
     for source in sources:
-        arch.register(options_from(source))
+        table.register(options_from(source))
 
 
 def restore(stored: Iterable[Mapping[str, Any] | str], what: str) -> None:
@@ -72,7 +71,7 @@ def restore(stored: Iterable[Mapping[str, Any] | str], what: str) -> None:
                 f"{what} was made with another text of {options.name} than the one that is loaded. It carries its own "
                 "copy: leave that mixer out of --mixers."
             )
-        arch.register(options)
+        table.register(options)
 
 
 # ---- copies beside weights
@@ -151,6 +150,6 @@ def _registered(source: MixerSource) -> type[MixerOptions]:
     if known is not None and known is not options and _loaded_from.get(options.name) != source.file:
         owner = known.source.package or known.source.file if known.source else "a mixer registered in this program"
         raise UserError(f"{source.file}: the name '{options.name}' is taken by {owner}; choose another.")
-    arch.register(options)
+    table.register(options)
     _loaded_from[options.name] = source.file
     return options

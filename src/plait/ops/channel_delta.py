@@ -21,16 +21,8 @@ from torch.autograd.function import once_differentiable
 
 from plait.ops.delta_operator import delta_takes
 from plait.ops.dplr import dplr
-from plait.ops.paths import (
-    LONGEST_IN_GRAPH,
-    autocast_dtype,
-    dense,
-    fold_members,
-    plain_asked,
-    took,
-    unfold_members,
-    with_dense_rows,
-)
+from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, plain_asked, took
+from plait.ops.stacking import dense, register_stacked, with_dense_rows
 
 
 def channel_delta(
@@ -126,17 +118,5 @@ def _fake_backward(do: Tensor, dfinal: Tensor, *args: Any) -> tuple[Tensor, ...]
     return (*(x.new_empty(x.shape) for x in args[:5]), dfinal.new_empty(dfinal.shape))
 
 
-def _vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    outputs = _rule(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in outputs), (0,) * len(outputs)
-
-
-def _vmap_backward(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    grads = _rule_backward(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in grads), (0,) * len(grads)
-
-
-_rule.register_fake(_fake)
-_rule.register_vmap(_vmap)
-_rule_backward.register_fake(_fake_backward)
-_rule_backward.register_vmap(_vmap_backward)
+register_stacked(_rule, _fake)
+register_stacked(_rule_backward, _fake_backward)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import dense, fold_members, in_reach, unfold_members, with_dense_rows
+from plait.ops.stacking import dense, in_reach, register_stacked, with_dense_rows
 
 WIDEST_KEY = 128
 DTYPES = (torch.bfloat16, torch.float32)
@@ -109,17 +109,5 @@ def _fake_backward(
     return (*(x.new_empty(x.shape) for x in (q, k, v, beta)), dg, dfinal.new_empty(dfinal.shape))
 
 
-def _vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    outputs = _delta_rule(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in outputs), (0,) * len(outputs)
-
-
-def _vmap_backward(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    grads = _delta_rule_backward(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in grads), (0,) * len(grads)
-
-
-_delta_rule.register_fake(_fake)
-_delta_rule.register_vmap(_vmap)
-_delta_rule_backward.register_fake(_fake_backward)
-_delta_rule_backward.register_vmap(_vmap_backward)
+register_stacked(_delta_rule, _fake)
+register_stacked(_delta_rule_backward, _fake_backward)

@@ -23,8 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.fused_elementwise import fused_swiglu, fused_takes
-from plait.ops.paths import StackedFunction, cache_blocks, plain_wanted
+from plait.ops.elementwise_operator import fused_swiglu, fused_takes
+from plait.ops.paths import plain_wanted
+from plait.ops.stacking import StackedFunction, cache_blocks
 
 
 def rms_norm_reference(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:

@@ -1,7 +1,8 @@
 """SwiGLU's gate and rotary positions on a GPU: each goes through memory once, forward and backward.
 
-A compiler writes the gradients of both halves of a product by computing every one of them twice and choosing; here each
-is computed once and written where the product before it wants it. `plait.ops.fused_elementwise` says what is computed.
+`plait.ops.elementwise_operator` says what is computed. A compiler writes the gradients of both halves of a product by
+computing every one of them twice and choosing; here each is computed once and written where the product before it reads
+it.
 
 Letters: N rows, W width of the gate; B batch, T time, H query heads, G key/value heads, A = H + 2G, P head width,
 I = P/2 (`half` in the kernels).

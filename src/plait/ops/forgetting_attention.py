@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, unfold_members, with_dense_rows
+from plait.ops.stacking import register_stacked, with_dense_rows
 
 WIDEST_HEAD = 128
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -109,24 +109,13 @@ def _saved_like(q_BMHD: Tensor, k_BNGD: Tensor) -> list[Tensor]:
     return saved + tables
 
 
-def _forgetting_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    outputs = _forgetting(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in outputs), (0,) * len(outputs)
-
-
-def _forgetting_backward_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    gradients = _forgetting_backward(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in gradients), (0,) * len(gradients)
-
-
-_forgetting.register_fake(lambda q, k, *_: (q.new_empty(q.shape), *_saved_like(q, k)))
-_forgetting.register_vmap(_forgetting_vmap)
-_forgetting_backward.register_fake(
+register_stacked(_forgetting, lambda q, k, *_: (q.new_empty(q.shape), *_saved_like(q, k)))
+register_stacked(
+    _forgetting_backward,
     lambda do, o, q, k, v, c, *_: (
         q.new_empty(q.shape),
         k.new_empty(k.shape),
         v.new_empty(v.shape),
         c.new_empty(c.shape).transpose(1, 2).contiguous(),
-    )
+    ),
 )
-_forgetting_backward.register_vmap(_forgetting_backward_vmap)

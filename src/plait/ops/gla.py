@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops.gated_linear_attention import gated_linear_attention, kernels_take
+from plait.ops.gla_operator import gla_kernels, gla_takes
 from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, took
 
 
@@ -92,7 +92,7 @@ def gla(
     and states are fp32); otherwise everything has the widest dtype among the inputs.
     """
     if took("gated linear attention", gla_path(q_BTGK, v_BTHV, g, chunk=chunk)) == "triton":
-        return gated_linear_attention(q_BTGK, k_BTGK, v_BTHV, g, scale=scale, state=state, bonus=bonus)
+        return gla_kernels(q_BTGK, k_BTGK, v_BTHV, g, scale=scale, state=state, bonus=bonus)
     dtype = reduce(torch.promote_types, (x.dtype for x in (q_BTGK, k_BTGK, v_BTHV, g)))
     H, v_BTHV = v_BTHV.shape[2], v_BTHV.to(dtype)
     q_BTHK, k_BTHK = (_to_heads(x.to(dtype), H) for x in (q_BTGK, k_BTGK))
@@ -103,7 +103,7 @@ def gla_path(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor, *, chunk: int | None = N
     """The path `gla` takes for these (it asks here): "triton", our kernels on a GPU, or "chunks", by torch's ops."""
     if plain_asked() or (torch.compiler.is_compiling() and q_BTGK.shape[1] <= LONGEST_IN_GRAPH):
         return "chunks"
-    return "triton" if chunk is None and kernels_take(q_BTGK, v_BTHV, g) else "chunks"
+    return "triton" if chunk is None and gla_takes(q_BTGK, v_BTHV, g) else "chunks"
 
 
 def _to_heads(x_BTGK: Tensor, H: int) -> Tensor:

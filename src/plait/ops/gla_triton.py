@@ -1,6 +1,6 @@
 """Gated linear attention on a GPU in chunks, forward and backward: what the kernels compute and how they are launched.
 
-`plait.ops.gla` says what is computed, `plait.ops.gated_linear_attention` makes it an operator. The design is ours:
+`plait.ops.gla` says what is computed, `plait.ops.gla_operator` makes it an operator. The design is ours:
 
 * `cumulate` sums the log decays from each chunk's start, in base 2. `states` walks the chunks with a tile of the state
   in registers, in fp32, and leaves the state before each chunk; run backwards with queries and gradients, it leaves the

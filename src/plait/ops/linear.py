@@ -35,7 +35,6 @@ FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "squared_relu": lambda x: F.relu(x).square(),
     "softmax": lambda x: x.softmax(dim=-1),
-    "exp": torch.exp,
 }
 
 

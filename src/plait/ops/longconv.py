@@ -10,9 +10,9 @@ Architectures", 2024, arXiv:2403.17844) convolves the outer products k_t v_tᵀ 
 reads them with q_t. That is linear attention with a Toeplitz decay, y = (q kᵀ ∘ Toeplitz(h)) v, so the P × P products
 are never laid out along time.
 
-Both modal forms are chunked: a dense product with the Toeplitz matrix inside a chunk, the state between chunks. Up to
-one chunk of time it is the quadratic form; beyond, linear. On one CPU thread this is level with the FFT at 128 steps
-and several times faster at 8192, because the filter's order is low; the FFT is for filters without a modal form.
+Both are chunked: a dense product with the Toeplitz matrix inside a chunk, the state between chunks. Up to one chunk of
+time that is the quadratic form; beyond, linear in T. On one CPU thread it is as fast as an FFT at 128 steps and several
+times faster at 8192, because a filter has few modes.
 
 Shapes: B batch, T time, C channels, S modes of a filter, H heads, P head dimension; G chunks, L steps in a chunk.
 """
@@ -43,17 +43,6 @@ def long_conv_reference(x_BTC: Tensor, h_CT: Tensor, skip_C: Tensor | None = Non
         taps_sC = h_CT[:, : t + 1].flip(-1).mT
         ys.append((x_BTC[:, : t + 1] * taps_sC).sum(1))
     return _add_skip(torch.stack(ys, dim=1), x_BTC, skip_C)
-
-
-@full_precision
-def long_conv(x_BTC: Tensor, h_CT: Tensor, skip_C: Tensor | None = None) -> Tensor:
-    """The same by FFT, for any filter as long as the sequence."""
-    n_steps = x_BTC.shape[1]
-    size = _fft_size(2 * n_steps - 1)
-    # Transforming along a contiguous axis is worth the transposes.
-    spectrum_BCF = torch.fft.rfft(x_BTC.mT.contiguous(), n=size) * torch.fft.rfft(h_CT, n=size)
-    y_BCT = torch.fft.irfft(spectrum_BCF, n=size)[..., :n_steps]
-    return _add_skip(y_BCT.mT, x_BTC, skip_C)
 
 
 @full_precision
@@ -215,11 +204,6 @@ def _per_mode(x_BHGLP: Tensor, weight_HSL: Tensor) -> Tensor:
 def _chunk_length(n_steps: int, longest_and_usual: tuple[int, int]) -> int:
     longest, usual = longest_and_usual
     return n_steps if n_steps <= longest else usual
-
-
-def _fft_size(at_least: int) -> int:
-    """The smallest 2^k, 3·2^k or 5·2^k: transforms of such sizes are fast."""
-    return min(factor << max(0, (-(-at_least // factor) - 1).bit_length()) for factor in (1, 3, 5))
 
 
 def _pad_time(x: Tensor, multiple: int) -> Tensor:

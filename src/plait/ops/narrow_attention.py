@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, unfold_members
+from plait.ops.stacking import register_stacked
 
 #: Wider heads are left to torch.
 WIDEST = 32
@@ -76,24 +76,10 @@ class _NarrowAttention(torch.autograd.Function):
         return *_narrow_backward(grad_o, *ctx.saved_tensors, ctx.scale, ctx.causal), None, None
 
 
-def _narrow_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    outs = _narrow(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(out, info.batch_size) for out in outs), (0, 0)
-
-
-def _narrow_backward_vmap(
-    info: Any, in_dims: tuple[int | None, ...], *args: Any
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    grads = _narrow_backward(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(grad, info.batch_size) for grad in grads), (0, 0, 0)
-
-
 def _fake(q_STHD: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     S, T, H, _D = q_STHD.shape
     return q_STHD.new_empty(q_STHD.shape), q_STHD.new_empty(S, H, T, dtype=torch.float32)
 
 
-_narrow.register_fake(_fake)
-_narrow.register_vmap(_narrow_vmap)
-_narrow_backward.register_fake(lambda grad_o, q, *_: tuple(q.new_empty(q.shape) for _ in range(3)))
-_narrow_backward.register_vmap(_narrow_backward_vmap)
+register_stacked(_narrow, _fake)
+register_stacked(_narrow_backward, lambda grad_o, q, *_: tuple(q.new_empty(q.shape) for _ in range(3)))

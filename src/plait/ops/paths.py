@@ -1,28 +1,21 @@
-"""Which way an op goes: its hand-written fast path, or its plain form.
+"""Which path an op takes: its hand-written fast path, or its plain form in torch's own operations.
 
 The plain form runs where it must: inside a compiled graph (the compiler fuses it, and does not see hand-written
-gradients under `torch.func.grad`), and inside `plain_ops()`, which gives second derivatives and a path to compare with.
-Inside `recorded_ops()` a graph is being recorded for the compiler: ops take their plain form, too, unless they have a
-kernel that is an operator of its own, which the graph holds as it is.
+gradients under `torch.func.grad`), and inside `plain_ops()`, which allows second derivatives and comparisons. Inside
+`recorded_ops()` a graph is being recorded for the compiler: ops take their plain form there as well, unless their
+kernel is an operator of its own, which the graph holds as one node. `watched_paths()` reports which path each op took.
 
-Recurrences and convolutions keep their precision under autocast.
-
-Autocast would run the matrix products of a chunked form in half precision, and their errors would travel through the
-state for the rest of the sequence. MAD (arXiv:2403.17844, App. C.3) keeps full precision there; so do these ops.
-
-What hand-written gradients share: a model axis for vmap, and blocks of a size that stays in cache.
-
-A hand-written kernel fills buffers in place, which vmap cannot see through. So its tensors carry a leading axis M of
-stacked models (1 outside vmap), and vmapping it only makes that axis longer.
+Recurrences and convolutions keep their precision under autocast (`full_precision`): it would run the matrix products of
+a chunked form in half precision, and their errors would travel through the state for the rest of the sequence. MAD
+(arXiv:2403.17844, App. C.3) keeps full precision there, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import reduce, wraps
-from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -57,7 +50,7 @@ def recorded_ops() -> Iterator[None]:
 
 @contextmanager
 def watched_paths() -> Iterator[dict[str, str]]:
-    """Filled as ops run: op → the path it took last."""
+    """A dictionary that fills as ops run: op → the path it took last."""
     taken: dict[str, str] = {}
     token = _watched.set(taken)
     try:
@@ -67,7 +60,7 @@ def watched_paths() -> Iterator[dict[str, str]]:
 
 
 def took(op: str, path: str) -> str:
-    """Note which path an op takes, for whoever watches; returns it."""
+    """Report the path an op takes to `watched_paths()`, and return it."""
     if not torch.compiler.is_compiling():
         taken = _watched.get()
         if taken is not None:
@@ -133,74 +126,3 @@ def autocast_dtype(x: Tensor) -> torch.dtype:
 
 def _floating(x: object) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point()
-
-
-# Numbers in one block of a kernel's working tensor. On a CPU a few blocks should stay in cache (measured: the optimum
-# is flat around 2^17); elsewhere launches cost more than cache misses, so blocks are as large as memory allows.
-_BLOCK_ON_CPU = 2**17
-_BLOCK_ELSEWHERE = 2**26
-
-
-def keep_signature(function: type[torch.autograd.Function]) -> None:
-    """Torch asks for it at each call, a fifteenth of a small model's step where it is made each time."""
-    function.forward.__signature__ = signature(function.forward)  # type: ignore[attr-defined]
-
-
-class StackedFunction(torch.autograd.Function):
-    """A function of tensors that all have a leading model axis, along which vmap stacks."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        keep_signature(cls)
-
-    @classmethod
-    def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        outs = cls.apply(*fold_members(args, in_dims, info.batch_size))
-        return tuple(unfold_members(out, info.batch_size) for out in outs), (0,) * len(outs)
-
-
-def fold_members(args: Sequence[Any], in_dims: Sequence[int | None], members: int) -> Iterator[Any]:
-    """Merge the vmapped axis into the first one; a tensor without it is repeated. Options pass through."""
-    for arg, dim in zip(args, in_dims, strict=True):
-        if isinstance(arg, Tensor):
-            yield (arg.expand(members, *arg.shape) if dim is None else arg.movedim(dim, 0)).flatten(0, 1)
-        else:
-            yield arg
-
-
-def unfold_members(x: Tensor, members: int) -> Tensor:
-    unfolded: Tensor = x.unflatten(0, (members, -1))
-    return unfolded
-
-
-def cache_blocks(
-    n_models: int, batch: int, numbers_per_row: int, device: torch.device
-) -> Iterator[tuple[slice, slice]]:
-    """Cut models × batch into slices of about a block, given the numbers in a batch row. The first is the largest."""
-    budget = _BLOCK_ON_CPU if device.type == "cpu" else _BLOCK_ELSEWHERE
-    rows = min(batch, max(1, budget // numbers_per_row))
-    models = min(n_models, max(1, budget // (numbers_per_row * batch)))
-    for m in range(0, n_models, models):
-        for b in range(0, batch, rows):
-            yield slice(m, min(m + models, n_models)), slice(b, min(b + rows, batch))
-
-
-#: Programs along the second and third axis of a GPU's grid, where kernels have batch × heads.
-MOST_PROGRAMS = 65535
-
-
-def in_reach(*tensors_BTHX: Tensor) -> bool:
-    """Whether kernels of chunks reach all of these: a program for every sequence and head, and offsets within a
-    sequence in 32 bits."""
-    B, T, H = tensors_BTHX[0].shape[0], tensors_BTHX[0].shape[1], max(x.shape[2] for x in tensors_BTHX)
-    wide = max(max(x.stride(1), H * x.shape[3]) for x in tensors_BTHX)
-    return B * H <= MOST_PROGRAMS and (T + 64) * wide < 2**31
-
-
-def with_dense_rows(x: Tensor) -> Tensor:
-    """Any strides but the last: a slice of a fused projection needs no copy."""
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def dense(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.contiguous()

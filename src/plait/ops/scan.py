@@ -25,7 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import StackedFunction, cache_blocks, full_precision, plain_wanted, took
+from plait.ops.paths import full_precision, plain_wanted, took
+from plait.ops.stacking import StackedFunction, cache_blocks
 
 _Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # u, Δ, B, C along the sequence; A, D of the model
 _BySequence = Sequence[Tensor]  # one for each of u, Δ, B, C

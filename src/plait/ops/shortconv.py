@@ -22,16 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops.paths import (
-    LONGEST_IN_GRAPH,
-    StackedFunction,
-    cache_blocks,
-    full_precision,
-    plain_asked,
-    plain_wanted,
-    took,
-)
+from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, plain_wanted, took
 from plait.ops.shortconv_operator import short_conv_kernels, short_conv_takes
+from plait.ops.stacking import StackedFunction, cache_blocks
 
 Activation = Literal["silu"]
 

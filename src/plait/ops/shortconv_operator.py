@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, unfold_members
+from plait.ops.stacking import register_stacked
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -80,16 +80,5 @@ def _fake_backward(
     return x.new_empty(x.shape), weight.new_empty(weight.shape), dstate, dbias
 
 
-def _vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor, int]:
-    return unfold_members(_conv(*fold_members(args, in_dims, info.batch_size)), info.batch_size), 0
-
-
-def _vmap_backward(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    grads = _conv_backward(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in grads), (0,) * len(grads)
-
-
-_conv.register_fake(lambda x, *_: x.new_empty(x.shape))
-_conv.register_vmap(_vmap)
-_conv_backward.register_fake(_fake_backward)
-_conv_backward.register_vmap(_vmap_backward)
+register_stacked(_conv, lambda x, *_: x.new_empty(x.shape))
+register_stacked(_conv_backward, _fake_backward)

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from plait.ops.paths import dense, with_dense_rows
+from plait.ops.stacking import dense, with_dense_rows
 
 TIME, CHANNELS = 64, 64  # what one program holds
 

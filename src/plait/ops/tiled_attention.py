@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import fold_members, in_graph, keep_signature, unfold_members
+from plait.ops.paths import in_graph
+from plait.ops.stacking import fold_members, keep_signature, unfold_members
 
 # Numbers a tile may hold: 2 MiB of fp32 stays near a CPU core; a GPU wants few large launches.
 TILE_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 26}

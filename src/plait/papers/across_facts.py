@@ -16,8 +16,7 @@ from plait.model.architecture import architecture
 from plait.model.cost import model_cost
 from plait.papers.conventions import fox_flops_per_token, mad_terms
 from plait.papers.fox.presets import TABLE_5
-from plait.papers.mad.recipes import mad_recipe
-from plait.papers.recipes import recipe
+from plait.papers.recipes import mad_recipe, recipe
 from plait.papers.verify import FactTable
 from plait.records import Record, open_store, provenance_of
 from plait.searching.job import Request, search_front
@@ -167,8 +166,8 @@ def _trained(trial: Trial, stop_at: Path | None = None) -> Sequence[Any]:
     fleet = trial.fleet()
     if stop_at is not None:
         fleet.run(until=3)
-        checkpoint.save(stop_at, fleet.state())
-        fleet, saved = trial.fleet(), checkpoint.load(stop_at)
+        checkpoint.save_state(stop_at, fleet.state())
+        fleet, saved = trial.fleet(), checkpoint.load_state(stop_at)
         assert saved is not None
         fleet.restore(saved)
     fleet.run(until=fleet.plan.steps)

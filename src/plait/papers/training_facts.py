@@ -9,8 +9,7 @@ import numpy as np
 
 from plait.evals.per_token import context_perplexity, smooth
 from plait.evals.perplexity import Perplexity
-from plait.papers.mad.recipes import mad_recipe
-from plait.papers.recipes import recipe
+from plait.papers.recipes import mad_recipe, recipe
 from plait.papers.verify import FactTable
 from plait.training.recipe import Recipe, rate
 
@@ -73,7 +72,7 @@ def _optimizer_gap(name: str, decay: float) -> float:
     """Seven steps of a recipe's optimizer against the algorithm written out: LAMB's has a trust ratio throughout."""
     import torch
 
-    from plait.training.optimizers import OPTIMIZERS
+    from plait.training.recipe import OPTIMIZERS
 
     stream = np.random.default_rng(0)
     p, grads = stream.normal(size=(4, 3)), stream.normal(size=(7, 4, 3))
@@ -153,8 +152,9 @@ def _second_phase(one: Recipe, two: Recipe) -> tuple[bool, int]:
 
     from plait.training.distributed import Processes
     from plait.training.fit import Options, fit
-    from plait.training.run import open_run, start_of
+    from plait.training.run import open_run
     from plait.training.trainer import Trainer
+    from plait.training.warm_start import start_of
 
     alone, small = Processes(0, 1, torch.device("cpu")), {"batch": 2, "warmup": 0}
     with TemporaryDirectory(prefix="plait-verify-") as folder:

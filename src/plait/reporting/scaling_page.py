@@ -15,17 +15,10 @@ from plait.analysis.scaling_laws import CANNOT_SAY, Estimate, Law, Laws
 from plait.analysis.scaling_runs import ALL
 from plait.analysis.scaling_simulation import CHINCHILLA, pitfall
 from plait.reporting.charts import Panel, series_numbers
-from plait.reporting.page import Child, card, grid, legend, note, page, section, sentence, table, tag, tiles
+from plait.reporting.page import Child, card, grid, legend, note, page, section, table, tag, tiles
 from plait.reporting.page_charts import swatch
 from plait.reporting.plots import panel_plot
-from plait.reporting.scaling import (
-    frontier_panels,
-    gap_panel,
-    isoflop_panel,
-    loss_panel,
-    pitfall_panel,
-    state_panel,
-)
+from plait.reporting.scaling import frontier_panels, gap_panel, isoflop_panel, loss_panel, pitfall_panel, state_panel
 
 PITFALL_FLOPS, PITFALL_BATCH = 2e20, 2**19
 LETTERS = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β", "a": "a", "b": "b", "N_star": "N* at the target",
@@ -57,21 +50,25 @@ def laws_parts(laws: Laws) -> list[Child]:
     state = state_panel(laws)
     return [
         _figures(laws),
-        section("Cautions", tag("ul", *(tag("li", sentence(text)) for text in notes(laws)), class_="points"))
+        section("Cautions", tag("ul", *(tag("li", text) for text in notes(laws)), class_="points"))
         if notes(laws)
         else "",
         section("The laws", note(LAW), _laws(laws)),
         _comparisons(laws),
-        _drawn("IsoFLOP curves", "Runs of one budget over their size, and the parabola through them.", curves),
-        _drawn(
+        _figures_section(
+            "IsoFLOP curves", "Runs of one budget over their size, and the parabola through them.", curves
+        ),
+        _figures_section(
             "Compute- and state-optimal frontiers",
             "Lines are the fitted surface's, marks the parabolas' with their intervals; the dashed line is the target. "
             "State-optimal: perplexity over the state at each group's best size, lower and further left is better.",
             [*frontier_panels(laws), loss_panel(laws), *([] if state is None else [state])],
         ),
-        _drawn("Off the frontier", "What a size other than the best costs at the same FLOPs.", [gap_panel(laws)]),
+        _figures_section(
+            "Off the frontier", "What a size other than the best costs at the same FLOPs.", [gap_panel(laws)]
+        ),
         _findings(laws),
-        _drawn(
+        _figures_section(
             "The batch pitfall",
             "Simulated: a batch that grows with the size inside a group makes larger models look worse than they are.",
             [pitfall_panel(pitfall(CHINCHILLA, PITFALL_FLOPS, PITFALL_BATCH))],
@@ -111,10 +108,10 @@ def _laws(laws: Laws) -> Element:
     ]
     rows += [[f"loss at {offset:g} N*", *(f"+{shown(law.gap(offset))}" for law in every)] for offset in (0.25, 4.0)]
     columns = [f">{'value' if name == ALL else name}" for name in laws.laws]
-    return table(["", *columns], [[_unbroken(row[0]), *row[1:]] for row in rows])
+    return table(["", *columns], [[_without_line_breaks(row[0]), *row[1:]] for row in rows])
 
 
-def _unbroken(name: Child) -> Child:
+def _without_line_breaks(name: Child) -> Child:
     """On one line however narrow the table's first column would be."""
     return name.replace(" ", "\N{NO-BREAK SPACE}") if isinstance(name, str) else name
 
@@ -147,7 +144,7 @@ def _findings(laws: Laws) -> Child:
     return section("MAD's findings here", note(words), table(["", "finding", "verdict", ">P", ""], rows))
 
 
-def _drawn(title: str, words: str, panels: Sequence[Panel]) -> Child:
+def _figures_section(title: str, words: str, panels: Sequence[Panel]) -> Child:
     if not panels:
         return ""
     numbers = series_numbers(panels)

@@ -113,6 +113,8 @@ def tokens_per_byte(corpus: Corpus) -> float | None:
 
 def budgets_of(total: float, groups: int, spacing: float, runs_per_group: int) -> list[float]:
     """Groups a factor apart whose runs together cost `total` FLOPs."""
+    if not 1 < spacing < math.inf:
+        raise UserError(f"--spacing {spacing:g}: each budget is a multiple of the one before, such as 2.5 times.")
     shape = [spacing**-g for g in range(groups)]
     largest = total / (runs_per_group * sum(shape))
     return sorted(largest * share for share in shape)
@@ -140,8 +142,10 @@ def make_plan(
     """`explicit` sizes, in parameters, go before the rule; all of them in every group."""
     if sizes < 3 and not explicit:
         raise UserError(f"--sizes {sizes}: a parabola needs 3 sizes or more; 7 give it some room.")
-    if span <= 1 or per_parameter <= 0:
+    if not (1 < span < math.inf and 0 < per_parameter < math.inf):
         raise UserError(f"--span {span:g} should be above 1 and --tokens-per-param {per_parameter:g} above 0.")
+    if seq_len < 1:
+        raise UserError(f"--seq-len {seq_len}: a sequence has 1 token or more.")
     runs = []
     members = {
         (family.name, flops): family.nearest(

@@ -1,6 +1,6 @@
 """How runs of a plan are trained: batch by budget, learning rate by size.
 
-From the smallest group of a paper's table on its own rule holds (`papers.mad.recipes`: Tables C.1 and C.2). Below it:
+From the smallest group of a paper's table on its own rule holds (`papers.recipes`: Tables C.1 and C.2). Below it:
 
 batch   TABLE_BATCH · (C / TABLE_FLOPS)^(1/3) tokens, to a power of two: the critical batch grows with the tokens, and
         those grow as C^(1/2) (McCandlish et al. 2018). One batch for all sizes of a group: one that grows with the size

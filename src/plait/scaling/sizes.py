@@ -91,6 +91,8 @@ def _sized() -> list[tuple[re.Match[str], str]]:
 
 def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Architecture, ...]:
     """Widths from one head's to `MOST_WIDTHS` times that; the depth is a power of the width, 0 keeps it."""
+    if not 0 <= depth_power < math.inf:
+        raise UserError(f"--depth-power {depth_power:g}: a number from 0 on, such as 0.5; 0 keeps the depth.")
     d = base.header.d
     mixers = [mixer for layer in base.layers for mixer in layer.parts]
     heads = math.gcd(*(getattr(o, name) for o in mixers for name in HEADS if getattr(o, name, 0))) or _even(d)

@@ -82,7 +82,7 @@ def _read_lines(text: str, name: str) -> dict[str, str]:
         key, colon, value = (piece.strip() for piece in content.partition(":"))
         key = ALIASES.get(key, key)
         if not colon:
-            raise UserError(f"{name}, line {number}: '{content}' is neither KEY: VALUE nor - ITEM.")
+            raise UserError(f"{name}, line {number}: '{content[:60]}' is neither KEY: VALUE nor - ITEM.")
         if key in found:
             raise UserError(f"{name}, line {number}: '{key}' is given twice.")
         found[key] = value.strip("\"'")
@@ -110,16 +110,14 @@ def _number(given: dict[str, str], key: str, default: int, name: str) -> int:
 SPACES: Table[type[Space]] = Table(
     "space",
     {
-        "lts-gpt2": Entry("plait.papers.lts.spaces:LtsGpt2", "GPT-2 models of LiteTransformerSearch"),
-        "lts-xl": Entry("plait.papers.lts.spaces:LtsXl", "Transformer-XL models of LiteTransformerSearch"),
-        "lts-opt": Entry("plait.papers.lts.spaces:LtsOpt", "LiteTransformerSearch around OPT-350M, 152,064 models"),
+        "lts-gpt2": Entry("plait.papers.spaces:LtsGpt2", "GPT-2 models of LiteTransformerSearch"),
+        "lts-xl": Entry("plait.papers.spaces:LtsXl", "Transformer-XL models of LiteTransformerSearch"),
+        "lts-opt": Entry("plait.papers.spaces:LtsOpt", "LiteTransformerSearch around OPT-350M, 152,064 models"),
         "lts-proxy": Entry(
-            "plait.papers.lts.spaces:LtsProxy",
+            "plait.papers.spaces:LtsProxy",
             "Transformer-XL models with varying embeddings, where proxies are compared",
         ),
-        "par": Entry(
-            "plait.papers.par.spaces:Par", "PAR Transformer: 32 blocks, each attention, feed-forward or nothing"
-        ),
+        "par": Entry("plait.papers.spaces:Par", "PAR Transformer: 32 blocks, each attention, feed-forward or nothing"),
         "hybrid": Entry(
             "plait.space.table:Hybrid",
             "every layer chooses its sequence mixer, that mixer's options, its channel mixer or none",

@@ -21,8 +21,8 @@ from plait.analysis.scaling_runs import Runs
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
 from plait.model.architecture import architecture
 from plait.model.cost import model_cost
-from plait.papers.mad.recipes import mad_recipe
 from plait.papers.mad.scaling_presets import TABLE_C2
+from plait.papers.recipes import mad_recipe
 from plait.papers.verify import FactTable
 from plait.scaling.plan import make_plan
 from plait.scaling.sizes import attention_share, family

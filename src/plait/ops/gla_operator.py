@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.paths import dense, fold_members, in_reach, unfold_members, with_dense_rows
+from plait.ops.stacking import dense, in_reach, register_stacked, with_dense_rows
 
 WIDEST = 1024  # of keys and of values: programs walk through them in tiles
 DTYPES = (torch.bfloat16, torch.float32)
 
 
-def gated_linear_attention(
+def gla_kernels(
     q_BTGK: Tensor,
     k_BTGK: Tensor,
     v_BTHV: Tensor,
@@ -54,7 +54,7 @@ def kernel_dtype(*tensors: Tensor) -> torch.dtype:
     return torch.bfloat16 if all(x.dtype == torch.bfloat16 for x in tensors) else torch.float32
 
 
-def kernels_take(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor) -> bool:
+def gla_takes(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor) -> bool:
     """Whether the kernels are made for these: on a GPU, no float64, all of it in reach."""
     (_, _, _, K), (H, V) = q_BTGK.shape, v_BTHV.shape[2:]
     grouped = g.dim() == 3 or q_BTGK.shape[2] == H
@@ -126,17 +126,5 @@ def _state_like(k: Tensor, v: Tensor) -> Tensor:
     return v.new_empty(v.shape[0], v.shape[2], k.shape[3], v.shape[3], dtype=torch.float32)
 
 
-def _forward_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    outputs = _forward(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in outputs), (0,) * len(outputs)
-
-
-def _backward_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], Any]:
-    gradients = _backward(*fold_members(args, in_dims, info.batch_size))
-    return tuple(unfold_members(x, info.batch_size) for x in gradients), (0,) * len(gradients)
-
-
-_forward.register_fake(_forward_like)
-_forward.register_vmap(_forward_vmap)
-_backward.register_fake(_backward_like)
-_backward.register_vmap(_backward_vmap)
+register_stacked(_forward, _forward_like)
+register_stacked(_backward, _backward_like)

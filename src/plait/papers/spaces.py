@@ -1,13 +1,12 @@
-"""LiteTransformerSearch's space of GPT-2 models (Javaheripi et al. 2022, arXiv:2203.02094, Sec. 3).
+"""The search spaces of the papers.
 
-LiteTransformerSearch's space around OPT-350M (Javaheripi et al. 2022, arXiv:2203.02094, App. H): 152,064 points.
+LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094): GPT-2 models and Transformer-XL models (Sec. 3; the
+latter has 35 genes and 10^36.5 candidates with inner >= int(1.7 * d)), models around OPT-350M (App. H, 152,064 points),
+and the Transformer-XL models on which it compares proxies (Sec. 4), whose embeddings vary as well so that total and
+decoder parameters differ.
 
-The space in which LiteTransformerSearch compares proxies (arXiv:2203.02094, Sec. 4): Transformer-XL models whose
-embeddings vary, too, so that total and decoder parameters come apart.
-
-LiteTransformerSearch's space of Transformer-XL models (Javaheripi et al. 2022, arXiv:2203.02094, Sec. 3).
-
-35 genes and 10^36.5 candidates with inner >= int(1.7 * d).
+PAR Transformer (Mandava et al. 2020, arXiv:2009.04534, Sec. 2.1): 32 blocks, each attention, feed-forward or nothing,
+at the sizes of Transformer-XL Base, with 64 new tokens after a memory of 640.
 """
 
 from __future__ import annotations
@@ -69,4 +68,17 @@ class LtsXl(Space):
         vary={"div": "4"},  # the adaptive embeddings' factor, a gene of one value
         constraints=["inner >= int(1.7 * d)", "4M <= decoder_params <= 100M"],
         seq=192,
+    )
+
+
+class Par(Space):
+    declaration: ClassVar[Declaration] = Declaration(
+        name="par",
+        about="32 blocks, each attention, feed-forward or nothing",
+        layers="32",
+        d="512",
+        slots=[["xl-attn[heads=8,shared_bias]", "mlp[inner=2048,act=relu]", "none"]],
+        header="vocab=267735 tie=true embed=adaptive cutoffs=19997/39997/199997 norm=layer eps=1e-5 final_norm=false",
+        seq=64,
+        memory=640,
     )

@@ -1,0 +1,101 @@
+"""What hand-written gradients and kernels share: a model axis for vmap, blocks that stay in cache, and addresses.
+
+A hand-written kernel fills buffers in place, which vmap cannot see through. So its tensors carry a leading axis M of
+stacked models (1 outside vmap), or a batch axis of independent sequences, and vmapping it only makes that axis longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Numbers in one block of a kernel's working tensor. On a CPU a few blocks should stay in cache (measured: the optimum
+# is flat around 2^17); elsewhere launches cost more than cache misses, so blocks are as large as memory allows.
+_BLOCK_ON_CPU = 2**17
+_BLOCK_ELSEWHERE = 2**26
+
+
+def keep_signature(function: type[torch.autograd.Function]) -> None:
+    """Compute the signature of `forward` once. Torch asks for it at every call, which otherwise takes a fifteenth of a
+    small model's training step."""
+    function.forward.__signature__ = signature(function.forward)  # type: ignore[attr-defined]
+
+
+class StackedFunction(torch.autograd.Function):
+    """A function of tensors that all have a leading model axis, along which vmap stacks."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        keep_signature(cls)
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        outs = cls.apply(*fold_members(args, in_dims, info.batch_size))
+        return tuple(unfold_members(out, info.batch_size) for out in outs), (0,) * len(outs)
+
+
+def fold_members(args: Sequence[Any], in_dims: Sequence[int | None], members: int) -> Iterator[Any]:
+    """Merge the vmapped axis into the first one; a tensor without it is repeated. Options pass through."""
+    for arg, dim in zip(args, in_dims, strict=True):
+        if isinstance(arg, Tensor):
+            yield (arg.expand(members, *arg.shape) if dim is None else arg.movedim(dim, 0)).flatten(0, 1)
+        else:
+            yield arg
+
+
+def unfold_members(x: Tensor, members: int) -> Tensor:
+    """The vmapped axis apart from the first one again."""
+    unfolded: Tensor = x.unflatten(0, (members, -1))
+    return unfolded
+
+
+def register_stacked(operator: Any, fake: Callable[..., Any]) -> None:
+    """Complete a custom operator on tensors with a leading batch axis: `fake` gives its output shapes to a compiler,
+    and vmap makes the batch longer."""
+
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        outputs = operator(*fold_members(args, in_dims, info.batch_size))
+        if isinstance(outputs, Tensor):
+            return unfold_members(outputs, info.batch_size), 0
+        return tuple(unfold_members(x, info.batch_size) for x in outputs), (0,) * len(outputs)
+
+    operator.register_fake(fake)
+    operator.register_vmap(vmap)
+
+
+def cache_blocks(
+    n_models: int, batch: int, numbers_per_row: int, device: torch.device
+) -> Iterator[tuple[slice, slice]]:
+    """Cut models × batch into slices of about a block, given the numbers in a batch row. The first is the largest."""
+    budget = _BLOCK_ON_CPU if device.type == "cpu" else _BLOCK_ELSEWHERE
+    rows = min(batch, max(1, budget // numbers_per_row))
+    models = min(n_models, max(1, budget // (numbers_per_row * batch)))
+    for m in range(0, n_models, models):
+        for b in range(0, batch, rows):
+            yield slice(m, min(m + models, n_models)), slice(b, min(b + rows, batch))
+
+
+#: Programs along the second and third axis of a GPU's grid, where kernels have batch × heads.
+MOST_PROGRAMS = 65535
+
+
+def in_reach(*tensors_BTHX: Tensor) -> bool:
+    """Whether chunked kernels can address all of these: one program for every sequence and head, and offsets within
+    a sequence in 32 bits."""
+    B, T, H = tensors_BTHX[0].shape[0], tensors_BTHX[0].shape[1], max(x.shape[2] for x in tensors_BTHX)
+    wide = max(max(x.stride(1), H * x.shape[3]) for x in tensors_BTHX)
+    return B * H <= MOST_PROGRAMS and (T + 64) * wide < 2**31
+
+
+def with_dense_rows(x: Tensor) -> Tensor:
+    """x with its last dimension contiguous, which is all that kernels ask: a slice of a joint projection needs no
+    copy."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def dense(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
