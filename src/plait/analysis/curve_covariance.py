@@ -8,8 +8,9 @@ f is a smooth function of the traits (a Gaussian process: linear, and near in tr
 architecture has of its own on every text (Student's t, so that one odd architecture does not widen all others), v_at
 what it has on one text alone. Each part varies over budgets with a covariance of its own, free in form: losses at the
 first budgets say little about those at the last, and how little is seen in the library, not assumed. The covariances
-are found by expectation–maximisation with an inverse-Wishart prior. v is seen in how two texts differ; a library of one
-text cannot tell it from u, and `ONE_TEXT` says what share of the variance is then taken for it.
+are maximum a posteriori estimates by expectation–maximisation (Dempster, Laird and Rubin 1977) with an inverse-Wishart
+prior. Assumed: the parts are independent, and all but u_a are normal. v is seen in how two texts differ; a library of
+one text cannot tell it from u, and `ONE_TEXT` says what share of the variance is then taken for it.
 
 Letters: A architectures, B budgets, F traits, T texts, N = A·B.
 """

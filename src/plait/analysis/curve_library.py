@@ -162,7 +162,7 @@ class Known:
 
     def prior(self, names: Sequence[str], x_U: Floats) -> tuple[Floats, Floats]:
         """Mean (C, U) and covariance (C, U, C, U) of the candidates' deviations on a new text at x = ln tokens."""
-        mean_CB, cov_CBCB = self._told(tuple(names))
+        mean_CB, cov_CBCB = self._conditional(tuple(names))
         at_UB = self.library.between(x_U)
         cov_CUCU = np.einsum("ui,aibj,vj->aubv", at_UB, cov_CBCB, at_UB, optimize=True)
         everybody = np.arange(len(names))
@@ -173,7 +173,7 @@ class Known:
     def _kept(self) -> dict[tuple[str, ...], tuple[Floats, Floats]]:
         return {}
 
-    def _told(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
+    def _conditional(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
         """The same at the library's budgets: (C, B), (C, B, C, B)."""
         if names not in self._kept:
             lib, found = self.library, self.library.covariances

@@ -151,7 +151,9 @@ class _Prior:
     log_weight: float
 
 
-def _told(x: Floats, shift: float, candidate: Ints, names: Sequence[str], known: Known, seeds_NN: Floats) -> _Prior:
+def _library_prior(
+    x: Floats, shift: float, candidate: Ints, names: Sequence[str], known: Known, seeds_NN: Floats
+) -> _Prior:
     """By the library (x: ln tokens). The shift is one of deviations; the common curve goes its own way."""
     values_U, place = np.unique(x, return_inverse=True)
     mean_CU, cov_CUCU = known.prior(names, values_U + shift)
@@ -197,7 +199,7 @@ def _posteriors(
         at = np.concatenate([seen.x + origin, np.repeat(budgets_B, count)])
         seeds_NN = _library_seeds(seen, origin, noise, known)
         priors[0] = replace(priors[0], log_weight=LOG_ALONE)
-        priors += [_told(at, shift, candidate, curves.names, known, seeds_NN) for shift in SHIFTS]
+        priors += [_library_prior(at, shift, candidate, curves.names, known, seeds_NN) for shift in SHIFTS]
         common *= 1 + 1 / len(known.library.deviation_TAB)  # the library's own curve is a mean of few texts
     found, log_weights = [], []
     for prior, scale in itertools.product(priors, SCALES):

@@ -310,8 +310,8 @@ def _last(curves: Curves, budgets_B: Floats, constants: Constants, draws: int, r
     luck_C = constants.noise / np.sqrt([seeds_N[-1] for _, _, seeds_N in means])
     ahead_BC = np.maximum(0.0, budgets_B[:, None] - curves.last)
     common_D, own_DC, seed_DC = (rng.normal(size=(draws, 1, n)) for n in (1, len(means), len(means)))
-    told = constants.calibration
-    slope_DBC = -told.last_drift + told.last_common * common_D + told.last_own * own_DC
+    calibration = constants.calibration
+    slope_DBC = -calibration.last_drift + calibration.last_common * common_D + calibration.last_own * own_DC
     return np.asarray(loss_BC + seed_DC * luck_C + slope_DBC * ahead_BC)
 
 
