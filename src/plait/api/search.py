@@ -137,12 +137,14 @@ def _scoring(
     request: Request, cluster: str, workers: int | None, data: str | None, tokenizer: str | None
 ) -> Scoring | None:
     """None where this process computes all objectives."""
+    if not cluster and workers is None:
+        return None
     from plait.searching.scoring import Scoring, require_proxies
     from plait.space.objective_table import PROXIES
     from plait.workers.backend import Place
 
     require_proxies(cluster, workers, [name for name in request.names() if name in PROXIES])
-    if not cluster and (workers or 1) == 1:
+    if not cluster and workers == 1:
         return None
     assert data is not None
     return Scoring(Place(cluster, workers), data, tokenizer)
