@@ -45,9 +45,9 @@ from plait.records import Record, open_store
 from plait.space.table import load_space
 from plait.spec import parse
 from plait.spec.serial import to_json, to_yaml
-from plait.training import checkpoint, shards
+from plait.training import checkpoint
+from plait.training.checkpoint import Piece
 from plait.training.distributed import Processes
-from plait.training.shards import Piece
 
 SECONDS = 60
 TOGETHER = 16  # tries in one process
@@ -496,12 +496,12 @@ def _same_state(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 
 def _make_fleet(folder: Path) -> None:
-    checkpoint.save(folder / "c.safetensors", {**_state(), "step": 14})
-    checkpoint.save(folder / "c.safetensors", _state())
+    checkpoint.save_state(folder / "c.safetensors", {**_state(), "step": 14})
+    checkpoint.save_state(folder / "c.safetensors", _state())
 
 
 def _read_fleet(folder: Path) -> None:
-    found = checkpoint.load(folder / "c.safetensors")
+    found = checkpoint.load_state(folder / "c.safetensors")
     assert found is not None, "both are damaged"
     assert _same_state(found, {**_state(), "step": found["step"]})
     assert found["step"] in (14, 28)
@@ -513,11 +513,11 @@ PLAIN = {"fit": {"curve": [[1, 2.5], [2, 2.25]], "pending": []}, "trainer": {"up
 
 def _make_shards(folder: Path) -> None:
     for step in (14, 28):
-        shards.save(folder, step, {"params/w": Piece.whole(torch.arange(400.0))}, PLAIN, ALONE)
+        checkpoint.save_checkpoint(folder, step, {"params/w": Piece.whole(torch.arange(400.0))}, PLAIN, ALONE)
 
 
 def _read_shards(folder: Path) -> None:
-    found = shards.newest(folder)
+    found = checkpoint.newest_checkpoint(folder)
     assert found is not None
     assert found.step in (14, 28)
     assert found.plain == PLAIN

@@ -46,7 +46,7 @@ def work(model: str, size: str, steps: int, **sizes: Any) -> None:
     """In a process of its own: what each line asks for, answered by one line."""
     import torch
 
-    from plait.training.throughput import Throughput, Warm, throughput, timed, warmed
+    from plait.training.throughput import Throughput, WarmTraining
 
     spec, built = spec_of(model, size), None
 
@@ -55,11 +55,11 @@ def work(model: str, size: str, steps: int, **sizes: Any) -> None:
         first = found.first_step_seconds
         return {"speed": found.tokens_per_second, "gib": gib, "mfu": found.mfu, "first": first, "loss": found.loss}
 
-    def kernels(built: Warm) -> list[str]:
+    def kernels(built: WarmTraining) -> list[str]:
         from torch.profiler import ProfilerActivity, profile
 
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            timed(built, 1)
+            built.time(1)
         found = sorted(seen.key_averages(), key=lambda each: -each.device_time_total)
         whole = sum(each.device_time_total for each in found) / 1e3
         named = [f"{each.device_time_total / 1e3:.2f} ms ×{each.count} {each.key[:90]}" for each in found[:16]]
@@ -75,20 +75,20 @@ def work(model: str, size: str, steps: int, **sizes: Any) -> None:
         how, answer = line.strip(), {}
         try:
             if how == "warm":
-                throughput(spec, **{**sizes, "batch": 1}, steps=1)
+                WarmTraining(spec, **{**sizes, "batch": 1}, steps=1).time()
             elif how == "eager":
                 built = None  # of whose memory the peak should hold nothing
                 gc.collect()
-                begun = warmed(spec, **sizes, steps=steps + 2)
-                timed(begun, 1)  # as a compiled one: the losses are of the same step
-                answer = row(timed(begun, steps))
+                begun = WarmTraining(spec, **sizes, steps=steps + 2)
+                begun.time(1)  # as a compiled one: the losses are of the same step
+                answer = row(begun.time(steps))
                 begun = None
             elif how == "build":
-                built = warmed(spec, **sizes, compiled=True, steps=steps + 2)
+                built = WarmTraining(spec, **sizes, compiled=True, steps=steps + 2)
                 answer = {"first": built.first_step_seconds}
             elif how == "compiled" and built is not None:
-                timed(built, 1)  # memory that was given back is there again
-                answer = row(timed(built, steps))
+                built.time(1)  # memory that was given back is there again
+                answer = row(built.time(steps))
             elif how == "profile" and built is not None:
                 answer, built = {"kernels": kernels(built)}, None
             elif how in ("try", "peer"):

@@ -34,8 +34,7 @@ from plait.space.table import SPACES
 from plait.tasks.task import TASKS
 from plait.training.fit import fit_alone
 from plait.training.job import Budget, Job, fitted
-from plait.training.optimizers import OPTIMIZERS
-from plait.training.recipe import Recipe
+from plait.training.recipe import OPTIMIZERS, Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

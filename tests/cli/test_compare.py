@@ -43,8 +43,9 @@ def test_table_picture_verdict_and_files(plait: Any, tmp_path: Path) -> None:
     from plait.analysis.table import read_table
 
     assert read_table(str(tmp_path / "t.parquet")).column("name") == read_table(str(tmp_path / "t.csv")).column("name")
+    stored = trained(tmp_path)
     again = json.loads(plait("compare", ATTN, GLA, *QUICK, "--json").stdout)
-    assert again["cost"]["seconds"] < again["cost"]["trained_seconds"] + 10
+    assert trained(tmp_path) == stored > 0
     names = [row["name"] for row in again["architectures"]]
     assert names == ["attn swiglu", "gla swiglu"]
     assert again["verdict"] in ran.stdout

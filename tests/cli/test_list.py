@@ -12,7 +12,7 @@ from plait.api.listing import TABLES
 from plait.mixers import table as arch
 from plait.mixers.table import MIXERS
 from plait.spec import Header, presets
-from plait.training.optimizers import OPTIMIZERS
+from plait.training.recipe import OPTIMIZERS
 
 
 def listed(plait: Any, *arguments: str) -> list[dict[str, Any]]:

@@ -118,7 +118,7 @@ def test_a_training_interrupted_before_an_edit_is_not_gone_on_with(run: Json, mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fitting._Fit, "_evaluate", stop)
-    monkeypatch.setattr(fitting._Fit, "_say", lambda self, note: said.append(note))
+    monkeypatch.setattr(fitting._Fit, "_report_note", lambda self, note: said.append(note))
     train = fitting._Fit._train
 
     def noting(self: Any, trainer: Any, *rest: Any) -> None:

@@ -14,7 +14,8 @@ from plait.mixers.cost import MIXING, Cost
 from plait.mixers.mixer import Mixer
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import names
-from plait.model.contract import CHECKS, fitting_width, run_clauses, timings
+from plait.model.contract import CHECKS, run_clauses
+from plait.model.mixer_runs import fitting_width, timings
 from plait.model.user_mixers import load_mixer
 
 

@@ -178,7 +178,7 @@ def test_a_running_training_is_followed(visit: Any, folder: Path) -> None:
     tile = place.locator(".tile", has_text="step").first
     before = int(tile.locator("b").inner_text())
     log(folder, before + 1, before + 10)
-    page.locator(".tile b").get_by_text(str(before + 10), exact=True).wait_for(timeout=8000)
+    page.locator(".tile b").get_by_text(str(before + 10), exact=True).wait_for(timeout=120_000)
     points = page.evaluate("document.querySelector('figure.plot polyline.line').points.length")
     assert points == before + 10
     overview = visit("/")

@@ -175,11 +175,11 @@ BOMBS = [
 @pytest.mark.parametrize(("text", "message"), BOMBS)
 def test_bombs_are_refused_at_once(text: str, message: str) -> None:
     best = 1.0
-    for _ in range(3):  # the best of three: other work on the machine is not ours to judge
-        start = time.perf_counter()
+    for _ in range(3):  # the best of three, in time of this process: other work on the machine is not ours to judge
+        start = time.process_time()
         with pytest.raises(SpecError, match=message.replace("^", r"\^")):
             parse(text)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.05
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -98,9 +98,9 @@ def test_lookup_is_cheap() -> None:
     presets.lookup("lts-xl-arm-M36")
     times = []
     for _ in range(20):
-        start = perf_counter()
+        start = process_time()
         presets.lookup("lts-xl-arm-M36")
-        times.append(perf_counter() - start)
+        times.append(process_time() - start)
     assert median(times) < 1e-3
 
 

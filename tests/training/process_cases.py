@@ -9,7 +9,7 @@ from typing import Any
 
 from small_job import small_job
 
-from plait.training import shards
+from plait.training import checkpoint
 from plait.training.distributed import Processes
 from plait.training.trainer import Trainer
 
@@ -21,7 +21,7 @@ def train_cases(alike: Processes, cases: Sequence[Case], root: Path) -> dict[str
     found: dict[str, Any] = {}
     for name, kind, sharding, upto, values in cases:
         trainer = Trainer(small_job(kind, steps=8, **values), 8, replace(alike, sharding=sharding))
-        saved = shards.newest(root / name)
+        saved = checkpoint.newest_checkpoint(root / name)
         if saved is not None:
             trainer.restore(saved)
         taken = [trainer.advance() for _ in range(trainer.step, upto)]

@@ -22,8 +22,8 @@ def test_a_fleet_goes_on_from_a_file_exactly(make_fleet, tmp_path):
     whole.run()
     before.run(until=13)
     path = tmp_path / "key" / "fleet.safetensors"
-    checkpoint.save(path, before.state())
-    saved = checkpoint.load(path)
+    checkpoint.save_state(path, before.state())
+    saved = checkpoint.load_state(path)
     assert saved is not None
     assert all(torch.equal(saved["tensors"][name], value) for name, value in before.state()["tensors"].items())
     after.restore(saved)
@@ -33,8 +33,8 @@ def test_a_fleet_goes_on_from_a_file_exactly(make_fleet, tmp_path):
 
 def test_numbers_that_are_not_finite_survive(tmp_path):
     path = tmp_path / "fleet.safetensors"
-    checkpoint.save(path, {"tensors": {"a": torch.tensor([math.nan, 1.0])}, "losses": [[3, math.nan], [4, 0.1]]})
-    saved = checkpoint.load(path)
+    checkpoint.save_state(path, {"tensors": {"a": torch.tensor([math.nan, 1.0])}, "losses": [[3, math.nan], [4, 0.1]]})
+    saved = checkpoint.load_state(path)
     assert saved is not None
     assert math.isnan(saved["losses"][0][1])
     assert saved["losses"][1] == [4, 0.1]
@@ -44,29 +44,29 @@ def test_numbers_that_are_not_finite_survive(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\x00" * 7, b"not a checkpoint at all", b"\xff" * 4096])
 def test_what_cannot_be_read_is_no_checkpoint(tmp_path, content):
     path = tmp_path / "fleet.safetensors"
-    assert checkpoint.load(path) is None
+    assert checkpoint.load_state(path) is None
     path.write_bytes(content)
-    assert checkpoint.load(path) is None
+    assert checkpoint.load_state(path) is None
 
 
 def test_a_torn_file_is_no_checkpoint(tmp_path):
     path = tmp_path / "fleet.safetensors"
-    checkpoint.save(path, {"tensors": {"a": torch.ones(100)}, "step": 3})
+    checkpoint.save_state(path, {"tensors": {"a": torch.ones(100)}, "step": 3})
     path.write_bytes(path.read_bytes()[:-40])
-    assert checkpoint.load(path) is None
+    assert checkpoint.load_state(path) is None
 
 
 def test_a_failed_save_keeps_the_last_one(tmp_path, monkeypatch):
     path = tmp_path / "key" / "fleet.safetensors"
-    checkpoint.save(path, {"tensors": {"a": torch.ones(2)}, "step": 1})
+    checkpoint.save_state(path, {"tensors": {"a": torch.ones(2)}, "step": 1})
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(checkpoint, "save_tensors", full)
     with pytest.raises(UserError, match=r"No space left on device.*run again"):
-        checkpoint.save(path, {"tensors": {"a": torch.ones(2)}, "step": 2})
-    saved = checkpoint.load(path)
+        checkpoint.save_state(path, {"tensors": {"a": torch.ones(2)}, "step": 2})
+    saved = checkpoint.load_state(path)
     assert saved is not None
     assert saved["step"] == 1
     assert [found.name for found in path.parent.iterdir()] == ["fleet.safetensors"]
@@ -74,14 +74,14 @@ def test_a_failed_save_keeps_the_last_one(tmp_path, monkeypatch):
 
 def test_removing_takes_the_folder_and_leftovers_along(tmp_path):
     path = tmp_path / "key" / "fleet.safetensors"
-    checkpoint.save(path, {"tensors": {"a": torch.ones(2)}})
+    checkpoint.save_state(path, {"tensors": {"a": torch.ones(2)}})
     Path(path.parent / ".fleet.safetensors.left").write_text("of a killed process")
-    checkpoint.remove(path)
+    checkpoint.remove_state(path)
     assert not path.parent.exists()
-    checkpoint.remove(path)  # nothing there
+    checkpoint.remove_state(path)  # nothing there
 
 
 def test_a_checkpoint_is_as_readable_as_any_other_file(tmp_path):
-    checkpoint.save(tmp_path / "fleet.safetensors", {"tensors": {"a": torch.ones(2)}})
+    checkpoint.save_state(tmp_path / "fleet.safetensors", {"tensors": {"a": torch.ones(2)}})
     (tmp_path / "other").touch()
     assert (tmp_path / "fleet.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode

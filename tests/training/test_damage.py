@@ -13,10 +13,10 @@ import torch
 
 import plait
 from plait.core.errors import UserError
-from plait.training import checkpoint, shards
+from plait.training import checkpoint
+from plait.training.checkpoint import Piece
 from plait.training.distributed import Processes
 from plait.training.run import Run
-from plait.training.shards import Piece
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 STATE = {"step": 28, "curve": [1.5, 2.5], "tensors": {"a": torch.arange(12.0).reshape(3, 4), "b": torch.tensor(7)}}
@@ -42,23 +42,23 @@ def equal(found: dict[str, Any] | None, state: dict[str, Any]) -> bool:
 
 def test_every_flipped_bit_of_a_fleets_checkpoint_is_noticed_or_harmless(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
-    checkpoint.save(path, STATE)
+    checkpoint.save_state(path, STATE)
     for bit in range(8 * path.stat().st_size):
         before = flip(path, bit)
-        found = checkpoint.load(path)
+        found = checkpoint.load_state(path)
         assert found is None or equal(found, STATE), bit
         path.write_bytes(before)
-    assert equal(checkpoint.load(path), STATE)
+    assert equal(checkpoint.load_state(path), STATE)
 
 
 def test_the_checkpoint_before_is_taken_where_the_newest_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
-    checkpoint.save(path, STATE)
-    checkpoint.save(path, {**STATE, "step": 40})
-    assert checkpoint.load(path)["step"] == 40  # type: ignore[index]
+    checkpoint.save_state(path, STATE)
+    checkpoint.save_state(path, {**STATE, "step": 40})
+    assert checkpoint.load_state(path)["step"] == 40  # type: ignore[index]
     flip(path, 8 * path.stat().st_size - 3)
-    assert equal(checkpoint.load(path), STATE)
-    checkpoint.remove(path)
+    assert equal(checkpoint.load_state(path), STATE)
+    checkpoint.remove_state(path)
     assert not tmp_path.exists() or not list(tmp_path.iterdir())
 
 
@@ -68,20 +68,20 @@ def test_a_checkpoint_of_before_is_read(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
     plain = {name: value for name, value in STATE.items() if name != "tensors"}
     save_file(STATE["tensors"], path, metadata={"state": json.dumps(plain)})
-    assert equal(checkpoint.load(path), STATE)
+    assert equal(checkpoint.load_state(path), STATE)
 
 
 def test_every_flipped_bit_of_a_trainings_checkpoint_is_noticed_or_harmless(tmp_path: Path) -> None:
     plain = {"fit": {"curve": [[1, 2.5]], "pending": []}, "trainer": {"updates": 28}}
     pieces = {"params/w": Piece.whole(torch.arange(6.0).reshape(2, 3))}
     for step in (14, 28):
-        shards.save(tmp_path, step, pieces, plain, ALONE)
+        checkpoint.save_checkpoint(tmp_path, step, pieces, plain, ALONE)
     draw = random.Random(0)
     for file in ("checkpoint.json", "shard-0-of-1.safetensors"):
         path = tmp_path / "step-00000028" / file
         for bit in draw.sample(range(8 * path.stat().st_size), 150):
             before = flip(path, bit)
-            found = shards.newest(tmp_path)
+            found = checkpoint.newest_checkpoint(tmp_path)
             assert found is not None
             assert found.step == 14 or found.plain == plain, (file, bit)
             assert torch.equal(found.rows("params/w"), pieces["params/w"].data), (file, bit)
@@ -89,15 +89,15 @@ def test_every_flipped_bit_of_a_trainings_checkpoint_is_noticed_or_harmless(tmp_
 
 
 def test_the_step_of_a_checkpoint_of_before_is_its_folders(tmp_path: Path) -> None:
-    shards.save(tmp_path, 28, {"params/w": Piece.whole(torch.ones(2))}, {}, ALONE)
+    checkpoint.save_checkpoint(tmp_path, 28, {"params/w": Piece.whole(torch.ones(2))}, {}, ALONE)
     index = tmp_path / "step-00000028" / "checkpoint.json"
     document = json.loads(index.read_text())
     del document["checksum"]
     index.write_text(json.dumps(document))
-    assert shards.newest(tmp_path).step == 28  # type: ignore[union-attr]
+    assert checkpoint.newest_checkpoint(tmp_path).step == 28  # type: ignore[union-attr]
     index.write_text(json.dumps({**document, "step": 29}))
     with pytest.raises(UserError, match="it says step 29"):
-        shards.newest(tmp_path)
+        checkpoint.newest_checkpoint(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.records import open_store
-from plait.training import shards
+from plait.training import checkpoint
 from plait.training.distributed import Processes
 from plait.training.fit import Interrupted, Options, _Fit, fit, fit_alone
 from plait.training.recipe import Recipe
@@ -151,7 +151,7 @@ def test_a_full_disk_while_saving_does_not_stop_the_training(tmp_path, monkeypat
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shards, "save_file", full)
+    monkeypatch.setattr(checkpoint, "_write", full)
     notes = set()
     result = run(small_job(steps=4), tmp_path, save_steps=2, report=lambda now: notes.add(now.note))
     assert result["steps"] == 4

@@ -10,7 +10,7 @@ import torch
 from plait.model import build
 from plait.model.heads import IGNORE
 from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, data_order
-from plait.training.ensemble_step import decayed_parameters
+from plait.training.optimizer import decayed_parameters
 
 MEMBERS = [Member(1e-3, 0.0, 0), Member(3e-3, 0.1, 0), Member(1e-2, 0.1, 1)]
 

@@ -12,7 +12,8 @@ import torch
 from plait.model import build
 from plait.papers.recipes import RECIPES
 from plait.training.distributed import Processes
-from plait.training.optimizer import Lamb, make_optimizer
+from plait.training.lamb import Lamb
+from plait.training.optimizer import make_optimizer
 from plait.training.recipe import Recipe
 from plait.training.trainer import Trainer
 

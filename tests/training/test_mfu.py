@@ -14,7 +14,7 @@ from plait.mixers.cost import seen_pairs
 from plait.mixers.table import MIXERS
 from plait.model import build, model_cost
 from plait.ops.paths import plain_ops
-from plait.training.mfu import PEAKS, peak_flops
+from plait.training.speed import PEAKS, peak_flops
 
 T = 48
 SMALL = {"hgrn2": "head_dim=8", "deltanet": "head_dim=8", "kda": "head_dim=8", "gated-deltanet": "head_dim=8",

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from plait.model import build
+from plait.training.checkpoint import newest_checkpoint
 from plait.training.distributed import Processes
 from plait.training.muon import ADAM_RMS, Muon, orthogonal
 from plait.training.optimizer import make_optimizer
 from plait.training.recipe import Recipe
-from plait.training.shards import newest
 from plait.training.trainer import Trainer
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -110,7 +110,7 @@ def test_a_resumed_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> 
         part.advance()
     part.save(tmp_path, {})
     resumed = Trainer(job, 12, ALONE)
-    saved = newest(tmp_path)
+    saved = newest_checkpoint(tmp_path)
     assert saved is not None
     resumed.restore(saved)
     losses = [resumed.advance().loss for _ in range(4)]

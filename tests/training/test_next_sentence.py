@@ -21,8 +21,9 @@ from plait.training.distributed import Processes
 from plait.training.fit import Options, fit
 from plait.training.job import Budget, Job, fitted
 from plait.training.recipe import Recipe
-from plait.training.run import open_run, start_of
+from plait.training.run import open_run
 from plait.training.trainer import Trainer
+from plait.training.warm_start import start_of
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 SPEC = "d=16 kind=encoder segments=2 pos=learned max_len=24 | attn[heads=2,causal=false] mlp[inner=24]"

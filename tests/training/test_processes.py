@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.training.distributed import _place, processes
+from plait.training.distributed import _device_of_process, processes
 
 sys.path.insert(0, str(Path(__file__).parent))
 from process_cases import Case, train_cases
@@ -161,8 +161,8 @@ def _ranks(launcher: int) -> list[int]:
 def test_apples_gpu_is_taken_where_torch_has_it(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with pytest.raises(UserError, match="no Apple GPU"):
-        _place("mps", 1)
+        _device_of_process("mps", 1)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert _place("mps", 1) == torch.device("mps")
+    assert _device_of_process("mps", 1) == torch.device("mps")
     with pytest.raises(UserError, match="2 processes cannot share one GPU"):
-        _place("mps", 2)
+        _device_of_process("mps", 2)

@@ -10,7 +10,7 @@ from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.model.architecture import architecture
 from plait.training.distributed import Processes
-from plait.training.ensemble_step import AdamW, zeros_like
+from plait.training.ensemble_step import AdamW, Moments, zeros_like
 from plait.training.job import Budget, Job
 from plait.training.recipe import Recipe, rate
 from plait.training.track import Replica, Text, Track, track_recipe
@@ -116,7 +116,7 @@ def test_an_update_with_few_kernels_is_the_update():
         for step in range(1, 5):
             grads = {name: torch.randn(shape, generator=drawn) for name, shape in shapes.items()}
             counted = torch.tensor(float(step))
-            update(AdamW(clip=1.0), params, grads, first, second, counted, lr_M, decay_M, frozenset({"w"}))
+            update(AdamW(clip=1.0), Moments(params, first, second, frozenset({"w"})), grads, counted, lr_M, decay_M)
         found.append([params, first, second])
     for one, other in zip(*found, strict=True):
         for name in shapes:

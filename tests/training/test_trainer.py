@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.training import shards, validation
+from plait.training import checkpoint, validation
 from plait.training.distributed import Processes
-from plait.training.optimizers import OPTIMIZERS
+from plait.training.recipe import OPTIMIZERS
 from plait.training.trainer import MOST_SKIPPED, Trainer
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -72,7 +72,7 @@ def test_resume_is_bit_identical(kind, optimizer, tmp_path):
     first, before = trained(job, steps=5)
     first.save(tmp_path, {})
     second = Trainer(job, 8, ALONE)
-    second.restore(shards.newest(tmp_path))
+    second.restore(checkpoint.newest_checkpoint(tmp_path))
     after = [second.advance().loss for _ in range(3)]
     assert before + after == losses
     for (name, a), (_, b) in zip(straight.model.named_parameters(), second.model.named_parameters(), strict=True):
@@ -88,7 +88,7 @@ def test_the_whole_state_of_every_optimizer_is_restored(optimizer, tmp_path):
     first.optimizer.param_groups[0]["own"] = 0.25
     first.save(tmp_path, {})
     second = Trainer(job, 6, ALONE)
-    second.restore(shards.newest(tmp_path))
+    second.restore(checkpoint.newest_checkpoint(tmp_path))
     ours, theirs = second.optimizer.state_dict(), first.optimizer.state_dict()
     assert ours["param_groups"] == theirs["param_groups"]
     assert ours["state"].keys() == theirs["state"].keys()
@@ -113,7 +113,7 @@ def test_numbers_that_are_no_tensors_are_restored(tmp_path):
     for _ in range(3):
         first.advance()
     first.save(tmp_path, {})
-    second.restore(shards.newest(tmp_path))
+    second.restore(checkpoint.newest_checkpoint(tmp_path))
     counts = {second.optimizer.state[p]["count"] for p in second.model.parameters()}
     assert counts == {3}
     assert first.advance().loss == second.advance().loss
@@ -128,11 +128,11 @@ def test_a_checkpoint_of_two_moments_still_loads(tmp_path):
     for name, p in first.model.named_parameters():
         state = first.optimizer.state[p]
         held = {"params": p, "exp_avg": state["exp_avg"], "exp_avg_sq": state["exp_avg_sq"]}
-        pieces |= {f"{kind}/{name}": shards.Piece.whole(value) for kind, value in held.items()}
+        pieces |= {f"{kind}/{name}": checkpoint.Piece.whole(value) for kind, value in held.items()}
     plain = {"trainer": {"updates": 3, "skipped_in_a_row": 0}}
-    shards.save(tmp_path, 3, pieces, plain, ALONE)
+    checkpoint.save_checkpoint(tmp_path, 3, pieces, plain, ALONE)
     second = Trainer(job, 6, ALONE)
-    second.restore(shards.newest(tmp_path))
+    second.restore(checkpoint.newest_checkpoint(tmp_path))
     assert before + [second.advance().loss for _ in range(3)] == losses
 
 

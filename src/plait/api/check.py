@@ -20,7 +20,8 @@ from plait.papers.verify import FactResult
 
 if TYPE_CHECKING:
     from plait.device.kernel_guard import Guarded
-    from plait.model.contract import Timing, Verdict
+    from plait.model.contract import Verdict
+    from plait.model.mixer_runs import Timing
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def check(
     >>> plait.check("identity", speed=False).passed
     True
     """
-    from plait.model.contract import CHECKS, fitting_width, run_clauses, timings
+    from plait.model.contract import CHECKS, run_clauses
+    from plait.model.mixer_runs import fitting_width, timings
     from plait.model.user_mixers import load_mixer
 
     load_mixers(mixers)

@@ -20,7 +20,7 @@ from plait.model.architecture import load_mixers
 TABLES: Table[Table[Any]] = Table(
     "kind",
     {
-        "optimizers": Entry("plait.training.optimizers:OPTIMIZERS", "update rules, for a recipe's optimizer"),
+        "optimizers": Entry("plait.training.recipe:OPTIMIZERS", "update rules, for a recipe's optimizer"),
         "spaces": Entry("plait.space.table:SPACES", "spaces of architectures, for --space"),
         "objectives": Entry("plait.space.objective_table:OBJECTIVES", "what a search may optimise"),
         "quantities": Entry("plait.device.quantities:QUANTITIES", "what a model takes of a device"),
@@ -135,6 +135,7 @@ def _header_keys() -> list[dict[str, Any]]:
 
 def _tasks() -> list[dict[str, Any]]:
     from plait import tasks
+    from plait.tasks.controls import CONTROLS
 
     found = []
     for name in tasks.names():
@@ -146,7 +147,7 @@ def _tasks() -> list[dict[str, Any]]:
             "train_size": task.train_size,
             "settings": len(task.grid()),
             "ceiling": round(tasks.mean_ceiling(task), 3),
-            "what": task.skill,
+            "what": f"{task.skill} (solved by: {CONTROLS[name]})" if name in CONTROLS else task.skill,
         })  # fmt: skip
     return found
 

@@ -19,7 +19,7 @@ from plait.model.cost import ModelCost, model_cost
 
 if TYPE_CHECKING:
     from plait.model.construct import Model
-    from plait.model.paths import MixerPaths
+    from plait.model.mixer_runs import MixerPaths
 
 
 def architecture(spec: str | Architecture, *, mixers: Sequence[str | Path] = ()) -> Architecture:
@@ -225,7 +225,7 @@ def show(
 
 def _paths(arch: Architecture, device: str | None, seq_len: int) -> tuple[MixerPaths, ...]:
     from plait.device.bench_device import bench_device
-    from plait.model.paths import mixer_paths
+    from plait.model.mixer_runs import mixer_paths
 
     return tuple(mixer_paths(arch, bench_device(device), seq_len))
 

@@ -126,8 +126,9 @@ def train(
     from plait.training.distributed import precision_on, processes
     from plait.training.fit import Options, fit
     from plait.training.job import Budget, Job
-    from plait.training.run import open_run, require_same_tokens, start_of
+    from plait.training.run import open_run
     from plait.training.sinks import sink_names
+    from plait.training.warm_start import require_same_tokens, start_of
 
     load_mixers(mixers)
     sinks = sink_names(log)

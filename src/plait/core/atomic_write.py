@@ -1,6 +1,6 @@
-"""A file that appears whole or not at all: written beside its place under another name, then moved there.
-
-Writing where the user said: nothing of theirs is overwritten unasked, nothing half-written is left behind.
+"""Atomic writes: a file is written under a temporary name in the same folder and then renamed, so that it appears whole
+or not at all. `filled_file` and `filled_folder` do the same for outputs whose place the user has chosen, and overwrite
+nothing without `--force`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from plait.core.errors import UserError
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """An empty draft to write; it takes the place of `path` at the end of the block, and is removed on any error.
+    """An empty temporary file to write; at the end of the block it replaces `path`, on any error it is removed.
 
-    The draft is `.{path.name}.…` in the same folder: only a process that is killed leaves one behind.
+    It is called `.{path.name}.…`, in the same folder. Only a process that is killed leaves one behind.
     """
     remove_leftovers(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=_draft_prefix(path))
@@ -38,12 +38,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _draft_prefix(path: Path) -> str:
-    """Says which process writes it."""
+    """Holds the number of the writing process, so that leftovers of a dead one can be recognised."""
     return f".{path.name[:100]}.{os.getpid()}."
 
 
 def remove_leftovers(path: Path) -> None:
-    """Drafts of `path` that a process left behind when it was killed."""
+    """Delete temporary files of `path` that a killed process left behind."""
     begin = f".{path.name[:100]}."
     with suppress(OSError):
         for name in os.listdir(path.parent):
@@ -71,7 +71,7 @@ def _mode_of_a_new_file() -> int:
 
 
 def check_free(target: Path, *, force: bool) -> None:
-    """Refuse a file that exists or a folder that is not empty."""
+    """Raise a `UserError` if the file exists, or the folder is not empty, unless `force`."""
     taken = any(target.iterdir()) if target.is_dir() else target.exists()
     if taken and not force:
         raise UserError(f"{target} exists and is not empty: choose another place, or overwrite it with --force.")
@@ -79,7 +79,7 @@ def check_free(target: Path, *, force: bool) -> None:
 
 @contextmanager
 def filled_folder(target: Path, *, force: bool) -> Iterator[Path]:
-    """A scratch folder whose files move to `target` when all are written. Others that lie there stay."""
+    """A temporary folder whose files move to `target` at the end of the block. Other files in `target` stay."""
     check_free(target, force=force)
     if target.exists() and not target.is_dir():
         raise UserError(f"{target} is a file; a folder is wanted.")
@@ -102,7 +102,7 @@ def filled_folder(target: Path, *, force: bool) -> Iterator[Path]:
 
 @contextmanager
 def filled_file(target: Path, *, force: bool) -> Iterator[Path]:
-    """The same for one file, and for what its writer may put beside it."""
+    """The same for one file, and for further files that its writer may put beside it."""
     check_free(target, force=force)
     if target.is_dir():
         raise UserError(f"{target} is a folder; a file is wanted.")

@@ -1,4 +1,4 @@
-"""How a result looks in a notebook: a headline, a picture, a table; the same for everything that plait gives back.
+"""How a result looks in a notebook: a headline, a picture and a table, the same for every result of plait.
 
 All text is escaped. A picture is an SVG inside an image of its own, so that neither its style nor a name in it can
 reach the notebook's page.
@@ -16,7 +16,7 @@ MOST_COLUMNS = 8  # of a single row
 
 
 def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", picture: str = "") -> str:
-    """HTML of these parts; of a long table the first rows, and how many there are."""
+    """HTML of these parts. Of a long table only the first rows are shown, with a line that says how many there are."""
     parts = [f"<p><b>{escape(headline)}</b></p>"] if headline else []
     if picture:
         image = b64encode(picture.encode()).decode()
@@ -32,9 +32,12 @@ def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", picture: str 
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Columns that say nothing are left out; one row of many columns is turned on its side."""
+    """An HTML table. Columns without any value are left out; a single row of many columns is shown as two columns, the
+    names and the values."""
     names = [
-        name for name in dict.fromkeys(name for row in rows for name in row) if any(_told(row, name) for row in rows)
+        name
+        for name in dict.fromkeys(name for row in rows for name in row)
+        if any(row.get(name) is not None for row in rows)
     ]
     if len(rows) == 1 and len(names) > MOST_COLUMNS:
         rows = [{"": name, " ": rows[0][name]} for name in names]
@@ -42,10 +45,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     head = "".join(f"<th>{escape(str(name))}</th>" for name in names)
     body = "".join(f"<tr>{''.join(_cell(row.get(name)) for name in names)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _told(row: Mapping[str, Any], name: str) -> bool:
-    return row.get(name) is not None
 
 
 def _cell(value: Any) -> str:

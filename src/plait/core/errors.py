@@ -1,5 +1,5 @@
-"""The one kind of error a user may cause. The command line prints it and leaves with code 2; a library caller
-catches it as the `ValueError` it is."""
+"""`UserError`, the one exception for bad input. The command line prints its message and exits with code 2; in Python
+it is a `ValueError`."""
 
 from __future__ import annotations
 

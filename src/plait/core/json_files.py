@@ -1,11 +1,11 @@
-"""JSON that others wrote, read so that whatever is wrong with it is one message: the file, and what is wrong.
+"""Reading JSON files that may be damaged or hostile: whatever is wrong becomes one `UserError` that names the file.
 
-`parse_json` and `read_json` refuse what is no JSON, is nested too deeply, or holds numbers that no computer number can
-be (NaN, infinities, hundreds of digits). `understood` is for the lines that make something of a document: a field that
-is missing or of another kind becomes the same message, not a traceback.
+`parse_json` and `read_json` refuse text that is not JSON, is nested too deeply, or holds numbers that a computer number
+cannot represent (NaN, infinities, hundreds of digits). `understood` wraps the code that interprets a document: a field
+that is missing or of the wrong type becomes the same kind of message instead of a traceback.
 
-A document may carry its own checksum, in the field `checksum`: `sealed` adds it, `unsealed` checks and removes it.
-Documents of before have none and are taken as they are.
+A document may carry its own checksum in the field `checksum`: `sealed` adds it, `unsealed` checks and removes it.
+Documents written before there were checksums have none and are accepted as they are.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MOST_DIGITS = 300  # of a number
 
 
 def loads(text: str | bytes, *, constants: bool = False) -> Any:
-    """Like `json.loads`, but whatever is wrong is a `JSONDecodeError`: nesting that is too deep, and numbers that are
-    none (NaN and infinities only with `constants`), too."""
+    """Like `json.loads`, but every problem is a `JSONDecodeError`, also too deep nesting and numbers that are refused.
+    NaN and infinities are accepted with `constants`."""
     try:
         if constants:
             return json.loads(text, parse_int=_int)
-        return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_none)
+        return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_refuse_constant)
     except json.JSONDecodeError:
         raise
     except RecursionError:
@@ -41,7 +41,7 @@ def loads(text: str | bytes, *, constants: bool = False) -> Any:
 
 
 def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
-    """What the text says; `name` is whose text it is, for messages."""
+    """The document in this text. `name` says in messages where the text comes from."""
     try:
         return loads(text, constants=constants)
     except json.JSONDecodeError as wrong:
@@ -49,12 +49,12 @@ def parse_json(text: str | bytes, name: str, *, constants: bool = False) -> Any:
 
 
 def read_json(path: Path, *, constants: bool = False) -> Any:
-    """Of a file. Whatever keeps it from being read is said as a `UserError`."""
+    """The document in a file; a `UserError` where it cannot be read."""
     return parse_json(read_text(path), str(path), constants=constants)
 
 
 def read_object(path: Path, *, constants: bool = False) -> dict[str, Any]:
-    """Of a file that holds one JSON object."""
+    """The object in a file that must hold one JSON object."""
     found = read_json(path, constants=constants)
     if not isinstance(found, dict):
         raise UserError(f"{path} cannot be read: it should hold an object, not a {type(found).__name__}.")
@@ -72,8 +72,8 @@ def read_text(path: Path) -> str:
 
 @contextmanager
 def understood(name: str, then: str = "") -> Iterator[None]:
-    """While something is made of what a file says: a field that is missing, or not what it should be, is told as such.
-    `then` is what to do about it."""
+    """Around code that interprets a document: a missing field or a value of the wrong type becomes a `UserError` that
+    calls `name` damaged. `then` tells the user what to do about it."""
     try:
         yield
     except UserError:
@@ -93,18 +93,18 @@ def checksum(text: str) -> str:
 
 def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with its checksum."""
-    return {**document, CHECKSUM: _of(document)}
+    return {**document, CHECKSUM: _checksum_of(document)}
 
 
 def unsealed(document: dict[str, Any], name: str, then: str = "") -> dict[str, Any]:
     """The document without its checksum, which must be right where there is one."""
     rest = {field: value for field, value in document.items() if field != CHECKSUM}
-    if CHECKSUM in document and document[CHECKSUM] != _of(rest):
+    if CHECKSUM in document and document[CHECKSUM] != _checksum_of(rest):
         raise UserError(f"{name} is damaged: its checksum is not the one written down. {then}".rstrip())
     return rest
 
 
-def _of(document: Mapping[str, Any]) -> str:
+def _checksum_of(document: Mapping[str, Any]) -> str:
     return checksum(json.dumps(document, sort_keys=True, separators=(",", ":")))
 
 
@@ -124,5 +124,5 @@ def _float(text: str) -> float:
     return value
 
 
-def _none(text: str) -> float:
+def _refuse_constant(text: str) -> float:
     raise ValueError(f"{text} is no number in JSON")

@@ -1,4 +1,4 @@
-"""How much memory there is, and a refusal beforehand where something is known to need more."""
+"""How much memory is available, and a refusal in advance of what is known to need more."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory
 
 
 def available_memory() -> int:
-    """Bytes that could be allocated now without others being pushed out: the system's own estimate, within the limit of
-    a container."""
+    """Bytes that can be allocated now without swapping: the operating system's estimate, or the container's limit where
+    that is smaller."""
     found = _meminfo() or _all_memory()
     limits = [int(text) for path in _LIMITS if (text := _text(path).strip()).isdecimal()]
     return min([found, *limits])
 
 
 def require_memory(needed: float, what: str, then: str = "") -> None:
-    """Refuse what needs more bytes than there are. `what` needs them; `then` says what to change."""
+    """Raise a `UserError` if `needed` bytes are not available. `what` needs them; `then` says what to change."""
     there = available_memory()
     if needed > there:
         raise UserError(f"{what} needs {_size(needed)} of memory; there are {_size(there)}. {then}".rstrip())
@@ -39,7 +39,7 @@ def _meminfo() -> int:
 def _all_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):  # not told: nothing is refused
+    except (ValueError, OSError, AttributeError):  # unknown here: refuse nothing
         return 1 << 62
 
 

@@ -1,5 +1,5 @@
-"""Long work: how far it is (what a verb's `on_progress` is called with), and being asked to stop (what can be saved is
-stopped between its steps, not in the middle of one)."""
+"""Long-running work: reporting how far it is (the signature of `on_progress`), and stopping it on a signal, between two
+steps and with everything saved."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from contextlib import contextmanager
 
 #: What is being done, how much of it is done, and of how much (None: not known).
 OnProgress = Callable[[str, float, "float | None"], None]
-#: How much is done, and of how much: of work that whoever asked for it has a name for.
+#: How much is done, and of how much; the caller knows what is being done.
 OnCount = Callable[[int, int], None]
 
 
 def ignore(what: str, done: float, total: float | None) -> None:
-    """Progress that nobody watches."""
+    """An `OnProgress` that does nothing."""
 
 
 def silent(done: int, total: int) -> None:
-    """A count that nobody watches."""
+    """An `OnCount` that does nothing."""
 
 
 class Stopped(Exception):
-    """Something long was asked to stop, and everything is saved."""
+    """Raised by long-running work that was asked to stop, once everything is saved."""
 
 
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and by a scheduler's SIGTERM, to be looked at between steps. A second one stops at once."""
+    """An event that Ctrl-C and a scheduler's SIGTERM set, to be checked between steps. A second signal raises
+    `KeyboardInterrupt` at once."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked

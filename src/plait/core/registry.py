@@ -1,18 +1,18 @@
-"""One table for every kind of thing that has a name: mixers, tasks, spaces, objectives, corpora, optimizers …
+"""The registry: a table for each kind of thing that has a name (mixers, tasks, spaces, objectives, optimizers …).
 
-SPACES: Table[type[Space]] = Table("space", {"par": "plait.papers.spaces:Par"})
-SPACES.load("par")  # imports plait.papers.spaces now, not before
+    SPACES: Table[type[Space]] = Table("space", {"par": "plait.papers.spaces:Par"})
+    SPACES.load("par")  # imports plait.papers.spaces now, not before
 
-A table is written out, so that a name can be found by searching the source, and lazy: a line is the place
-"module:attribute" of the thing, which is imported when it is asked for. Where a listing needs more without importing
-it, the line is an `Entry` with one sentence on the thing, or a subclass of it with further fields. Users' things are
-added with `register`, those of installed packages by entry points of the table's group.
+A table is written out as a dictionary, so that a search of the source finds every name. It is lazy: each line names a
+"module:attribute", which is imported on first use. Where a listing needs more without importing the thing, the line is
+an `Entry` with one sentence on it, or a subclass of `Entry` with further fields. Users add things with `register`,
+installed packages by entry points of the table's group.
 
-What a package offers to its users, imported when it is asked for and not before.
+`lazy` does the same for the names that a package exports. In its `__init__.py`,
 
     __getattr__ = lazy(__name__, {"Predictor": "predictor", "Setting": "setting"})
 
-in a package's `__init__.py` makes `from plait.device import Predictor` work, wherever below the package it is defined.
+makes `from plait.device import Predictor` import `plait.device.predictor` on first use.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class Entry:
 
 
 def load_attribute(where: str) -> Any:
-    """What "module:attribute" stands for."""
+    """The object that "module:attribute" names."""
     module, _, attribute = where.partition(":")
     return getattr(import_module(module), attribute)
 
 
 @dataclass(eq=False)
 class Table(Generic[Thing]):
-    """Iterates over its names: its own in the order they are written, then registered ones.
+    """Iterates over its names: the built-in ones in the order they are written, then the registered ones.
 
-    kind   what one of its things is called in messages: "mixer"
-    lines  name → where it is defined
-    group  entry points of this group are installed packages' additions; "" where there is no such group
-    hint   ends the message about an unknown name: what else may be given
-    accept what an entry point stands for, where that is more than what it loads
+    kind   what an entry is called in messages: "mixer"
+    lines  name → where the built-in thing is defined
+    group  entry-point group in which installed packages declare additions; "" if there is none
+    hint   appended to the message about an unknown name: what else may be given
+    accept makes the thing from its entry point, where loading the entry point is not enough
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Table(Generic[Thing]):
     hint: str = ""
     accept: Callable[[EntryPoint], Thing] | None = None
     _registered: dict[str, Thing] = field(default_factory=dict)
-    _packages: dict[str, str] = field(default_factory=dict)  # of those that entry points declare
+    _packages: dict[str, str] = field(default_factory=dict)  # name → the installed package that declares it
 
     def __iter__(self) -> Iterator[str]:
         yield from self.lines
@@ -76,12 +76,12 @@ class Table(Generic[Thing]):
         return list(self)
 
     def entry(self, name: str) -> Entry:
-        """The line of one of the table's own things."""
+        """The line of a built-in thing."""
         line = self.lines[name]
         return line if isinstance(line, Entry) else Entry(line)
 
     def load(self, name: str) -> Thing:
-        """The thing called `name`; a `UserError` with the nearest name where there is none."""
+        """The thing of this name; a `UserError` that suggests the nearest name if there is none."""
         self.require(name)
         if name in self._registered:
             return self._registered[name]
@@ -89,7 +89,7 @@ class Table(Generic[Thing]):
         return thing
 
     def require(self, name: str) -> None:
-        """Refuse a name that neither the table nor an installed package has."""
+        """Raise a `UserError` if neither the table nor an installed package has this name."""
         if name not in self:
             self.discover(name)
         if name not in self:
@@ -100,20 +100,20 @@ class Table(Generic[Thing]):
         return UserError(f"unknown {self.kind} '{name}'.{did_you_mean(name, self)} Known: {known}{self.hint}.")
 
     def what(self, name: str) -> str:
-        """One line on a thing: the table's, the thing's own `what`, or the first of its docstring."""
+        """One line of description: from the table, the thing's attribute `what`, or its docstring."""
         if name in self.lines and (stated := self.entry(name).what):
             return stated
         thing = self.load(name)
         return str(getattr(thing, "what", "") or (thing.__doc__ or "").strip().partition("\n")[0])
 
     def register(self, name: str, thing: Thing) -> None:
-        """Make a user's thing known by name; registered again, the name means the new one."""
+        """Add a user's thing; registering a name again replaces the earlier thing."""
         if name in self.lines:
             raise UserError(f"the name '{name}' is taken by a built-in {self.kind}; choose another.")
         self._registered[name] = thing
 
     def origin(self, name: str) -> str:
-        """Whose a thing is: plait's, that of an installed package ("theirs 1.2"), or "yours"."""
+        """Where a thing comes from: "plait", an installed package ("theirs 1.2"), or "yours"."""
         return "plait" if name in self.lines else self._packages.get(name, "yours")
 
     def registered(self, name: str) -> Thing | None:

@@ -1,7 +1,7 @@
-"""What a verb of the front door gives back: a frozen dataclass that is plain data when asked.
+"""The base class of what the functions of `plait` return: a frozen dataclass.
 
-`as_dict()` is what `--json` prints, `rows()` the table that a person would look at, `to_frame()` that table for pandas,
-and a notebook shows it by itself.
+`as_dict()` is what `--json` prints, `rows()` the table that a person would look at, `to_frame()` that table as a pandas
+DataFrame; a notebook displays a result by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Result:
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.repr}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per thing that was compared; a result of one thing is one row."""
+        """One flat row per item, such as a model of a comparison; a result about one thing is one row."""
         return [{key: value for key, value in self.as_dict().items() if not isinstance(value, (dict, list))}]
 
     def to_frame(self) -> Any:
@@ -32,11 +32,11 @@ class Result:
         return pandas.DataFrame(self.rows())
 
     def headline(self) -> str:
-        """What it says in a line or a paragraph, above the table; empty where the table says it all."""
+        """The text above the table in a notebook; empty where the table is enough."""
         return ""
 
     def picture(self) -> str:
-        """An SVG of it; empty where there is none."""
+        """An SVG chart; empty where there is none."""
         return ""
 
     def _repr_html_(self) -> str:

@@ -15,7 +15,7 @@ _TAKES = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def pairs(given: Sequence[str], option: str) -> dict[str, str]:
-    """`d=256` and its like, as text."""
+    """`["d=256", …]` as a dictionary of texts. `option` names the command-line option in messages."""
     found: dict[str, str] = {}
     for text in given:
         key, equals, value = (part.strip() for part in text.partition("="))
@@ -26,7 +26,7 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def require_known(name: str, known: Iterable[str], owner: str, noun: str = "setting") -> None:
-    """Refuse a key that `owner` does not have."""
+    """Raise a `UserError` if `owner` has no such key."""
     names = list(known)
     if name not in names:
         there = f"Known: {', '.join(names)}." if names else "It has none."
@@ -34,7 +34,8 @@ def require_known(name: str, known: Iterable[str], owner: str, noun: str = "sett
 
 
 def read_value(value: Any, kind: type) -> Any:
-    """Text (or a value) as one of this kind: a number, true or false, words separated by slashes."""
+    """A text converted to this type: a number, true or false, words separated by slashes. Other values are converted
+    alike."""
     if kind is bool:
         return _TRUTH[str(value).lower()]
     if kind is tuple:
@@ -46,12 +47,12 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 def kinds_of(settings: Any) -> dict[str, type]:
-    """The key → the type of its default, of a dataclass or of one of its values."""
+    """Field name → type of its default, for a dataclass or an instance of one."""
     return {spec.name: type(spec.default) for spec in fields(settings)}
 
 
 def current_names(given: Mapping[str, Any], of: Any) -> dict[str, Any]:
-    """The same with keys that were called otherwise before (a field's metadata `formerly`) under their names of now."""
+    """The same with former names of fields (the field's metadata `formerly`) replaced by their present names."""
     names = {spec.metadata["formerly"]: spec.name for spec in fields(of) if spec.metadata.get("formerly")}
     return {names.get(key, key): value for key, value in given.items()}
 
@@ -59,7 +60,8 @@ def current_names(given: Mapping[str, Any], of: Any) -> dict[str, Any]:
 def read_values(
     given: Mapping[str, Any], kinds: Mapping[str, type], owner: str, noun: str = "setting"
 ) -> dict[str, Any]:
-    """Values of the kinds that `owner` has, given as text or as such values."""
+    """The given values, texts or not, converted to the types in `kinds`. `owner` names in messages whose keys they
+    are."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         require_known(name, kinds, owner, noun)
@@ -71,7 +73,7 @@ def read_values(
 
 
 def read_pairs(given: Sequence[str], option: str, of: Any) -> dict[str, Any]:
-    """`lr=0.01` and its like as keys of the dataclass `of`, with values of their kinds."""
+    """`["lr=0.01", …]` as fields of the dataclass `of`, with values of the right types."""
     kinds, found = kinds_of(of), {}
     for text in given:
         key, equals, value = (part.strip() for part in text.partition("="))

@@ -1,4 +1,4 @@
-"""Quantities as people write them: 90s, 1h30m, 40ms, 300MB, 1.5GiB, 2GHz, 40W, 10M, 1e9.
+"""Quantities with units, read and printed: 90s, 1h30m, 40ms, 300MB, 1.5GiB, 2GHz, 40W, 10M, 1e9.
 
 `UNITS` holds every unit's size by its dimension, in seconds, bytes, hertz, watts, joules and plain counts; `parse`
 reads a number with a unit of one dimension, `parse_duration` and `duration` read and print lengths of time, `short`
@@ -49,7 +49,8 @@ def parse(text: str, dimension: str, name: str) -> float:
 
 
 def replace_units(text: str) -> str:
-    """A text in which every count, size in bytes, time and energy with a unit is a plain number: `latency <= 40ms`."""
+    """The text with every quantity (count, bytes, time, energy) as a plain number: `latency <= 40ms` becomes
+    `latency <= 0.04`."""
     return _WITH_UNIT.sub(lambda found: repr(float(found[1]) * _IN_TEXTS[found[2]]), text)
 
 
@@ -69,7 +70,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: 45 s, 9 m 58 s, 3 h 20 m, 12 d 4 h."""
+    """A length of time in at most two units: 45 s, 9 m 58 s, 3 h 20 m, 12 d 4 h."""
     for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if seconds >= size:
             return f"{int(seconds // size):,} {unit} {int(seconds % size // part)} {smaller}"
@@ -77,7 +78,7 @@ def duration(seconds: float) -> str:
 
 
 def with_unit(value: float, unit: str, digits: int = 3, space: str = " ") -> str:
-    """A value in its dimension's base unit as people read it, `40 ms`; without the space as they write it, `40ms`."""
+    """A value, given in its base unit, with this unit: 0.04 as `40 ms`; with `space=""` as `parse` reads it, `40ms`."""
     return f"{value / SIZES[unit]:.{digits}g}{space}{unit}"
 
 
@@ -93,7 +94,7 @@ def short(number: float, unit: str = "") -> str:
 
 
 def digits(value: float) -> str:
-    """Three of them, or all before the point: 0.312, 12.3, 1234."""
+    """A number with three digits, or all digits before the point: 0.312, 12.3, 1234."""
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 

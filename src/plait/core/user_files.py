@@ -1,4 +1,4 @@
-"""A user's own mixer or task: one Python file, run, and the class in it found."""
+"""Loading a user's own mixer or task: its Python file is executed and the class in it returned."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _announced: set[Path] = set()
 
 
 def split_path(given: str) -> tuple[Path, str] | None:
-    """`my_file.py` or `my_file.py:Class` as path and class name; None where a name of plait's own was given."""
+    """`my_file.py` or `my_file.py:Class` as path and class name; None if it is not a Python file but a name."""
     path, _, attribute = given.partition(":")
     return (Path(path), attribute) if path.endswith(".py") else None
 
 
 def split_options(given: str) -> tuple[str, str]:
-    """`my_file.py[heads=4]` as the file and `[heads=4]`; what has no options, or is no file, stays whole."""
+    """`my_file.py[heads=4]` as `my_file.py` and `[heads=4]`; anything else is returned whole, with an empty text."""
     file, bracket, rest = given.partition("[")
     return (file, f"{bracket}{rest}") if bracket and split_path(file) and rest.endswith("]") else (given, "")
 
@@ -60,21 +60,21 @@ def _read(path: Path) -> str:
 
 
 def announce_nothing() -> None:
-    """In a process that works for another, which has told already."""
+    """For worker processes: the process that started them has printed the notice already."""
     global _announcing
     _announcing = False
 
 
 def _announce(path: Path) -> None:
-    """Once for each file whose code is run though it is not in the project at hand."""
+    """Print a notice, once per file, before code outside the working folder is executed."""
     if _announcing and path not in _announced and not path.is_relative_to(Path.cwd().resolve()):
         print(f"plait: runs the code in {path}, a file outside the working folder.", file=sys.stderr)
     _announced.add(path)
 
 
 def _run(path: Path, attribute: str, text: str) -> ModuleType:
-    # A module name of its own, so that what the file defines can be imported again by name: that of another text, or
-    # for another class, is another module, and models made before an edit stay what they are.
+    # The module's name holds a hash of the text, so that an edited file is another module: models made before the edit
+    # keep their classes, and pickle finds the right ones.
     _announce(path.resolve())
     what = f"{path.resolve()}:{attribute}\n{text}"
     name = f"plait_user_{path.stem}_{hashlib.sha256(what.encode()).hexdigest()[:16]}"

@@ -17,7 +17,7 @@ from plait.core.errors import UserError, did_you_mean
 from plait.model import build
 from plait.model.architecture import architecture
 from plait.training.ensemble import Fleet, Member, Plan, Split, data_order
-from plait.training.ensemble_step import decayed_parameters
+from plait.training.optimizer import decayed_parameters
 from plait.training.recipe import Recipe, rate
 
 BODIES = {

@@ -42,8 +42,8 @@ def mamba_spec(config: Config) -> str:
     inner = config.get("intermediate_size") or config.get("expand", 2) * d
     options = [
         f"state={config['state_size']}", f"conv={config.get('conv_kernel', 4)}", f"expand={inner / d}",
-        f"dt_rank={math.ceil(d / 16) if rank == 'auto' else rank}", f"conv_bias={_said(config, 'use_conv_bias', True)}",
-        f"bias={_said(config, 'use_bias', False)}",
+        f"dt_rank={math.ceil(d / 16) if rank == 'auto' else rank}", f"conv_bias={_flag(config, 'use_conv_bias', True)}",
+        f"bias={_flag(config, 'use_bias', False)}",
     ]  # fmt: skip
     return _stack(config, "mamba", options, tied=True)
 
@@ -76,7 +76,7 @@ def _stack(config: Config, mixer: str, options: list[str], *, tied: bool) -> str
     )
 
 
-def _said(config: Config, key: str, default: bool) -> str:
+def _flag(config: Config, key: str, default: bool) -> str:
     return str(bool(config.get(key, default))).lower()
 
 

@@ -18,8 +18,8 @@ from plait.interop.fla_models import peer_throughput
 from plait.model import model_cost
 from plait.model.architecture import architecture
 from plait.training.distributed import precision_on
-from plait.training.mfu import peak_of
-from plait.training.throughput import throughput
+from plait.training.speed import peak_of
+from plait.training.throughput import WarmTraining
 
 SIZES = {"125m": "d=768 | ({} swiglu[inner=2048])x12", "360m": "d=1024 | ({} swiglu[inner=2816])x24"}
 #: A preset's name without its size, or a mixer in blocks of the same width and depth as the presets'.
@@ -73,7 +73,7 @@ def train_timings(
 
         def ours(how: bool = how) -> TrainTiming:
             nonlocal first
-            found = throughput(spec, **sizes, device=device, compiled=how)
+            found = WarmTraining(spec, **sizes, device=device, compiled=how).time()
             gib = None if found.peak_bytes is None else found.peak_bytes / 2**30
             compiling = max(0.0, found.first_step_seconds - first) if how else None
             first = found.first_step_seconds

@@ -21,6 +21,7 @@ class DeltaNetOptions(MixerOptions):
     name: ClassVar[str] = "deltanet"
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.deltanet_module:DeltaNet"
+    state_knobs: ClassVar[tuple[str, ...]] = ("head_dim",)
     reference: ClassVar[str] = "Yang et al. 2024, arXiv:2406.06484"
 
     head_dim: int = option(128, "width of a head", minimum=1, choices=(32, 64, 128))
@@ -58,6 +59,7 @@ class GatedDeltaNetOptions(MixerOptions):
     name: ClassVar[str] = "gated-deltanet"
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.deltanet_module:GatedDeltaNet"
+    state_knobs: ClassVar[tuple[str, ...]] = ("head_dim", "expand_v")
     reference: ClassVar[str] = "Yang et al. 2024, arXiv:2412.06464"
 
     head_dim: int = option(128, "key width of a head", minimum=1, choices=(32, 64, 128))

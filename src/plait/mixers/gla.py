@@ -20,6 +20,7 @@ class LinearOptions(MixerOptions):
     name: ClassVar[str] = "linear"
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.gla_module:LinearAttention"
+    state_knobs: ClassVar[tuple[str, ...]] = ("heads",)
     reference: ClassVar[str] = "Katharopoulos et al. 2020, arXiv:2006.16236"
     canon_points: ClassVar[str | None] = "ab"
 
@@ -56,6 +57,7 @@ class GlaOptions(MixerOptions):
     name: ClassVar[str] = "gla"
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.gla_module:GatedLinearAttention"
+    state_knobs: ClassVar[tuple[str, ...]] = ("heads", "expand_k")
     reference: ClassVar[str] = "Yang et al. 2023, arXiv:2312.06635"
     canon_points: ClassVar[str | None] = "ab"
 
@@ -122,6 +124,7 @@ class Hgrn2Options(MixerOptions):
     name: ClassVar[str] = "hgrn2"
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.gla_module:Hgrn2"
+    state_knobs: ClassVar[tuple[str, ...]] = ("head_dim",)
     reference: ClassVar[str] = "Qin et al. 2024, arXiv:2404.07904"
 
     head_dim: int = option(128, "width of a head: how far the state is expanded", minimum=1, choices=(32, 64, 128))

@@ -79,6 +79,7 @@ class Mamba2Options(MixerOptions):
     name: ClassVar[str] = "mamba2"
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.mamba_module:Mamba2"
+    state_knobs: ClassVar[tuple[str, ...]] = ("state", "expand")
     reference: ClassVar[str] = "Dao & Gu 2024, arXiv:2405.21060"
 
     state: int = option(128, "state per channel", minimum=1, choices=(16, 32, 64, 128))

@@ -23,6 +23,7 @@ class Rwkv6Options(MixerOptions):
     name: ClassVar[str] = "rwkv6"
     kind: ClassVar[str] = "sequence"
     module: ClassVar[str] = "plait.mixers.rwkv6_module:Rwkv6"
+    state_knobs: ClassVar[tuple[str, ...]] = ("head_dim",)
     reference: ClassVar[str] = "Peng et al. 2024, arXiv:2404.05892"
 
     head_dim: int = option(64, "width of a head", minimum=1, choices=(32, 64, 128))

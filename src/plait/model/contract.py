@@ -8,10 +8,8 @@ Letters: B batch, T time, D width.
 from __future__ import annotations
 
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from torch.utils.flop_counter import flop_registry
 
 from plait.core.errors import UserError
 from plait.mixers.cost import MIXING, SHORT_CONV, Cost
-from plait.mixers.mixer import Mixer, make_mixer
+from plait.mixers.mixer import Mixer
 from plait.mixers.options import MixerOptions
 from plait.mixers.reading_module import standing_alone
 from plait.model.construct import seed_mixer
@@ -66,7 +64,6 @@ class Subject:
         return not self.options.bidirectional
 
 
-WIDTHS = (64, 128, 192, 256, 512, 1024)
 Outcome = tuple[bool | None, str]  # None: the clause does not apply
 Check = Callable[[Subject], Outcome]
 
@@ -321,53 +318,6 @@ def _said(wrong: BaseException, options: MixerOptions) -> str:
     frames = traceback.extract_tb(wrong.__traceback__)
     own = [frame for frame in frames if module is not None and frame.filename == getattr(module, "__file__", "")]
     return f"{words} ({Path(own[-1].filename).name}, line {own[-1].lineno}: {own[-1].line})" if own else words
-
-
-def fitting_width(options: MixerOptions) -> int:
-    """The smallest of a few widths that the mixer takes; where it takes none, the first, which then says why."""
-    for d in WIDTHS:
-        with suppress(UserError):
-            options.check(d)
-            return d
-    return WIDTHS[0]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Forward and backward of a batch, against softmax attention."""
-
-    tokens: int
-    batch: int
-    ms: float
-    attention_ms: float
-    ratio: float
-
-
-def timings(
-    options: MixerOptions, *, d: int = 128, lengths: tuple[int, ...] = (128, 512, 2048), times: int = 5
-) -> list[Timing]:
-    """Forward and backward time against softmax attention, interleaved in one run; reported, never judged."""
-    from plait.mixers.attn import AttnOptions
-
-    d, rows = max(d, fitting_width(options)), []
-    for tokens in lengths:
-        batch = max(1, 4096 // tokens)
-        x = torch.randn(batch, tokens, d, generator=torch.Generator().manual_seed(0))
-        pair = [standing_alone(options, d), make_mixer(AttnOptions(heads=8), d)]
-        taken: list[list[float]] = [[], []]
-        for _ in range(times):
-            for mixer, spent in zip(pair, taken, strict=True):
-                spent.append(_forward_backward(mixer, x))
-        ours, attention = (sorted(spent)[len(spent) // 2] for spent in taken)
-        rows.append(Timing(tokens, batch, 1e3 * ours, 1e3 * attention, ours / attention))
-    return rows
-
-
-def _forward_backward(mixer: nn.Module, x: Tensor) -> float:
-    start = time.perf_counter()
-    if (y := mixer(x)).requires_grad:
-        y.sum().backward()
-    return time.perf_counter() - start
 
 
 def _gradients(value: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:

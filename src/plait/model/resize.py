@@ -18,18 +18,8 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture
+from plait.model.cost import model_cost
 from plait.spec import Spec
-
-#: Options that change a mixer's fixed state, the first to be tried first. A mixer's own `state_knobs` go before this.
-STATE_KNOBS: dict[str, tuple[str, ...]] = {
-    "linear": ("heads",),
-    "gla": ("heads", "expand_k"),
-    "mamba2": ("state", "expand"),
-    "hgrn2": ("head_dim",),
-    "deltanet": ("head_dim",),
-    "gated-deltanet": ("head_dim", "expand_v"),
-    "rwkv6": ("head_dim",),
-}
 
 #: Options of sequence mixers that change their parameters; used where no channel mixer can.
 _EXPANSIONS = ("expand", "expand_v")
@@ -69,16 +59,8 @@ def total_state(arch: Architecture) -> int:
 
 
 def decoder_params(arch: Architecture) -> int:
-    """Parameters of the layers, their norms and the final norm, as `plait.model.cost` counts them."""
-    h = arch.header
-    norm = h.d if h.norm == "rms" else 2 * h.d
-    total = norm if h.final_norm else 0
-    shared: dict[str, Any] = {}
-    for options, count in Counter(arch.layers).items():
-        cost = options.cost(h.d, 1)
-        total += count * (cost.total_params + (norm if options.prenorm else 0))
-        shared.update(cost.shared)
-    return int(total + sum(shared.values()))
+    """Parameters of the layers, their norms and the final norm."""
+    return model_cost(arch, seq=1).decoder_params
 
 
 def _match_state(arch: Architecture, target: int, tolerance: float, without: tuple[str, ...] = ()) -> Architecture:
@@ -88,7 +70,7 @@ def _match_state(arch: Architecture, target: int, tolerance: float, without: tup
     counts = {o: n for o, n in Counter(arch.layers).items() if _state(o, d)}
     if not counts:
         raise UserError(f"{arch.text}: no layer has a fixed state to resize.")
-    knobs = {o: tuple(k for k in _knobs(o) if k not in without) for o in counts}
+    knobs = {o: tuple(k for k in o.state_knobs if k not in without) for o in counts}
     nearest = arch
     for depth in range(1, 1 + max(len(k) for k in knobs.values())):
         found = _nearest_state(arch, counts, {o: k[:depth] for o, k in knobs.items()}, target, tolerance)
@@ -218,10 +200,6 @@ def _fractions(steps: int) -> list[float]:
 def _changes(old: MixerOptions, new: MixerOptions, knobs: tuple[str, ...]) -> tuple[float, ...]:
     """By how many doublings each knob moved, the last knob first: moving a later one is worse."""
     return tuple(abs(math.log2(getattr(new, k) / getattr(old, k))) for k in reversed(knobs))
-
-
-def _knobs(options: MixerOptions) -> tuple[str, ...]:
-    return options.state_knobs or STATE_KNOBS.get(options.name, ())
 
 
 def _state(options: MixerOptions, d: int) -> int:

@@ -166,8 +166,8 @@ def _trained(trial: Trial, stop_at: Path | None = None) -> Sequence[Any]:
     fleet = trial.fleet()
     if stop_at is not None:
         fleet.run(until=3)
-        checkpoint.save(stop_at, fleet.state())
-        fleet, saved = trial.fleet(), checkpoint.load(stop_at)
+        checkpoint.save_state(stop_at, fleet.state())
+        fleet, saved = trial.fleet(), checkpoint.load_state(stop_at)
         assert saved is not None
         fleet.restore(saved)
     fleet.run(until=fleet.plan.steps)

@@ -72,7 +72,7 @@ def _optimizer_gap(name: str, decay: float) -> float:
     """Seven steps of a recipe's optimizer against the algorithm written out: LAMB's has a trust ratio throughout."""
     import torch
 
-    from plait.training.optimizers import OPTIMIZERS
+    from plait.training.recipe import OPTIMIZERS
 
     stream = np.random.default_rng(0)
     p, grads = stream.normal(size=(4, 3)), stream.normal(size=(7, 4, 3))
@@ -152,8 +152,9 @@ def _second_phase(one: Recipe, two: Recipe) -> tuple[bool, int]:
 
     from plait.training.distributed import Processes
     from plait.training.fit import Options, fit
-    from plait.training.run import open_run, start_of
+    from plait.training.run import open_run
     from plait.training.trainer import Trainer
+    from plait.training.warm_start import start_of
 
     alone, small = Processes(0, 1, torch.device("cpu")), {"batch": 2, "warmup": 0}
     with TemporaryDirectory(prefix="plait-verify-") as folder:

@@ -38,7 +38,7 @@ def _train(worker: Worker, trial: Trial, path: Path, checkpoint_seconds: float) 
     started = time.time()
     began = saved_at = time.perf_counter()
     fleet = trial.fleet()
-    saved = checkpoint.load(path)
+    saved = checkpoint.load_state(path)
     if saved is not None:
         fleet.restore(saved)
         began -= fleet.seconds
@@ -50,13 +50,13 @@ def _train(worker: Worker, trial: Trial, path: Path, checkpoint_seconds: float) 
         worker.tell(_progress(fleet, time.perf_counter() - began))
         stop = worker.stopping()
         if stop or time.perf_counter() - saved_at > checkpoint_seconds:
-            checkpoint.save(path, fleet.state())
+            checkpoint.save_state(path, fleet.state())
             saved_at = time.perf_counter()
         if stop:
             raise Stopped
     seconds = time.perf_counter() - began  # making data and saving included: they count in a budget, too
     worker.store.put(Record.of(KIND, trial.config, result(trial, fleet.records), provenance_of(started, seconds)))
-    checkpoint.remove(path)
+    checkpoint.remove_state(path)
 
 
 def time_trial(worker: Worker, trial: Trial) -> float:

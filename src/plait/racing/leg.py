@@ -186,7 +186,7 @@ class Leg:
     def _resume(self, track: Track, before: int) -> int:
         """From what is kept, where all replicas are at one step and none beyond where the decay begins. Returns the
         step of the longest training that is kept."""
-        states = [checkpoint.load(self.course.trunk(self.arch, replica, self.runs)) for replica in self.replicas]
+        states = [checkpoint.load_state(self.course.trunk(self.arch, replica, self.runs)) for replica in self.replicas]
         steps = [-1 if state is None else int(state["step"]) for state in states]
         if len(set(steps)) == 1 and 0 <= steps[0] <= before:
             track.restore([state for state in states if state is not None])
@@ -196,7 +196,7 @@ class Leg:
         """Unless a longer training is kept there already."""
         if track.step > longest:
             for m, replica in enumerate(self.replicas):
-                checkpoint.save(self.course.trunk(self.arch, replica, self.runs), track.state(m))
+                checkpoint.save_state(self.course.trunk(self.arch, replica, self.runs), track.state(m))
 
 
 def _result(losses_N: np.ndarray) -> dict[str, Any]:

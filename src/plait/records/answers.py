@@ -1,5 +1,6 @@
-"""Answers that are made of many records, kept as one: the verdict of a comparison or a probe, a design. Asked again,
-the records behind it are found again and the answer is the same; what was kept stays, unless other code has spoken."""
+"""Storing an answer that was computed from many records (the verdict of a comparison or probe, a design) as a record of
+its own. The same question gives the same key; a stored answer is replaced only if another version of the code made
+it."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ PROTOCOL = 1
 def keep_answer(
     store: Store, kind: str, asked: dict[str, Any], document: dict[str, Any], started: float, seconds: float
 ) -> str:
-    """Its key. `asked`: all that decides it; `document`: as `--json` prints it. A store that takes nothing more costs
-    no answer: the key is empty then."""
+    """Store an answer and return its key. `asked` is everything that decides the answer, `document` is what `--json`
+    prints. If the store cannot be written the answer is not lost: the key is then empty."""
     config = {"protocol": PROTOCOL, **_plain(asked)}
     record = Record.of(kind, config, _plain(document), provenance_of(started, seconds))
     try:
@@ -34,7 +35,7 @@ def keep_answer(
 
 
 def _plain(document: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it: tuples are lists, numbers that are not finite are null."""
+    """The document as JSON represents it: tuples become lists, NaN and infinities null."""
     plain: dict[str, Any] = _finite(json.loads(json.dumps(document, default=str), parse_constant=lambda name: None))
     return plain
 

@@ -1,7 +1,7 @@
-"""Holding the claim on a record while it is computed, so that what two processes begin at one moment runs once.
+"""Claims: a process that computes a record holds a claim on its key, so that two processes do not compute it twice.
 
-The claim is renewed in the background and given up at the end, whatever the end is. One whose process has died on this
-machine is taken over at once; one of another machine when it expires.
+The claim is renewed in the background and released at the end, also after an error. If the process dies, others on the
+same machine take the claim over at once, those on other machines when it expires.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Busy(UserError):
 
 @contextmanager
 def held(store: Store, key: str, what: str, ttl: float = TTL) -> Iterator[None]:
-    """Compute `key` inside; a UserError where another process is doing so. `what` is its name, for the message;
-    `ttl` how long the claim outlives a process of another machine."""
+    """Hold the claim on `key` inside the block; raises `Busy` if another process holds it. `what` names the record in
+    the message; `ttl` is how many seconds the claim outlives a process of another machine."""
     owner = f"{this_machine()}:{os.getpid()}:{uuid.uuid4().hex}"
     if not store.claim(key, owner, ttl):
         other = store.owner_of(key)
@@ -43,7 +43,7 @@ def held(store: Store, key: str, what: str, ttl: float = TTL) -> Iterator[None]:
 
     def renew() -> None:
         while not done.wait(ttl / 4):
-            with suppress(UserError):  # a store that is away for a while; the next time will do
+            with suppress(UserError):  # the store does not answer now; the next renewal may succeed
                 store.heartbeat(owner, ttl)
 
     thread = threading.Thread(target=renew, daemon=True)
@@ -66,7 +66,7 @@ def is_open(store: Store, key: str) -> bool:
 
 
 def this_machine() -> str:
-    """Tells this machine, since it was started, from others; not which it is."""
+    """An id of this machine since it was booted. It is a hash, so that it does not reveal the machine's name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
     except OSError:
@@ -75,7 +75,7 @@ def this_machine() -> str:
 
 
 def has_died(owner: str) -> bool:
-    """Whether an owner ("machine:process:…") is a process of this machine that has ended. False where nobody knows."""
+    """Whether an owner ("machine:process:…") is a process of this machine that has ended. False if unknown."""
     machine, _, rest = owner.partition(":")
     number = rest.partition(":")[0]
     if machine != this_machine() or not number.isdecimal():

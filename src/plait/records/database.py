@@ -1,9 +1,8 @@
-"""From a URL to a connection, the store's tables and their version, and from a database's complaint to a sentence that
-helps.
+"""The database behind a store: connecting to a URL, the tables and their version, and errors as clear messages.
 
 SQLite runs with a write-ahead log: readers and one writer work at once, and a process killed at any moment leaves the
-file as the last commit left it. `synchronous=FULL` holds even when the power fails; its price is one fsync a commit,
-which is little beside the seconds of work that a record stands for.
+file as the last commit left it. `synchronous=FULL` holds even when the power fails; its price is one fsync per
+commit, which is little compared with the seconds of work behind a record.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ REMEDIES = {
 
 
 def resolve(url: str | None) -> URL:
-    """The store that is meant: the one given, else $PLAIT_STORE, else a file below the working folder."""
+    """The URL of the store: the one given, else $PLAIT_STORE, else a file in the working folder."""
     text = url or os.environ.get(VARIABLE) or DEFAULT
     allowed = f"A store is {DEFAULT} (a file) or postgresql://user@host/database."
     try:
@@ -88,12 +87,13 @@ def resolve(url: str | None) -> URL:
 
 
 def file_of(url: URL) -> Path | None:
-    """SQLite's file; None for a server."""
+    """The SQLite file; None for a server."""
     return Path(str(url.database)) if url.drivername == "sqlite" else None
 
 
 def is_missing(path: Path) -> bool:
-    """Whether nothing is there. Where we may not look, something may be: the database says what is wrong with it."""
+    """Whether the file does not exist. If we may not look, it may exist: opening the database will say what is
+    wrong."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -104,7 +104,7 @@ def is_missing(path: Path) -> bool:
 
 
 def display_name(url: URL) -> str:
-    """For messages: the file relative to here where it is below, or the URL without its password."""
+    """The store in messages: its file, relative to the working folder if it is inside, or the URL without password."""
     path = file_of(url)
     return os.path.relpath(path) if path and path.is_relative_to(Path.cwd()) else str(path or url)
 
@@ -128,7 +128,7 @@ def _durable(connection: sqlite3.Connection, _: Any) -> None:
 
 @contextmanager
 def explained(url: URL) -> Iterator[None]:
-    """What the database complains about becomes a UserError; the original hangs on it as its cause."""
+    """Turns the database's exceptions into `UserError`s, with the original as cause."""
     try:
         yield
     except (DatabaseError, InterfaceError, sqlite3.Error) as wrong:
@@ -155,7 +155,8 @@ CHECKED_BYTES = 16 * 2**20  # a file up to this size is checked when it is opene
 
 
 def _require_whole(connection: Connection, store: str) -> None:
-    """A damaged index would hide records, and SQLite would not say so. Larger files wait for `plait runs verify`."""
+    """Check small files for a damaged index, which would hide records without an error. Larger files are checked by
+    `plait runs verify`."""
     pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("page_count", "page_size"))
     if (pages or 0) * (size or 0) <= CHECKED_BYTES:
         found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
@@ -220,7 +221,7 @@ def is_there(connection: Connection, store: str) -> bool:
 
 
 def create(connection: Connection, store: str) -> None:
-    """Our tables in a database that lacks them; of several processes that try at once, one does it."""
+    """Create our tables if the database lacks them. Of several processes that try at once, one succeeds."""
     if is_there(connection, store):  # nothing is changed before this is known
         return
     if connection.dialect.name == "sqlite":

@@ -23,7 +23,7 @@ EXACT = 2**53  # whole numbers up to here are exact as floats, too
 
 
 def export(records: Iterable[Record], path: Path, overwrite: bool = False) -> int:
-    """Write the records; how many there were. The file appears when it is complete, or not at all."""
+    """Write the records and return how many there were. The file appears when it is complete, or not at all."""
     require_format(path)
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; overwrite it with --force, or choose another name.")
@@ -37,7 +37,7 @@ def require_format(path: Path) -> None:
 
 
 def write_rows(rows: Iterable[dict[str, Any]], path: Path) -> int:
-    """By the file's ending; over what was there. How many there were."""
+    """Write rows in the format of the file's ending, overwriting the file, and return how many there were."""
     require_format(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def write_rows(rows: Iterable[dict[str, Any]], path: Path) -> int:
 
 
 def write_json_list(documents: Iterable[Any], file: TextIO) -> int:
-    """One JSON list, written as it comes."""
+    """Write one JSON list, item by item."""
     number = 0
     for number, document in enumerate(documents, 1):
         text = json.dumps(document, indent=2, ensure_ascii=False).replace("\n", "\n  ")
@@ -107,7 +107,7 @@ FORMATS: dict[str, Callable[[Iterable[dict[str, Any]], Path], int]] = {
 
 
 class _Rows:
-    """Flat rows, on disk, and the kind of value that each column has."""
+    """Flat rows in a temporary file, and the type of the values of each column."""
 
     def __init__(self, documents: Iterable[dict[str, Any]], folder: Path) -> None:
         self.kinds: dict[str, str] = {}
@@ -134,7 +134,7 @@ class _Rows:
 
 
 def _kind(value: Any) -> str:
-    """What a column of such values is; "" where any kind will do."""
+    """The type of a column with such values; "" if any type will do."""
     kind = _KINDS.get(type(value))
     if kind is not None:
         return kind
@@ -172,7 +172,7 @@ def _ordered(names: Iterable[str]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A cell: true, false and lists as JSON writes them."""
+    """The text of a cell: booleans and lists as in JSON."""
     return json.dumps(value) if isinstance(value, (bool, list, dict)) else value
 
 

@@ -1,16 +1,16 @@
-"""A result that explains itself, and the key under which it is found again.
+"""Records: a result together with its config and provenance, and the key under which it is stored.
 
 The key is the hash of everything that decides the result: what was asked for, fully resolved, and the version of the
-protocol that answers. The protocol version is a small integer in the config that the producer raises by hand when its
-results change meaning. What merely surrounds a result (source code, library versions, hardware) is written down in
-`provenance` and stays out of the key: in the key it would make every edit of a comment, every new library and every
-other machine compute everything again, and a shared store could not be shared.
+protocol that answers. The protocol version is a small integer in the config, which the producer raises by hand when its
+results change meaning. Source code, library versions and hardware are recorded in `provenance` but are not part of the
+key: otherwise every edited comment, new library or other machine would compute everything again, and machines could not
+share a store.
 
 Fields of nested JSON have dotted names: `task.name` is the `name` in `task`.
 
-A stored record is what was put: its key is the hash of its kind and config, and a checksum covers the rest. That is the
-first field of what is stored as `about`, so that stores of before, and the plaits that made them, need no change: a
-record without one is taken as it is, as far as its key can tell.
+Damage is detected: the key is the hash of kind and config, and a checksum covers the rest. The checksum is the first
+field of the stored `about`, so that older stores, and older versions of plait, need no change: a record without a
+checksum is accepted if its key is right.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from plait.core.json_files import CHECKSUM, checksum
 
 
 def provenance_of(started: float, seconds: float) -> dict[str, Any]:
-    """The surroundings of something that began at `started` (as `time.time()` counts) and took so many seconds."""
+    """The provenance of a result whose computation began at `started` (`time.time()`) and took so many seconds."""
     return {
         "started": datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
@@ -54,7 +54,8 @@ def provenance_of(started: float, seconds: float) -> dict[str, Any]:
 
 @cache
 def code_hash() -> str:
-    """16 hex digits over all of plait's source, so that results of different code are told apart."""
+    """A hash (16 hex digits) of all of plait's source, which distinguishes results of different versions of the
+    code."""
     root = Path(plait.__file__).parent
     total = hashlib.sha256()
     for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".txt")):
@@ -67,7 +68,7 @@ def code_hash() -> str:
 
 @cache
 def cpu_model() -> str:
-    """The processor's name as it gives it; an empty string where the system does not tell."""
+    """The processor's model name; an empty string if the system does not say."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
@@ -77,7 +78,7 @@ def cpu_model() -> str:
 
 
 def _version(package: str) -> str | None:
-    """From the package's metadata: nothing is imported."""
+    """The installed version, from the package's metadata: nothing is imported."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -85,7 +86,7 @@ def _version(package: str) -> str | None:
 
 
 def _threads() -> int | None:
-    """Of torch's: sums over several end in other digits than over one."""
+    """The number of torch's threads: sums over several threads may differ in the last digits."""
     torch = sys.modules.get("torch")
     return None if torch is None else int(torch.get_num_threads())
 
@@ -112,7 +113,7 @@ class Record:
 
     @classmethod
     def of(cls, kind: str, config: dict[str, Any], result: dict[str, Any], provenance: dict[str, Any]) -> Record:
-        """A new record, under the key that its kind and config give it."""
+        """A new record, whose key is computed from its kind and config."""
         return cls(record_key(kind, config), kind, config, result, provenance)
 
     def document(self) -> dict[str, Any]:
@@ -127,7 +128,7 @@ class Record:
 
 
 def record_key(kind: str, config: dict[str, Any]) -> str:
-    """32 hex digits that stand for this kind of result of this config, whatever the order of its fields."""
+    """The key (32 hex digits) of a kind and a config; the order of the config's fields does not matter."""
     if not kind:
         raise UserError("a record needs a kind, such as 'probe'.")
     protocol = config.get(PROTOCOL)
@@ -191,7 +192,7 @@ _LEAVES = frozenset((str, int, float, bool, list, type(None)))
 
 
 def matches(document: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Whether each of these fields is there and has its value."""
+    """Whether the config has each of these fields with this value."""
     fields = flat(document)
     return all(name in fields and _equal(fields[name], wanted) for name, wanted in where.items())
 
@@ -212,7 +213,7 @@ REMEDY = "`plait runs verify` finds all that is damaged, `plait runs repair` tak
 
 
 def key_of(kind: str, config: str) -> str:
-    """Of a kind and a config as canonical JSON."""
+    """The key of a kind and a config that is given as canonical JSON."""
     return hashlib.sha256(f"{kind}\n{config}".encode()).hexdigest()[:KEY_DIGITS]
 
 
@@ -223,7 +224,7 @@ def seal(key: str, kind: str, config: str, result: str, about: str) -> str:
 
 
 def damage(row: Any) -> str:
-    """What is wrong with a stored row; empty where nothing is."""
+    """What is wrong with a stored row; empty if nothing is."""
     key, kind, config, result, about = texts = (row.key, row.kind, row.config, row.result, row.about)
     if set(map(type, texts)) != {str}:
         return "a field is missing"
@@ -245,7 +246,7 @@ def damage(row: Any) -> str:
 
 
 def record_of(row: Any, store: str) -> Record:
-    """The record, once it is known to be whole."""
+    """The record of a stored row, after checking that it is undamaged."""
     if wrong := damage(row):
         raise UserError(f"the record {str(row.key)[:KEY_DIGITS]} in {store} is damaged: {wrong}. {REMEDY}")
     # What the checksum covers was written by `put`: numbers need no second look.

@@ -1,4 +1,4 @@
-"""A damaged store: every record looked at, and what is whole saved.
+"""Checking a store, and repairing a damaged one: every record is read, and the undamaged ones are saved.
 
 `verify` reads all records, and lets SQLite look at its own pages. `repair` makes a new file of the whole records beside
 a damaged one, which is kept under another name; on a server it takes damaged rows out and keeps them in a file. What is
@@ -72,7 +72,7 @@ class _Found:
 
 
 def verify(store: Store) -> Verified:
-    """Look at every record, and at the file."""
+    """Check every record, and the database file."""
     found = _Found()
     if store.file is None:
         for _ in _server_rows(store, found):
@@ -89,7 +89,8 @@ def verify(store: Store) -> Verified:
 
 
 def repair(store: Store) -> Repaired:
-    """Keep what is whole, and what was there before under another name. A store that is whole stays as it is."""
+    """Save the undamaged records to a new store, and keep the damaged one under another name. A store without damage is
+    left as it is."""
     seen = verify(store)
     if seen.whole:
         return Repaired(store.name, seen.records, (), 0, "")

@@ -1,11 +1,12 @@
-"""The store: records by key, found again by anyone, written by many at once; and claims, so that many share work.
+"""The store: records by key, in SQLite or PostgreSQL, written by many processes at once; and claims, by which processes
+share work.
 
     with open_store() as store:
         for key in keys:
             if store.claim(key, owner, ttl=60):
                 store.put(compute(key))
 
-Nothing is created before the first write: reading a store that is not there finds nothing.
+Nothing is created before the first write: a store that does not exist reads as empty.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ Done = TypeVar("Done")
 
 
 def open_store(url: str | Store | None = None) -> Store:
-    """The store at `url`, else at $PLAIT_STORE, else `runs/plait.db` below the working folder; an opened one is taken
-    as it is."""
+    """The store at `url`, else at $PLAIT_STORE, else `runs/plait.db` in the working folder. A store that is open
+    already is returned as it is."""
     return url if isinstance(url, Store) else Store(url)
 
 
@@ -77,17 +78,17 @@ class Store:
 
     @property
     def url(self) -> str:
-        """Opens the same store in another process. It holds the password, if there is one: not for display."""
+        """The URL with which another process opens this store. It may hold a password: not for display."""
         return self._url.render_as_string(hide_password=False)
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The store's name in messages."""
         return display_name(self._url)
 
     @property
     def file(self) -> Path | None:
-        """SQLite's; None for a server."""
+        """The SQLite file; None for a server."""
         return file_of(self._url)
 
     # ---- records
@@ -102,7 +103,7 @@ class Store:
         return {row.key for some in _batches(keys) for row in self._rows(asked.where(records.c.key.in_(some)))}
 
     def put(self, record: Record) -> bool:
-        """Store it for good and end any claim on its key. The first writer wins: False if the key was there already.
+        """Store a record and end any claim on its key. The first writer wins: False if the key was stored already.
 
         When this returns, the record survives whatever happens to the process or the machine.
         """
@@ -134,12 +135,12 @@ class Store:
     def each(
         self, kind: str | None = None, where: Mapping[str, Any] | None = None, limit: int | None = None
     ) -> Iterator[Record]:
-        """Like `find`, but one after the other: as many as there are need no more memory than a few hundred.
+        """Like `find`, but as an iterator that never holds more than a few hundred records in memory.
 
         Inner fields are named with dots: `{"task.name": "compression"}`. A string also matches the number, boolean or
-        null that it spells, so that text from a command line can be handed on.
+        null that it spells, so that text from a command line can be passed on.
         """
-        name = self.name  # once: made of paths, which takes as long as all else that a record needs
+        name = self.name  # computed once: it takes as long as reading a record
         if not where:
             for row in islice(self._newest_first(select(records.c.id, *_RECORD), kind, limit), limit):
                 yield record_of(row, name)
@@ -164,7 +165,7 @@ class Store:
         return matches(parse_json(row.config, f"the record {row.key}"), where)
 
     def delete(self, keys: Iterable[str]) -> int:
-        """How many of them there were."""
+        """Delete these records; returns how many there were."""
         doomed = list(_batches(keys))
 
         def remove(connection: Connection) -> int:
@@ -181,7 +182,7 @@ class Store:
         return sum(self.kinds().values())
 
     def full_key(self, start: str) -> str:
-        """The one key that begins so."""
+        """The one key that begins with `start`; a `UserError` if there is none or more than one."""
         found = self._rows(select(records.c.key).where(records.c.key.startswith(start, autoescape=True)).limit(3))
         if len(found) == 1:
             return str(found[0].key)
@@ -193,7 +194,7 @@ class Store:
     # ---- claims: who computes what
 
     def claim(self, key: str, owner: str, ttl: float) -> bool:
-        """Whether `owner` may compute `key` now: no record is there, and no one else holds an unexpired claim.
+        """Claim `key` for `owner`. False if its record is stored already, or another owner holds an unexpired claim.
 
         The claim expires after `ttl` seconds unless `heartbeat` renews it, so the work of a dead process is taken over.
         """
@@ -208,7 +209,7 @@ class Store:
         def take(connection: Connection) -> bool:
             if connection.execute(taken).rowcount != 1:
                 return False
-            # Looked up only now that the claim is ours: whoever held it before has put its record by now, if ever.
+            # Checked only now that the claim is ours: an earlier holder has stored its record by now, if ever.
             if connection.execute(select(records.c.id).where(records.c.key == key)).first() is None:
                 return True
             connection.execute(delete(claims).where(claims.c.key == key))
@@ -217,7 +218,8 @@ class Store:
         return self._write(take)
 
     def heartbeat(self, owner: str, ttl: float) -> set[str]:
-        """Renew all claims of `owner`: the keys it still holds. What is missing was taken over, released or put."""
+        """Renew all claims of `owner` and return the keys it still holds; others were taken over, released or
+        stored."""
 
         def renew(connection: Connection) -> set[str]:
             connection.execute(update(claims).where(claims.c.owner == owner).values(expires=self._now() + ttl))
@@ -226,12 +228,12 @@ class Store:
         return self._write(renew)
 
     def release(self, key: str, owner: str) -> None:
-        """Give a claim up without a record; nothing happens where someone else holds it by now."""
+        """Give a claim up without a record. Nothing happens if another owner has taken it over."""
         given_up = delete(claims).where(claims.c.key == key, claims.c.owner == owner)
         self._write(lambda connection: connection.execute(given_up))
 
     def owner_of(self, key: str) -> str | None:
-        """Of the claim on a key, expired or not."""
+        """The owner of the claim on a key, expired or not."""
         found = self._rows(select(claims.c.owner).where(claims.c.key == key))
         return str(found[0].owner) if found else None
 
@@ -270,8 +272,7 @@ class Store:
         return [] if path is not None and is_missing(path) else self._answered(read)
 
     def require_writable(self) -> None:
-        """Before work whose result is to be stored: a store that takes none is told of now, not after hours. One that
-        is not there yet is not made."""
+        """Raise a `UserError` now, before hours of work, if results could not be stored. Creates nothing."""
         path = file_of(self._url)
         if path is not None and is_missing(path):
             there = next(folder for folder in path.parents if folder.exists())

@@ -63,19 +63,19 @@ class Axis:
             low, high = low - beside * (low != self.low), high + beside * (high != self.high)
         return Scale(low, high, first, last, log=self.log)
 
-    def marked(self, scale: Scale, values: Sequence[float]) -> list[float]:
+    def tick_values(self, scale: Scale, values: Sequence[float]) -> list[float]:
         """The numbers to write along the axis."""
         if self.ticks is not None:
-            return _apart([tick for tick in self.ticks if scale.low <= tick <= scale.high], scale)
+            return _legible_ticks([tick for tick in self.ticks if scale.low <= tick <= scale.high], scale)
         if not self.log:
             apart = 56 if scale.first < scale.last else 44  # pixels
             return svg.round_numbers(scale.low, scale.high, about=max(3, int(abs(scale.last - scale.first) / apart)))
         doubled = values and all(value > 0 and math.log2(value).is_integer() for value in values)
         found = scale.ticks() if doubled else svg.decades(scale.low, scale.high)
-        return _apart(found or [scale.low, scale.high], scale)
+        return _legible_ticks(found or [scale.low, scale.high], scale)
 
 
-def _apart(ticks: Sequence[float], scale: Scale, least: float = 40.0) -> list[float]:
+def _legible_ticks(ticks: Sequence[float], scale: Scale, least: float = 40.0) -> list[float]:
     """As many of the ticks as can be told apart when they are written, the last among them."""
     least = least if scale.first < scale.last else 18.0  # lines of text need less height than width
     kept: list[float] = []

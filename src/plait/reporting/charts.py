@@ -162,7 +162,7 @@ def _draw(
     ]
     x_of, y_of = panel.x.scale(xs, *across, room=0.03), panel.y.scale(ys, *down)
     draw_axes(drawing, x_of, y_of, panel.x.label, panel.y.label, theme,
-              panel.x.marked(x_of, xs), panel.y.marked(y_of, ys))  # fmt: skip
+              panel.x.tick_values(x_of, xs), panel.y.tick_values(y_of, ys))  # fmt: skip
     for power, words in panel.powers:
         _guide(drawing, x_of, y_of, power, words, theme)
     if panel.marker is not None and x_of.low <= panel.marker <= x_of.high:

@@ -17,7 +17,7 @@ from plait.core.errors import UserError
 from plait.core.units import short
 from plait.model.cost import ModelCost, model_cost
 from plait.reporting.diagram import diagram
-from plait.reporting.page import held, tag
+from plait.reporting.page import json_script, tag
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def model_sheets(sheets: Sequence[ModelSheet], document: Mapping[str, Any]) -> l
             drawings[key] = more["drawing"]
     packed = {"document": document, "drawings": drawings}
     whole = base64.b64encode(zlib.compress(json.dumps(packed).encode(), 6)).decode("ascii")
-    return [held(shown, id="models"), tag("script", whole, type="text/plain", id="packed")]
+    return [json_script(shown, id="models"), tag("script", whole, type="text/plain", id="packed")]
 
 
 def linked_sheets(sheets: Sequence[ModelSheet], address: Callable[[int], str]) -> list[Element]:
@@ -54,7 +54,7 @@ def linked_sheets(sheets: Sequence[ModelSheet], address: Callable[[int], str]) -
         sheet.scope + sheet.key: {**_plain(sheet), "facts": list(sheet.facts), "more": address(place)}
         for place, sheet in enumerate(sheets)
     }
-    return [held(shown, id="models")]
+    return [json_script(shown, id="models")]
 
 
 def _plain(sheet: ModelSheet) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def page(title: str, *body: Child) -> str:
 
 
 def document(title: str, head: Sequence[Child], body: Sequence[Child]) -> str:
-    """What all pages have, whether they hold their style and script or name where those are."""
+    """The HTML document around a page, whether its style and script are inline or linked."""
     meta = tag("meta", charset="utf-8"), tag("meta", name="viewport", content="width=device-width, initial-scale=1")
     whole = tag("html", tag("head", *meta, tag("title", title), *head), tag("body", *body), lang="en")
     return "<!DOCTYPE html>\n" + text_of(whole)
@@ -72,28 +72,28 @@ def script() -> str:
     return "(() => {\n" + "".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS) + "})();\n"
 
 
-def held(value: object, **attributes: str) -> Element:
-    """Data for the page's script. What stands in a script is not escaped on the way out, so here it is."""
+def json_script(value: object, **attributes: str) -> Element:
+    """JSON data for the page's script. Text inside <script> is not escaped on output, so `<` is escaped here."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return tag("script", text, type="application/json", **attributes)
 
 
 def write(path: Path, document: str) -> None:
-    """Whole or not at all."""
-    with _told(path), atomic_write(path) as draft:
+    """Atomically: the file is complete or absent."""
+    with _explain_write_errors(path), atomic_write(path) as draft:
         draft.write_text(document, encoding="utf-8")
 
 
 def check_writable(path: Path) -> None:
-    """Before minutes are spent on what is to be written there."""
-    with _told(path), TemporaryFile(dir=path.parent):
+    """Fail now rather than after minutes of work whose result could not be written."""
+    with _explain_write_errors(path), TemporaryFile(dir=path.parent):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What the folder of `path`, made if need be, refuses is said in one message."""
+def _explain_write_errors(path: Path) -> Iterator[None]:
+    """Create the folder of `path` if needed; an OSError inside becomes a UserError that names the file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield

@@ -99,7 +99,7 @@ def curves(
     room = 0.06 * (max(ys) - min(ys) or 1.0)
     x_of = Scale(min(xs) if log else 0, max(xs), left, right, log=log)
     y_of = Scale(max(0.0, min(ys) - room), max(ys) + room, bottom, top)
-    ticks = Axis(log=True).marked(x_of, xs) if log else None
+    ticks = Axis(log=True).tick_values(x_of, xs) if log else None
     draw_axes(drawing, x_of, y_of, x_label, y_label, PAGE, x_ticks=ticks)
     if until is not None:
         drawing.line(x_of(until), top, x_of(until), bottom, PAGE.pale, dashed=True)

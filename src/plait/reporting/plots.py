@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from plait.reporting.charts import MOST_DOTS, Panel, Series, inline_panel
-from plait.reporting.page import held, legend, tag
+from plait.reporting.page import json_script, legend, tag
 from plait.reporting.page_charts import Line, Mark, curves, scatter, swatch
 
 HIGH, LOW = 340, 320  # pixels of height
@@ -106,7 +106,7 @@ def line_legend(lines: Sequence[Line]) -> Element:
 
 
 def plot(drawn: Element, data: Mapping[str, Any]) -> Element:
-    return tag("figure", drawn, held(data), class_="plot")
+    return tag("figure", drawn, json_script(data), class_="plot")
 
 
 def cube_plot(drawn: Element, points: Sequence[Mapping[str, Any]], axes: Sequence[str], *, title: str) -> Element:
@@ -118,7 +118,7 @@ def cube_plot(drawn: Element, points: Sequence[Mapping[str, Any]], axes: Sequenc
         for label, (low, high) in zip(axes, ends, strict=True)
     ]
     data = {"title": title, "axes": held_axes, "points": [{**p, "v": [_digits(v) for v in p["v"]]} for p in points]}
-    return tag("figure", drawn, held(data), class_="cube")
+    return tag("figure", drawn, json_script(data), class_="cube")
 
 
 def _point_of(mark: Mark) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def panel_plot(panel: Panel, numbers: Mapping[str, int]) -> Element:
     for series in panel.series:
         name = series.like or series.name
         number = numbers[name]
-        places = [i for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)) if _kept(panel, x, y)]
+        places = [i for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)) if _is_on_axes(panel, x, y)]
         found.append(
             {
                 "name": name,
@@ -168,7 +168,7 @@ def panel_plot(panel: Panel, numbers: Mapping[str, int]) -> Element:
     return plot(inline_panel(panel, dict(numbers)), data)
 
 
-def _kept(panel: Panel, x: float, y: float) -> bool:
+def _is_on_axes(panel: Panel, x: float, y: float) -> bool:
     return panel.x.keeps(x) and panel.y.keeps(y)
 
 

@@ -57,7 +57,7 @@ def records_page(
         summary_tiles(records),
         *([section("Side by side", *beside)] if beside else []),
         *groups,
-        *(_close(record, views[record.key], inside) for record in close),
+        *(_record_article(record, views[record.key], inside) for record in close),
         methods_section(records, references),
         tag("p", data_take="records.json"),
         *model_sheets(_sheets(views), {record.key: record.document() for record in close}),
@@ -74,7 +74,7 @@ def close_records(records: Sequence[Record], named: bool) -> list[Record]:
     return [newest[kind] for kind in ANSWERS if kind in newest]
 
 
-def _close(record: Record, view: View, context: Context) -> Element:
+def _record_article(record: Record, view: View, context: Context) -> Element:
     parts = whole_view(record, view, context)
     made = tag("article", heading(record, view), *parts, id=record.key, data_scope=record.key)
     made.find("header/h1").tag = "h2"  # type: ignore[union-attr]

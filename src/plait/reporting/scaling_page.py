@@ -55,16 +55,20 @@ def laws_parts(laws: Laws) -> list[Child]:
         else "",
         section("The laws", note(LAW), _laws(laws)),
         _comparisons(laws),
-        _drawn("IsoFLOP curves", "Runs of one budget over their size, and the parabola through them.", curves),
-        _drawn(
+        _figures_section(
+            "IsoFLOP curves", "Runs of one budget over their size, and the parabola through them.", curves
+        ),
+        _figures_section(
             "Compute- and state-optimal frontiers",
             "Lines are the fitted surface's, marks the parabolas' with their intervals; the dashed line is the target. "
             "State-optimal: perplexity over the state at each group's best size, lower and further left is better.",
             [*frontier_panels(laws), loss_panel(laws), *([] if state is None else [state])],
         ),
-        _drawn("Off the frontier", "What a size other than the best costs at the same FLOPs.", [gap_panel(laws)]),
+        _figures_section(
+            "Off the frontier", "What a size other than the best costs at the same FLOPs.", [gap_panel(laws)]
+        ),
         _findings(laws),
-        _drawn(
+        _figures_section(
             "The batch pitfall",
             "Simulated: a batch that grows with the size inside a group makes larger models look worse than they are.",
             [pitfall_panel(pitfall(CHINCHILLA, PITFALL_FLOPS, PITFALL_BATCH))],
@@ -104,10 +108,10 @@ def _laws(laws: Laws) -> Element:
     ]
     rows += [[f"loss at {offset:g} N*", *(f"+{shown(law.gap(offset))}" for law in every)] for offset in (0.25, 4.0)]
     columns = [f">{'value' if name == ALL else name}" for name in laws.laws]
-    return table(["", *columns], [[_unbroken(row[0]), *row[1:]] for row in rows])
+    return table(["", *columns], [[_without_line_breaks(row[0]), *row[1:]] for row in rows])
 
 
-def _unbroken(name: Child) -> Child:
+def _without_line_breaks(name: Child) -> Child:
     """On one line however narrow the table's first column would be."""
     return name.replace(" ", "\N{NO-BREAK SPACE}") if isinstance(name, str) else name
 
@@ -140,7 +144,7 @@ def _findings(laws: Laws) -> Child:
     return section("MAD's findings here", note(words), table(["", "finding", "verdict", ">P", ""], rows))
 
 
-def _drawn(title: str, words: str, panels: Sequence[Panel]) -> Child:
+def _figures_section(title: str, words: str, panels: Sequence[Panel]) -> Child:
     if not panels:
         return ""
     numbers = series_numbers(panels)

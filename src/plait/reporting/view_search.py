@@ -17,7 +17,7 @@ from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure
 from plait.reporting.front import Model, axis_start, cube_drawing, cube_picture
 from plait.reporting.models import ModelSheet
-from plait.reporting.page import Child, card, code, folded, grid, held, legend, note, section, table, tag, tiles
+from plait.reporting.page import Child, card, code, folded, grid, json_script, legend, note, section, table, tag, tiles
 from plait.reporting.page_charts import Mark, swatch
 from plait.reporting.plots import cube_plot, scatter_plot
 from plait.reporting.studies import LayerChoices, mixture_chart
@@ -192,7 +192,7 @@ def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], grou
     )
     entries = [(swatch(number), name) for name, number in numbers.items() if name in groups.values()]
     known = {row["spec"]: list(mixers_of(row["spec"])) for row in rows}
-    explorer = card(tag("div", held(known), data_explore="front"), title="Filter and compare")
+    explorer = card(tag("div", json_script(known), data_explore="front"), title="Filter and compare")
     listed: list[list[Child]] = [
         [code(row["spec"], groups[row["spec"]]), *(f"{one.of(row):.4g}" for one in asked)] for row in rows
     ]

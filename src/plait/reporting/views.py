@@ -131,13 +131,17 @@ def sources(record: Record, context: Context) -> list[Child]:
     if not named:
         return []
     rows: list[list[Child]] = [
-        [name, str(len(keys)), tag("span", *(_apart(context.linked(key, key[:6])) for key in keys[:MOST_SOURCES]))]
+        [
+            name,
+            str(len(keys)),
+            tag("span", *(_with_space_after(context.linked(key, key[:6])) for key in keys[:MOST_SOURCES])),
+        ]
         for name, keys in named.items()
     ]
     return [folded("The trainings it is made of", table(("architecture", ">trainings", "their records"), rows))]
 
 
-def _apart(child: Child) -> Element:
+def _with_space_after(child: Child) -> Element:
     return tag("span", child, " ")
 
 

@@ -1,5 +1,5 @@
-"""Addresses and what answers them. Every one of them is permanent: a record is where its key says, as long as it is in
-the store."""
+"""The dashboard's addresses and their handlers. Addresses are permanent: a record is found by its key as long as it is
+in the store."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def application(store: Store, runs: Path, *, hosts: tuple[str, ...] | None, toke
             "/static/{name}": answers.static,
         }.items()
     ]
-    plain = Starlette(routes=routes, exception_handlers={404: answers.nothing, 405: answers.nothing})
+    plain = Starlette(routes=routes, exception_handlers={404: answers.not_found, 405: answers.not_found})
     return Guard(plain, hosts, token)
 
 
@@ -81,13 +81,13 @@ def _prepare(index: RecordIndex) -> None:
 
 
 class Answers:
-    """A function per address. They are plain functions: each runs in a thread of its own, as the store's readers do."""
+    """One handler per address. They are not `async`, so starlette runs each in a thread."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
 
     def guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
-        """What the store or a view complains about is said on a page."""
+        """Errors of the store or a view become a page with the message."""
 
         def answered(request: Request) -> Response:
             try:
@@ -105,9 +105,9 @@ class Answers:
 
     def _problem(self, words: str, status: int) -> Response:
         head = tag("header", tag("h1", "Nothing is here" if status == 404 else "This did not work"))
-        return self._html(self.pages.whole(str(status), head, note(words)), status)
+        return self._html(self.pages.page(str(status), head, note(words)), status)
 
-    def nothing(self, request: Request, wrong: Exception) -> Response:
+    def not_found(self, request: Request, wrong: Exception) -> Response:
         return self._problem("No record, run or page has this address.", 404)
 
     def _record(self, request: Request) -> Record | None:

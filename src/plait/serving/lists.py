@@ -49,7 +49,7 @@ def short_list(lines: Sequence[Line]) -> Element:
 
 
 def records_table(lines: Sequence[Line], kept: Mapping[str, str], sort: str, up: bool) -> Element:
-    """Its headings sort in the database, not in the page: there are more records than are shown."""
+    """Headings are links that sort in the index: sorting in the browser would only sort the page shown."""
     heads = [tag("th", "", scope="col", class_="left")]
     for name, words in COLUMNS:
         here = sort == name
@@ -100,7 +100,7 @@ def page_links(found: Found, kept: Mapping[str, str], sort: str, up: bool, page:
     return tag("nav", *parts, class_="pages", aria_label="Pages")
 
 
-def told(kind: str, words: str) -> str:
+def filter_text(kind: str, words: str) -> str:
     parts = [f"of kind {kind}" if kind else "", f"with “{words}”" if words else ""]
     words = " ".join(part for part in parts if part)
     return f"Records {words}." if words else "All that the store holds."

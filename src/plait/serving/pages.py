@@ -1,4 +1,4 @@
-"""The dashboard's pages. What a record looks like is said once, in `plait.reporting`: a report shows the same."""
+"""The dashboard's pages. How a record is drawn is defined in `plait.reporting`, which reports use as well."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from plait.reporting.summaries import pattern_of
 from plait.reporting.views import Context, View, architecture_parts, heading, view_of, whole_view
 from plait.serving.lists import (
     PAGE,
+    filter_text,
     kind_chips,
     page_links,
     record_address,
     record_line,
     records_table,
     short_list,
-    told,
 )
 from plait.serving.record_index import RecordIndex
 from plait.serving.run_folders import read_run, run_states
@@ -79,9 +79,9 @@ class Pages:
     def _known(self, key: str) -> Record | None:
         return self.store.get(key)
 
-    # ---- what surrounds a page
+    # ---- navigation, style and script around every page
 
-    def whole(self, title: str, *body: Child, here: str = "", words: str = "", after: Sequence[Child] = ()) -> str:
+    def page(self, title: str, *body: Child, here: str = "", words: str = "", after: Sequence[Child] = ()) -> str:
         links = [("/", "Overview"), ("/records", "Records"), ("/runs", "Runs")]
         anchors = [
             tag("a", name, href=address, **({"aria-current": "page"} if address == here else {}))
@@ -119,7 +119,7 @@ class Pages:
             for kind, count in kinds.items()
         ]
         intro = "What the store holds, and what goes on now." if total else "The store is empty so far."
-        return self.whole(
+        return self.page(
             "Overview",
             tag("header", tag("h1", self.store.name), tag("p", intro, class_="lead")),
             self._live("/live/overview", *self.overview_parts()),
@@ -160,11 +160,11 @@ class Pages:
 
     # ---- lists
 
-    def records(self, asked: Mapping[str, str]) -> str:
-        """`asked`: kind, q, sort, up, page."""
-        kind, words = asked.get("kind", "")[:200], asked.get("q", "")[:400]
-        sort, up = asked.get("sort", "newest"), asked.get("up") == "1"
-        page = int(asked["page"]) if asked.get("page", "").isdecimal() and len(asked["page"]) < 8 else 1
+    def records(self, query: Mapping[str, str]) -> str:
+        """The list, filtered and sorted by the address's query: kind, q (words), sort, up, page."""
+        kind, words = query.get("kind", "")[:200], query.get("q", "")[:400]
+        sort, up = query.get("sort", "newest"), query.get("up") == "1"
+        page = int(query["page"]) if query.get("page", "").isdecimal() and len(query["page"]) < 8 else 1
         page = max(1, page)
         found = self.index.find(kind, words, sort, not up, (page - 1) * PAGE, PAGE)
         kept = {name: value for name, value in (("kind", kind), ("q", words)) if value}
@@ -176,9 +176,9 @@ class Pages:
             tag("p", tag("button", "Compare the selected", type="submit"), class_="actions") if found.lines else "",
             action="/beside", method="get",
         )  # fmt: skip
-        return self.whole(
+        return self.page(
             title,
-            tag("header", tag("h1", title), tag("p", told(kind, words) + reading, class_="lead")),
+            tag("header", tag("h1", title), tag("p", filter_text(kind, words) + reading, class_="lead")),
             kind_chips(found, kept),
             form if found.lines else note("Nothing fits. A search finds records that hold all its words."),
             page_links(found, kept, sort, up, page),
@@ -192,7 +192,7 @@ class Pages:
         total = self.store.kinds().get(kind, len(found))
         lead = f"The newest {len(found):,} of {total:,}." if len(found) < total else f"{total:,} in all."
         every = f"/records?{urlencode({'kind': kind})}"
-        return self.whole(
+        return self.page(
             kind,
             tag("header", tag("h1", f"Records of kind {kind}"),
                 tag("p", f"{lead} ", link(every, "As a list"), class_="lead")),
@@ -214,15 +214,15 @@ class Pages:
 
     def record(self, record: Record) -> str:
         view = self.view(record)
-        return self.whole(
+        return self.page(
             view.title,
-            heading(record, view, tag("span", *_taken(record, view), class_="along")),
+            heading(record, view, tag("span", *_download_links(record, view), class_="along")),
             *whole_view(record, view, self.context),
             after=linked_sheets(view.sheets, lambda place: f"{record_address(record.key)}/model/{place}.json"),
         )
 
     def view(self, record: Record) -> View:
-        """Made once: a record does not change, and an answer that is given anew is another."""
+        """Cached: a record with this key and these contents never changes."""
         with self._lock:
             known = self._views.get(record.key)
         if known is not None and known[0] == record:
@@ -238,9 +238,9 @@ class Pages:
         found = [record for start in dict.fromkeys(starts[:MOST_BESIDE]) if (record := self.get(start)) is not None]
         if len(found) < 2:
             words = "Select two records or more in a list, or give their keys: /beside?key=…&key=…"
-            return self.whole("Side by side", tag("header", tag("h1", "Side by side")), note(words), here="/records")
+            return self.page("Side by side", tag("header", tag("h1", "Side by side")), note(words), here="/records")
         names = " and ".join(record.key[:8] for record in found)
-        return self.whole(
+        return self.page(
             f"{names} side by side",
             tag("header", tag("h1", "Side by side"), tag("p", names, class_="lead")),
             *side_by_side(found, self.context),
@@ -249,7 +249,7 @@ class Pages:
     # ---- trainings by their folders
 
     def run_list(self) -> str:
-        return self.whole(
+        return self.page(
             "Runs",
             tag("header", tag("h1", "Runs"), tag("p", "Commands and trainings, those that run first.", class_="lead")),
             self._live("/live/runs", *self.run_list_parts()),
@@ -270,7 +270,7 @@ class Pages:
         stored: list[Child] = [" · ", link(record_address(record.key), "its record")] if record is not None else []
         about = tag("p", tag("span", "run", class_="badge"), " ", tag("code", name), *stored, class_="kind")
         view = View(pattern_of(state.spec), spec=state.spec)
-        return self.whole(
+        return self.page(
             view.title,
             tag("header", about, tag("h1", view.title), tag("p", f"Trained on {state.data}.", class_="lead")),
             self._live(f"/live/run/{quote(name, safe='')}", *training_parts(self.runs, state)),
@@ -278,7 +278,7 @@ class Pages:
             here="/runs",
         )
 
-    # ---- fragments for what follows along
+    # ---- fragments that live parts of pages ask for
 
     def fragment(self, parts: Sequence[Child]) -> str:
         return "".join(part if isinstance(part, str) else text_of(part) for part in parts)
@@ -294,8 +294,8 @@ class Pages:
         return None if state is None else self.fragment(training_parts(self.runs, state))
 
 
-def _taken(record: Record, view: View) -> list[Child]:
-    """What can be taken along."""
+def _download_links(record: Record, view: View) -> list[Child]:
+    """The record as files: an offline page, JSON, CSV, figures."""
     address = record_address(record.key)
     made: list[Child] = [
         " · ",

@@ -1,7 +1,7 @@
-"""Lines of all records in memory, so that a list of a hundred thousand can be filtered, sorted and paged at once, on
-SQLite and PostgreSQL alike. The store itself keeps what was computed; what a list needs of it is a fortieth.
+"""An in-memory index with one line per record, so that a list of 100,000 can be filtered, sorted and paged quickly on
+SQLite and PostgreSQL alike. A line is about a fortieth of the record.
 
-The newest are read first, in the background: the first page is right long before the last record is read.
+A background thread reads the newest records first, so the first page is right long before the last record is read.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RecordIndex:
                 self._pages_being_made -= 1
 
     def refresh(self) -> None:
-        """Take over what has come and gone since the last look."""
+        """Add records that are new since the last call and drop those that were deleted."""
         if time.monotonic() - self._when < FRESH or not self._reading.acquire(blocking=False):
             return
         try:
@@ -130,7 +130,7 @@ class RecordIndex:
             self._high = rows[-1].id
 
     def _reconcile(self) -> None:
-        """Lines of records that were removed; and take over what was committed late, under a number long given out."""
+        """Drop lines of deleted records, and add records that were committed late under an id below the newest."""
         left = {row.id for row in self._store.raw_rows(select(records.c.id))}
         with self._lock:
             known = {id for (id,) in self._lines.execute("SELECT id FROM lines")}
@@ -201,7 +201,7 @@ def _escaped(word: str) -> str:
 
 
 def _line(row: Any) -> tuple[Any, ...]:
-    """A damaged record is listed, too: as far as its key and kind can be read."""
+    """A damaged record is listed as well, by its key and kind."""
     try:
         parts = [json.loads(text) for text in (row.config, row.result, row.about)]
         config, result, about = (part if isinstance(part, dict) else {} for part in parts)

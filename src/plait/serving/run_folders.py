@@ -1,7 +1,6 @@
-"""Trainings as their folders tell of them (`plait.training.run` writes these): what runs now, and how far it is.
+"""The state of trainings, read from their run folders (`plait.training.run` writes them): which run now, and how far.
 
-Only read here, and without torch. A folder that is being written to, or that somebody damaged, is read as far as it can
-be.
+Reads only, and without torch. A folder that is being written or is damaged is read as far as possible.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 from plait.reporting.summaries import mapping, number
 
 NAME = re.compile(r"train-[0-9a-f]{4,32}")
-QUIET = 120.0  # seconds without a word after which a training whose lock nobody is seen to hold counts as stopped
+QUIET = 120.0  # seconds without a write after which a training counts as stopped, unless its lock is held
 TAIL, MOST_LOG = 2**14, 2**25  # bytes
 MOST_RUNS = 200
 Points = list[tuple[float, float]]
@@ -59,7 +58,7 @@ class RunState:
 
 
 def run_states(root: Path) -> list[RunState]:
-    """Those last written to first."""
+    """Running ones first, then the most recently written."""
     found = []
     locked = _locked()
     for folder in _folders(root):
@@ -83,7 +82,7 @@ def _folders(root: Path) -> list[str]:
 
 
 def read_run(root: Path, name: str, locked: frozenset[int] | None = None) -> RunState | None:
-    """None where there is no such run. A name that is not one of ours is no path either."""
+    """None if there is no such run. Names that do not look like a run's are never used as a path."""
     folder = root / name
     if not NAME.fullmatch(name) or folder.is_symlink():
         return None
@@ -173,8 +172,8 @@ def _written(path: Path) -> float:
 
 
 def _locked() -> frozenset[int]:
-    """Inodes of all files that somebody holds a lock on, where the system tells. Looked up, never tried: a lock that is
-    tried is held for a moment, and a training that begins then would give up."""
+    """Inodes of all locked files, from /proc/locks where there is one. Taking a lock to test it could make a training
+    that starts at that moment fail, so locks are only looked up."""
     try:
         text = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
     except OSError:

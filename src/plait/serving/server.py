@@ -44,7 +44,7 @@ def is_loopback(host: str) -> bool:
 
 
 def checked_token(host: str, token: str | None) -> str | None:
-    """As given, or made where one is needed."""
+    """The given token, or a new one where the host needs it; None on the loopback."""
     if token is not None:
         if len(token) < SHORTEST_TOKEN or not all(c.isalnum() or c in "-_.~" for c in token) or not token.isascii():
             raise UserError(
@@ -108,7 +108,7 @@ def _run(
 
 
 def _socket(host: str, port: int) -> socket.socket:
-    """Bound before anything is said about it; a port that is taken, or a name that is not ours, is a user's error."""
+    """A bound, listening socket; a port that is taken or a host that is not this machine's is a UserError."""
     try:
         kind, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError, OverflowError) as wrong:

@@ -99,6 +99,8 @@ class RegBench(Task):
 
     name: ClassVar[str] = "regbench"
     skill: ClassVar[str] = "learn a regular language from one sequence"
+    always_answerable: ClassVar[bool] = False  # a state that was not met before
+    ceiling_by_training: ClassVar[bool] = False
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {
         "length": (128, 256, 512),
         "nodes": (6, 12),
@@ -132,6 +134,23 @@ class RegBench(Task):
                     targets_NT[row, at] = tokens[at + 1]
                     allowed_NTK[row, at, : len(symbols)] = symbols
         return Examples(inputs_NT, targets_NT, None if training else allowed_NTK)
+
+    def ceiling(self, train: Examples, test: Examples) -> float:
+        """An upper bound of what any model can expect, the Bayes predictor included: a reader who recognises states by
+        the symbols that may follow. Where these were the right ones before in the sequence, it has seen one of them and
+        is right. The first time it can only guess: states draw their symbols independently of each other, so one symbol
+        is as good as another, and it knows at most which ones the whole sequence has."""
+        assert test.allowed_NTK is not None  # drawn for evaluation
+        right_NTK = np.sort(test.allowed_NTK, axis=-1)
+        scored = test.targets_NT != IGNORE
+        kinds, kind_P = np.unique(right_NTK[scored], axis=0, return_inverse=True)
+        row_P = np.nonzero(scored)[0]
+        _, first = np.unique(row_P * len(kinds) + kind_P.reshape(-1), return_index=True)
+        symbols_N = np.array([len(set(row.tolist()) - {self.ids("bar").start}) for row in test.inputs_NT])
+        right_P = (right_NTK[scored] != IGNORE).sum(axis=-1)
+        chance_P = np.ones(len(row_P))
+        chance_P[first] = np.minimum(1.0, right_P[first] / symbols_N[row_P[first]])
+        return float(chance_P.mean())
 
     def automaton(self, stream: np.random.Generator) -> Automaton:
         """Drawn until its states are all different."""

@@ -63,6 +63,7 @@ class Task(ABC):
     model_kind: ClassVar[str] = "lm"  # or "autoencoder": every token is to be recovered from the last position
     prefixes: ClassVar[bool] = False  # whether the first tokens of a training sequence are a training sequence
     always_answerable: ClassVar[bool] = True  # from the input; False: `ceiling` says how much can be known
+    ceiling_by_training: ClassVar[bool] = True  # whether `ceiling` depends on the training sequences
     steps: ClassVar[Mapping[str, Sequence[Any]]] = {}  # variable → its values, one of them the baseline's
 
     vocab: int = 16

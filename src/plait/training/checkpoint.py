@@ -1,15 +1,30 @@
-"""A state as one file: tensors in the safetensors format, everything else as JSON in its header, and a checksum over
-all of it: names, shapes, numbers, what is written beside. A file of before has none and is taken as it is.
+"""The state of a training on disk, in safetensors files with checksums; nothing in them is executed when they are read.
 
-The file appears whole or not at all, so a process killed while saving leaves the state before it. The one before is
-kept: where the newest is damaged, work resumes from there. Nothing in it is executed when it is read.
+One file for models trained as a stacked ensemble (`save_state`, `load_state`): tensors, and everything else as JSON in
+the header. The file appears whole or not at all, so a process killed while saving leaves the state before it. The
+previous one is kept, and used where the newest is damaged.
+
+One folder for every checkpoint of a run of `plait train` (`save_checkpoint`, `newest_checkpoint`), one file in it for
+every process:
+
+    step-00000500/checkpoint.json            step, plain data, files with their checksums
+    step-00000500/shard-0-of-2.safetensors   pieces of tensors, and in the header which rows each has
+
+A process writes the pieces it holds, a piece being consecutive rows of a tensor. So a run may resume with another
+number of processes: each reads the rows it needs from whichever files have them. A folder gets its final name only when
+all of it is on disk, so that what a crash or a bad disk left behind is noticed and not loaded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +35,23 @@ from torch import Tensor
 
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import CHECKSUM, parse_json
+from plait.core.json_files import CHECKSUM, parse_json, read_object, sealed, unsealed
+from plait.training.distributed import Processes, is_sharded
 
-_PLAIN = "state"  # the header's field that holds what is no tensor
-#: How systems say that there is no room; safetensors hands on their words alone.
+_PLAIN = "state"  # the field of a header for everything that is no tensor
+#: What systems say when there is no room. An error of safetensors has nothing but this text.
 FULL = ("No space left", "File too large", "quota exceeded")
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> None:
-    """Raises what writing raises: OSError, SafetensorError."""
-    whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    save_file(whole, path, metadata={**beside, CHECKSUM: _digest(whole, beside)})
+    """Write tensors, and texts in the header; raises OSError or SafetensorError."""
+    on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(on_cpu, path, metadata={**beside, CHECKSUM: _digest(on_cpu, beside)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors, and what is written beside them; a UserError where the file is damaged or cannot be read."""
+    """The tensors and the texts of the header; `UserError` where the file is damaged or cannot be read. Files of before
+    have no checksum and are not checked."""
     try:
         with safe_open(path, framework="pt") as opened:
             beside = dict(opened.metadata() or {})
@@ -55,8 +72,8 @@ def _digest(tensors: Mapping[str, Tensor], beside: Mapping[str, str]) -> str:
     return total.hexdigest()
 
 
-def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `Fleet.state()`; what was there before becomes the previous one."""
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """Write the `state()` of a `Fleet` or a replica of a `Track`; the file of before is kept as the previous one."""
     plain = {name: value for name, value in state.items() if name != "tensors"}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,8 +90,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
         ) from wrong
 
 
-def load(path: Path) -> dict[str, Any] | None:
-    """What `save` wrote, or the one before where that is damaged; None where there is none that can be read."""
+def load_state(path: Path) -> dict[str, Any] | None:
+    """What `save_state` wrote, or the previous one where that is damaged; None where neither can be read."""
     for candidate in (path, _previous(path)):
         try:
             tensors, beside = load_tensors(candidate)
@@ -88,11 +105,208 @@ def _previous(path: Path) -> Path:
     return path.with_name(f"{path.name}.previous")
 
 
-def remove(path: Path) -> None:
-    """Forget a checkpoint, and its folder once that is empty."""
+def remove_state(path: Path) -> None:
+    """Delete a state, and its folder once that is empty."""
     path.unlink(missing_ok=True)
     _previous(path).unlink(missing_ok=True)
     for leftover in path.parent.glob(f".{path.name}.*"):
         leftover.unlink(missing_ok=True)
     if path.parent.is_dir() and not any(path.parent.iterdir()):
         path.parent.rmdir()
+
+
+_WHERE = "where"
+_INDEX = "checkpoint.json"
+_UNFINISHED = ".unfinished-"
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The rows from `start` on of a tensor that has `rows` in all; for a scalar both are 0."""
+
+    data: Tensor
+    start: int
+    rows: int
+
+    @classmethod
+    def whole(cls, data: Tensor) -> Piece:
+        return cls(data, 0, data.shape[0] if data.dim() else 0)
+
+
+def save_checkpoint(folder: Path, step: int, pieces: dict[str, Piece], plain: dict[str, Any], dist: Processes) -> None:
+    """Write one checkpoint, all processes together, and drop the oldest beyond `KEPT`."""
+    final = folder / _name(step)
+    unfinished = folder / f"{_UNFINISHED}{step:08d}"
+    name = f"shard-{dist.rank}-of-{dist.world}.safetensors"
+    checksum = 0.0
+    with _failing_together(dist, unfinished):
+        if dist.first:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+    with _failing_together(dist, unfinished):
+        checksum = float(_write(unfinished / name, pieces))
+    checksums = torch.zeros(dist.world, dtype=torch.float64, device=dist.device)
+    checksums[dist.rank] = checksum  # 32 bits, exact in a double
+    files = {
+        f"shard-{rank}-of-{dist.world}.safetensors": int(value)
+        for rank, value in enumerate(dist.sum(checksums).tolist())
+    }
+    with _failing_together(dist, unfinished):
+        if dist.first:
+            _write_text(unfinished / _INDEX, json.dumps(sealed({"step": step, "files": files, "plain": plain})))
+            shutil.rmtree(final, ignore_errors=True)
+            unfinished.rename(final)
+            for old in _finished(folder)[:-KEPT]:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+@contextmanager
+def _failing_together(dist: Processes, unfinished: Path) -> Iterator[None]:
+    """An error in one process is raised in all of them: none waits for another that has given up."""
+    failure = ""
+    try:
+        yield
+    except (OSError, SafetensorError) as wrong:
+        failure = getattr(wrong, "strerror", None) or str(wrong)
+    if dist.any(bool(failure)):
+        if dist.first:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        raise UserError(f"cannot save a checkpoint: {failure or 'another process could not write its part'}.")
+
+
+class Checkpoint:
+    """A checkpoint's folder opened for reading; `UserError` where it is incomplete or damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            index = unsealed(read_object(folder / _INDEX, constants=True), f"{folder.name}/{_INDEX}")
+            self.step, self.plain = int(index["step"]), dict(index["plain"])
+            if folder.name != _name(self.step):
+                raise UserError(f"{folder.name}/{_INDEX} is damaged: it says step {self.step}.")
+            for name, checksum in index["files"].items():
+                if _checksum(folder / name) != checksum:
+                    raise UserError(f"{folder.name}/{name} is damaged: its checksum is not the one written down.")
+            self._files = [safe_open(folder / name, framework="pt") for name in index["files"]]
+            self._where = [parse_json(opened.metadata()[_WHERE], folder.name) for opened in self._files]
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError) as wrong:
+            if isinstance(wrong, UserError):
+                raise
+            raise UserError(f"{folder.name} cannot be read: {wrong}") from wrong
+
+    def names(self) -> set[str]:
+        return {name for where in self._where for name in where}
+
+    def rows(self, name: str, start: int = 0, stop: int | None = None) -> Tensor:
+        """Rows of a tensor, gathered from the files that have them."""
+        pieces = []
+        for opened, where in zip(self._files, self._where, strict=True):
+            if name not in where:
+                continue
+            first, rows = where[name]
+            if rows == 0:
+                return opened.get_tensor(name)  # type: ignore[no-any-return]
+            part = opened.get_slice(name)
+            here = range(first, first + part.get_shape()[0])
+            low, high = max(here.start, start), min(here.stop, rows if stop is None else stop)
+            if low < high:
+                pieces.append((low, part[low - first : high - first]))
+        if not pieces:
+            raise UserError(f"{self.folder.name} has no tensor '{name}'.")
+        return torch.cat([piece for _, piece in sorted(pieces, key=lambda pair: pair[0])])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        for opened, where in zip(self._files, self._where, strict=True):
+            if name in where:
+                here = opened.get_slice(name).get_shape()
+                return (where[name][1], *here[1:]) if here else ()
+        raise UserError(f"{self.folder.name} has no tensor '{name}'.")
+
+    def keys_of(self, prefix: str, name: str) -> list[str]:
+        """KEY of every tensor `prefix/KEY/name`."""
+        return sorted(
+            found.removeprefix(f"{prefix}/").removesuffix(f"/{name}")
+            for found in self.names()
+            if found.startswith(f"{prefix}/") and found.partition("/")[2].partition("/")[2] == name
+        )
+
+
+def piece_of(tensor: Tensor, dist: Processes) -> Piece:
+    """What this process holds of a tensor."""
+    if not is_sharded(tensor):
+        return Piece.whole(tensor)
+    return Piece(_local(tensor), _rows_here(tensor.shape[0], dist).start, tensor.shape[0])
+
+
+def read_into(saved: Checkpoint, name: str, into: Tensor, dist: Processes) -> None:
+    """Copy what this process holds of a tensor from a checkpoint."""
+    if is_sharded(into):
+        target, rows = _local(into), _rows_here(into.shape[0], dist)
+    else:
+        target, rows = into, range(into.shape[0] if into.dim() else 0)
+    if target.numel():
+        target.copy_(saved.rows(name, rows.start, rows.stop))
+
+
+def _local(sharded: Tensor) -> Tensor:
+    """The part of a sharded tensor that this process holds."""
+    return sharded.to_local()  # type: ignore[attr-defined, no-any-return]
+
+
+def _rows_here(rows: int, dist: Processes) -> range:
+    """The rows of a tensor that FSDP keeps in this process: equal shares, the last ones shorter."""
+    each = -(-rows // dist.world)
+    start = min(rows, dist.rank * each)
+    return range(start, min(rows, start + each))
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The last undamaged checkpoint, None where there is none at all; `UserError` where all are damaged."""
+    wrong: UserError | None = None
+    for candidate in reversed(_finished(folder)):
+        try:
+            return Checkpoint(candidate)
+        except UserError as error:  # noqa: PERF203
+            wrong = wrong or error
+    if wrong is not None:
+        raise UserError(f"{wrong} No undamaged checkpoint is left in {folder}; remove the folder to start again.")
+    return None
+
+
+def remove_checkpoints(folder: Path) -> None:
+    for old in [*_finished(folder), *folder.glob(f"{_UNFINISHED}*")]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _finished(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"))
+
+
+def _write(path: Path, pieces: dict[str, Piece]) -> int:
+    where = {name: [piece.start, piece.rows] for name, piece in pieces.items()}
+    tensors = {name: piece.data.detach().cpu().contiguous() for name, piece in pieces.items()}
+    save_file(tensors, path, metadata={_WHERE: json.dumps(where)})
+    with open(path, "rb") as written:
+        os.fsync(written.fileno())
+    return _checksum(path)
+
+
+def _write_text(path: Path, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as opened:
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _checksum(path: Path) -> int:
+    total = 0
+    with open(path, "rb") as opened:
+        while block := opened.read(1 << 22):
+            total = zlib.crc32(block, total)
+    return total

@@ -1,6 +1,4 @@
-"""Devices by name: whether torch can compute on one, and in what precision models are trained there.
-
-The processes that train one model together: one, or as many as torchrun started.
+"""Where a model is trained: the device, and the processes that train it together (one, or as many as torchrun started).
 
 DDP keeps a whole model in each process and averages gradients; FSDP2 keeps a slice of every parameter in each and
 gathers a block's parameters while it runs. Both see forward passes only through the module they wrap.
@@ -23,9 +21,7 @@ from plait.core.errors import UserError
 
 
 def usable(device: str) -> str:
-    """The device, if torch can compute on it."""
-    import torch
-
+    """The device's name; `UserError` where torch cannot compute on it."""
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError):
@@ -34,17 +30,18 @@ def usable(device: str) -> str:
 
 
 def precision_on(device: str) -> str:
-    """What models are trained in there, unless something else is asked for."""
+    """The precision that models are trained in on a device, unless another is asked for."""
     return "bf16" if device.startswith("cuda") else "fp32"
 
 
 SHARDINGS = ("ddp", "fsdp")
-#: How long a collective waits for a process that does not answer.
-PATIENCE = timedelta(minutes=10)
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
 class Processes:
+    """This process among those that train one model, and the collective operations between them."""
+
     rank: int
     world: int
     device: torch.device
@@ -60,7 +57,7 @@ class Processes:
         return self.sharding == "fsdp" and self.world > 1
 
     def wrap(self, objective: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
-        """`objective` so that its gradients are those of all processes' batches together."""
+        """DDP or FSDP around `objective`, so that its gradients are those of all processes' batches together."""
         if self.world == 1:
             return objective
         if self.sharding == "ddp":
@@ -71,17 +68,17 @@ class Processes:
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         mesh = init_device_mesh(self.device.type, (self.world,))
-        # A parameter that several blocks share must be gathered once for all of them: then the model is one group.
-        for block in [] if _sharing(blocks) else blocks:
+        # A parameter that several blocks share must be gathered once for all of them: then the model is one FSDP group.
+        for block in [] if _share_parameters(blocks) else blocks:
             fully_shard(block, mesh=mesh)
             for method in ("forward_with_loss", "extend", "connected"):  # the other ways a block runs
                 register_fsdp_forward_method(block, method)
-        # Left gathered after a forward pass, as is the default, parameters could not be saved after an evaluation.
+        # By default parameters stay gathered after a forward pass: then none could be saved after an evaluation.
         fully_shard(objective, mesh=mesh, reshard_after_forward=True)
         return objective
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Around a backward pass: gradients travel between processes only after the last part of a step."""
+        """Around the backward pass of one part of an accumulated batch: gradients are exchanged after the last only."""
         if self.world == 1:
             return nullcontext()
         if self.sharding == "ddp":
@@ -90,14 +87,14 @@ class Processes:
         return nullcontext()
 
     def sum(self, number: Tensor) -> Tensor:
-        """A number added over all processes, the same in each."""
+        """All-reduce: the sum over all processes."""
         if self.world > 1:
             number = number.clone()
             dist.all_reduce(number)
         return number
 
     def all_reduce_max(self, number: float) -> float:
-        """The largest of all processes' numbers, the same in each."""
+        """All-reduce: the largest number of all processes."""
         if self.world == 1:
             return number
         box = torch.tensor(float(number), device=self.device)
@@ -105,7 +102,7 @@ class Processes:
         return float(box)
 
     def any(self, flag: bool) -> bool:
-        """Whether it is true in any process."""
+        """Whether the flag is set in at least one process."""
         return self.all_reduce_max(flag) > 0
 
     def barrier(self) -> None:
@@ -121,13 +118,23 @@ class Processes:
         return box[0]
 
 
-def _sharing(blocks: Sequence[nn.Module]) -> bool:
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether FSDP keeps a part of it in each process."""
+    return hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A sharded tensor gathered, which every process has to ask for; any other as it is."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def _share_parameters(blocks: Sequence[nn.Module]) -> bool:
     owned = [id(parameter) for block in blocks for parameter in block.parameters()]
     return len(owned) > len(set(owned))
 
 
-def _place(device: str, world: int) -> torch.device:
-    """Where this process computes: of several on GPUs, each has its own."""
+def _device_of_process(device: str, world: int) -> torch.device:
+    """The device that this process computes on: of several processes on GPUs, each has its own."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda", "mps") or (index and (kind != "cuda" or not index.isdecimal())):
         known = "cpu, mps (Apple's GPU), cuda, or one GPU of several, such as cuda:1"
@@ -153,15 +160,15 @@ def _place(device: str, world: int) -> torch.device:
 
 @contextmanager
 def processes(device: str = "cpu", sharding: str = "ddp") -> Iterator[Processes]:
-    """Join the processes that torchrun started, or be the only one."""
+    """Join the process group that torchrun started, or be the only process."""
     if sharding not in SHARDINGS:
         raise UserError(f"sharding {sharding}: known are {', '.join(SHARDINGS)}.")
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    place = _place(device, world)
+    place = _device_of_process(device, world)
     if world == 1:
         yield Processes(0, 1, place, sharding)
         return
-    dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=PATIENCE)
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
     try:
         yield Processes(rank, world, place, sharding)
     finally:

@@ -24,7 +24,8 @@ from torch import Tensor
 from plait.model import build
 from plait.model.architecture import Architecture
 from plait.model.heads import IGNORE
-from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, decayed_parameters, precision, zeros_like
+from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, precision, zeros_like
+from plait.training.optimizer import decayed_parameters
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,15 @@ from torch import Tensor, nn
 from plait.ops.paths import recorded_ops
 
 Tensors = dict[str, Tensor]
+
+
+class Moments(NamedTuple):
+    """What AdamW changes: stacked parameters with their two moments; `decayed` names those with weight decay."""
+
+    params: Tensors
+    first: Tensors
+    second: Tensors
+    decayed: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -41,58 +50,39 @@ class AdamW:
     clip: float = 0.0
     fused: bool = True
 
-    def update(
-        self,
-        params: Tensors,
-        grads: Tensors,
-        first: Tensors,
-        second: Tensors,
-        step: Tensor,
-        lr_M: Tensor,
-        decay_M: Tensor,
-        decayed: frozenset[str],
-    ) -> None:
+    def update(self, held: Moments, grads: Tensors, step: Tensor, lr_M: Tensor, decay_M: Tensor) -> None:
         """One step, in place. `step` counts from 1 and is a tensor, so that a captured graph can advance it."""
         if self.fused and step.is_cuda and not torch.compiler.is_compiling():
-            return self.update_fused(params, grads, first, second, step, lr_M, decay_M, decayed)
+            self.update_fused(held, grads, step, lr_M, decay_M)
+            return
         beta1, beta2 = self.betas
         correct1, correct2 = 1 - beta1**step, (1 - beta2**step).sqrt()
         shrink_M = None if not self.clip else (self.clip / (gradient_norms(grads) + 1e-6)).clamp(max=1.0)
-        for name, p in params.items():
-            g, m, v = grads[name].to(p.dtype), first[name], second[name]
+        for name, p in held.params.items():
+            g, m, v = grads[name].to(p.dtype), held.first[name], held.second[name]
             shape = (-1,) + (1,) * (p.dim() - 1)
             if shrink_M is not None:
                 g = g * shrink_M.view(shape)
             rate = lr_M.view(shape)
-            if name in decayed:
+            if name in held.decayed:
                 p.mul_(1 - rate * decay_M.view(shape))
             m.lerp_(g, 1 - beta1)
             v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
             p.sub_((rate / correct1) * m / (v.sqrt() / correct2 + self.eps))
-        return None
 
-    def update_fused(
-        self,
-        params: Tensors,
-        grads: Tensors,
-        first: Tensors,
-        second: Tensors,
-        step: Tensor,
-        lr_M: Tensor,
-        decay_M: Tensor,
-        decayed: frozenset[str],
-    ) -> None:
-        """The same with a dozen kernels for each replica, instead of a dozen for each parameter: where nothing is
-        compiled, small models are bound by their number."""
+    def update_fused(self, held: Moments, grads: Tensors, step: Tensor, lr_M: Tensor, decay_M: Tensor) -> None:
+        """The same update by torch's fused kernel, which has one learning rate: a dozen kernels for each replica
+        instead of a dozen for each parameter. Small models that are not compiled are bound by the number of kernels."""
+        params = held.params
         for m in range(len(lr_M)):
             given = [grads[name][m].to(p.dtype).contiguous() for name, p in params.items()]
             if self.clip:
                 norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(given)))
                 given = list(torch._foreach_mul(given, (self.clip / (norm + 1e-6)).clamp(max=1.0)))
-            matrices = [p[m] for name, p in params.items() if name in decayed]
+            matrices = [p[m] for name, p in params.items() if name in held.decayed]
             if matrices:
                 torch._foreach_mul_(matrices, 1 - lr_M[m] * decay_M[m])
-            stacks = [[stack[name][m] for name in params] for stack in (params, first, second)]
+            stacks = [[stack[name][m] for name in params] for stack in (params, held.first, held.second)]
             torch._fused_adamw_(
                 stacks[0], given, stacks[1], stacks[2], [], [step] * len(given), lr=lr_M[m], beta1=self.betas[0],
                 beta2=self.betas[1], weight_decay=0.0, eps=self.eps, amsgrad=False, maximize=False,
@@ -103,17 +93,6 @@ def gradient_norms(grads: Tensors) -> Tensor:
     """Of each replica's whole gradient, (M,)."""
     squares = [g.float().flatten(1).square().sum(1) for g in grads.values()]
     return torch.stack(squares).sum(0).sqrt()
-
-
-def decayed_parameters(model: nn.Module) -> frozenset[str]:
-    """Names of the parameters that weight decay is for."""
-    names = set()
-    for prefix, module in model.named_modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            matrix = isinstance(module, (nn.Linear, nn.Embedding)) and name == "weight"
-            if matrix or parameter.dim() == 3:  # experts are stacks of matrices
-                names.add(f"{prefix}.{name}" if prefix else name)
-    return frozenset(names)
 
 
 def zeros_like(params: Tensors) -> Tensors:
@@ -236,10 +215,8 @@ class Stepper:
         rate = stacked.rate(self._step)
         self._step.add_(1)
         with torch.no_grad():
-            stacked.optimizer.update(
-                stacked.params, grads, stacked.first, stacked.second, self._step, rate * self._lr_M, self._decay_M,
-                stacked.decayed,
-            )  # fmt: skip
+            held = Moments(stacked.params, stacked.first, stacked.second, stacked.decayed)
+            stacked.optimizer.update(held, grads, self._step, rate * self._lr_M, self._decay_M)
         detached: Tensor = loss_M.detach()
         return detached
 

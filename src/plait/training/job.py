@@ -13,8 +13,7 @@ from plait.data import Corpus
 from plait.model import model_cost
 from plait.model.architecture import Architecture, architecture
 from plait.records import record_key
-from plait.training.optimizers import revision_of
-from plait.training.recipe import PRECISIONS, Recipe
+from plait.training.recipe import PRECISIONS, Recipe, revision_of
 
 KIND = "train"
 #: Raised by hand when results change meaning; part of every run's key.

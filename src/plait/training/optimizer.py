@@ -1,119 +1,39 @@
-"""LAMB (You et al. 2020, arXiv:1904.00962, Algorithm 2): Adam whose step is as long as the weights it changes.
+"""The optimizer of a training: made from a recipe, stepped, saved and restored.
 
-    r = m̂ / (√v̂ + ε) + wd · p,      p ← p − lr · φ(‖p‖) / ‖r‖ · r,      φ(z) = z
-
-The trust ratio φ(‖p‖) / ‖r‖ is every parameter tensor's, with weight decay or without; it is 1 where either norm is
-zero, for such a tensor could not move. Published trainings differ in three places, each an argument here:
-
-  lamb      Algorithm 2 as printed: m̂ and v̂ are bias-corrected.
-  lamb-xl   NVIDIA's public Transformer-XL training, which LTS builds on and PAR's settings are those of: no bias
-            correction (m and v themselves), φ(z) = min(z, 10). Without weight decay the ratio cancels what the
-            correction would do; φ slows large embedding tables. (Its + ε behind ‖r‖ is left out: below 1e-6 of a step.)
-  nvlamb    NVLAMB (Sreenivas et al. 2019), PAR's for BERT: Algorithm 2 after the gradient of the whole model has been
-            scaled down to a norm of 1 where it is longer.
-
-From a recipe to a torch optimizer over the right groups of parameters; and the update that training loops share.
+`make_optimizer` sorts a model's parameters into groups and calls the builder that the recipe names (`OPTIMIZERS` in
+`recipe`; LAMB and Muon have files of their own). `update` and `update_on_device` make one step. `state_pieces`,
+`plain_state` and `restore_state` carry any torch optimizer's state through a checkpoint: tensors as pieces beside the
+parameters, named `optimizer/KEY/PARAMETER`, and everything else as plain data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from plait.mixers.mixer import Mixer
 from plait.model.backbone import Block
-from plait.training.ensemble_step import decayed_parameters
-from plait.training.optimizers import OPTIMIZERS, splits_matrices
-from plait.training.recipe import Recipe
+from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into
+from plait.training.distributed import Processes, is_sharded, whole
+from plait.training.recipe import OPTIMIZERS, Groups, Recipe, splits_matrices
 
-if TYPE_CHECKING:
-    from plait.training.recipe import Recipe
-
-
-#: φ's upper bound in the Transformer-XL training code.
-LARGEST_NORM = 10.0
+_PREFIX = "optimizer"  # of its tensors in a checkpoint
+_MOMENTS = ("exp_avg", "exp_avg_sq")  # all that checkpoints of before have of it
 
 
-class Lamb(torch.optim.Optimizer):
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        *,
-        bias_correction: bool = True,
-        largest_norm: float = math.inf,
-        max_grad_norm: float = math.inf,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-        self.bias_correction, self.largest_norm, self.max_grad_norm = bias_correction, largest_norm, max_grad_norm
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        assert closure is None
-        scale = self._gradient_scale()
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._update(p, p.grad if scale is None else p.grad * scale, group)
-
-    def _gradient_scale(self) -> Tensor | None:
-        """What the whole gradient is multiplied by, so that it is at most `max_grad_norm` long."""
-        if math.isinf(self.max_grad_norm):
-            return None
-        grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads)
-        whole = getattr(norm, "full_tensor", None)  # of sharded gradients
-        norm = norm if whole is None else whole()
-        return self.max_grad_norm / norm.clamp(min=self.max_grad_norm)
-
-    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[p]
-        if not state:
-            state["step"] = torch.zeros(())
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-        beta1, beta2 = group["betas"]
-        state["step"] += 1
-        mean, square = state["exp_avg"], state["exp_avg_sq"]
-        mean.lerp_(grad, 1 - beta1)
-        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        seen = int(state["step"]) if self.bias_correction else math.inf
-        r = (mean / (1 - beta1**seen)) / ((square / (1 - beta2**seen)).sqrt() + group["eps"])
-        r.add_(p, alpha=group["weight_decay"])
-        # Norms of sharded parameters are those of the whole: torch reduces them over the processes.
-        size, length = torch.linalg.vector_norm(p), torch.linalg.vector_norm(r)
-        ratio = torch.where((size > 0) & (length > 0), size.clamp(max=self.largest_norm) / length, 1.0)
-        p.sub_(group["lr"] * ratio * r)
-
-
-def lamb(groups: list[dict[str, Any]], recipe: Recipe) -> Lamb:
-    return Lamb(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), eps=recipe.eps)
-
-
-def lamb_xl(groups: list[dict[str, Any]], recipe: Recipe) -> Lamb:
-    betas = (recipe.beta1, recipe.beta2)
-    return Lamb(groups, recipe.lr, betas, recipe.eps, bias_correction=False, largest_norm=LARGEST_NORM)
-
-
-def nvlamb(groups: list[dict[str, Any]], recipe: Recipe) -> Lamb:
-    return Lamb(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), eps=recipe.eps, max_grad_norm=1.0)
-
-
-Groups = list[dict[str, Any]]
+# ---- parameter groups and builders
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Two groups: what weight decay is for, and the rest; with an optimizer that treats the blocks' matrices in its own
-    way, twice two."""
+    """Two parameter groups, with and without weight decay; twice two for an optimizer that treats the matrices of the
+    blocks in its own way (Muon)."""
     matrices = decayed_parameters(model)
-    decayed = matrices - _of_mixers(model, recipe.no_weight_decay)
-    hidden = matrices & _of_blocks(model) if splits_matrices(recipe.optimizer) else frozenset()
+    decayed = matrices - _names_in_mixers(model, recipe.no_weight_decay)
+    hidden = matrices & _names_in_blocks(model) if splits_matrices(recipe.optimizer) else frozenset()
     named = dict(model.named_parameters())  # a tied matrix comes once
     groups: Groups = []
     for is_hidden in (True, False) if hidden else (False,):
@@ -124,59 +44,46 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     return OPTIMIZERS.load(recipe.optimizer)([group for group in groups if group["params"]], recipe)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+def decayed_parameters(model: nn.Module) -> frozenset[str]:
+    """Names of the parameters with weight decay: the matrices of linear maps, embeddings and experts, not norms,
+    biases, gates and decay rates."""
+    names = set()
+    for prefix, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            matrix = isinstance(module, (nn.Linear, nn.Embedding)) and name == "weight"
+            if matrix or parameter.dim() == 3:  # experts are stacks of matrices
+                names.add(f"{prefix}.{name}" if prefix else name)
+    return frozenset(names)
 
 
-def update(
-    optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], clip: float, loss: float
-) -> tuple[float, bool]:
-    """One update from the gradients that lie ready, clipped to a norm of `clip` (0: not at all) and then forgotten.
-    It is left out where loss or norm is not finite; returns the norm, and whether it was made."""
-    # With no limit the norm is still wanted: it tells whether the step is finite.
-    norm = torch.nn.utils.clip_grad_norm_(parameters, clip or math.inf)
-    whole = getattr(norm, "full_tensor", None)  # of sharded gradients
-    length = float(norm if whole is None else whole())
-    finite = math.isfinite(length) and math.isfinite(loss)
-    if finite:
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return length, finite
+def _names_in_blocks(model: nn.Module) -> set[str]:
+    blocks = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, Block)]
+    return {f"{prefix}.{name}" for prefix, block in blocks for name, _ in block.named_parameters()}
 
 
-def update_on_device(
-    optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], clip: float, loss: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The same as `update` without waiting for a GPU: norm and whether it was made are tensors there. Only fused
-    optimizers can leave an update out by themselves; another one's is decided here, after waiting."""
-    if not loss.is_cuda or not getattr(optimizer, "_step_supports_amp_scaling", False):
-        length, made = update(optimizer, parameters, clip, float(loss))
-        return torch.tensor(length), torch.tensor(made)
-    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    finite = norm.isfinite() & loss.isfinite()
-    # What a gradient scaler would set: gradients are divided by the one, and nothing is changed where the other is 1.
-    optimizer.grad_scale = ((norm + 1e-6) / clip).clamp(min=1.0) if clip else None  # type: ignore[attr-defined]
-    optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return norm, finite
+def _names_in_mixers(model: nn.Module, mixers: tuple[str, ...]) -> set[str]:
+    return {
+        f"{prefix}.{name}"
+        for prefix, module in model.named_modules()
+        if isinstance(module, Mixer) and module.options.name in mixers
+        for name, _ in module.named_parameters()
+    }
 
 
 def adamw(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
-    betas, fused = (recipe.beta1, recipe.beta2), _on_gpu(groups)
+    betas, fused = (recipe.beta1, recipe.beta2), _can_be_fused(groups)
     return torch.optim.AdamW(groups, lr=recipe.lr, betas=betas, eps=recipe.eps, fused=fused)
 
 
 def adam(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
-    betas, fused = (recipe.beta1, recipe.beta2), _on_gpu(groups)
+    betas, fused = (recipe.beta1, recipe.beta2), _can_be_fused(groups)
     return torch.optim.Adam(groups, lr=recipe.lr, betas=betas, eps=recipe.eps, fused=fused)
 
 
-def _on_gpu(groups: Groups) -> bool | None:
-    """One kernel for the whole update, where all parameters are on GPUs and whole; else torch's choice."""
-    everything = [p for group in groups for p in group["params"]]
-    return all(p.is_cuda and not hasattr(p, "full_tensor") for p in everything) or None
+def _can_be_fused(groups: Groups) -> bool | None:
+    """One kernel for the whole update, where all parameters are on GPUs and none is sharded; None: torch's choice."""
+    parameters = [p for group in groups for p in group["params"]]
+    return all(p.is_cuda and not is_sharded(p) for p in parameters) or None
 
 
 def sgd(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
@@ -191,15 +98,110 @@ def adagrad(groups: Groups, recipe: Recipe) -> torch.optim.Optimizer:
     return torch.optim.Adagrad(groups, lr=recipe.lr, eps=recipe.eps)
 
 
-def _of_blocks(model: nn.Module) -> set[str]:
-    blocks = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, Block)]
-    return {f"{prefix}.{name}" for prefix, block in blocks for name, _ in block.named_parameters()}
+# ---- one step
 
 
-def _of_mixers(model: nn.Module, names: tuple[str, ...]) -> set[str]:
-    return {
-        f"{prefix}.{name}"
-        for prefix, module in model.named_modules()
-        if isinstance(module, Mixer) and module.options.name in names
-        for name, _ in module.named_parameters()
+def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def update(
+    optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], clip: float, loss: float
+) -> tuple[float, bool]:
+    """Step with the present gradients, clipped to a norm of `clip` (0: no clipping), and clear them. It is skipped
+    where loss or gradient norm is not finite. Returns the norm, and whether the step was made."""
+    # The norm is needed without clipping, too: it tells whether the gradient is finite.
+    norm = float(whole(torch.nn.utils.clip_grad_norm_(parameters, clip or math.inf)))
+    finite = math.isfinite(norm) and math.isfinite(loss)
+    if finite:
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm, finite
+
+
+def update_on_device(
+    optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], clip: float, loss: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`update` without waiting for a GPU: what it returns are tensors there. Only fused optimizers can skip a step by
+    themselves; for another one this waits and decides."""
+    if not loss.is_cuda or not getattr(optimizer, "_step_supports_amp_scaling", False):
+        norm, made = update(optimizer, parameters, clip, float(loss))
+        return torch.tensor(norm), torch.tensor(made)
+    length = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    finite = length.isfinite() & loss.isfinite()
+    # As a gradient scaler does: gradients are divided by `grad_scale`, and where `found_inf` is 1 the step is skipped.
+    optimizer.grad_scale = ((length + 1e-6) / clip).clamp(min=1.0) if clip else None  # type: ignore[attr-defined]
+    optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return length, finite
+
+
+# ---- in checkpoints
+
+
+def state_pieces(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor], dist: Processes) -> dict[str, Piece]:
+    """The tensors of its state that this process writes: its rows of sharded ones; the first one also all others."""
+    pieces = {}
+    for name, parameter in named.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor) and (dist.first or is_sharded(value)):
+                pieces[f"{_PREFIX}/{key}/{name}"] = piece_of(value, dist)
+    return pieces
+
+
+def plain_state(optimizer: torch.optim.Optimizer, named: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What is no tensor: of each parameter, and of each group."""
+    own = {
+        name: {key: value for key, value in optimizer.state.get(parameter, {}).items() if not isinstance(value, Tensor)}
+        for name, parameter in named.items()
     }
+    groups = [
+        {key: value for key, value in group.items() if key != "params" and _is_plain(value)}
+        for group in optimizer.param_groups
+    ]
+    return {"state": {name: values for name, values in own.items() if values}, "groups": groups}
+
+
+def restore_state(
+    optimizer: torch.optim.Optimizer,
+    named: Mapping[str, Tensor],
+    saved: Checkpoint,
+    plain: Mapping[str, Any] | None,
+    updates: int,
+    dist: Processes,
+) -> None:
+    """Fill `optimizer` as it was saved; `plain` is None in a checkpoint that has Adam's two moments alone."""
+    names = {id(parameter): name for name, parameter in named.items()}
+    state_dict = optimizer.state_dict()
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, parameter in enumerate(parameters):
+        name = names[id(parameter)]
+        if plain is None:
+            kept: dict[str, Any] = {key: _read(saved, f"{key}/{name}", parameter, dist) for key in _MOMENTS if updates}
+            state = {"step": torch.tensor(float(updates)), **kept} if kept else {}
+        else:
+            keys = saved.keys_of(_PREFIX, name)
+            state = {key: _read(saved, f"{_PREFIX}/{key}/{name}", parameter, dist) for key in keys}
+            state |= plain["state"].get(name, {})
+        if state:
+            state_dict["state"][index] = state
+    if plain is not None:
+        for group, values in zip(state_dict["param_groups"], plain["groups"], strict=True):
+            group |= {key: tuple(v) if isinstance(group.get(key), tuple) else v for key, v in values.items()}
+    optimizer.load_state_dict(state_dict)
+
+
+def _read(saved: Checkpoint, name: str, parameter: Tensor, dist: Processes) -> Tensor:
+    if not is_sharded(parameter) or saved.shape(name) != tuple(parameter.shape):
+        return saved.rows(name)
+    like = torch.zeros_like(parameter)
+    read_into(saved, name, like, dist)
+    return like
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(part, bool | int | float | str) for part in value)
+    return value is None or isinstance(value, bool | int | float | str)

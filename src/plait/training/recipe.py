@@ -1,24 +1,76 @@
 """How a model is trained: every choice but the architecture, the data, the length of the run and the seed.
 
-A recipe is a value; `plait.papers.recipes` has the papers' own. Steps are optimizer steps, batches are counted in
-sequences over all processes.
+A `Recipe` is a value; `plait.papers.recipes` has those of the papers. Steps are optimizer steps, and a batch is counted
+in sequences over all processes.
 
-The learning rate of a run warms up linearly from zero (the first step has rate 0), then follows a cosine, a line, or
-stays; or it warms up, is stable and decays at the end (WSD: Hu et al. 2024, arXiv:2404.06395; the decay as 1 − √ of its
-progress: Hägele et al. 2024, arXiv:2405.18392). A pure function of the step, so that a run resumed anywhere has the
-rate it would have had.
+`OPTIMIZERS` has the optimizers by name. To add one, write a builder and a line here (another package: an entry point).
+A builder takes torch's parameter groups, each with its weight decay, and the recipe, and returns a torch optimizer;
+whatever that keeps as its state is saved in checkpoints and restored.
+
+`rate` is the learning rate schedule: linear warm-up from zero (the first step has rate 0), then a cosine, a line, or
+constant; or warm-up, stable, decay (WSD: Hu et al. 2024, arXiv:2404.06395; decaying as 1 − √progress: Hägele et al.
+2024, arXiv:2405.18392). It depends on the step alone, so a resumed run has the rates it would have had.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait.core.errors import UserError, did_you_mean
+from plait.core.registry import Entry, Table
 from plait.core.settings import current_names, kinds_of, require_known
-from plait.training.optimizers import OPTIMIZERS
+
+if TYPE_CHECKING:
+    import torch
+
+    Builder = Callable[["Groups", "Recipe"], torch.optim.Optimizer]
+
+#: Parameter groups as torch takes them.
+Groups = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class OptimizerEntry(Entry):
+    revision: int = 1  # raised when the same recipe comes to mean another update
+    splits_matrices: bool = False  # gets the matrices of blocks in groups of their own, marked `hidden`
+
+
+OPTIMIZERS: Table[Builder] = Table(
+    "optimizer",
+    {
+        "adamw": OptimizerEntry("plait.training.optimizer:adamw", "Adam with decoupled weight decay"),
+        "muon": OptimizerEntry(
+            "plait.training.muon:muon",
+            "orthogonalised momentum for the blocks' matrices, AdamW for the rest",
+            splits_matrices=True,
+        ),
+        "adam": OptimizerEntry("plait.training.optimizer:adam", "Adam; weight decay is added to the gradient"),
+        "lamb": OptimizerEntry("plait.training.lamb:lamb", "LAMB, Algorithm 2 of its paper", revision=2),
+        "lamb-xl": OptimizerEntry("plait.training.lamb:lamb_xl", "LAMB as in the public Transformer-XL training code"),
+        "nvlamb": OptimizerEntry(
+            "plait.training.lamb:nvlamb", "NVLAMB: LAMB after clipping the whole gradient to norm 1"
+        ),
+        "sgd": OptimizerEntry("plait.training.optimizer:sgd", "gradient descent with momentum beta1"),
+        "rmsprop": OptimizerEntry("plait.training.optimizer:rmsprop", "RMSprop, squared gradients decay by beta2"),
+        "adagrad": OptimizerEntry("plait.training.optimizer:adagrad", "Adagrad"),
+    },
+    group="plait.optimizers",
+)
+
+
+def splits_matrices(name: str) -> bool:
+    entry = OPTIMIZERS.lines.get(name)
+    return isinstance(entry, OptimizerEntry) and entry.splits_matrices
+
+
+def revision_of(name: str) -> int:
+    """1 for an optimizer of another package, which has its own versions."""
+    entry = OPTIMIZERS.lines.get(name)
+    return entry.revision if isinstance(entry, OptimizerEntry) else 1
+
 
 SCHEDULES = ("cosine", "linear", "constant", "wsd")
 PRECISIONS = ("fp32", "bf16")
@@ -87,7 +139,7 @@ class Recipe:
 
     def as_dict(self) -> dict[str, Any]:
         found = {**asdict(self), "no_weight_decay": list(self.no_weight_decay)}
-        # Younger than the keys of stored trainings, which go on meaning the same.
+        # Left out where they mean nothing: trainings stored before these keys existed are still found.
         if not self.next_sentence:
             del found["next_sentence"]
         if self.schedule != "wsd":
@@ -103,18 +155,17 @@ def _require(holds: bool, name: str, recipe: Recipe, rule: str) -> None:
 
 
 def warmup_steps(recipe: Recipe, steps: int) -> int:
-    """A share of the run when below 1, else a number of steps, never more than the run has."""
-    asked = recipe.warmup * steps if recipe.warmup < 1 else recipe.warmup
-    return min(steps, round(asked))
+    """`warmup` is a share of the run when below 1, else a number of steps; never more than the run has."""
+    return min(steps, round(recipe.warmup * steps if recipe.warmup < 1 else recipe.warmup))
 
 
 def decay_steps(recipe: Recipe, steps: int) -> int:
-    """Of a WSD run: how many of its steps, the last ones, decay."""
+    """How many steps at the end of a WSD run decay."""
     return max(1, round(recipe.decay * steps))
 
 
 def rate(recipe: Recipe, step: int, steps: int) -> float:
-    """The share of the peak at `step`, counted from 0, of a run of `steps`."""
+    """The learning rate of a step, counted from 0, in a run of `steps`, as a share of the peak."""
     warmup = warmup_steps(recipe, steps)
     if step < warmup:
         return step / warmup
@@ -122,8 +173,8 @@ def rate(recipe: Recipe, step: int, steps: int) -> float:
         return 1.0
     if recipe.schedule == "wsd":
         decaying = decay_steps(recipe, steps)
-        into = max(0, step - (steps - decaying)) / decaying
-        return recipe.min_lr_ratio + (1 - recipe.min_lr_ratio) * (1 - math.sqrt(into))
-    progress = (step - warmup) / max(1, steps - warmup)
-    fallen = 0.5 * (1 + math.cos(math.pi * progress)) if recipe.schedule == "cosine" else 1 - progress
-    return recipe.min_lr_ratio + (1 - recipe.min_lr_ratio) * fallen
+        height = 1 - math.sqrt(max(0, step - (steps - decaying)) / decaying)
+    else:
+        progress = (step - warmup) / max(1, steps - warmup)
+        height = 0.5 * (1 + math.cos(math.pi * progress)) if recipe.schedule == "cosine" else 1 - progress
+    return recipe.min_lr_ratio + (1 - recipe.min_lr_ratio) * height

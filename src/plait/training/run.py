@@ -1,4 +1,4 @@
-"""A training's folder: what was asked for, how far it is, and the weights it gave.
+"""A run: the folder of a training, with its config, its log, its checkpoints and the weights it gave.
 
     run.json             the config, and the number of steps once that is known
     tokenizer/           as `plait.data` saves it
@@ -7,11 +7,9 @@
     step-…/              checkpoints, while it runs
     weights.safetensors  at the end
     result.json          at the end
-    diverged.json        where its loss was no number any more: why it ended
+    diverged.json        why it ended, if its loss became infinite or NaN
 
 `open_run` finds one again; it needs nothing but the folder.
-
-Training from another run's weights (`--from RUN`): which run, which data, and how its weights get into the model.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import fcntl
 import json
 import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,9 +38,8 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.heads import Encoder, LanguageModel
 from plait.model.user_mixers import read_copies, write_copies
 from plait.records.claims import Busy
-from plait.training import shards
-from plait.training.checkpoint import load_tensors, save_tensors
-from plait.training.job import Start
+from plait.training.checkpoint import load_tensors, newest_checkpoint, save_tensors
+from plait.training.job import Job
 
 RUNS = Path("runs")
 MIXERS = "mixers"
@@ -62,8 +59,8 @@ class Run:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """run.json: `key`, `config`, `data` and `tokenizer` (as they were asked for), `mixers` (the copies) and,
-        once known, `steps`."""
+        """run.json: `key`, `config`, `data` and `tokenizer` (as the user gave them), `mixers` (the copies) and, once
+        known, `steps` and `compiled`."""
         return _checked(_read_json(self.folder / ABOUT), self.folder / ABOUT)
 
     @property
@@ -73,17 +70,17 @@ class Run:
 
     @cached_property
     def arch(self) -> Architecture:
-        """With the mixers that the folder has copies of, whatever their files say by now."""
+        """With the user's mixers as the folder has copies of them, whatever their files say by now."""
         with understood(str(self.folder / "run.json")):
             return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
 
     def keep_mixers(self, arch: Architecture) -> dict[str, dict[str, str]]:
-        """Copy the user's mixers; what this returns belongs into run.json as `mixers`."""
+        """Copy the user's mixers; returns what `mixers` in run.json is."""
         return write_copies(arch, self.folder / MIXERS)
 
     @property
     def seq_len(self) -> int | None:
-        """Tokens of a training sequence; runs of before say `length`. None where it was not trained here."""
+        """Tokens of a training sequence (older runs say `length`); None for an imported model."""
         with understood(str(self.folder / "run.json")):
             recipe = self.config.get("recipe", {})
             found = recipe.get("seq_len", recipe.get("length"))
@@ -102,7 +99,7 @@ class Run:
         data = self.config.get("data")
         if data is None:
             raise UserError(f"{self.name} was not trained here: give the data by --data.")
-        # Runs of before kept the name in the config, and a fingerprint of the files instead of their tokens.
+        # Older runs have the name in the config, and a fingerprint of the files instead of their tokens.
         with understood(str(self.folder / ABOUT)):
             name = self.about.get("data") or data["name"]
             found = open_corpus(name, self.about["tokenizer"])
@@ -116,7 +113,7 @@ class Run:
         final = self.folder / "weights.safetensors"
         if final.exists():
             return load_tensors(final)[0]
-        newest = shards.newest(self.folder)
+        newest = newest_checkpoint(self.folder)
         if newest is None:
             why = f"it diverged: {self.diverged}" if self.diverged else "it has not reached its first checkpoint."
             raise UserError(f"{self.name} has no weights yet: {why}")
@@ -124,16 +121,38 @@ class Run:
         return {name.removeprefix("params/"): newest.rows(name) for name in kept}
 
     def model(self, device: torch.device | str = "cpu") -> LanguageModel | Encoder:
-        """The trained model, ready for evaluation: without the head of next-sentence prediction, as BERT is used."""
+        """The trained model in evaluation mode, without the head of next-sentence prediction."""
         model = build(self.arch, device=device)
         assert isinstance(model, (LanguageModel, Encoder))
         weights = {name: value for name, value in self.weights().items() if not name.startswith(NEXT_SENTENCE)}
         fill(model, weights, self.name)
         return model.eval()
 
+    def create(self, job: Job, tokenizer: str | None) -> None:
+        """The folder of a job, with `run.json`, the tokenizer and copies of the user's mixers; nothing is changed where
+        it is there already. `tokenizer` is as the user gave it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as wrong:
+            raise UserError(f"cannot make the run's folder {self.folder}: {wrong.strerror}.") from wrong
+        if (self.folder / ABOUT).exists():
+            if self.about.get("key") != job.key:
+                raise UserError(f"{self.folder} holds another training ({self.about.get('key')}); move it away.")
+            return
+        try:
+            job.corpus.tokenizer.save(self.folder / "tokenizer")
+            mixers = self.keep_mixers(job.arch)
+        except OSError as wrong:
+            raise UserError(f"cannot write into {self.folder}: {wrong.strerror}.") from wrong
+        about = {"key": job.key, "config": job.config(), "data": job.corpus.name, "tokenizer": tokenizer}
+        self.write_about({**about, "mixers": mixers} if mixers else about)
+
     def write_about(self, about: dict[str, Any]) -> None:
         write_json(self.folder / ABOUT, about)
         self.__dict__.pop("about", None)
+
+    def add_to_about(self, **values: int | bool) -> None:
+        self.write_about({**self.about, **values})
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         with _atomic_write(self.folder / "weights.safetensors") as draft:
@@ -141,7 +160,7 @@ class Run:
 
     @property
     def diverged(self) -> str:
-        """Why it ended, of a training whose loss was no number any more; else empty."""
+        """Why a training ended whose loss became infinite or NaN; empty for any other."""
         path = self.folder / DIVERGED
         return str(_read_json(path).get("reason", "its loss was not finite.")) if path.exists() else ""
 
@@ -149,19 +168,18 @@ class Run:
         write_json(self.folder / DIVERGED, {"reason": reason})
 
     def begin(self) -> None:
-        """It is trained now, or asked for again: `latest` is the run that this was last called for."""
+        """To be called when it is trained or asked for again: `latest` is the run with the newest such call."""
         (self.folder / DIVERGED).unlink(missing_ok=True)
         os.utime(self.folder / ABOUT)
 
-    def truncate_log(self, step: int) -> list[dict[str, Any]]:
-        """Drop what was logged after a checkpoint: it is about to be done again. Returns the rest."""
+    def truncate_log(self, step: int) -> None:
+        """Drop the rows after a checkpoint's step, which are about to be logged again."""
         path = self.folder / "log.jsonl"
         rows = [row for row in _log_rows(path) if row["step"] <= step]
         with _atomic_write(path) as draft:
             draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return rows
 
-    def log(self, row: dict[str, Any]) -> None:
+    def log(self, row: Mapping[str, float | None]) -> None:
         path = self.folder / "log.jsonl"
         try:
             with open(path, "a", encoding="utf-8") as opened:
@@ -170,13 +188,13 @@ class Run:
             raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
 
     def losses(self, of: str = "loss") -> list[tuple[int, float]]:
-        """(step, training loss in nats per token) as they were logged; with `of="validation"` the validation loss."""
+        """(step, training loss in nats per token) as logged; with `of="validation"` the validation loss."""
         rows = _log_rows(self.folder / "log.jsonl")
         return [(row["step"], row[of]) for row in rows if row.get(of) is not None]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time. The system frees the lock of a process that dies."""
+        """Held by one process at a time; `Busy` for another. The system frees the lock of a process that dies."""
         try:
             opened = open(self.folder / ".lock", "w", encoding="utf-8")  # noqa: SIM115 (closed below)
         except OSError as wrong:
@@ -194,8 +212,8 @@ def folder_of(key: str, root: Path = RUNS) -> Path:
 
 
 def open_run(given: str | Path | Run, root: Path = RUNS) -> Run:
-    """A run by its folder, its name, the beginning of its key, or "latest": the one last trained or asked for, diverged
-    ones aside. An opened one is taken as it is."""
+    """A run by its folder, its name, the beginning of its key, or "latest": the one last trained or asked for that has
+    not diverged. A `Run` comes back as it is."""
     if isinstance(given, Run):
         return given
     given, as_path = str(given), Path(given)
@@ -246,7 +264,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _checked(about: dict[str, Any], path: Path) -> dict[str, Any]:
-    """run.json, once all that others build on is there and of its kind."""
+    """run.json, if every field that others rely on is there and of its type; else a `UserError`."""
     kinds = {
         "key": str,
         "config": dict,
@@ -287,48 +305,10 @@ def _log_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _atomic_write(path: Path) -> Iterator[Path]:
-    """`atomic_write`, with what goes wrong said as a user's error."""
+    """`atomic_write` whose failures are `UserError`s."""
     try:
         with atomic_write(path) as draft:
             yield draft
     except (OSError, SafetensorError) as wrong:
         reason = getattr(wrong, "strerror", None) or str(wrong)
         raise UserError(f"cannot write {path}: {reason}.") from wrong
-
-
-_POSITIONS = "backbone.position.weight"
-
-
-def start_of(run: Run) -> Start:
-    """A run with its final weights; one that has not ended would be another start tomorrow."""
-    if not (run.folder / "weights.safetensors").exists():
-        raise UserError(f"{run.name} has not finished: train it to its end, then go on from it.")
-    return Start(run.folder, str(run.about["key"]), run.about.get("steps"))
-
-
-def require_same_tokens(run: Run, corpus: Corpus) -> None:
-    """An id must stand for the same text as before, or the weights mean nothing."""
-    if run.tokenizer().as_dict() != corpus.tokenizer.as_dict():
-        raise UserError(
-            f"{corpus.name} is cut into other tokens than {run.name} was trained on; give the run's tokenizer by "
-            f"--tokenizer, or data with the same one."
-        )
-
-
-def load_start(model: LanguageModel | Encoder, start: Start) -> None:
-    """Copy the weights. A longer table of learned positions keeps its own first values beyond the old length; a head of
-    next-sentence prediction goes over where both trainings have one."""
-    run = Run(start.folder)
-    own = {name: p.detach() for name, p in model.named_parameters() if name.startswith(NEXT_SENTENCE)}
-    weights = {
-        name: value for name, value in run.weights().items() if name in own or not name.startswith(NEXT_SENTENCE)
-    }
-    weights = {**own, **weights}
-    if model.arch.text != run.arch.text and model.backbone.position is not None and _POSITIONS in weights:
-        ours, theirs = model.backbone.position.weight.detach(), weights[_POSITIONS]
-        if len(theirs) < len(ours) and theirs.shape[1:] == ours.shape[1:]:
-            weights = {**weights, _POSITIONS: torch.cat([theirs, ours[len(theirs) :].cpu()])}
-    try:
-        fill(model, weights, run.name)
-    except UserError as wrong:
-        raise UserError(f"the spec is not that of {run.name} ({run.arch.text}): {wrong}") from None

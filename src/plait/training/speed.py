@@ -1,38 +1,105 @@
-"""How fast this machine trains: steps that fit a budget, and whether compiling repays."""
+"""How fast a model trains here: its MFU, the steps that fit a time budget, and whether compiling is worth its time.
+
+MFU is model FLOPs utilisation (Chowdhery et al. 2022, arXiv:2204.02311, App. B): the FLOPs that the model's arithmetic
+needs, as a share of the device's peak. What is computed twice or masked away does not count, so it is at most one.
+Peaks are the makers' for dense products: bf16 with fp32 sums, and fp32 without tensor cores (which torch does not use
+for fp32 unless told to). For a device that is not in the table MFU is unknown.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
 
+import torch
+
 from plait.core.errors import UserError
 from plait.model.architecture import Architecture
 from plait.model.backbone import repeated_pattern
 from plait.training.distributed import Processes
 from plait.training.job import Job
+from plait.training.run import Run
 from plait.training.trainer import Trainer
 
+#: Part of a device's name (the first that fits counts), and its FLOPs per second in bf16 and in fp32.
+PEAKS: tuple[tuple[str, float, float], ...] = (
+    ("B300", 2250e12, 75e12),
+    ("B200", 2250e12, 75e12),
+    ("H200", 989.4e12, 66.9e12),
+    ("GH200", 989.4e12, 66.9e12),
+    ("H100 PCIe", 756.5e12, 51.2e12),
+    ("H100 NVL", 835.5e12, 60e12),
+    ("H100", 989.4e12, 66.9e12),
+    ("H800", 989.4e12, 66.9e12),
+    ("H20", 148e12, 44e12),
+    ("A100", 312e12, 19.5e12),
+    ("A800", 312e12, 19.5e12),
+    ("A10G", 70e12, 35e12),
+    ("A10", 125e12, 31.2e12),
+    ("A40", 149.7e12, 37.4e12),
+    ("L40S", 362e12, 91.6e12),
+    ("L40", 181e12, 90.5e12),
+    ("L4", 121e12, 30.3e12),
+    ("RTX 5090", 209.5e12, 104.8e12),
+    ("RTX 4090", 165.2e12, 82.6e12),
+    ("RTX 3090", 71e12, 35.6e12),
+    ("RTX 6000 Ada", 364.2e12, 91.1e12),
+    ("RTX A6000", 154.8e12, 38.7e12),
+)
+
+#: Points of the validation curve, each on this share of the validation text; the final loss is on all of it.
+VALIDATIONS = 5
+VALIDATION_SHARE = 1 / 16
+
+# How many steps fit a time budget is measured after `WARM_UP` steps, over `MEASURED` or this share of the time.
 WARM_UP = 2
-MEASURED = 50  # steps, or
-MEASURING = 0.05  # of the time, whichever is less
-SAFETY = 1.03  # checkpoints, logging, and a machine that is rarely as quick again as in its first seconds
-VALIDATION = 5  # points of the validation curve, each on the same share of the text; the final loss is of all of it
-IN_BETWEEN = 1 / 16
+MEASURED = 50
+MEASURING = 0.05
+SAFETY = 1.03  # checkpoints and logging; and a machine is rarely as fast later as in its first seconds
+
+# Compiling, measured on an H200. A Transformer gains least: its kernels leave little to fuse.
+EAGER_STEPS = 5  # timed before it is decided
+GAIN = 0.08  # of a step's time, saved at least
+COMPILE_SECONDS = 8.0  # for one block
 
 
-#: Steps timed before it is decided whether to compile; of a step's time, what compiling saves at least (a Transformer,
-#: whose kernels leave little to fuse; others gain more), as measured on an H200.
-EAGER_STEPS = 5
-GAIN = 0.08
-COMPILE_SECONDS = 8.0  # of one block
+def peak_flops(device_name: str, precision: str) -> float | None:
+    """FLOPs per second; None for a device that is not in the table."""
+    for name, bf16, fp32 in PEAKS:
+        if name in device_name:
+            return bf16 if precision == "bf16" else fp32
+    return None
+
+
+def peak_of(device: torch.device, precision: str) -> float | None:
+    return peak_flops(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None
+
+
+def mfu(job: Job, tokens_per_second: float, peak: float | None) -> float | None:
+    """None where the device's peak is not known."""
+    return None if peak is None else tokens_per_second * job.model_flops_per_token / peak
 
 
 class TooShort(UserError):
-    """The time holds not one step."""
+    """Not even one step fits the time budget."""
+
+
+def planned_steps(
+    job: Job, run: Run, dist: Processes, left: float, *, activation_checkpointing: bool, compiled: bool
+) -> int:
+    """The steps of a run: as its job says, or as many as fit the `left` seconds. A resumed run keeps its number."""
+    steps = dist.broadcast(run.about.get("steps") if dist.first else None)
+    if steps is None:
+        steps = job.steps
+    if steps is None:
+        steps = steps_that_fit(job, left, dist, activation_checkpointing=activation_checkpointing, compiled=compiled)
+    if dist.first and "steps" not in run.about:
+        run.add_to_about(steps=steps)
+    return int(steps)
 
 
 def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpointing: bool, compiled: bool) -> int:
-    """Steps that take `left` seconds with the evaluations among them, from some steps taken on a throw-away model."""
+    """Steps that take `left` seconds together with the evaluations between them, from steps of a throw-away model."""
     started = time.perf_counter()
     trial = Trainer(job, 10_000, dist, activation_checkpointing=activation_checkpointing, compiled=compiled)
     took = []
@@ -40,30 +107,67 @@ def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpo
         begun = time.perf_counter()
         trial.advance()
         took.append(time.perf_counter() - begun)
-        # Clocks differ between processes, the steps that they take together must not.
+        # All processes must take the same steps, and their clocks differ.
         if dist.any(i > WARM_UP and time.perf_counter() - started > MEASURING * left):
             break
     begun = time.perf_counter()
-    trial.validation_loss(IN_BETWEEN)
-    whole = (time.perf_counter() - begun) / IN_BETWEEN
-    evaluating = whole * (1 + VALIDATION * IN_BETWEEN)
+    trial.validation_loss(VALIDATION_SHARE)
+    whole_evaluation = (time.perf_counter() - begun) / VALIDATION_SHARE
+    evaluating = whole_evaluation * (1 + VALIDATIONS * VALIDATION_SHARE)
     spent = time.perf_counter() - started
     seconds = statistics.median(took[WARM_UP:] or took)
-    # All processes do what the first has measured.
-    fitting = int(dist.broadcast(int((left - spent - evaluating) / (SAFETY * seconds))))
-    if fitting < 1:
+    steps = int(dist.broadcast(int((left - spent - evaluating) / (SAFETY * seconds))))  # as the first process measured
+    if steps < 1:
         given = f"{max(0.0, left):.0f} s"  # starting up alone may take longer than was given
-        raise TooShort(f"{given} are too few: a step takes {seconds:.2g} s here, an evaluation {whole:.2g} s.")
-    return fitting
+        evaluation = f"an evaluation {whole_evaluation:.2g} s"
+        raise TooShort(f"{given} are too few: a step takes {seconds:.2g} s here, {evaluation}.")
+    return steps
 
 
 def compile_seconds(arch: Architecture) -> float:
-    """What compiling costs, once: of each different pattern of blocks (benchmarks/results, H200)."""
+    """What compiling costs, once: so much for each block of each distinct pattern (benchmarks/results, H200)."""
     period = repeated_pattern(arch.layers)
     distinct = {arch.layers[i : i + period] for i in range(0, len(arch.layers), period)}
     return COMPILE_SECONDS * sum(map(len, distinct))
 
 
 def repays(step_seconds: float, steps: int, arch: Architecture) -> bool:
-    """Whether so many steps, each of so many seconds without, are enough for compiling to save more than it costs."""
+    """Whether compiling saves more than it costs over so many steps, each of so many seconds without it."""
     return GAIN * step_seconds * steps > compile_seconds(arch)
+
+
+class CompileDecision:
+    """Whether a run compiles its blocks: as asked for, as it did before it was interrupted, else on a GPU where it
+    repays. `at_start` is None where a few steps have to be timed first; `after_step` then decides."""
+
+    def __init__(self, job: Job, run: Run, dist: Processes, asked: bool | None, left: float) -> None:
+        """`left` is what is left of a time budget, in seconds."""
+        self._job, self._run, self._dist = job, run, dist
+        self._eager_seconds: list[float] = []
+        self.at_start = self._at_start(asked, left)
+        self.pending = self.at_start is None
+
+    def _at_start(self, asked: bool | None, left: float) -> bool | None:
+        if asked is not None:
+            return asked
+        if self._dist.device.type != "cuda" or self._dist.sharded or self._job.recipe.memory:
+            return False
+        before: bool | None = self._dist.broadcast(self._run.about.get("compiled") if self._dist.first else None)
+        if before is not None or self._job.budget.seconds is None:
+            return before
+        return self._keep(GAIN * left > compile_seconds(self._job.arch))
+
+    def after_step(self, seconds: float, steps_left: int) -> bool:
+        """Call it after each step while `pending`; True: compile now."""
+        self._eager_seconds.append(seconds)
+        if len(self._eager_seconds) < EAGER_STEPS:
+            return False
+        self.pending = False
+        return self._keep(repays(statistics.median(self._eager_seconds[1:]), steps_left, self._job.arch))
+
+    def _keep(self, worth: bool) -> bool:
+        """As the first process finds, in all of them and whenever the run resumes."""
+        worth = bool(self._dist.broadcast(worth))
+        if self._dist.first:
+            self._run.add_to_about(compiled=worth)
+        return worth

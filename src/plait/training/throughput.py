@@ -1,7 +1,7 @@
 """How fast a model trains: some steps of the real trainer on random tokens, timed.
 
-Speed is of the steps after the first ones, which compile and fill caches; the clock is read only before and after them,
-so the device is kept as busy as in a long run.
+The first steps compile and fill caches, and are not timed. The clock is read only before and after the others, so that
+the device is as busy as in a long run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from plait.core.errors import UserError
 from plait.data import Corpus
 from plait.data.simple_tokenizers import Ids
-from plait.model.architecture import architecture
+from plait.model.architecture import Architecture, architecture
 from plait.training.distributed import Processes, precision_on, usable
 from plait.training.job import Budget, Job
-from plait.training.mfu import mfu, peak_of
 from plait.training.recipe import Recipe
+from plait.training.speed import mfu, peak_of
 from plait.training.trainer import Trainer
 
 WARM_UP = 3
@@ -41,85 +41,68 @@ class Throughput:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Warm:
-    """A trainer that has taken its first steps, and may take as many more as it was made for."""
+class WarmTraining:
+    """A training of `spec` with a vocabulary of `vocab`, in steps of batch × seq_len random tokens, that has taken its
+    first `WARM_UP` steps; `time` takes up to `steps` more."""
 
-    spec: str
-    job: Job
-    trainer: Trainer
-    place: torch.device
-    first_step_seconds: float
+    def __init__(
+        self,
+        spec: str,
+        *,
+        batch: int = 8,
+        seq_len: int = 4096,
+        vocab: int = 50257,
+        device: str = "cpu",
+        precision: str = "",
+        compiled: bool = False,
+        steps: int = 10,
+        recipe: Recipe | None = None,
+    ) -> None:
+        if steps < 1:
+            raise UserError(f"steps={steps}: at least one step is timed.")
+        arch = architecture(spec)
+        arch = Architecture(arch.header.with_vocabulary(vocab), arch.layers)
+        total = WARM_UP + steps
+        self.spec, self.steps = spec, steps
+        self.job = Job(
+            arch,
+            random_corpus(vocab, (total + 2) * batch * seq_len),
+            (recipe or Recipe()).with_values({"batch": batch, "seq_len": seq_len}),
+            Budget(steps=total),
+            precision=precision or precision_on(device),
+        )
+        self.device = torch.device(usable(device))
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        begun = time.perf_counter()
+        self.trainer = Trainer(self.job, total, Processes(0, 1, self.device), compiled=compiled)
+        self.trainer.advance()
+        self.first_step_seconds = time.perf_counter() - begun
+        for _ in range(WARM_UP - 1):
+            self.trainer.advance()
 
-
-def throughput(
-    spec: str,
-    *,
-    batch: int = 8,
-    seq_len: int = 4096,
-    vocab: int = 50257,
-    device: str = "cpu",
-    precision: str = "",
-    compiled: bool = False,
-    steps: int = 10,
-    recipe: Recipe | None = None,
-) -> Throughput:
-    """Train `spec` with a vocabulary of `vocab` for `WARM_UP + steps` steps of batch × seq_len random tokens."""
-    warm = warmed(
-        spec, batch=batch, seq_len=seq_len, vocab=vocab, device=device, precision=precision, compiled=compiled,
-        steps=steps, recipe=recipe,
-    )  # fmt: skip
-    return timed(warm, steps)
-
-
-def warmed(
-    spec: str,
-    *,
-    batch: int = 8,
-    seq_len: int = 4096,
-    vocab: int = 50257,
-    device: str = "cpu",
-    precision: str = "",
-    compiled: bool = False,
-    steps: int = 10,
-    recipe: Recipe | None = None,
-) -> Warm:
-    """The first `WARM_UP` steps of such a training."""
-    if steps < 1:
-        raise UserError(f"steps={steps}: at least one step is timed.")
-    arch = architecture(spec)
-    arch = type(arch)(arch.header.with_vocabulary(vocab), arch.layers)
-    chosen = (recipe or Recipe()).with_values({"batch": batch, "seq_len": seq_len})
-    total = WARM_UP + steps
-    corpus = random_corpus(vocab, (total + 2) * batch * seq_len)
-    job = Job(arch, corpus, chosen, Budget(steps=total), precision=precision or precision_on(device))
-    place = torch.device(usable(device))
-    if place.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(place)
-    begun = time.perf_counter()
-    trainer = Trainer(job, total, Processes(0, 1, place), compiled=compiled)
-    trainer.advance()
-    first = time.perf_counter() - begun
-    for _ in range(WARM_UP - 1):
-        trainer.advance()
-    return Warm(spec, job, trainer, place, first)
-
-
-def timed(warm: Warm, steps: int) -> Throughput:
-    """The next `steps` steps, and how long they take."""
-    job, trainer, place = warm.job, warm.trainer, warm.place
-    begun = time.perf_counter()
-    before = trainer.launch()
-    for _ in range(steps - 1):
-        now = trainer.launch()
-        trainer.settle(before)
-        before = now
-    loss = trainer.settle(before).loss
-    seconds = (time.perf_counter() - begun) / steps
-    speed = job.tokens_per_step / seconds
-    peak = torch.cuda.max_memory_allocated(place) if place.type == "cuda" else None
-    share = mfu(job, speed, peak_of(place, job.precision))
-    return Throughput(warm.spec, trainer.compiled, speed, seconds, warm.first_step_seconds, peak, share, loss)
+    def time(self, steps: int | None = None) -> Throughput:
+        """The next `steps` steps, by default all, and how long they take."""
+        steps = self.steps if steps is None else steps
+        begun = time.perf_counter()
+        pending = self.trainer.launch()
+        for _ in range(steps - 1):
+            launched = self.trainer.launch()
+            self.trainer.wait(pending)
+            pending = launched
+        loss = self.trainer.wait(pending).loss
+        seconds = (time.perf_counter() - begun) / steps
+        speed = self.job.tokens_per_step / seconds
+        return Throughput(
+            self.spec,
+            self.trainer.compiled,
+            speed,
+            seconds,
+            self.first_step_seconds,
+            torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None,
+            mfu(self.job, speed, peak_of(self.device, self.job.precision)),
+            loss,
+        )
 
 
 def random_corpus(vocab: int, tokens: int) -> Corpus:

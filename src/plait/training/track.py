@@ -28,7 +28,8 @@ from plait.data import Corpus
 from plait.data.stream import Windows
 from plait.model import build
 from plait.model.architecture import Architecture
-from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, decayed_parameters, precision, zeros_like
+from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, precision, zeros_like
+from plait.training.optimizer import decayed_parameters
 from plait.training.recipe import Recipe
 
 AHEAD = 64  # steps whose windows are sent to the device at once

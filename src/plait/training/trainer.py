@@ -1,8 +1,8 @@
-"""The training loop.
+"""The model in training: one optimizer step after the other, its validation loss, its checkpoints.
 
-A step is a pure function of the state before it and its number: the batch, the learning rate and the dropout masks all
-come from the step's number, so a run that is stopped anywhere and resumed ends as if it had not been. What has to be
-kept is little: weights, the optimizer's state, and Transformer-XL's memory.
+A step depends on the state before it and its number alone: batch, learning rate and dropout masks all come from the
+number. So a run that is stopped anywhere and resumed ends as if it had not been. A checkpoint needs the weights, the
+optimizer's state, and Transformer-XL's memory.
 """
 
 from __future__ import annotations
@@ -21,23 +21,28 @@ from plait.model import build
 from plait.model.backbone import ModelState, ResidualSum
 from plait.model.construct import add_next_sentence_head
 from plait.model.heads import Encoder, LanguageModel
-from plait.training import shards
 from plait.training.batches import Batch, Batches, Objective
-from plait.training.distributed import Processes
+from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into, save_checkpoint
+from plait.training.distributed import Processes, is_sharded, whole
 from plait.training.job import Job
-from plait.training.optimizer import make_optimizer, set_rate, update_on_device
-from plait.training.optimizer_state import plain_state, restore_state, state_pieces
+from plait.training.optimizer import (
+    make_optimizer,
+    plain_state,
+    restore_state,
+    set_rate,
+    state_pieces,
+    update_on_device,
+)
 from plait.training.recipe import Recipe, rate
-from plait.training.run import load_start
-from plait.training.shards import Checkpoint, Piece, is_sharded, piece_of, read_into
 from plait.training.validation import Validation
+from plait.training.warm_start import load_start
 
-#: So many steps in a row may come out infinite or NaN and be skipped.
+#: After so many steps in a row whose loss or gradient is infinite or NaN, a training has diverged.
 MOST_SKIPPED = 20
 
 
 class Diverged(UserError):
-    """The loss is no number any more."""
+    """The loss is infinite or NaN, and stays so."""
 
     def __init__(self, what: str, recipe: Recipe) -> None:
         clipping = "" if 0 < recipe.clip <= 1 else " or clipping (--set clip=1)"
@@ -45,7 +50,7 @@ class Diverged(UserError):
 
 
 @dataclass(frozen=True)
-class Taken:
+class StepResult:
     """One optimizer step: its loss in nats, the gradient's norm, and whether the update was made."""
 
     step: int
@@ -56,12 +61,12 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Launched:
+class PendingStep:
     """A step that the device may still be computing."""
 
     step: int
     lr: float
-    numbers: Tensor  # loss, norm, whether the update was made: on their way to this machine's memory
+    numbers: Tensor  # loss, norm, whether the update was made: being copied to the CPU
     ready: torch.cuda.Event | None
 
     def read(self) -> tuple[float, float, bool]:
@@ -72,7 +77,7 @@ class Launched:
 
 
 class Trainer:
-    """One process's part in a training of `steps` steps."""
+    """Model, optimizer and data of a training of `steps` steps, in one of its processes."""
 
     def __init__(
         self, job: Job, steps: int, dist: Processes, *, activation_checkpointing: bool = False, compiled: bool = False
@@ -109,12 +114,12 @@ class Trainer:
             self.model.backbone.compile_blocks(self.recipe.seq_len, dtype)
         self.compiled = True
 
-    def advance(self) -> Taken:
-        """One optimizer step, from beginning to end."""
-        return self.settle(self.launch())
+    def advance(self) -> StepResult:
+        """One optimizer step."""
+        return self.wait(self.launch())
 
-    def launch(self) -> Launched:
-        """One optimizer step, without waiting for a GPU to compute it; `settle` waits."""
+    def launch(self) -> PendingStep:
+        """Start one optimizer step; on a GPU this does not wait until it is computed."""
         lr = self.recipe.lr * rate(self.recipe, self.step, self.steps)
         set_rate(self.optimizer, lr)
         seed_dropout(self.job.seed, self.step, self.dist.rank)
@@ -127,37 +132,37 @@ class Trainer:
         if numbers.is_cuda:
             numbers, ready = numbers.to("cpu", non_blocking=True), torch.cuda.Event()
             ready.record()
-        return Launched(self.step, lr, numbers, ready)
+        return PendingStep(self.step, lr, numbers, ready)
 
-    def settle(self, launched: Launched) -> Taken:
-        """What came of a step; steps are settled in the order in which they were launched."""
-        loss, norm, updated = launched.read()
+    def wait(self, pending: PendingStep) -> StepResult:
+        """The result of a step; to be called in the order of the launches."""
+        loss, norm, updated = pending.read()
         self.updates += updated
         self.skipped_in_a_row = 0 if updated else self.skipped_in_a_row + 1
         if self.skipped_in_a_row >= MOST_SKIPPED:
             raise Diverged(
-                f"the loss has not been finite for {MOST_SKIPPED} steps up to step {launched.step}; a checkpoint from "
+                f"the loss has not been finite for {MOST_SKIPPED} steps up to step {pending.step}; a checkpoint from "
                 "before is kept, if there was one.",
                 self.recipe,
             )
-        return Taken(launched.step, loss, norm, launched.lr, skipped=not updated)
+        return StepResult(pending.step, loss, norm, pending.lr, skipped=not updated)
 
     def validation_loss(self, share: float = 1.0) -> float:
-        """On the validation text, or on a share of its windows: the same ones for the same share."""
+        """On the validation text, or on a share of its windows, which are always the same ones."""
         return self.validation.loss(self.objective, self.model, self.dist, self.autocast, share)
 
     def _backward(self, batch: Batch) -> Tensor:
-        """Gradients of the mean loss over all scored tokens of the step, in every process and part; the loss."""
+        """Gradients of the mean loss over the step's scored tokens, of all processes and parts; returns that loss."""
         parts = batch.parts(self.recipe.gradient_accumulation)
-        everywhere: float | Tensor = float(batch.scored)
+        all_scored: float | Tensor = float(batch.scored)
         if self.dist.world > 1:
-            everywhere = self.dist.sum(torch.tensor(everywhere, device=self.dist.device))
+            all_scored = self.dist.sum(torch.tensor(all_scored, device=self.dist.device))
         if self.recipe.memory and (batch.fresh or not self.memory):
             self.memory = [self._language_model.init_memory(len(part.tokens_BT), self.recipe.memory) for part in parts]
         total = torch.zeros((), device=self.dist.device)
         for i, part in enumerate(parts):
-            # Gradients are averaged over processes; each has its own number of scored tokens, but equally many rows.
-            share = part.scored / everywhere
+            # Gradients are averaged over processes, which have as many rows each, but not as many scored tokens.
+            share = part.scored / all_scored
             pair = () if part.follows_B is None else (part.segments_BT, part.follows_B, self._row_share / share)
             with self.dist.accumulating(self.objective, last=i == len(parts) - 1):
                 with self.autocast:
@@ -171,7 +176,7 @@ class Trainer:
 
     @property
     def _row_share(self) -> float:
-        """Of a part of a process's batch in the rows of a step."""
+        """One part of one process's batch, as a share of all rows of a step."""
         return 1 / (self.dist.world * self.recipe.gradient_accumulation)
 
     @property
@@ -196,10 +201,10 @@ class Trainer:
             "skipped_in_a_row": self.skipped_in_a_row,
             "optimizer": plain_state(self.optimizer, named),
         }
-        shards.save(folder, self.step, pieces, {**plain, "trainer": state}, self.dist)
+        save_checkpoint(folder, self.step, pieces, {**plain, "trainer": state}, self.dist)
 
     def restore(self, saved: Checkpoint) -> None:
-        """Go on from a checkpoint of the same job, whatever the number of processes that wrote it."""
+        """Resume from a checkpoint of the same job, written by any number of processes."""
         state = saved.plain["trainer"]
         self.step, self.updates = saved.step, int(state["updates"])
         self.skipped_in_a_row = int(state["skipped_in_a_row"])
@@ -225,13 +230,8 @@ class Trainer:
             self.memory.append(ModelState(layers, kept("pos")))
 
     def weights(self) -> dict[str, Tensor]:
-        """All weights, whole, on the CPU. Every process has to ask, for sharded ones are gathered; a tied matrix comes
-        once."""
-        gathered = {}
-        for name, parameter in self.model.named_parameters():
-            whole = getattr(parameter, "full_tensor", None)
-            gathered[name] = (parameter if whole is None else whole()).detach().cpu().contiguous()
-        return gathered
+        """All weights on the CPU; a tied matrix comes once. All processes must call it: sharded ones are gathered."""
+        return {name: whole(p).detach().cpu().contiguous() for name, p in self.model.named_parameters()}
 
 
 def set_dropout(model: LanguageModel | Encoder, recipe: Recipe) -> None:
@@ -253,7 +253,7 @@ def detached(memory: ModelState) -> ModelState:
 
 
 def _memory_tensors(parts: list[ModelState]) -> dict[str, Tensor]:
-    """By layer and key, the rows of all parts one after the other, as they follow in the batch."""
+    """By layer and key, the rows of all parts in the order of the batch."""
     if not parts:
         return {}
     named = {

@@ -1,1 +1,1 @@
-"""Where work runs: processes of this machine, a Ray cluster, Slurm. Who has trainings to make knows none of them."""
+"""Worker pools: trainings run in processes of this machine, on a Ray cluster or as Slurm jobs, behind one interface."""

@@ -1,4 +1,4 @@
-"""What a place where tasks run must do; `plait.workers.pool` does the rest for all of them.
+"""The interface of a backend (local processes, Ray, Slurm), and `Place`, the user's choice of one.
 
 | `--cluster` | where |
 |---|---|
@@ -25,13 +25,13 @@ INSTALL = "pip install 'plait[cluster]'"
 
 
 class Backend(ABC):
-    """Tasks are started while there are slots; what happens to them is handed on when it is asked for."""
+    """Runs tasks. The pool starts as many as there are slots and polls for their events."""
 
     #: How many tasks run at once; on a cluster that changes with its machines.
     slots: int = 1
     #: For the display: "2 nodes". Empty: this machine.
     where: str = ""
-    #: Set when everything is to be saved and left.
+    #: Set by the pool's caller: save everything and stop.
     asked: threading.Event = threading.Event()
 
     @abstractmethod
@@ -39,20 +39,20 @@ class Backend(ABC):
 
     @abstractmethod
     def poll_events(self, on_event: OnEvent, seconds: float) -> None:
-        """For at most so long, hand on what comes."""
+        """Call `on_event` for what happens within so many seconds."""
 
     @abstractmethod
     def stop(self, on_event: OnEvent) -> None:
-        """Ask every task that runs to save and leave; end those that do not, and what was started for them.
-        What they still give is handed on."""
+        """Ask running tasks to save and stop, end those that do not, and shut down. Their last events are passed to
+        `on_event`."""
 
-    def wait_ready(self) -> None:  # noqa: B027 (most places need not)
-        """Until as many tasks as there are slots could begin at once."""
+    def wait_ready(self) -> None:  # noqa: B027 (most backends need not)
+        """Wait until all slots could start a task at once."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where trainings run, and what each takes. `workers`: how many at once, None: as many as there is room for."""
+    """Where trainings run and how many GPUs each takes. `workers`: how many at once; None: as many as fit."""
 
     cluster: str = ""
     workers: int | None = None
@@ -84,12 +84,12 @@ class Place:
 
     @property
     def gpus(self) -> float:
-        """Of a training."""
+        """GPUs per training."""
         return 0.0 if self.device == "cpu" else self.gpus_per_training or 1.0
 
     def local_workers(self, usual: int = 1) -> int:
-        """Processes of this machine, where no cluster is asked for: on a CPU as many as were, or the `usual` number; on
-        GPUs one, unless trainings share them."""
+        """How many processes of this machine to start if there is no cluster. On CPUs: `workers`, by default the
+        `usual` number. On GPUs: one, unless trainings share GPUs."""
         if self.device == "cpu":
             return self.workers or usual
         if self.gpus_per_training is None:
@@ -100,8 +100,8 @@ class Place:
         return min(self.workers or room, room)
 
     def backend(self, setup: Setup, store: Store, *, local_workers: int, apart: bool = False) -> Backend:
-        """`local_workers`: processes of this machine, where no cluster is asked for; a single one is this very process,
-        unless it shall be `apart`."""
+        """The backend of this place. `local_workers` is the number of processes if there is no cluster; a single worker
+        runs in this process unless `apart`."""
         if self.kind == "ray":
             from plait.workers.ray_cluster import RayCluster
 

@@ -1,7 +1,7 @@
-"""Tasks in processes of this machine: spawned, a pipe each, so that a worker killed at any moment can neither hold a
-lock that others need nor spoil their messages. Whoever dies is replaced.
+"""Tasks in processes of this machine. Each worker has its own pipe, so that one that is killed at any moment can
+neither keep a lock that others need nor damage their messages. A worker that dies is replaced.
 
-On a GPU each process sees one device, its share of them. One worker alone is this very process.
+On GPUs each worker sees one device. A single worker on the CPU is this process itself (`InProcess`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READY = "ready"
 
 
 class InProcess(Backend):
-    """One task after the other, here."""
+    """Runs one task after the other in this process."""
 
     def __init__(self, store: Store) -> None:
         self._home = WorkerHome(store)
@@ -41,7 +41,7 @@ class InProcess(Backend):
         task = self._waiting.popleft()
         event = self._home.run(task, lambda detail: on_event(Event("progress", task.name, detail)), self.asked.is_set)
         if event.kind == "stopped":
-            self.asked.set()  # by a signal that it took itself
+            self.asked.set()  # the task caught the signal itself
         on_event(event)
 
     def stop(self, on_event: OnEvent) -> None:
@@ -64,14 +64,14 @@ class LocalProcesses(Backend):
         self._workers = [self._begin(i) for i in range(workers)]
 
     def _begin(self, i: int) -> _Process:
-        # A GPU's driver does not survive a fork, and the server might have begun to use it.
+        # CUDA does not survive a fork, so processes that use a GPU are started anew.
         fork_with = self._setup.preload if self._place.device == "cpu" else ()
         return _Process(*start_process(main, self._setup, self._devices[i], fork_with=fork_with))
 
     def start(self, task: Task) -> None:
         worker = next(each for each in self._workers if each.task is None)
         worker.task = task
-        with suppress(OSError):  # it has died: which is noticed when it is listened to
+        with suppress(OSError):  # it has died, which `poll_events` will notice
             worker.pipe.send(task)
 
     def poll_events(self, on_event: OnEvent, seconds: float) -> None:
@@ -82,7 +82,7 @@ class LocalProcesses(Backend):
     def _receive(self, i: int, on_event: OnEvent) -> None:
         worker = self._workers[i]
         try:
-            said = worker.pipe.recv()
+            message = worker.pipe.recv()
         except (EOFError, OSError):  # it died
             worker.process.join(STOP_SECONDS)
             worker.pipe.close()
@@ -92,14 +92,14 @@ class LocalProcesses(Backend):
             elif not worker.ready:
                 raise UserError("a worker process has died as it started (is there enough memory?).") from None
             return
-        if said == READY:
+        if message == READY:
             worker.ready = True
             return
-        if said.kind == "failed" and not said.name:  # it could not begin
-            raise UserError(said.detail)
-        if said.kind != "progress":
+        if message.kind == "failed" and not message.name:  # it could not begin
+            raise UserError(message.detail)
+        if message.kind != "progress":
             worker.task = None
-        on_event(said)
+        on_event(message)
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -123,7 +123,7 @@ class LocalProcesses(Backend):
 
 
 def _devices(workers: int, place: Place) -> list[str | None]:
-    """Which GPU each worker sees, all in turn."""
+    """`CUDA_VISIBLE_DEVICES` of each worker, the GPUs in turn; None on a CPU."""
     if place.device == "cpu":
         return [None] * workers
     import torch
@@ -134,9 +134,9 @@ def _devices(workers: int, place: Place) -> list[str | None]:
 
 
 def main(pipe: Connection, setup: Setup, device: str | None) -> None:
-    """The life of a worker. It leaves when told to, when a scheduler says so, and when its parent has died; never
-    without having saved what it was training."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
+    """What a worker process runs: tasks from the pipe until the parent says stop, a scheduler sends SIGTERM, or the
+    parent has died. A training that is under way is saved first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which then stops us
     left = False
 
     def leave(number: int, frame: object) -> None:
@@ -150,12 +150,12 @@ def main(pipe: Connection, setup: Setup, device: str | None) -> None:
 
     def stop_asked() -> bool:
         nonlocal left
-        # While a task runs nothing is said but that it shall stop; and a pipe that nobody holds ends.
+        # While a task runs, the only message is the one to stop; if the parent is gone, the pipe is at its end.
         left = left or pipe.poll() or (parent is not None and not parent.is_alive())
         return left
 
-    def say(event: Event) -> None:
-        with suppress(OSError):  # nobody listens any more: which stops it, with everything saved
+    def send(event: Event) -> None:
+        with suppress(OSError):  # the parent is gone: `stop_asked` will stop the task, with everything saved
             pipe.send(event)
 
     try:
@@ -172,6 +172,6 @@ def main(pipe: Connection, setup: Setup, device: str | None) -> None:
             task = pipe.recv()
             if task is None:
                 return
-            say(home.run(task, lambda detail, name=task.name: say(Event("progress", name, detail)), stop_asked))  # type: ignore[misc]
-    except (EOFError, OSError):  # nobody listens any more
+            send(home.run(task, lambda detail, name=task.name: send(Event("progress", name, detail)), stop_asked))  # type: ignore[misc]
+    except (EOFError, OSError):  # the parent is gone
         return

@@ -1,8 +1,8 @@
-"""Tasks given out to where they run, until each has its result: what is the same for every place.
+"""The worker pool: hands tasks to a backend until each has its result.
 
-A task whose worker, machine or cluster goes is started again, a bounded number of times; one that another process
-computes is waited for, and taken over when that process has died. The pool keeps nothing: whoever is killed and started
-again asks for what is missing in the store.
+A task whose worker, machine or cluster is lost is started again, a bounded number of times. A task that another process
+computes is waited for, and taken over if that process dies. The pool itself keeps nothing on disk: a command that is
+killed and started again runs what is missing in the store.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ WAIT_SECONDS = 1.0  # between looks at what another process computes
 MOST_TIMED = 24  # tasks that are timed several times, for a mean
 TIMED_TIMES = 4
 
-#: What a task tells: its name and the detail.
+#: Called with a task's name and what it reports.
 OnProgress = Callable[[str, Any], object]
-#: A task has its record, whoever made it.
+#: Called with the name of a task whose result is stored, by whichever process.
 OnDone = Callable[[str], object]
 More = Callable[[], Sequence[Task]]
 
 
 class Pool:
-    """`place` says where. `local_workers`: processes where that is this machine; a single one is this very process,
-    unless it shall be `apart`."""
+    """Workers at this place. `local_workers` is the number of processes if there is no cluster; a single worker runs in
+    this process unless `apart`."""
 
     def __init__(self, place: Place, setup: Setup, store: Store, *, local_workers: int, apart: bool = False) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class Pool:
 
     @property
     def _room(self) -> int:
-        """None while a cluster is away."""
+        """How many tasks may run at once: 0 while a cluster cannot be reached."""
         return min(self._backend.slots, self._most or self._backend.slots)
 
     @property
@@ -64,15 +64,16 @@ class Pool:
         asked: threading.Event | None = None,
         wait_for_others: bool = True,
     ) -> dict[str, Any]:
-        """What the tasks returned, by name. Where there is room and nothing to start, `more` is asked for further ones.
-        What other processes compute is waited for, or left to them and missing from what is returned. When `asked` is
+        """Run the tasks and return what they returned, by name. When a worker has nothing to do, `more` may return
+        further
+        tasks. Tasks that other processes compute are waited for, or else are missing from the result. When `asked` is
         set, everything is saved and `KeyboardInterrupt` raised."""
         work = _Work(tasks)
         asked = self._backend.asked = asked or threading.Event()
 
         def on_event(event: Event) -> None:
             task = work.running.get(event.name)
-            if task is None:  # of one that was lost and has been started again
+            if task is None:  # a late event of a task that was lost
                 return
             if event.kind == "progress":
                 on_progress(event.name, event.detail)
@@ -93,7 +94,7 @@ class Pool:
                 work.again(task)
 
         while True:
-            self._look_elsewhere(work, on_done)
+            self._check_other_processes(work, on_done)
             while len(work.running) < self._room and not asked.is_set():
                 if not work.waiting:
                     work.waiting.extend(more())
@@ -113,8 +114,8 @@ class Pool:
             if asked.is_set():
                 raise KeyboardInterrupt
 
-    def _look_elsewhere(self, work: _Work, on_done: OnDone) -> None:
-        """At what other processes compute: done, or to be taken over."""
+    def _check_other_processes(self, work: _Work, on_done: OnDone) -> None:
+        """Check the tasks that other processes compute: finished, or abandoned and to be taken over."""
         if not work.elsewhere or time.monotonic() - work.looked < WAIT_SECONDS:
             return
         work.looked = time.monotonic()
@@ -128,7 +129,8 @@ class Pool:
                 work.waiting.append(task)
 
     def timed(self, tasks: Sequence[Task], on_timed: OnDone = lambda name: None) -> list[float]:
-        """What each task returns, a number of seconds, in the mean: with as many at once as will train at once."""
+        """The mean of the seconds that each task returns, measured with all workers busy as they will be in
+        training."""
         self._backend.wait_ready()
         times = min(TIMED_TIMES, max(2, self.workers)) if self.workers > 1 and len(tasks) <= MOST_TIMED else 1
         copies = {

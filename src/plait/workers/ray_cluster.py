@@ -1,8 +1,8 @@
-"""Tasks on a Ray cluster, one Ray task each: Ray finds the machine with room for it and hands out GPUs and their parts.
+"""Tasks on a Ray cluster, one Ray task each: Ray chooses the machine and assigns GPUs or fractions of them.
 
-Ray lives in a process of its own, the bridge: a cluster whose head dies takes the processes that are connected to it
-with it, and ours shall go on. Then, and when nothing is heard for a while, what ran there is lost and started again
-when the cluster is back; the results that it had are in the store.
+The connection to Ray is in a process of its own, the bridge, because a Ray head that dies also ends the processes
+connected to it, and this one must go on. When the bridge ends or is silent for too long, the tasks that ran count as
+lost and are started again once the cluster is back; finished results are in the store.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RayCluster(Backend):
 
     def start(self, task: Task) -> None:
         self._running[task.name] = task
-        with suppress(OSError):  # noticed when it is listened to
+        with suppress(OSError):  # the bridge has ended, which `poll_events` will notice
             self._pipe.send(task)
 
     def poll_events(self, on_event: OnEvent, seconds: float) -> None:
@@ -71,7 +71,7 @@ class RayCluster(Backend):
         self._begin()
 
     def _take(self, on_event: OnEvent, seconds: float) -> bool:
-        """Whether the bridge stands."""
+        """Handle the bridge's messages; whether the bridge is still there."""
         try:
             if not self._pipe.poll(seconds):
                 return self._process.is_alive()
@@ -109,7 +109,7 @@ class RayCluster(Backend):
 
 
 class Hub:
-    """An actor of the cluster: hears the tasks, and tells them when to stop."""
+    """A Ray actor that collects the tasks' progress and tells them when to stop."""
 
     def __init__(self) -> None:
         self._told: dict[str, Any] = {}
@@ -130,10 +130,10 @@ class Hub:
 
 
 def bridge(pipe: Connection, address: str, setup: Setup, gpus: float) -> None:
-    """A process between ours and the cluster."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
+    """What the bridge process runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which then stops us
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # What Ray prints of machines that come and go is not for the terminal: the display tells.
+    # Ray prints when machines come and go; plait's own display says so instead.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -145,7 +145,7 @@ def bridge(pipe: Connection, address: str, setup: Setup, gpus: float) -> None:
         ray.shutdown()
     except (OSError, EOFError):  # the parent has gone
         return
-    except Exception as wrong:  # of many kinds, and only its words are of use
+    except Exception as wrong:  # Ray raises many kinds; only the message is useful
         with suppress(OSError):
             pipe.send(str(wrong).strip().partition("\n")[0][:300])
 
@@ -157,7 +157,7 @@ class _Bridge:
         self._ray, self._pipe, self._gpus = ray, pipe, gpus
         self._setup = ray.put(setup)
         self._hub = self._new_hub()
-        # Lost tasks are started again by the pool, which counts; Ray shall not do so by itself.
+        # The pool restarts lost tasks and counts how often; Ray must not restart them as well.
         self._run = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(run_on_node)
         self._names: dict[Any, str] = {}
         self._looked = 0.0
@@ -204,7 +204,7 @@ class _Bridge:
             self._pipe.send(event)
 
     def _forward_progress(self) -> None:
-        """What the tasks have told, to the parent; a hub whose machine has gone is made again."""
+        """Send the tasks' progress to the parent. A hub that was lost with its machine is replaced."""
         try:
             told = self._ray.get(self._hub.drain.remote(), timeout=5.0)
         except self._ray.exceptions.GetTimeoutError:
@@ -220,7 +220,7 @@ class _Bridge:
             self._ray.get(self._hub.stop.remote(), timeout=5.0)
         if self._names:
             self._ray.wait(list(self._names), num_returns=len(self._names), timeout=STOP_SECONDS / 2)
-        for _ in range(len(self._names)):  # what they saved where the asker's store is not theirs
+        for _ in range(len(self._names)):  # records of workers that have a store of their own
             self._collect(0)
 
 
@@ -228,7 +228,7 @@ _homes: dict[str, WorkerHome] = {}
 
 
 def run_on_node(setup: Setup, task: Task, hub: Any) -> Event:
-    """In a process of the cluster."""
+    """Run a task in a process of the cluster."""
     import ray
 
     if setup.key not in _homes:

@@ -1,12 +1,12 @@
-"""Tasks as jobs of Slurm, one each, by submitit. Everything goes through a folder that all machines share.
+"""Tasks as Slurm jobs, one each, submitted with submitit. They communicate through a folder that all machines share.
 
     --cluster slurm
     --cluster slurm:partition=gpu,account=me,timeout_min=240
     --cluster slurm:executor=local        # submitit's own, without Slurm: to try it
 
 Keys are those of `submitit.AutoExecutor.update_parameters`; `executor` says which of its own, `folder` where jobs are
-kept (runs/jobs). Preempted or out of time, a job is queued again by submitit and goes on from its checkpoint. Jobs
-outlive whoever submitted them: started again, it finds them in the folder, with what they gave.
+kept (runs/jobs). A job that is preempted or runs out of time is queued again by submitit and resumes from its
+checkpoint. Jobs outlive the command that submitted them: started again, it finds them and their results in the folder.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SlurmJobs(Backend):
         return _path(self._folder, name, kind)
 
     def _known(self, kept: Path) -> Any:
-        """The job that whoever asked before has submitted for it."""
+        """The job that an earlier command has submitted for this task, if it still runs or has a result."""
         if not kept.exists():
             return None
         with suppress(UserError, KeyError):
@@ -92,9 +92,9 @@ class SlurmJobs(Backend):
                 on_event(Event("progress", name, parse_json(text, str(path))))
 
     def stop(self, on_event: OnEvent) -> None:
-        """Through the folder: the jobs see it, save and leave."""
+        """Put a file into the folder for each job, which sees it, saves and stops."""
         if self._jobs:
-            for name in self._jobs:  # its own: others may have jobs in the same folder
+            for name in self._jobs:  # only ours: others may have jobs in the same folder
                 self._path(name, "stop").touch()
             deadline = time.monotonic() + STOP_SECONDS
             while time.monotonic() < deadline and not all(
@@ -124,7 +124,7 @@ def _parameters(cluster: str) -> dict[str, str]:
 
 
 def _key(key: str, kind: str) -> str:
-    """Slurm's own parameters have its name before them."""
+    """The name of a parameter in submitit, which prefixes those of Slurm with `slurm_`."""
     return key if kind != "slurm" or key in GENERIC or key.startswith("slurm_") else f"slurm_{key}"
 
 
@@ -146,7 +146,8 @@ def _executor(kind: str, folder: Path, place: Place, parameters: dict[str, str])
 
 
 def _ended(job: Any) -> bool:
-    """Also of a job of submitit's local executor that another process has submitted: its number is its process's."""
+    """Whether a job has ended. Jobs of submitit's local executor are processes, and their ids process ids, which
+    matters for those that another command has submitted."""
     if job.paths.result_pickle.exists():
         return True
     if job.state != "NO PROCESS AND NO RESULT":
@@ -161,12 +162,12 @@ def _ended(job: Any) -> bool:
 def _event(name: str, job: Any) -> Event:
     try:
         return job.result()  # type: ignore[no-any-return]
-    except Exception:  # it has no result: killed, its machine gone, or out of memory
+    except Exception:  # no result: it was killed, ran out of memory or lost its machine
         return Event("lost", name)
 
 
 class Job:
-    """What submitit pickles, runs, and, where the job is preempted, queues again."""
+    """The callable that submitit pickles, runs, and queues again if the job is preempted."""
 
     def __init__(self, setup: Setup, task: Task, folder: str) -> None:
         self.setup, self.task, self.folder = setup, task, folder
@@ -192,7 +193,7 @@ class Job:
             path.unlink(missing_ok=True)
 
     def checkpoint(self) -> Any:
-        """Called by submitit before a job ends too early."""
+        """Called by submitit before a job is preempted or runs out of time."""
         import submitit
 
         return submitit.helpers.DelayedSubmission(self)

@@ -1,11 +1,11 @@
-"""A task: one training (or timing) that runs wherever there is room, and what it is run with.
+"""Tasks (one training or timing each), the events they cause, and the worker's side that runs them.
 
-A task names a function of plait's own, "module:function", which is called with the `Worker` it runs in and with plain
-data; architectures travel as text, users' mixers as their source, whose hash is checked where it is run. Its result is
-in the store when it ends, so that it can be lost and started again anywhere.
+A task names one of plait's functions, "module:function", which is called with the `Worker` it runs in and with plain
+data. Architectures are sent as text and users' mixers as source, whose hash is checked by the worker. A task stores its
+result itself, so that it can be lost and started again anywhere.
 
-Where the store is a file that the worker's machine does not share (SQLite files are not shared between machines), the
-worker has one of its own, and what it has put there travels back with the result.
+SQLite files are not shared between machines: a worker on another machine has a store of its own, and the records that
+it has put there are sent back with the result.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from plait.mixers.options import MixerSource
 from plait.records import Record, Store, open_store
 from plait.records.claims import Busy, this_machine
 
-TELL_SECONDS = 0.2  # between two words on progress
-#: What every training imports and takes long to. (torch's optimizers, and the recording of an ensemble's step, import
-#: the compiler.)
+TELL_SECONDS = 0.2  # between two reports of progress
+#: Modules that every training needs and that take long to import. (torch's optimizers import the compiler, and so does
+#: recording an ensemble's step.)
 PRELOAD = ("torch", "torch._dynamo", "sqlalchemy")
 
 
 @dataclass(frozen=True)
 class Task:
-    name: str  # the same whenever the same is asked for, and unlike any other's
+    name: str  # unique, and the same whenever the same result is wanted
     function: str  # "module:function", called as function(worker, *args)
     args: tuple[Any, ...] = ()
-    keys: tuple[str, ...] = ()  # of the records that it makes; the last ends it
+    keys: tuple[str, ...] = ()  # of the records that it stores, the one that completes it last
     what: str = ""  # for messages
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What every worker is started with."""
+    """What every worker of a pool is started with."""
 
     store: str  # URL; it may hold a password
-    mixers: tuple[MixerSource, ...] = ()  # users' own, to be known by name
-    threads: int = 1  # of torch; 0: as many as torch takes
-    folder: str = field(default_factory=os.getcwd)  # what paths are relative to
+    mixers: tuple[MixerSource, ...] = ()  # users' mixers that specs may name
+    threads: int = 1  # of torch; 0: torch's default
+    folder: str = field(default_factory=os.getcwd)  # working folder, for relative paths
     machine: str = field(default_factory=this_machine)
     hashes: tuple[str, ...] = ()
     version: str = ""
@@ -79,14 +79,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class Event:
-    """What happens to a task.
+    """What happens to a task; `detail` depends on the kind.
 
-    progress  how far it is, or whatever its function tells
-    done      with what its function returned, and the records that it could not store itself
-    busy      another process computes it now
-    stopped   it has saved where it was, as it was asked to
-    failed    and why: starting it again would not help
-    lost      its worker, machine or cluster has gone; it is to be started again
+    progress  whatever its function reports
+    done      what its function returned; `records` are those that it could not put into our store itself
+    busy      another process computes the same now
+    stopped   it has saved its state, as it was asked to
+    failed    the error message; starting it again would not help
+    lost      its worker, machine or cluster is gone; it has to be started again
     """
 
     kind: str
@@ -97,7 +97,7 @@ class Event:
 
 @dataclass
 class Worker:
-    """What a task's function is called with. `kept` is what tasks leave for those that come after them, by name."""
+    """The first argument of a task's function. `kept` is a cache that the tasks of one worker share."""
 
     store: Store
     say: Callable[[Any], object]
@@ -106,7 +106,7 @@ class Worker:
     _last: float = 0.0
 
     def tell(self, detail: Any) -> None:
-        """Not every word: the newest now and then."""
+        """Report progress, at most once per `TELL_SECONDS`."""
         now = time.monotonic()
         if now - self._last > TELL_SECONDS:
             self._last = now
@@ -117,7 +117,7 @@ class Worker:
 
 
 class WorkerHome:
-    """A process's own: opened once for all tasks that it is given. `apart`: its store is not the asker's."""
+    """What a worker process keeps between its tasks. `apart`: its store is its own, not that of the pool."""
 
     def __init__(self, store: Store, *, apart: bool = False) -> None:
         self.store, self.apart = store, apart
@@ -125,7 +125,7 @@ class WorkerHome:
 
     @classmethod
     def of(cls, setup: Setup) -> WorkerHome:
-        """In a process that works for another."""
+        """Prepare this process to be a worker."""
         import plait
 
         announce_nothing()
@@ -139,7 +139,7 @@ class WorkerHome:
             import_module(module)
         if setup.threads and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(setup.threads)
-        _adopt(setup)
+        _register_mixers(setup)
         if not setup.store.startswith("sqlite") or setup.machine == this_machine():
             return cls(open_store(setup.store))
         folder = tempfile.TemporaryDirectory(prefix="plait-")
@@ -148,12 +148,12 @@ class WorkerHome:
         return home
 
     def run(self, task: Task, say: Callable[[Any], object], stop_asked: Callable[[], bool]) -> Event:
-        """What comes of a task; nothing is raised."""
+        """Run a task and return how it ended; raises nothing."""
         worker = Worker(self.store, say, stop_asked, self.kept)
         try:
             found = load_attribute(task.function)(worker, *task.args)
         except Stopped:
-            return Event("stopped", task.name, None, self._taken())  # the budgets that it had reached
+            return Event("stopped", task.name, None, self._own_records())  # of the budgets that it had reached
         except Busy:
             return Event("busy", task.name)
         except UserError as wrong:
@@ -162,10 +162,10 @@ class WorkerHome:
             traceback.print_exc()
             what = f"{task.what}: " if task.what else ""
             return Event("failed", task.name, f"{what}{type(wrong).__name__}: {wrong}")
-        return Event("done", task.name, found, self._taken())
+        return Event("done", task.name, found, self._own_records())
 
-    def _taken(self) -> tuple[Record, ...]:
-        """Records that the asker's store has not."""
+    def _own_records(self) -> tuple[Record, ...]:
+        """Remove and return the records of a store of its own, to be sent to the pool."""
         if not self.apart:
             return ()
         records = tuple(self.store.find())
@@ -173,8 +173,8 @@ class WorkerHome:
         return records
 
 
-def _adopt(setup: Setup) -> None:
-    """The users' mixers, each the very text that the asker has."""
+def _register_mixers(setup: Setup) -> None:
+    """Register the users' mixers, after checking that their text is what the pool has."""
     if not setup.mixers:
         return
     from plait.model.user_mixers import adopt

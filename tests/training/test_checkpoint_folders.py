@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.training import shards
+from plait.training import checkpoint
+from plait.training.checkpoint import Checkpoint, Piece
 from plait.training.distributed import Processes
-from plait.training.shards import Checkpoint, Piece
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 
@@ -22,13 +22,15 @@ def tensors() -> dict[str, torch.Tensor]:
 
 
 def saved(folder, step=3):
-    shards.save(folder, step, {name: Piece.whole(t) for name, t in tensors().items()}, {"note": "x"}, ALONE)
+    checkpoint.save_checkpoint(
+        folder, step, {name: Piece.whole(t) for name, t in tensors().items()}, {"note": "x"}, ALONE
+    )
     return folder / f"step-{step:08d}"
 
 
 def test_round_trip_with_rows_and_plain_data(tmp_path):
     saved(tmp_path)
-    found = shards.newest(tmp_path)
+    found = checkpoint.newest_checkpoint(tmp_path)
     assert (found.step, found.plain) == (3, {"note": "x"})
     assert found.names() == set(tensors())
     for name, value in tensors().items():
@@ -44,8 +46,8 @@ def test_rows_are_gathered_from_several_files(tmp_path):
     files = {}
     for rank, (start, stop) in enumerate([(4, 7), (0, 4)]):
         name = f"shard-{rank}-of-2.safetensors"
-        files[name] = shards._write(folder / name, {"params/a": Piece(whole[start:stop], start, 7)})
-    shards._write_text(
+        files[name] = checkpoint._write(folder / name, {"params/a": Piece(whole[start:stop], start, 7)})
+    checkpoint._write_text(
         folder / "checkpoint.json", f'{{"step": 9, "plain": {{}}, "files": {files!s}}}'.replace("'", '"')
     )
     found = Checkpoint(folder)
@@ -58,10 +60,10 @@ def test_only_the_newest_are_kept_and_leftovers_do_not_count(tmp_path):
         saved(tmp_path, step)
     (tmp_path / ".unfinished-00000004").mkdir()
     assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-00000002", "step-00000003"]
-    assert shards.newest(tmp_path).step == 3
-    shards.remove_all(tmp_path)
+    assert checkpoint.newest_checkpoint(tmp_path).step == 3
+    checkpoint.remove_checkpoints(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert shards.newest(tmp_path) is None
+    assert checkpoint.newest_checkpoint(tmp_path) is None
 
 
 def test_damage_anywhere_is_noticed_and_the_one_before_is_taken(tmp_path):
@@ -78,7 +80,7 @@ def test_damage_anywhere_is_noticed_and_the_one_before_is_taken(tmp_path):
         elif kind == 1:
             del content[chance.randrange(len(content)) :]
         target.unlink() if kind == 2 else target.write_bytes(bytes(content))
-        found = shards.newest(tmp_path)
+        found = checkpoint.newest_checkpoint(tmp_path)
         if found.step == 2:  # a flip inside the JSON's plain text or white space that changes nothing that is read
             assert target.name == "checkpoint.json"
             assert torch.equal(found.rows("params/a"), tensors()["params/a"])
@@ -88,7 +90,7 @@ def test_only_damaged_ones_left_is_an_error_with_the_remedy(tmp_path):
     folder = saved(tmp_path)
     (folder / "checkpoint.json").write_text("{")
     with pytest.raises(UserError, match="remove the folder to start again"):
-        shards.newest(tmp_path)
+        checkpoint.newest_checkpoint(tmp_path)
     assert folder.exists()
 
 
@@ -98,8 +100,8 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shards, "save_file", full)
+    monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(UserError, match="cannot save a checkpoint: No space left on device"):
         saved(tmp_path, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-    assert shards.newest(tmp_path).step == 1
+    assert checkpoint.newest_checkpoint(tmp_path).step == 1

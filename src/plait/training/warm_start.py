@@ -1,0 +1,48 @@
+"""Training that starts from the weights of a finished run (`--from RUN`)."""
+
+from __future__ import annotations
+
+import torch
+
+from plait.core.errors import UserError
+from plait.data import Corpus
+from plait.model.heads import Encoder, LanguageModel
+from plait.training.job import Start
+from plait.training.run import NEXT_SENTENCE, Run, fill
+
+_POSITIONS = "backbone.position.weight"
+
+
+def start_of(run: Run) -> Start:
+    """A finished run. Another one's weights still change, so that the same command would mean something else later."""
+    if not (run.folder / "weights.safetensors").exists():
+        raise UserError(f"{run.name} has not finished: train it to its end, then go on from it.")
+    return Start(run.folder, str(run.about["key"]), run.about.get("steps"))
+
+
+def require_same_tokens(run: Run, corpus: Corpus) -> None:
+    """`UserError` unless the corpus has the tokenizer that the run was trained with."""
+    if run.tokenizer().as_dict() != corpus.tokenizer.as_dict():
+        raise UserError(
+            f"{corpus.name} is cut into other tokens than {run.name} was trained on; give the run's tokenizer by "
+            f"--tokenizer, or data with the same one."
+        )
+
+
+def load_start(model: LanguageModel | Encoder, start: Start) -> None:
+    """Copy a run's weights into a model. Learned positions beyond the run's length keep their initial values; the head
+    of next-sentence prediction is copied where both have one."""
+    run = Run(start.folder)
+    own = {name: p.detach() for name, p in model.named_parameters() if name.startswith(NEXT_SENTENCE)}
+    weights = {
+        name: value for name, value in run.weights().items() if name in own or not name.startswith(NEXT_SENTENCE)
+    }
+    weights = {**own, **weights}
+    if model.arch.text != run.arch.text and model.backbone.position is not None and _POSITIONS in weights:
+        ours, theirs = model.backbone.position.weight.detach(), weights[_POSITIONS]
+        if len(theirs) < len(ours) and theirs.shape[1:] == ours.shape[1:]:
+            weights = {**weights, _POSITIONS: torch.cat([theirs, ours[len(theirs) :].cpu()])}
+    try:
+        fill(model, weights, run.name)
+    except UserError as wrong:
+        raise UserError(f"the spec is not that of {run.name} ({run.arch.text}): {wrong}") from None
