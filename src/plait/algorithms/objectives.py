@@ -9,7 +9,7 @@ For a zero-cost proxy every candidate is built and scored: tenths of a second ea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -167,9 +167,12 @@ class ProxyObjective(Objective):
         self.name, self.seed = proxy, seed
         self.data = Windows(tokens, batch=batch, seq=seq, seed=seed)
         self.largest = int(tokens.max())
+        #: Set while workers compute the scores of many specs at once; None: here, one after the other.
+        self.score_many: Callable[[ProxyObjective, Sequence[str]], list[float]] | None = None
 
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        scores = [self.score(batch.space.spec(row_G)) for row_G in batch.genes_NG]
+        specs = [batch.space.spec(row_G) for row_G in batch.genes_NG]
+        scores = self.score_many(self, specs) if self.score_many else [self.score(spec) for spec in specs]
         return {self.name: np.array(scores, dtype=np.float64)}
 
     def as_dict(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from plait.device.profile import Profile
     from plait.device.setting import Setting
     from plait.searching.job import Request
+    from plait.searching.scoring import Scoring
     from plait.searching.validation import Validated
     from plait.space.space import Space
     from plait.supernet.settings import SupernetJob
@@ -72,6 +73,8 @@ def search(
     front: int = FRONT,
     validate: bool = True,
     mixers: Sequence[str | Path] = (),
+    cluster: str = "",
+    workers: int | None = None,
     runs: str | Path = "runs",
     store: str | Store | None = None,
     on_progress: OnProgress = ignore,
@@ -82,7 +85,8 @@ def search(
     `seq_len` tokens has an `answer` of so many (64), with limits `ttft`, `token_time` or `tokens_per_second`.
 
     The machine is profiled the first time, or `profile` names a file of `plait.profile`; with `anywhere` it may be
-    another machine's, and nothing is measured. Interrupted, the same call resumes.
+    another machine's, and nothing is measured. Objectives that build models (`short_training`, `snip` …) are computed
+    by `workers` processes, or on a `cluster` (ray://HOST:PORT, auto, slurm). Interrupted, the same call resumes.
     """
     from plait.searching.job import Request
     from plait.searching.validation import document
@@ -112,6 +116,7 @@ def search(
         job,
         corpus if job is None else None,
     )
+    request = replace(request, scoring=_scoring(request, cluster, workers, data, tokenizer))
     began = time.perf_counter()
     with writable_store(store) as opened, published(opened, "search", f"{whole.name}, {method}") as running:
         on_progress = running.alongside(on_progress)
@@ -126,6 +131,21 @@ def search(
             _retrain(found, job, asked.retrain, asked.retrain_seeds, opened, Path(runs), on_progress)
         spent = {"profile": profiled - began, "search": searched - profiled, "measuring": measured - searched}
         return replace(FrontResult.of(found, opened), spent=spent)
+
+
+def _scoring(
+    request: Request, cluster: str, workers: int | None, data: str | None, tokenizer: str | None
+) -> Scoring | None:
+    """None where this process computes all objectives."""
+    from plait.searching.scoring import Scoring, require_proxies
+    from plait.space.objective_table import PROXIES
+    from plait.workers.backend import Place
+
+    require_proxies(cluster, workers, [name for name in request.names() if name in PROXIES])
+    if not cluster and (workers or 1) == 1:
+        return None
+    assert data is not None
+    return Scoring(Place(cluster, workers), data, tokenizer)
 
 
 def _corpus(data: str | None, tokenizer: str | None) -> Corpus | None:

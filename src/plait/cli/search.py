@@ -11,6 +11,7 @@ from plait.cli.options import (
     Answer,
     AsJson,
     Batch,
+    Cluster,
     Constraints,
     Mixers,
     Mode,
@@ -85,6 +86,13 @@ def command(
     ] = False,
     runs: Annotated[Path, typer.Option(help="Where profile and unfinished searches are kept.")] = Path("runs"),
     mixers: Mixers = None,
+    cluster: Cluster = "",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Models scored at once, for proxies. \\[default: 1; of a cluster all it has room for]"
+        ),
+    ] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -132,6 +140,8 @@ def command(
                 front=front,
                 validate=not no_validate,
                 mixers=mixers or (),
+                cluster=cluster,
+                workers=workers,
                 runs=runs,
                 store=store,
                 on_progress=on_progress,

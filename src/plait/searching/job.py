@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from plait.device.answer import AnswerPredictor
 from plait.device.quantities import everywhere, on_device, require_measurable
 from plait.device.setting import Setting
 from plait.records import Record, Store
+from plait.searching.scoring import Scoring, scored_by_workers
 from plait.space.allowed import layer_fits
 from plait.space.constraints import Limits
 from plait.space.objective_table import PROXIES, load
@@ -82,6 +84,7 @@ class Request:
     seed: int = 0
     supernet: SupernetJob | None = None
     corpus: Corpus | None = None
+    scoring: Scoring | None = None  # workers that compute those proxies; None: this process
 
     def __post_init__(self) -> None:
         METHODS.load(self.method)
@@ -216,7 +219,10 @@ def search_front(
     if stored is not None:
         return as_asked(stored, search, store, request.limits, request.setting, predictor)
     path, started = folder / f"search-{search.key[:16]}.npz", time.time()
-    with stop_signals() as asked:
+    with ExitStack() as stack:
+        asked = stack.enter_context(stop_signals())
+        if request.scoring is not None:
+            stack.enter_context(scored_by_workers(search, request.scoring, store, asked))
 
         def between_steps(search: Search) -> None:
             if on_step is not None:

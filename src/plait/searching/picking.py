@@ -7,7 +7,6 @@ and tried. Each score is a record: asked again, nothing is computed again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,8 @@ from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress
 from plait.core.units import said
 from plait.device.quantities import in_rows, on_device, quantity
-from plait.records import Record, Store, provenance_of, record_key
+from plait.records import Record, Store
+from plait.searching.scoring import stored_score
 
 if TYPE_CHECKING:
     from plait.data import Corpus
@@ -113,7 +113,6 @@ def nothing_holds(rows: list[Row], limits: Limits) -> str:
     return f"no model of this front holds {asked}; {there}. Search again under these limits."
 
 
-KIND = "score"
 TOKENS = 64  # of each sequence that a proxy looks at
 
 
@@ -121,20 +120,11 @@ def proxy_scores(
     specs: Sequence[str], proxy: str, corpus: Corpus, seed: int, store: Store, told: OnProgress
 ) -> list[float]:
     """More is better, of every proxy."""
-    from plait.model.architecture import architecture
-
     objective = ProxyObjective(proxy, corpus.tokens("train"), seq=TOKENS, seed=seed)
     found = []
     for done, spec in enumerate(specs):
         told(f"scoring by {proxy}", done, len(specs))
-        config: dict[str, Any] = {"protocol": 1, **architecture(spec).identity(), **objective.as_dict()}
-        record = store.get(record_key(KIND, config))
-        if record is None:
-            began = time.time()
-            value = objective.score(spec)
-            record = Record.of(KIND, config, {"score": value}, provenance_of(began, time.time() - began))
-            store.put(record)
-        found.append(float(record.result["score"]))
+        found.append(stored_score(objective, spec, store))
     return found
 
 

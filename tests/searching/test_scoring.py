@@ -1,0 +1,86 @@
+"""Proxies as objectives, computed by workers: the same front, from records, and nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import plait
+from plait.core.errors import UserError
+from plait.searching.scoring import KIND
+from plait.workers.backend import Place
+from plait.workers.local_processes import InProcess
+from plait.workers.task import Task
+
+GIVEN = {
+    "objectives": ["snip", "min:flops"], "method": "random", "iterations": 1, "population": 4,
+    "data": "builtin:language", "fix": {"layers": "2", "d": "64"}, "validate": False,
+}  # fmt: skip
+
+
+def run(folder: Path, name: str, **more: object) -> plait.FrontResult:
+    given = {**GIVEN, "store": f"sqlite:///{folder}/{name}.db", "runs": folder / name, **more}
+    return plait.search("small-hybrid", **given)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
+    """Workers stand in this process, whatever place is asked for; the tasks that they were given."""
+    tasks: list[Task] = []
+
+    class Noted(InProcess):
+        def start(self, task: Task) -> None:
+            tasks.append(task)
+            super().start(task)
+
+    monkeypatch.setattr(Place, "backend", lambda self, setup, store, **_: Noted(store))
+    return tasks
+
+
+def test_workers_give_the_front_of_one_process_and_keep_every_score(tmp_path: Path, started: list[Task]) -> None:
+    alone = run(tmp_path, "alone")
+    assert not started
+    together = run(tmp_path, "together", cluster="auto")
+    assert [row["spec"] for row in together.rows()] == [row["spec"] for row in alone.rows()]
+    assert [row["snip"] for row in together.rows()] == pytest.approx([row["snip"] for row in alone.rows()])
+    assert len(started) == 4
+    with plait.open_store(f"sqlite:///{tmp_path}/together.db") as store:
+        assert len(store.find(KIND)) == 4
+
+
+def test_interrupted_in_the_middle_it_goes_on_and_scores_nothing_twice(
+    tmp_path: Path, started: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop_after_two(self: InProcess, on_event: object, seconds: float) -> None:
+        poll(self, on_event, seconds)  # type: ignore[arg-type]
+        if len(started) == 2:
+            self.asked.set()
+
+    poll = InProcess.poll_events
+    monkeypatch.setattr(InProcess, "poll_events", stop_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "together", cluster="auto")
+    monkeypatch.setattr(InProcess, "poll_events", poll)
+    assert len(started) == 2
+    found = run(tmp_path, "together", cluster="auto")
+    assert len(started) == 4
+    assert len({task.name for task in started}) == 4
+    assert [row["spec"] for row in found.rows()] == [row["spec"] for row in run(tmp_path, "alone").rows()]
+
+
+@pytest.mark.parametrize("more", [{"cluster": "auto"}, {"workers": 2}])
+def test_workers_without_anything_to_score_are_refused(more: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="workers score built models, and none of the objectives does"):
+        run(tmp_path, "none", objectives=["decoder_params", "min:flops"], data=None, **more)
+
+
+def test_a_cluster_of_no_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="known are ray://HOST:PORT, auto, and slurm"):
+        run(tmp_path, "none", cluster="nowhere")
+
+
+@pytest.mark.slow
+def test_processes_of_this_machine(tmp_path: Path) -> None:
+    alone, together = run(tmp_path, "alone"), run(tmp_path, "together", workers=2)
+    assert [row["spec"] for row in together.rows()] == [row["spec"] for row in alone.rows()]
