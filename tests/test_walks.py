@@ -20,11 +20,11 @@ from plait.cli.main import main
 SOURCE = str(Path(plait.__file__).parent) + "/"
 SMALL = "d=16 | attn[heads=2] swiglu"
 WALKS = {
-    "show": (("show", "attn"), 23),
+    "show": (("show", "attn"), 22),
     "search": (
         ("search", "--space", "small-hybrid", "--objectives", "max:decoder_params,min:flops", "--method", "random",
          "--iterations", "2", "--population", "8", "--no-confirm"),
-        56,
+        57,
     ),
     "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 74),
     "probe": (

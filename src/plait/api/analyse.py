@@ -1,11 +1,27 @@
-"""What a table of results says, whoever made it, and what found architectures have in common: `plait.analyse`."""
+"""What a table of results says, whoever made it, and what found architectures have in common: `plait.analyse`.
+
+What stored probes, trainings, evaluations and measurements say together: `plait.analyse.difficulty`, `accuracy`,
+`option`; and a column that a table lost, from a count that it prints: `infer`.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from plait.api.analyse_fronts import dominated, front, front_distance, hypervolume, matched_pairs, savings
 from plait.api.analyse_layers import layers
 from plait.api.analyse_ranks import aspect, heatmap, lr, ranks
-from plait.api.analyse_records import accuracy, difficulty, infer, option
+from plait.api.analyse_table import Analysis, Names, analysis, label_of, names, read
+from plait.api.arguments import opened_store
+from plait.core.errors import UserError
+from plait.records import Store
+
+if TYPE_CHECKING:
+    from plait.records import Record
+
 
 __all__ = [
     "accuracy",
@@ -24,3 +40,173 @@ __all__ = [
     "ranks",
     "savings",
 ]
+
+
+def difficulty(
+    tasks: Names = "",
+    *,
+    suite: str = "mad21",
+    svg: str | Path | None = None,
+    store: str | Store | None = None,
+) -> Analysis:
+    """Tell how accuracy falls with each variable of a task's difficulty, from stored probes."""
+    from plait.analysis.accuracy import difficulty_curves
+
+    wanted = names(tasks)
+    probes = [
+        record.document()
+        for record in _records(store, "probe", "plait probe --suite mad21 --full")
+        if not wanted or record.config["task"]["task"] in wanted
+    ]
+    curves = difficulty_curves(probes, _called(suite) if suite else {})
+    if not curves:
+        raise UserError("no task was probed at more than one setting: `plait probe ARCHITECTURE --full` does it.")
+    if svg is not None:
+        from plait.reporting.studies import difficulty_figure
+        from plait.reporting.svg import save
+
+        for task in dict.fromkeys(curve.task for curve in curves):
+            save(difficulty_figure(task, [curve for curve in curves if curve.task == task]), Path(svg) / f"{task}.svg")
+    rows = [row for curve in curves for row in curve.rows()]
+    notes = ["test accuracy: mean, lowest and highest seed", f"drawn: {svg}" if svg else ""]
+    return analysis({"curves": rows}, "curves", notes=notes)
+
+
+def accuracy(
+    where: Sequence[str] | None = None,
+    *,
+    svg: str | Path | None = None,
+    store: str | Store | None = None,
+) -> Analysis:
+    """Set the accuracy of models on tasks against their latency, from stored evaluations and measurements."""
+    from plait.analysis.accuracy import against_latency
+
+    conditions = dict(_condition(each) for each in where or [])
+    measured = [
+        record.document()
+        for record in _records(store, "measure", "plait measure SPEC --seq 2048")
+        if all(str(record.config.get(name)) == value for name, value in conditions.items())
+    ]
+    evaluated = [record.document() for record in _records(store, "harness", "plait harness RUN --tasks FOLDER")]
+    models = against_latency(evaluated, measured)
+    if not models:
+        raise UserError(
+            "no model was both evaluated by `plait harness` and measured by `plait measure` in this setting."
+        )
+    tasks = list(dict.fromkeys(task for model in models for task in model.accuracy))
+    rows: list[dict[str, Any]] = [
+        {
+            "model": model.model,
+            "latency_ms": model.latency_ms,
+            **{task: model.accuracy.get(task) for task in tasks},
+            "average": model.average,
+        }
+        for model in models
+    ]
+    if svg is not None:
+        from plait.reporting.studies import accuracy_figure
+        from plait.reporting.svg import save
+
+        columns = [*tasks, *(["average"] if any(row["average"] is not None for row in rows) else [])]
+        values = {name: [float("nan") if row[name] is None else row[name] for row in rows] for name in columns}
+        save(accuracy_figure([m.model for m in models], [m.latency_ms for m in models], values), Path(svg))
+    notes = ["accuracy in per cent; average: over the ten short-context tasks", f"drawn: {svg}" if svg else ""]
+    return analysis({"models": rows}, "models", notes=notes)
+
+
+def option(
+    name: str,
+    *,
+    kind: str = "train",
+    store: str | Store | None = None,
+) -> Analysis:
+    """Tell which value of a mixer's option is best, from stored trainings or probes alike in everything else.
+
+    `name`: mixer and option, such as `mh-hyena.heads`. `kind`: `train`, by the loss, or `probe`, by the accuracy."""
+    from dataclasses import asdict
+
+    from plait.scaling.option_sweep import QUALITY, option_values
+
+    mixer, _, option = name.rpartition(".")
+    if not mixer or kind not in QUALITY:
+        raise UserError(f"{name}, --kind {kind}: give MIXER.OPTION, such as mh-hyena.heads, and train or probe.")
+    command = "plait train SPEC" if kind == "train" else "plait probe SPEC"
+    found = option_values(_records(store, kind, command), mixer, option, kind)
+    quality = QUALITY[kind][0]
+    rows = [{**asdict(one), "quality": one.quality} for one in found]
+    settings = len({one.setting for one in found})
+    open_ = {one.setting for one in found if one.tied}
+    wins: Counter[str] = Counter(one.value for one in found if one.best and one.setting not in open_)
+    told = ", ".join(f"{value} in {count}" for value, count in wins.most_common()) or "none"
+    note = f"quality: mean {quality}; best {option}, told from all others: {told} of {settings} settings"
+    noise = [one.noise for one in found if one.noise is not None]
+    if noise:
+        note += (
+            f"; standard deviation between seeds {min(noise):.4f} to {max(noise):.4f}, no difference below it is one"
+        )
+    else:
+        note += "; one seed each: the noise between seeds is not known, so no value is called the best"
+    return analysis({"values": rows, "best": dict(wins)}, "values", notes=[note])
+
+
+def _records(store: str | Store | None, kind: str, command: str) -> list[Record]:
+    with opened_store(store) as opened:
+        found = opened.find(kind)
+        if not found:
+            raise UserError(f"{opened.name} has no records of kind '{kind}': `{command}` makes them.")
+    return found
+
+
+def _called(suite: str) -> dict[str, str]:
+    """The suite's names by the text of their architectures."""
+    from plait.analysis.accuracy import architecture_text
+    from plait.model.architecture import architecture
+    from plait.spec import presets
+
+    return {architecture_text(architecture(name).text): name for name in presets.suite(suite)}
+
+
+def _condition(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UserError(f"--where {text}: should be field=value, such as seq=2048.")
+    return name.strip(), value.strip()
+
+
+def infer(
+    file: str,
+    *,
+    field: str,
+    values: str,
+    spec: str,
+    printed: str,
+    unit: float = 1000000.0,
+    count: str = "decoder_params",
+    allowance: float = 0,
+    where: Sequence[str] | None = None,
+    label: str | None = None,
+) -> Analysis:
+    """Recover a lost column from a printed parameter count: unique, ambiguous or none, row by row."""
+    from plait.searching.missing_field import AMBIGUOUS, NONE, UNIQUE, MissingField
+    from plait.space.declaration import numbers_of
+
+    table, missing = read(file, where, [printed])
+    question = MissingField(table, spec, field, numbers_of(values), printed, unit, count, allowance)
+    question.check()
+    rows = [
+        {
+            "row": name,
+            "verdict": found.verdict,
+            field: found.values[0] if len(found.values) == 1 else None,
+            "fitting": list(found.values),
+            "counted": list(found.counts),
+        }
+        for name, found in zip(label_of(table, label), question.infer(), strict=True)
+    ]
+    tally = Counter(str(row["verdict"]) for row in rows)
+    told = ", ".join(f"{verdict} {tally[verdict]}" for verdict in (UNIQUE, AMBIGUOUS, NONE))
+    note = f"{told} of {len(rows)} rows; {count} within half a printed digit ({question.half_digit:,.0f})"
+    note += f" and {allowance:,.0f}" if allowance else ""
+    document = {"rows": rows, "tally": {verdict: tally[verdict] for verdict in (UNIQUE, AMBIGUOUS, NONE)}}
+    without = f"left out: {missing} rows without a printed count" if missing else ""
+    return analysis(document, "rows", notes=[note, without])

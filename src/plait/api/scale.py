@@ -1,10 +1,113 @@
-"""Scaling laws with error bars: `plait.scale.plan`, `run`, `fit`, `probe` and `pitfall`."""
+"""Scaling laws with error bars: `plait.scale.plan`, `run`, `fit`, `probe` and `pitfall`.
+
+Train a plan's runs, each once: `plait.scale.run`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.api.arguments import opened_store
 from plait.api.scale_checks import pitfall, probe
 from plait.api.scale_fit import fit
 from plait.api.scale_plan import plan
-from plait.api.scale_run import run
+from plait.core.errors import UserError
+from plait.core.progress import OnProgress, ignore
+from plait.core.result import Result
+from plait.model.architecture import architecture, load_mixers
+from plait.records import Store
+from plait.records.jobs import published
+
+if TYPE_CHECKING:
+    from plait.scaling.plan import Plan
+    from plait.scaling.run import RunOutcome
+
 
 __all__ = ["fit", "pitfall", "plan", "probe", "run"]
+
+
+@dataclass(frozen=True)
+class ScalingRuns(Result):
+    """What every run of a plan gave. `missing` are those that diverged or that another process trains, with why."""
+
+    outcomes: tuple[RunOutcome, ...] = field(repr=False)
+    missing: tuple[str, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "architecture": one.run.architecture,
+                "budget": one.run.budget,
+                "params": one.run.params,
+                "tokens": one.run.tokens,
+                "flops": one.run.flops,
+                "loss": one.result["loss"] if one.result else None,
+                "seconds": one.result["seconds"] if one.result else None,
+                "key": one.key,
+            }
+            for one in self.outcomes
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"runs": self.rows(), "missing": list(self.missing)}
+
+
+def run(
+    plan: str | Path | Plan,
+    *,
+    device: str = "cpu",
+    workers: int | None = None,
+    cluster: str = "",
+    gpus_per_training: float | None = None,
+    log: str | Sequence[str] = (),
+    mixers: Sequence[str | Path] = (),
+    runs: str | Path = "runs",
+    store: str | Store | None = None,
+    on_progress: OnProgress = ignore,
+) -> ScalingRuns:
+    """Train what of a plan (its file, or `plait.scale.plan(…).plan`) is not in the store yet, the cheapest first.
+
+    `workers` train side by side (one, unless given), on GPUs one on each; on a `cluster` (ray://HOST:PORT, auto, slurm)
+    as many as it has room for, each with its `gpus_per_training`. The same call elsewhere, on machines that share the
+    store, shares the work as well. Interrupted, it resumes. `log`: also for tensorboard, wandb or mlflow.
+    """
+    from plait.data import open_corpus
+    from plait.scaling.plan import read_plan
+    from plait.scaling.run import run_plan
+    from plait.training.distributed import usable
+    from plait.training.sinks import sink_names
+    from plait.workers.backend import Place
+
+    load_mixers(mixers)
+    sinks = sink_names(log)
+    if not cluster:
+        usable(device)
+    if workers is not None and workers < 1:
+        raise UserError(f"--workers {workers}: at least one process trains.")
+    place = Place(cluster, workers if cluster else workers or 1, device, gpus_per_training)
+    read = read_plan(Path(plan)) if isinstance(plan, (str, Path)) else plan
+    corpus = open_corpus(read.data, tokenizer=read.tokenizer)
+
+    sources = {s.hash: s for run in read.runs for s in architecture(run.spec).mixer_sources.values()}
+    names = f"{len(read.runs):,} trainings on {read.data}"
+    with opened_store(store) as opened, published(opened, "scale run", names) as job:
+
+        def report(done: float, total: int, what: str) -> None:
+            job.update("training", done / total, f"{done:.1f} of {total:,} trainings; {what}")
+            on_progress(what, done, total)
+
+        outcomes = run_plan(
+            read,
+            corpus,
+            opened,
+            Path(runs),
+            place=place,
+            mixers=tuple(sources.values()),
+            log=sinks,
+            on_progress=report,
+        )
+    missing = [f"{one.run.spec} at {one.run.budget:.3g} FLOPs: {one.why}" for one in outcomes if one.result is None]
+    return ScalingRuns(tuple(outcomes), tuple(missing))

@@ -183,6 +183,3 @@ def _distinct(families: Sequence[Family]) -> None:
     names = [each.name for each in families]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"two architectures are called '{twice[0]}'; name them: --arch NAME=SPEC.")
-
-
-__all__ = ["ScalingPlan", "plan"]

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plait.analysis.scaling_laws import Estimate, Law, Laws
+    from plait.api.scale import ScalingRuns
     from plait.api.scale_checks import Pitfall, ProbeScale
     from plait.api.scale_plan import ScalingPlan
-    from plait.api.scale_run import ScalingRuns
 
 LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
 

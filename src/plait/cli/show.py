@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,11 @@ from plait.cli.options import AsJson, Mixers
 from plait.cli.output import console, count, plain, print_json, table
 from plait.core.errors import UserError
 from plait.core.units import short
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plait.api.show import MixerRow, ShowResult
 
 
 def command(
@@ -43,26 +48,26 @@ def command(
     if as_json:
         print_json(found.as_dict())
     else:
-        _print(found.as_dict())
+        _print(found)
 
 
-def _print(shown: dict[str, Any]) -> None:
+def _print(shown: ShowResult) -> None:
     out = console()
-    out.print(shown["spec"], style="bold", soft_wrap=True, markup=False)
-    mixers, layers = shown["mixers"], shown["layers"]
+    out.print(shown.spec, style="bold", soft_wrap=True, markup=False)
+    mixers, layers = shown.mixers, shown.layers
     counts = f"{layers} layer{'s' * (layers != 1)}, {len(mixers)} mixer{'s' * (len(mixers) != 1)}"
-    out.print(f"{shown['kind']}, {counts}, hash {shown['hash']}", style="dim")
+    out.print(f"{shown.kind}, {counts}, hash {shown.hash}", style="dim")
     out.print()
     out.print(_drawing(mixers))
     out.print()
     out.print(_mixer_table(shown))
     out.print()
     out.print(_totals(shown))
-    if "paths" in shown:
+    if shown.paths is not None:
         made = table(mixer="left", op="left", path="left")
-        for one in shown["paths"]:
-            for op, path in one["paths"].items() or [("–", "one way only")]:
-                made.add_row(plain(one["mixer"]), op, path)
+        for one in shown.paths:
+            for op, path in one.paths.items() or [("–", "one way only")]:
+                made.add_row(plain(one.mixer), op, path)
         out.print()
         out.print(made)
 
@@ -71,27 +76,27 @@ def _print(shown: dict[str, Any]) -> None:
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red", "white")
 
 
-def _drawing(mixers: list[dict[str, Any]]) -> Any:
+def _drawing(mixers: Sequence[MixerRow]) -> Any:
     """One tile per mixer, input on the left; sequence mixers stand taller than channel mixers."""
     from rich.text import Text
 
-    colour = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(dict.fromkeys(r["mixer"] for r in mixers))}
+    colour = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(dict.fromkeys(r.mixer for r in mixers))}
     picture = Text()
     for start in range(0, len(mixers), 64):
         for one in mixers[start : start + 64]:
-            picture.append("█" if one["kind"] == "sequence" else "▄", style=colour[one["mixer"]])
+            picture.append("█" if one.kind == "sequence" else "▄", style=colour[one.mixer])
         picture.append("\n")
     for name, style in colour.items():
-        tile = "█" if any(r["mixer"] == name and r["kind"] == "sequence" for r in mixers) else "▄"
+        tile = "█" if any(r.mixer == name and r.kind == "sequence" for r in mixers) else "▄"
         picture.append(f"{tile} {name}  ", style=style)
     return picture
 
 
-def _mixer_table(shown: dict[str, Any]) -> Any:
+def _mixer_table(shown: ShowResult) -> Any:
     """Equal mixers share a row."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for mixer in shown["mixers"]:
-        groups.setdefault(mixer["spec"], []).append(mixer)
+    groups: dict[str, list[MixerRow]] = {}
+    for mixer in shown.mixers:
+        groups.setdefault(mixer.spec, []).append(mixer)
     made = table(
         mixer="left", at="left", count="right", params_each="right", FLOPs_each="right", fixed_state="right",
         KV_cache="right",
@@ -100,12 +105,12 @@ def _mixer_table(shown: dict[str, Any]) -> Any:
         one = members[0]
         made.add_row(
             plain(text),
-            _places([m["index"] for m in members]),
+            _places([m.index for m in members]),
             str(len(members)),
-            count(one["params"]),
-            short(one["flops"]),
-            count(one["fixed_state"]),
-            count(one["kv_cache"]),
+            count(one.params),
+            short(one.flops),
+            count(one.fixed_state),
+            count(one.kv_cache),
         )
     return made
 
@@ -117,39 +122,38 @@ def _places(indices: list[int]) -> str:
     return f"{indices[0]}, {indices[1]}, {indices[2]} … {indices[-1]}"
 
 
-def _totals(shown: dict[str, Any]) -> Any:
-    params, flops, state = shown["params"], shown["flops"], shown["state"]
+def _totals(shown: ShowResult) -> Any:
+    params, flops, state = shown.params, shown.flops, shown.state
     made = table(**{"": "left", " ": "right", "  ": "left"})
     made.add_row(
         "parameters",
-        count(params["total"]),
-        f"decoder {count(params['decoder'])}, embedding {count(params['embedding'])}",
+        count(params.total),
+        f"decoder {count(params.decoder)}, embedding {count(params.embedding)}",
     )
-    if params["shared"]:
-        made.add_row("  shared", count(params["shared"]), "of several layers, held once")
-    if params["active"] != params["total"]:
-        made.add_row("  active", count(params["active"]), "met by one token")
-    if "printed" in shown:
-        told = shown["printed"]
+    if params.shared:
+        made.add_row("  shared", count(params.shared), "of several layers, held once")
+    if params.active != params.total:
+        made.add_row("  active", count(params.active), "met by one token")
+    if (told := shown.printed) is not None:
         counts = ", ".join(
-            f"{millions:,}M {name} (here {told['off'][name]:+.1%})" for name, millions in told["millions"].items()
+            f"{millions:,}M {name} (here {told.off[name]:+.1%})" for name, millions in told.millions.items()
         )
-        made.add_row("  printed", "", f"{told['source']}: {counts}. {told['why']}")
-    where = f"{shown['seq']:,} new tokens" + (f" after {shown['memory']:,}" if shown["memory"] else "")
-    made.add_row("FLOPs", short(flops["forward"]), f"forward, {where}; {short(flops['per_token'])} per token")
-    if flops["generation"] != flops["forward"]:
+        made.add_row("  printed", "", f"{told.source}: {counts}. {told.why}")
+    where = f"{shown.seq:,} new tokens" + (f" after {shown.memory:,}" if shown.memory else "")
+    made.add_row("FLOPs", short(flops.forward), f"forward, {where}; {short(flops.per_token)} per token")
+    if flops.generation != flops.forward:
         made.add_row(
-            "", short(flops["generation"]), "as generation runs them, from the state, the whole vocabulary scored"
+            "", short(flops.generation), "as generation runs them, from the state, the whole vocabulary scored"
         )
     names = {"mad_sequence": "as MAD C.4 counts", "fox_per_token": "per token, as FoX Table 6 counts"}
-    for name, value in flops["conventions"].items():
+    for name, value in flops.conventions.items():
         made.add_row("", short(value), names[name])
     made.add_row(
         "state",
-        count(state["fixed"] + state["conv"] + state["kv_cache"]),
+        count(state.fixed + state.conv + state.kv_cache),
         (
-            f"numbers per sequence: fixed {count(state['fixed'])}, conv {count(state['conv'])}, "
-            f"KV cache {count(state['kv_cache'])}; {short(state['bytes_bf16'])}B in bf16"
+            f"numbers per sequence: fixed {count(state.fixed)}, conv {count(state.conv)}, "
+            f"KV cache {count(state.kv_cache)}; {short(state.bytes_bf16)}B in bf16"
         ),
     )
     return made

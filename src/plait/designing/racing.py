@@ -1,4 +1,4 @@
-"""The race among the candidates that were measured to hold the limits, on the user's text, for the stated budget."""
+"""The race on the user's text among the candidates measured to hold the limits; then the training of the pick."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from plait.data import Corpus
     from plait.racing.race import Raced
     from plait.training.recipe import Recipe
+
 
 HELD_OUT = 2**14  # tokens; candidates are compared on the same ones
 WARMUP = 10  # steps
@@ -75,3 +76,37 @@ def hold_race(
     prediction = raced.prediction_at(spoken_for)
     document = race_document(raced, prediction, spoken_for)
     return Race(raced, prediction.pick, tokens, spoken_for, document, foresight_rows(raced.foresight))
+
+
+VALIDATION_TOKENS = 2**15  # a quarter of a long training's: evaluating must not take the time from a short one
+LEAST_STEPS = 20  # however short the budget
+
+
+def train(
+    config: DesignConfig,
+    spec: str,
+    corpus: Corpus,
+    recipe: Recipe,
+    tokens: float,
+    store: Store,
+    on_progress: OnProgress,
+) -> dict[str, Any]:
+    """The result with its curves. Ctrl-C makes it raise `plait.training.fit.Interrupted`; called again it resumes."""
+    from plait.training.distributed import processes
+    from plait.training.fit import Options, Progress, fit
+    from plait.training.job import Budget, Job, fitted
+
+    def report(now: Progress) -> None:
+        words = f"loss {now.loss:.2f} nats per token, {now.tokens_per_second:,.0f} tokens/s"
+        on_progress("train", NEARLY * now.step / now.steps, words)
+
+    on_progress("train", None, "building the model")
+    budget = Budget(tokens=max(tokens, LEAST_STEPS * recipe.batch * recipe.seq_len))
+    job = Job(fitted(spec, corpus), corpus, recipe, budget, config.seed, validation_tokens=VALIDATION_TOKENS)
+    with processes(config.device, "ddp") as dist:
+        result = fit(job, dist, store, Options(config.runs, log=config.log), report=report)
+    on_progress("train", 1.0, f"{result['loss']:.3f} nats per token held out")
+    record = store.get(job.key)
+    assert record is not None
+    curves = {name: record.result[name] for name in ("curve", "held_out_curve")}
+    return {**result, **curves, "recipe": recipe.as_dict(), "seed": config.seed}

@@ -21,8 +21,7 @@ from plait.designing.compositions import pattern_name, probe_candidate
 from plait.designing.config import NEARLY, DesignConfig, OnProgress, with_vocab
 from plait.designing.document import DesignDocument, Row
 from plait.designing.finding import Found, find
-from plait.designing.racing import hold_race
-from plait.designing.training import train
+from plait.designing.racing import hold_race, train
 from plait.device.quantities import in_rows, quantity
 from plait.device.setting import Setting
 from plait.probing.protocol import quick
