@@ -204,6 +204,13 @@ class TestForesight:
         seen = foresee(Forecast(["a", "b", "c"], budgets, np.stack([early_DC, late_DC], 1), 0.01, 4e6, 8.0, "drawn"))
         assert not seen.crossings
         assert seen.text.startswith("a from about 4 M tokens on, before which none is clearly the best (P(best) 100 %")
+        assert [row.best for row in seen.rows] == ["b", "a"]  # each row names its most probable one
+
+    def test_sixty_to_forty_is_a_lead(self) -> None:
+        worse_D = np.where(np.arange(10) < 4, 0.9, 1.1)
+        loss_DBC = np.stack([np.ones(10), worse_D], 1)[:, None]
+        seen = foresee(Forecast(["a", "b"], [1e6], loss_DBC, 0.01, 1e6, 8.0, "drawn"))
+        assert seen.text.startswith("a at every budget from 1 M tokens on (P(best) 60 %")
 
     def test_budgets_must_rise(self, three: Runs) -> None:
         with pytest.raises(UserError, match="rise"):

@@ -26,12 +26,13 @@ AHEAD = 0.2  # of P(best), by which one must lead (of two: 60 % to 40 %) before 
 
 @dataclass(frozen=True)
 class Row:
-    """At so many tokens. `p_best` of every candidate, `best`: who leads clearly, or led or will lead so at the nearest
-    budget at which one does."""
+    """At so many tokens. `best` is the one with the largest `p_best`. `leader` is who leads clearly, or last did, or
+    will first do so: it does not change where two are about even, so crossings are read off it."""
 
     tokens: float
     best: str
     p_best: dict[str, float]
+    leader: str
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,11 @@ class Foresight:
             return f"none is clearly the best at any budget from {least} to {most} tokens{end}"
         if not self.crossings:
             row = self.rows[-1]
-            share = f"P(best) {100 * row.p_best[row.best]:.0f} % at {count(row.tokens)} tokens"
+            share = f"P(best) {100 * row.p_best[row.leader]:.0f} % at {count(row.tokens)} tokens"
             first = next(place for place, each in enumerate(self.rows) if _leader(each.p_best) is not None)
             if not first:
-                return f"{row.best} at every budget from {count(self.rows[0].tokens)} tokens on ({share}{end})"
-            since = f"{row.best} from about {count(self.rows[first].tokens)} tokens on"
+                return f"{row.leader} at every budget from {count(self.rows[0].tokens)} tokens on ({share}{end})"
+            since = f"{row.leader} from about {count(self.rows[first].tokens)} tokens on"
             return f"{since}, before which none is clearly the best ({share}{end})"
         parts = [f"up to about {count(self.crossings[0].tokens)} tokens {self.crossings[0].before}"]
         for place, crossing in enumerate(self.crossings):
@@ -79,12 +80,13 @@ def foresee(forecast: Forecast) -> Foresight:
         raise UserError("foresight needs budgets that rise.")
     chances = [forecast.at(budget).p_best for budget in forecast.budgets]
     clear = [_leader(p_best) for p_best in chances]
-    leader = next((name for name in clear if name), None) or max(chances[-1], key=lambda name: chances[-1][name])
+    best = [max(p_best, key=p_best.__getitem__) for p_best in chances]
+    leader = next((name for name in clear if name), None) or best[-1]
     rows: list[Row] = []
-    for budget, p_best, now in zip(forecast.budgets, chances, clear, strict=True):
+    for budget, p_best, first, now in zip(forecast.budgets, chances, best, clear, strict=True):
         leader = now or leader
-        rows.append(Row(budget, leader, p_best))
-    begins = [0, *(i for i in range(1, len(rows)) if rows[i].best != rows[i - 1].best), len(rows)]
+        rows.append(Row(budget, first, p_best, leader))
+    begins = [0, *(i for i in range(1, len(rows)) if rows[i].leader != rows[i - 1].leader), len(rows)]
     reigns = itertools.pairwise(itertools.pairwise(begins))
     crossings = [_crossing(forecast, rows, begin, middle, end) for (begin, middle), (_, end) in reigns]
     return Foresight(rows, crossings, forecast.longest, forecast.reach * forecast.longest)
@@ -92,12 +94,13 @@ def foresee(forecast: Forecast) -> Foresight:
 
 def _leader(p_best: dict[str, float]) -> str | None:
     first, *others = sorted(p_best, key=lambda name: -p_best[name])
-    return first if not others or p_best[first] >= p_best[others[0]] + AHEAD else None
+    # 60 % to 40 % leads, though 0.4 + 0.2 is a little more than 0.6 in floating point.
+    return first if not others or p_best[first] - p_best[others[0]] >= AHEAD - 1e-9 else None
 
 
 def _crossing(forecast: Forecast, rows: list[Row], begin: int, middle: int, end: int) -> Crossing:
     """Of who leads from row `begin` and who from row `middle` until `end`; linear in the logarithms of budgets."""
-    before, after = rows[begin].best, rows[middle].best
+    before, after = rows[begin].leader, rows[middle].leader
     loss_DBC = forecast.loss_DBC[:, begin:end]
     gap_DB = np.log(loss_DBC[:, :, forecast.names.index(after)]) - np.log(loss_DBC[:, :, forecast.names.index(before)])
     x_B = np.log(forecast.budgets[begin:end])
