@@ -40,7 +40,7 @@ class TaskData:
         return found
 
 
-#: That `mean_ceiling` looks at, where a ceiling does not depend on what was trained on.
+#: Sequences that `mean_ceiling` draws per setting where a ceiling does not depend on the training sequences.
 CEILING_SEQUENCES = 100
 
 
@@ -100,8 +100,11 @@ def mean_ceiling(task: Task, seed: int = 0) -> float:
         return 1.0
     if task.ceiling_by_training:
         return float(np.mean([make_data(setting, seed).ceiling for setting in task.grid()]))
-    tests = [(setting, draw(setting, seed, "test", CEILING_SEQUENCES)) for setting in task.grid()]
-    return float(np.mean([setting.ceiling(test, test) for setting, test in tests]))
+    ceilings = []
+    for setting in task.grid():
+        test = setting.generate(stream(setting.as_dict(), seed, "ceiling"), CEILING_SEQUENCES, training=False)
+        ceilings.append(setting.ceiling(test, test))
+    return float(np.mean(ceilings))
 
 
 def _rows(examples: Examples) -> np.ndarray:
