@@ -210,6 +210,18 @@ def test_state_law_and_best_share_of_attention() -> None:
     assert found["state_optimal"]["probability"] > 0.95
 
 
+def test_no_state_law_is_told_of_architectures_without_common_budgets() -> None:
+    """Two of one law at different budgets have different exponents: that would be called a contradiction."""
+    parts = []
+    for name, budgets in (("T", [1e18, 2e18, 4e18, 8e18]), ("S", [3e20, 6e20, 1.2e21, 2.4e21])):
+        runs = simulated(CHINCHILLA, Design(np.array(budgets)), 0.001, rng(7), name=name)
+        parts.append(replace(runs, state=runs.params**0.8))
+    laws = fit_laws(joined(parts), 1e22, draws=100)
+    assert laws.state is None
+    assert not [found for found in findings(laws) if found.number == 8]
+    assert any("no state law: T, S have fewer than two budgets in common" in told for told in notes(laws))
+
+
 def test_the_state_is_that_of_the_best_size_also_between_the_sizes_trained() -> None:
     """Where every budget uses one table of sizes, the nearest size is up to a quarter off the best one, and no draw of
     a bootstrap would know: the interval of c held the truth in one of sixty repetitions."""

@@ -58,6 +58,17 @@ def test_a_file_is_what_its_options_are(run, tmp_path):
     assert other["key"] == json.loads(run("train", *typed, "--lr", "2e-3", "--json"))["key"] != found["key"]
 
 
+def test_a_file_that_is_the_value_of_an_option_is_no_experiment(run, tmp_path):
+    (tmp_path / "space.yaml").write_text("name: nothing")
+    said = []
+    for given in (["--space=space.yaml"], ["--space", "space.yaml"]):
+        with pytest.raises(UserError) as refused:
+            run("search", *given)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+    assert "there is no file" not in said[0]
+
+
 def test_what_it_means_is_shown(run, tmp_path):
     (tmp_path / "exp.yaml").write_text(YAML)
     found = json.loads(run("config", "show", "exp.yaml", "--json", "--lr", "0.5"))

@@ -34,6 +34,11 @@ def test_options_without_cost_do_not_count() -> None:
     assert of_layer(64, load("attn")(theta=5e5), "rms", Setting()) == of_layer(64, load("attn")(), "rms", Setting())
 
 
+def test_shared_weights_are_read_like_a_layers_own() -> None:
+    one, shared = (of_layer(64, load("swiglu")(**more), "rms", Setting()) for more in ({}, {"share": "a"}))
+    assert one == shared
+
+
 def test_terms_grow_with_the_batch_but_weights_do_not() -> None:
     one, four = (of_layer(64, load("attn")(), "rms", Setting(batch=n)).terms for n in (1, 4))
     same = [a == b for a, b in zip(one, four, strict=True)]

@@ -8,7 +8,7 @@ import torch
 from plait.ops.delta import delta
 from plait.ops.gla import gla
 from plait.ops.linear import linear_attention
-from plait.ops.longconv import long_conv, modal_conv, multihead_conv
+from plait.ops.longconv import modal_conv, multihead_conv
 from plait.ops.scan import selective_scan
 from plait.ops.shortconv import short_conv
 
@@ -28,7 +28,6 @@ CALLS = {
     "scan": lambda: selective_scan(X, X.abs(), MODES, Q[:, :, 0, :2], K[:, :, 0, :2]),
     "modal_conv": lambda: modal_conv(X, MODES, MODES),
     "multihead_conv": lambda: multihead_conv(Q, K, V, MODES[:3], MODES[:3]),
-    "long_conv": lambda: (long_conv(X, drawn(6, 40, seed=6)),),
     "short_conv": lambda: short_conv(X, drawn(6, 3, seed=6)),
 }
 

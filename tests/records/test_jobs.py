@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,8 +130,46 @@ def test_a_store_of_an_earlier_version_gets_the_table(store: Store) -> None:
     with sqlite3.connect(str(store.file)) as raw:
         raw.execute("DROP TABLE plait_jobs")
     assert read_jobs(store) == []
+    store.remove_jobs(["nothing"])
     Publisher(store, "probe", "gla").write_if_due()
     assert len(read_jobs(store)) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"share": "abc"}, {"title": None}, {"title": 7}, {"seconds": "x"}, {"seconds": None}, {"share": float("nan")},
+     {"seconds_left": float("inf")}],
+)  # fmt: skip
+def test_rows_that_cannot_be_shown_are_left_out(store: Store, wrong: dict[str, Any]) -> None:
+    whole = {"verb": "probe", "title": "gla", "host": "here", "process": 1, "seconds": 1.0}
+    store.put_job("one", "elsewhere:1:x", json.dumps({**whole, **wrong}))
+    assert read_jobs(store) == []
+
+
+def test_odd_numbers_and_names_are_shown_as_what_a_page_can_hold(store: Store) -> None:
+    Publisher(store, "design", os.fsdecode(b"caf\xe9.txt")).write_if_due()
+    row = store.job_rows()[0]
+    store.put_job(row.id, row.owner, json.dumps({**json.loads(row.state), "share": 1.3, "seconds_left": -7}))
+    (job,) = read_jobs(store)
+    assert (job.state.title, job.state.share, job.state.seconds_left) == ("caf?.txt", 1.0, 0.0)
+
+
+def test_a_store_that_does_not_answer_does_not_keep_a_command_from_ending(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_module, "UPDATE", 0.01)
+    monkeypatch.setattr(jobs_module, "END", 0.1)
+    asked, answered = threading.Event(), threading.Event()
+
+    def never_answer(*_: object) -> None:
+        asked.set()
+        answered.wait(60)
+
+    monkeypatch.setattr(store, "put_job", never_answer)
+    with published(store, "probe", "gla"):
+        assert asked.wait(60)
+    assert not answered.is_set()  # it ended while the store was still silent
+    answered.set()
 
 
 def test_short_work_and_a_store_that_refuses_cost_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

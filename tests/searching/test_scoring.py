@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,18 @@ def test_workers_give_the_front_of_one_process_and_keep_every_score(tmp_path: Pa
     assert len(started) == 4
     with plait.open_store(f"sqlite:///{tmp_path}/together.db") as store:
         assert len(store.find(KIND)) == 4
+
+
+def test_a_worker_with_another_text_says_so(
+    tmp_path: Path, started: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_another_text(self: InProcess, task: Task) -> None:
+        start(self, replace(task, args=(*task.args[:-1], "of another")))
+
+    start = InProcess.start
+    monkeypatch.setattr(InProcess, "start", with_another_text)
+    with pytest.raises(UserError, match="builtin:language is another text on"):
+        run(tmp_path, "elsewhere", cluster="auto")
 
 
 def test_interrupted_in_the_middle_it_goes_on_and_scores_nothing_twice(

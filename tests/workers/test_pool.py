@@ -22,7 +22,7 @@ from plait.records import Store, open_store
 from plait.workers import task as tasks_module
 from plait.workers.backend import Place
 from plait.workers.pool import ATTEMPTS, Pool
-from plait.workers.task import PRELOAD, Setup, Task, WorkerHome
+from plait.workers.task import Setup, Task, WorkerHome
 
 sys.path.insert(0, str(Path(__file__).parent))
 import workers_tasks
@@ -35,9 +35,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
+def setup_of(store: Store) -> Setup:
+    """Without torch, which these tasks do not need."""
+    return Setup.of(store, preload=())
+
+
 @pytest.fixture(params=[1, 2], ids=["in process", "two processes"])
 def pool(request: pytest.FixtureRequest, store: Store) -> Iterator[Pool]:
-    with Pool(Place(), Setup.of(store), store, local_workers=request.param) as made:
+    with Pool(Place(), setup_of(store), store, local_workers=request.param) as made:
         yield made
 
 
@@ -67,37 +72,17 @@ def test_timing_is_the_mean(pool: Pool) -> None:
     assert pool.timed(asked) == [0.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize("preload", [PRELOAD, ()], ids=["forked", "spawned"])
-def test_a_worker_that_dies_is_replaced_and_its_task_started_again(
-    store: Store, tmp_path: Path, preload: tuple[str, ...]
-) -> None:
-    with Pool(Place(), Setup.of(store, preload=preload), store, local_workers=2) as pool:
+def test_a_worker_that_dies_is_replaced_and_its_task_started_again(store: Store, tmp_path: Path) -> None:
+    with Pool(Place(), setup_of(store), store, local_workers=2) as pool:
         pool.run([square_task(number, str(tmp_path), deaths=number == 1) for number in range(4)])
         assert store.kinds() == {"number": 4}
         begun = sorted(path.name for path in tmp_path.glob("?-?"))
         assert begun == ["0-0", "1-0", "1-1", "2-0", "3-0"], "only what was in flight is computed again"
 
 
-@pytest.mark.skipif(sys.platform != "linux" or sys.version_info < (3, 11), reason="each worker is a new Python there")
-def test_workers_are_forked_from_one_server_and_yet_are_as_if_started_now(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parents = set()
-    for today in ("first", "second"):
-        monkeypatch.setenv("PLAIT_TEST_OF_TODAY", today)
-        monkeypatch.syspath_prepend(f"/nowhere/{today}")
-        with Pool(Place(), Setup.of(store), store, local_workers=2) as pool:
-            found = pool.run([Task(str(number), "workers_tasks:circumstances") for number in range(2)])
-        for of_a_worker in found.values():
-            parents.add(of_a_worker.pop("parent"))
-            assert of_a_worker == {"environment": today, "threads": 1, "blocked": set(), "path": sys.path}
-    assert len(parents) == 1
-    assert os.getpid() not in parents
-
-
 def test_a_task_that_kills_every_worker_is_given_up(store: Store, tmp_path: Path) -> None:
     with (
-        Pool(Place(), Setup.of(store), store, local_workers=2) as pool,
+        Pool(Place(), setup_of(store), store, local_workers=2) as pool,
         pytest.raises(UserError, match=f"the square of 3 has lost its worker {ATTEMPTS} times"),
     ):
         pool.run([square_task(3, str(tmp_path), deaths=99)])
@@ -128,7 +113,7 @@ def test_asked_to_stop_everything_is_saved(store: Store, tmp_path: Path) -> None
         asked.set()
 
     threading.Thread(target=stop, daemon=True).start()
-    with Pool(Place(), Setup.of(store), store, local_workers=2) as pool, pytest.raises(KeyboardInterrupt):
+    with Pool(Place(), setup_of(store), store, local_workers=2) as pool, pytest.raises(KeyboardInterrupt):
         pool.run([Task("wait", "workers_tasks:wait", (str(tmp_path),))], asked=asked)
     assert (tmp_path / "saved").exists()
     assert not multiprocessing.active_children()
@@ -156,7 +141,7 @@ def test_a_users_mixer_travels_as_its_text(store: Store, tmp_path: Path) -> None
 def test_a_file_of_another_machine_is_not_written_to_and_the_records_travel_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup = Setup.of(store)
+    setup = setup_of(store)
     monkeypatch.setattr(tasks_module, "this_machine", lambda: "another")
     home = WorkerHome.of(setup)
     event = home.run(square_task(3), lambda detail: None, lambda: False)
@@ -213,6 +198,6 @@ def test_asked_to_stop_before_anything_begins(pool: Pool, store: Store) -> None:
 
 def test_why_a_worker_cannot_begin_is_said(store: Store) -> None:
     """Also where every worker has a task by the time it says so."""
-    older = replace(Setup.of(store), version="0.0.1")
+    older = replace(setup_of(store), version="0.0.1")
     with Pool(Place(), older, store, local_workers=2) as pool, pytest.raises(UserError, match=r"0\.0\.1 asks"):
         pool.run([square_task(1), square_task(2)])

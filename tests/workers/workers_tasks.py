@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from plait.core.errors import UserError
 from plait.core.progress import Stopped
@@ -57,17 +55,6 @@ def broken(worker: Worker) -> None:
 
 def seconds(worker: Worker, number: float) -> float:
     return number
-
-
-def circumstances(worker: Worker) -> dict[str, Any]:
-    """Of the process that it runs in."""
-    return {
-        "parent": os.getppid(),
-        "environment": os.environ.get("PLAIT_TEST_OF_TODAY"),
-        "threads": len(os.listdir("/proc/self/task")),
-        "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-        "path": sys.path,
-    }
 
 
 def named(worker: Worker, spec: str) -> str:

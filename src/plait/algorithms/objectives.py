@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -176,11 +177,22 @@ class ProxyObjective(Objective):
         return {self.name: np.array(scores, dtype=np.float64)}
 
     def as_dict(self) -> dict[str, Any]:
+        data = self.data
+        made = {
+            **super().as_dict(),
+            "tokens": self.fingerprint,
+            "batch": data.batch,
+            "seq": data.seq,
+            "seed": self.seed,
+        }
+        return made if self.proxy.protocol == 1 else {**made, "proxy_protocol": self.proxy.protocol}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the text."""
         import hashlib
 
-        data = self.data
-        text = hashlib.sha256(np.ascontiguousarray(data.tokens).tobytes()).hexdigest()[:16]
-        return {**super().as_dict(), "tokens": text, "batch": data.batch, "seq": data.seq, "seed": self.seed}
+        return hashlib.sha256(np.ascontiguousarray(self.data.tokens).tobytes()).hexdigest()[:16]
 
     def score(self, spec: str) -> float:
         """JSON has no infinities: such a score is beyond any other. What is not a number stays an error."""

@@ -10,7 +10,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ class Proxy(ABC):
     """More is better for every proxy. Scoring leaves the model as it was."""
 
     name: str
+    #: Raised when the score of a model changes, so that scores stored before are not taken for new ones.
+    protocol: ClassVar[int] = 1
 
     @abstractmethod
     def score(self, model: Model, data: Data) -> float: ...
@@ -141,6 +143,7 @@ class Grasp(Proxy):
 
 class Fisher(Proxy):
     name = "fisher"
+    protocol = 2  # layers that share weights count once each
 
     def score(self, model: Model, data: Data) -> float:
         outputs: list[Tensor] = []

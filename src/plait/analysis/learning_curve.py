@@ -164,7 +164,7 @@ def sharpened(chance_C: Floats, sharpness: float) -> Floats:
     """Temperature scaling (Guo et al. 2017, arXiv:1706.04599): p^s, to sum 1. The order, and so the pick, stays."""
     if sharpness == 1:
         return chance_C
-    power_C = chance_C**sharpness
+    power_C = (chance_C / chance_C.max()) ** sharpness
     return np.asarray(power_C / power_C.sum())
 
 

@@ -166,6 +166,12 @@ def notes(laws: Laws) -> list[str]:
             told.append(f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {power}, by which N* is told")
         told += _disagreement(law, whose)
     told += _left_out(laws)
+    bracketed = [law.name for law in laws.laws.values() if sum(group.bracketed for group in law.groups) > 1]
+    if laws.runs.state is not None and len(bracketed) > 1 and not laws.state_curves:
+        told.append(
+            f"no state law: {', '.join(bracketed)} have fewer than two budgets in common that have sizes on both sides "
+            "of the best"
+        )
     if laws.draws.group_noise:
         told.append(
             f"groups lie off the surface together by {laws.draws.group_noise:.2%} (p = {laws.draws.group_p:.3f}); the "

@@ -145,18 +145,19 @@ class Laws:
     @cached_property
     def state_curves(self) -> dict[str, StateCurve]:
         """Of those architectures that have two groups or more with sizes on both sides of their best. Only budgets that
-        all of them have count, where there are two: P* is steeper in M at small budgets, so exponents over different
-        budgets would differ even where the law is the same."""
+        all of them have count: P* is steeper in M at small budgets, so exponents over different budgets would differ
+        even where the law is the same. None, where architectures have fewer than two budgets in common."""
         if self.runs.state is None:
             return {}
         bracketed = {name: [group for group in law.groups if group.bracketed] for name, law in self.laws.items()}
         bracketed = {name: groups for name, groups in bracketed.items() if len(groups) > 1}
         budgets = common_budgets(list(bracketed.values())) if bracketed else []
+        if len(budgets) < 2:
+            return {}
         curves = {}
         for name, groups in bracketed.items():
             law = self.laws[name]
-            if len(budgets) > 1:
-                groups = [group for group in groups if near_any(group.flops, budgets)]
+            groups = [group for group in groups if near_any(group.flops, budgets)]
             curves[name] = state_curve(groups, law.surface, law.draws, law.cost, self.runs.params, self.runs.state)
         return {name: curve for name, curve in curves.items() if curve is not None}
 

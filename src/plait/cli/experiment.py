@@ -67,9 +67,10 @@ def _toml(text: str, path: Path) -> Any:
 def expanded(root: TyperGroup, context: Any, arguments: Sequence[str]) -> list[str]:
     """The arguments with an experiment file among them replaced by what it says; as they are where there is none."""
     for place, argument in enumerate([] if list(arguments[:1]) == [GROUP] else arguments):
-        if not argument.endswith(ENDINGS):
+        if not argument.endswith(ENDINGS) or argument.startswith("-"):
             continue
-        if not Path(argument).exists() and not arguments[place - 1].startswith("-"):  # not the value of an option
+        value_of_an_option = place > 0 and arguments[place - 1].startswith("-")
+        if not Path(argument).exists() and not value_of_an_option:
             raise UserError(f"there is no file '{argument}'.")
         if (said := read_experiment(Path(argument))) is not None:
             words = str(said[COMMAND]).split()

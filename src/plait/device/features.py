@@ -130,7 +130,7 @@ def of_layer(d: int, options: MixerOptions, norm: str, setting: Setting) -> Feat
         1.0,
         batch * weights,
         batch * mixing,
-        float(cost.total_params),
+        float(cost.total_params + sum(cost.shared.values())),  # shared weights are read at every layer that has them
         float(tokens * d),
         batch * weights / (2 * d),  # numbers that come out of products with weights
         tokens * heads * (held + new),

@@ -8,6 +8,7 @@ is gone or silent, so it is listed as stopped, until the same command runs again
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import threading
@@ -16,6 +17,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress
@@ -25,6 +27,7 @@ from plait.records.store import Store
 UPDATE = 1.0  # seconds between two writes
 HEARTBEAT = 15.0  # seconds between two writes while nothing is new
 SILENT = 60.0  # seconds without a write after which a job of another machine counts as stopped
+END = 2.0  # seconds that the end of a command waits for its job to be taken out
 FORGOTTEN = 86_400.0  # seconds after which a stopped job is no longer listed
 
 
@@ -114,15 +117,20 @@ def published(store: Store, verb: str, title: str) -> Iterator[Publisher]:
             with suppress(UserError):  # a store that is away or read-only for a while costs no work
                 publisher.write_if_due()
 
+    def remove() -> None:
+        thread.join()
+        with suppress(UserError):
+            publisher.remove()
+
     thread = threading.Thread(target=write, daemon=True, name="plait job progress")
     thread.start()
     try:
         yield publisher
     finally:
         ended.set()
-        thread.join()
-        with suppress(UserError):
-            publisher.remove()
+        remover = threading.Thread(target=remove, daemon=True, name="plait job end")
+        remover.start()
+        remover.join(END)  # a store that does not answer must not keep the command from ending
 
 
 def read_jobs(store: Store) -> list[Job]:
@@ -131,9 +139,30 @@ def read_jobs(store: Store) -> list[Job]:
     for row in store.job_rows():
         with suppress(TypeError, ValueError, RecursionError):
             running = row.age < SILENT and not has_died(row.owner)
-            state = JobState(**json.loads(row.state))
+            state = _state(json.loads(row.state))
             found.append(Job(row.id, state, max(0.0, row.age), running, row.owner.startswith(f"{here}:")))
     return sorted((job for job in found if job.running or job.age < FORGOTTEN), key=lambda job: not job.running)
+
+
+def _state(found: dict[str, Any]) -> JobState:
+    """A state that can be shown; `TypeError` or `ValueError` where the row holds something else."""
+    state = JobState(**found)
+    texts = {name: getattr(state, name) for name in ("verb", "title", "host", "stage", "detail")}
+    numbers = {name: getattr(state, name) for name in ("share", "seconds", "seconds_left")}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise TypeError("not a text")
+    for name, value in numbers.items():
+        if value is not None:
+            if isinstance(value, str) or not math.isfinite(value):
+                raise ValueError(f"{name} is not a number")
+            numbers[name] = max(0.0, float(value))
+    if numbers["seconds"] is None:
+        raise TypeError("seconds are missing")
+    if numbers["share"] is not None:
+        numbers["share"] = min(1.0, numbers["share"])
+    # A file name that is no UTF-8 comes with surrogates, which no page can hold.
+    printable = {name: text.encode("utf-8", "replace").decode() for name, text in texts.items()}
+    return replace(state, **printable, **numbers)
 
 
 def _remove_stopped(store: Store, new: JobState) -> None:

@@ -257,7 +257,8 @@ class Store:
 
     def remove_jobs(self, ids: Iterable[str]) -> None:
         for some in _batches(ids):
-            self.remove_rows(delete(jobs).where(jobs.c.id.in_(some)))
+            gone = delete(jobs).where(jobs.c.id.in_(some))
+            self._write(lambda c, gone=gone: inspect(c).has_table(jobs.name) and c.execute(gone))  # type: ignore[misc]
 
     def job_rows(self) -> Sequence[Row[Any]]:
         """id, owner, state and age (seconds since the last update) of every job, the newest update first."""

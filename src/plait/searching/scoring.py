@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from socket import gethostname
 from typing import Any
 
 from plait.algorithms.objectives import ProxyObjective
@@ -63,7 +64,7 @@ def scored_by_workers(search: Search, scoring: Scoring, store: Store, asked: thr
         def scores(objective: ProxyObjective, specs: Sequence[str]) -> list[float]:
             keys = {spec: record_key(KIND, score_config(objective, spec)) for spec in specs}
             known = store.has(keys.values())
-            given = (objective.name, objective.data.batch, objective.data.seq, objective.seed)
+            given = (objective.name, objective.data.batch, objective.data.seq, objective.seed, objective.fingerprint)
             tasks = [
                 Task(key, f"{__name__}:score_in_worker", (spec, scoring.data, scoring.tokenizer, *given), (key,), spec)
                 for spec, key in keys.items()
@@ -82,7 +83,15 @@ def scored_by_workers(search: Search, scoring: Scoring, store: Store, asked: thr
 
 
 def score_in_worker(
-    worker: Worker, spec: str, data: str, tokenizer: str | None, proxy: str, batch: int, seq: int, seed: int
+    worker: Worker,
+    spec: str,
+    data: str,
+    tokenizer: str | None,
+    proxy: str,
+    batch: int,
+    seq: int,
+    seed: int,
+    fingerprint: str,
 ) -> float:
     """In a worker, which keeps the text and the objective for the next candidate."""
     from plait.data import open_corpus
@@ -92,6 +101,11 @@ def score_in_worker(
         tokens = open_corpus(data, tokenizer).tokens("train")
         worker.kept[what] = ProxyObjective(proxy, tokens, batch=batch, seq=seq, seed=seed)
     objective: ProxyObjective = worker.kept[what]
+    if objective.fingerprint != fingerprint:
+        raise UserError(
+            f"{data} is another text on {gethostname()} than where the search was started: give all machines the same "
+            "file."
+        )
     return stored_score(objective, spec, worker.store)
 
 

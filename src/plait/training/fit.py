@@ -108,12 +108,12 @@ def fit(
         if dist.first:
             run.begin()
         return dict(done)
+    if dist.first and store is not None:
+        store.require_writable()
+    if not dist.broadcast(run.folder.exists() if dist.first else None):
+        # Data too short for one batch are refused here, by every process, before an empty run would be left behind.
+        Batches(job.arch, job.corpus, job.recipe, job.seed, dist)
     if dist.first:
-        if store is not None:
-            store.require_writable()
-        if not run.folder.exists():
-            # Data too short for one batch are refused here, before an empty run would be left behind.
-            Batches(job.arch, job.corpus, job.recipe, job.seed, dist)
         run.create(job, tokenizer)
     dist.barrier()
     with run.locked() if dist.first else nullcontext():

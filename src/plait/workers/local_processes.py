@@ -64,9 +64,7 @@ class LocalProcesses(Backend):
         self._workers = [self._begin(i) for i in range(workers)]
 
     def _begin(self, i: int) -> _Process:
-        # CUDA does not survive a fork, so processes that use a GPU are started anew.
-        fork_with = self._setup.preload if self._place.device == "cpu" else ()
-        return _Process(*start_process(main, self._setup, self._devices[i], fork_with=fork_with))
+        return _Process(*start_process(main, self._setup, self._devices[i]))
 
     def start(self, task: Task) -> None:
         worker = next(each for each in self._workers if each.task is None)
