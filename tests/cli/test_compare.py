@@ -143,7 +143,7 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path) -> None:
         assert begun.poll() is None
         time.sleep(0.05)
     os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: all processes of the group
-    _, errors = begun.communicate(timeout=600)
+    _, errors = begun.communicate(timeout=120)
     assert begun.returncode == 130
     assert "interrupted; what is trained is saved. The same command resumes from there." in errors
     assert "Traceback" not in errors
