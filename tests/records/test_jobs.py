@@ -166,7 +166,8 @@ def test_a_store_that_does_not_answer_does_not_keep_a_command_from_ending(
         answered.wait(60)
 
     monkeypatch.setattr(store, "put_job", never_answer)
-    with published(store, "probe", "gla"):
+    with published(store, "probe", "gla") as job:
+        job.update("training", 0.5)
         assert asked.wait(60)
     assert not answered.is_set()  # it ended while the store was still silent
     answered.set()

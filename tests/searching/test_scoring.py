@@ -42,7 +42,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
 def test_workers_give_the_front_of_one_process_and_keep_every_score(tmp_path: Path, started: list[Task]) -> None:
     alone = run(tmp_path, "alone")
     assert not started
-    together = run(tmp_path, "together", cluster="auto")
+    together = run(tmp_path, "together", workers=2)
     assert [row["spec"] for row in together.rows()] == [row["spec"] for row in alone.rows()]
     assert [row["snip"] for row in together.rows()] == pytest.approx([row["snip"] for row in alone.rows()])
     assert len(started) == 4
@@ -59,7 +59,7 @@ def test_a_worker_with_another_text_says_so(
     start = InProcess.start
     monkeypatch.setattr(InProcess, "start", with_another_text)
     with pytest.raises(UserError, match="builtin:language is another text on"):
-        run(tmp_path, "elsewhere", cluster="auto")
+        run(tmp_path, "elsewhere", workers=2)
 
 
 def test_interrupted_in_the_middle_it_goes_on_and_scores_nothing_twice(
@@ -73,10 +73,10 @@ def test_interrupted_in_the_middle_it_goes_on_and_scores_nothing_twice(
     poll = InProcess.poll_events
     monkeypatch.setattr(InProcess, "poll_events", stop_after_two)
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "together", cluster="auto")
+        run(tmp_path, "together", workers=2)
     monkeypatch.setattr(InProcess, "poll_events", poll)
     assert len(started) == 2
-    found = run(tmp_path, "together", cluster="auto")
+    found = run(tmp_path, "together", workers=2)
     assert len(started) == 4
     assert len({task.name for task in started}) == 4
     assert [row["spec"] for row in found.rows()] == [row["spec"] for row in run(tmp_path, "alone").rows()]

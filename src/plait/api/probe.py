@@ -106,8 +106,9 @@ def probe(
 
         def watch(progress: Progress) -> None:
             trials = progress.work.trials if progress.work is not None else []
-            counted = f"{len(progress.done):,} of {len({trial.key for trial in trials}):,} trials" if trials else ""
-            job.update(progress.phase, progress.share(trials) if trials else None, counted)
+            if trials:  # while the machine is timed, nothing is decided: what does not fit is refused without a trace
+                counted = f"{len(progress.done):,} of {len({trial.key for trial in trials}):,} trials"
+                job.update(progress.phase, progress.share(trials), counted)
             if on_progress is not None:
                 on_progress(progress)
 

@@ -68,11 +68,13 @@ class Publisher:
         self._share_at_first = 0.0
         self._written: JobState | None = None
         self._written_at = 0.0
+        self.updated = False
 
     def update(self, stage: str, share: float | None, detail: str = "") -> None:
         if stage != self._state.stage:
             self._stage_began, self._share_at_first = time.monotonic(), share or 0.0
         self._state = replace(self._state, stage=stage, share=share, detail=detail)
+        self.updated = True
 
     def alongside(self, on_progress: OnProgress) -> OnProgress:
         """An `on_progress` that publishes and then calls the given one."""
@@ -109,11 +111,14 @@ class Publisher:
 
 @contextmanager
 def published(store: Store, verb: str, title: str) -> Iterator[Publisher]:
-    """Publish the progress of what runs inside; what ends within a second leaves no trace in the store."""
+    """Publish the progress of what runs inside, from the first `update` on. A command that is refused before, or ends
+    within a second, leaves no trace: not even a store."""
     publisher, ended = Publisher(store, verb, title), threading.Event()
 
     def write() -> None:
         while not ended.wait(UPDATE):
+            if not publisher.updated:
+                continue
             with suppress(UserError):  # a store that is away or read-only for a while costs no work
                 publisher.write_if_due()
 
