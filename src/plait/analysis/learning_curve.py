@@ -66,6 +66,21 @@ class Calibration:
     stray: float = 0.03
     #: hierarchical: see `curve_process`.
     process: Mapping[str, float] = field(default_factory=dict)
+    #: Mean decrease per e-fold by budget, ((tokens, decrease), …), the same below the first and beyond the last: curves
+    #: fall faster at first. For candidates that the library does not speak of (`_common_shift`).
+    decline: tuple[tuple[float, float], ...] = ()
+    decline_common: float = 0.05  # its standard deviation from text to text, per e-fold
+
+    def declined(self, x: Floats) -> Floats:
+        """What mean curves have lost up to `x` (ln tokens), from the first budget of `decline`."""
+        at, rates = np.log([tokens for tokens, _ in self.decline]), np.array([rate for _, rate in self.decline])
+        between = np.concatenate([[0.0], np.cumsum(np.diff(at) * (rates[1:] + rates[:-1]) / 2)])
+        place = np.clip(np.searchsorted(at, x, side="right") - 1, 0, len(at) - 2)
+        here = np.clip(x, at[0], at[-1])
+        since = here - at[place]
+        slope = np.diff(rates)[place] / np.diff(at)[place]
+        outside = rates[0] * np.minimum(0.0, x - at[0]) + rates[-1] * np.maximum(0.0, x - at[-1])
+        return np.asarray(between[place] + since * (rates[place] + slope * since / 2) + outside)
 
 
 #: Fitted on everything in the truth table (`benchmarks/results/2026-11-16-verdict.md` says what they are worth).
@@ -90,7 +105,11 @@ CALIBRATION = Calibration(
         "white": 0.3,
         "scale_width": 0.5,
     },
-)
+    decline=(
+        (0.371e6, 0.274), (0.741e6, 0.267), (1.48e6, 0.237), (2.97e6, 0.179), (5.93e6, 0.156), (11.9e6, 0.134),
+        (23.7e6, 0.102),
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,6 +196,9 @@ class Prediction:
     loss_DC: Floats
     noise: float  # between seeds, relative
     sharpness: float = 1.0
+    #: (D, 1 or C), ln: by how much all losses of a draw are off together. It is part of losses and intervals, but of
+    #: nothing that compares candidates.
+    shift_DC: Floats | None = None
 
     @cached_property
     def best_share(self) -> dict[str, float]:
@@ -198,7 +220,8 @@ class Prediction:
     @cached_property
     def loss(self) -> dict[str, float]:
         """The median."""
-        return dict(zip(self.names, np.median(self.loss_DC, axis=0).tolist(), strict=True))
+        shift_C = 0.0 if self.shift_DC is None else np.median(self.shift_DC, axis=0)
+        return dict(zip(self.names, (np.median(self.loss_DC, axis=0) * np.exp(shift_C)).tolist(), strict=True))
 
     @cached_property
     def regret(self) -> dict[str, float]:
@@ -218,7 +241,8 @@ class Prediction:
 
     def interval(self, name: str, level: float = LEVEL, runs: int | None = None) -> tuple[float, float]:
         """Of the expected loss; of the mean of so many trainings, if `runs` is given."""
-        loss_D = self.loss_DC[:, self.names.index(name)]
+        loss_DC = self.loss_DC if self.shift_DC is None else self.loss_DC * np.exp(self.shift_DC)
+        loss_D = loss_DC[:, self.names.index(name)]
         if not np.isfinite(loss_D).all():
             return math.inf, math.inf
         if runs is not None:
@@ -245,6 +269,7 @@ class Forecast:
     reach: float
     way: str
     sharpness: float = 1.0  # of P(best) beyond what was observed
+    shift_DB: Floats | None = None  # see `Prediction.shift_DC`
 
     def at(self, tokens: float) -> Prediction:
         place = int(np.argmin(np.abs(np.log(self.budgets) - math.log(tokens))))
@@ -252,7 +277,8 @@ class Forecast:
             raise UserError(f"{tokens:g} tokens were not forecast: {', '.join(f'{b:g}' for b in self.budgets)} were.")
         ahead = self.budgets[place] > self.longest * (1 + 1e-6)
         sharpness = self.sharpness if ahead else 1.0
-        return Prediction(self.names, self.budgets[place], self.loss_DBC[:, place], self.noise, sharpness)
+        shift_D1 = None if self.shift_DB is None else self.shift_DB[:, [place]]
+        return Prediction(self.names, self.budgets[place], self.loss_DBC[:, place], self.noise, sharpness, shift_D1)
 
 
 @dataclass(frozen=True)
@@ -301,7 +327,10 @@ def extrapolate(
         loss_DBC[:, :, [list(observations).index(name) for name in curves.names]] = np.exp(drawn_DBC)
     sharpness = known.sharpness(curves.names) if known is not None and way == "library" and curves.names else 1.0
     longest, ends = curves.longest, [float(b) for b in budgets]
-    return Forecast(list(observations), ends, loss_DBC, noise, longest, reach, way, sharpness)
+    shift_DB = None
+    if curves.names and way == "library" and known is not None and not known.speaks_of(curves.names):
+        shift_DB = _common_shift(curves, np.log(np.asarray(ends)), calibration, draws, seed)
+    return Forecast(list(observations), ends, loss_DBC, noise, longest, reach, way, sharpness, shift_DB)
 
 
 def _last(curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator) -> Floats:
@@ -355,6 +384,18 @@ def _by_library(
     drawn_DBC = np.concatenate([way(curves, budgets_B, constants, count, rng) for way, count in parts if count])
     rng.shuffle(drawn_DBC)
     return drawn_DBC
+
+
+def _common_shift(curves: Curves, budgets_B: Floats, calibration: Calibration, draws: int, seed: int) -> Floats:
+    """(D, B) in ln loss: how much less than by `last_drift` all curves fall beyond the longest training, which at small
+    budgets is negative, and how texts differ in that. Drawn apart, so that what decides a race stays as it is."""
+    if not calibration.decline:
+        return np.zeros((draws, len(budgets_B)))
+    longest = curves.last.max(keepdims=True)
+    ahead_B = np.maximum(0.0, budgets_B - longest)
+    lost_B = calibration.declined(np.maximum(budgets_B, longest)) - calibration.declined(longest)
+    vary_D1 = np.random.default_rng([seed, draws]).normal(size=(draws, 1)) * calibration.decline_common
+    return np.asarray(vary_D1 * ahead_B + calibration.last_drift * ahead_B - lost_B)
 
 
 def _ensemble(curves: Curves, budgets_B: Floats, constants: Constants, draws: int, rng: np.random.Generator) -> Floats:

@@ -96,7 +96,9 @@ class Raced:
         forecast = extrapolate(self.observations, budgets, WAY, known=self.known)
         places = [budgets.index(tokens[name]) for name in forecast.names]
         loss_DC = forecast.loss_DBC[:, places, range(len(places))]
-        return Prediction(forecast.names, max(budgets), loss_DC, forecast.noise)
+        shift_DC = None if forecast.shift_DB is None else forecast.shift_DB[:, places]
+        last = forecast.at(max(budgets))
+        return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, last.sharpness, shift_DC)
 
     @cached_property
     def foresight(self) -> Foresight | None:
