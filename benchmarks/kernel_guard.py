@@ -36,14 +36,12 @@ def main() -> None:
             if not found.right:
                 print("  OFF", found, flush=True)
         for (dtype, path), group in rows.items():
-            stacked = (
-                f", {max(each.members for each in group)} members stacked" if any(x.members > 1 for x in group) else ""
-            )
             worst = max(group, key=lambda each: each.error)
-            lengths = f"lengths to {max(each.tokens for each in group)}"
+            most = max(each.members for each in group)
             print(
-                f"{name} {dtype} {path}: {len(group)} settings, {lengths}{stacked}, worst {worst.error:.1e} ({worst.worst}, "
-                f"{worst.tokens} tokens, {worst.decays}), {'right' if all(x.right for x in group) else 'WRONG'} "
+                f"{name} {dtype} {path}: {len(group)} settings, lengths to {max(each.tokens for each in group)}, "
+                f"up to {most} stacked members, worst {worst.error:.1e} ({worst.worst}, {worst.tokens} tokens, "
+                f"{worst.decays}), {'right' if all(x.right for x in group) else 'WRONG'} "
                 f"[{time.perf_counter() - begun:.0f} s]",
                 flush=True,
             )

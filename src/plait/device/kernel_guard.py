@@ -127,7 +127,9 @@ def _results(run: Run, given: list[Inputs]) -> list[list[Tensor]]:
     if len(given) == 1:
         leaves = {name: x.detach().clone().requires_grad_() for name, x in given[0].items()}
         o = run(leaves)
-        return [[o.detach(), *torch.autograd.grad((o * _weights(o)).sum(), list(leaves.values()))]]
+        return [
+            [o.detach(), *torch.autograd.grad((o * _weights(o)).sum(), list(leaves.values()), materialize_grads=True)]
+        ]
 
     def loss(inputs: Inputs) -> tuple[Tensor, Tensor]:
         o = run(inputs)
