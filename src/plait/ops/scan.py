@@ -18,7 +18,7 @@ R = rows of a slab (batch × chunks). States are kept N-major inside (…NE): E 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -93,8 +93,9 @@ def selective_scan(
     if path == "plain":
         y_BTE, state_BNE = _plain_scan(u, delta, B, C, A_NE, D_E, state_BNE, n_in_chunk)
     else:
+        run: Callable[..., tuple[Tensor, ...]] = scan_kernels if path == "triton" else _Scan.apply
         stacked = [x.unsqueeze(0) for x in (u, delta, B, C, A_NE, D_E, state_BNE)]
-        y_MBTE, state_MBNE = (scan_kernels if path == "triton" else _Scan.apply)(*stacked, n_in_chunk)[:2]
+        y_MBTE, state_MBNE, *_ = run(*stacked, n_in_chunk)
         y_BTE, state_BNE = y_MBTE.squeeze(0), state_MBNE.squeeze(0)
     return (y_BTE[:, :n_steps] if y_BTE.shape[1] > n_steps else y_BTE), state_BNE.mT
 
