@@ -191,7 +191,7 @@ TIGHT_STATE = (
     "gla[heads=1,conv=4]",
     "linear[heads=1,canon=b]",
     "gated-deltanet[head_dim=32]",
-    "retnet[heads=1,expand_v=1,canon=b]",
+    "retnet[heads=1,expand_v=1,canon=a]",
     "kda[heads=1,head_dim=32]",
 )
 TIGHT = "d=32 vocab={vocab} init=0.15 embed_scale=true | ({mixer})x2"
