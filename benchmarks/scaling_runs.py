@@ -12,9 +12,9 @@ and anneals its last fifth (`plait.training.track`). Batch and rate are by the p
 one batch for a group, that leaves its largest size 500 steps, and a rate that falls as 1/width, found for each
 architecture at the group and width of `SEARCHED`. Steps are captured as CUDA graphs; `--compiled` names architectures
 whose blocks are compiled first, which takes seconds of every run and pays for long ones (`speed` measures both). On a
-GPU several workers share it: start `nvidia-cuda-mps-control -d` first; `--large` says how many large trainings go at a time. A row is written when its run has ended, so whatever stops
-this leaves a table, and rows of an earlier sitting (`--have`) are not trained again; runs that do not fit into
-`--seconds` are left out.
+GPU several workers share it: start `nvidia-cuda-mps-control -d` first; `--large` says how many large trainings go at a
+time. A row is written when its run has ended, so whatever stops this leaves a table, and rows of an earlier sitting
+(`--have`) are not trained again; runs that do not fit into `--seconds` are left out.
 """
 
 from __future__ import annotations
@@ -182,9 +182,7 @@ def compile_blocks(track: Any) -> None:
     delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = shortconv.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
     on_gpu = track.device.type == "cuda"
     backbone, stepper = track.template.model.backbone, track._stepper
-    backbone.compile_blocks(
-        SEQ_LEN, torch.bfloat16 if on_gpu else torch.float32, "inductor" if on_gpu else "aot_eager"
-    )
+    backbone.compile_blocks(SEQ_LEN, torch.bfloat16 if on_gpu else torch.float32, "inductor" if on_gpu else "aot_eager")
     regions, loss = backbone._regions, stepper._loss
 
     def loss_of_whole_batches(params: Any, tokens_BT: Any, targets_BT: Any) -> Any:
@@ -460,8 +458,8 @@ def time_steps(group: list[Job], lock: Any, options: argparse.Namespace) -> None
                     last = float(track.advance_to(4 + options.steps)[0])
                     each = (time.time() - began) / options.steps
                 work = job.batch * SEQ_LEN * job.token_flops
-                told = (f"{1000 * each:.2f} ms, {work / each / 1e12:.0f} TFLOP/s, {job.steps * each:.0f} s for all "
-                        f"{job.steps} steps, first step after {ready:.1f} s, losses {first:.4f} {last:.4f}")  # fmt: skip
+                told = f"{1000 * each:.2f} ms, {work / each / 1e12:.0f} TFLOP/s, {job.steps * each:.0f} s for all "
+                told += f"{job.steps} steps, first step after {ready:.1f} s, losses {first:.4f} {last:.4f}"
                 del track
             except Exception:
                 told = f"failed: {traceback.format_exc()[-800:]}"
