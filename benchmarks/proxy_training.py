@@ -1,6 +1,6 @@
 """Cheaper trainings in place of the first part of a full one: do they rank architectures as full trainings do?
 
-    python benchmarks/proxy_training.py run TEXTS.npz -o FOLDER [--device cuda] [--workers 9] [--seconds 420] [--only ...]
+    python benchmarks/proxy_training.py run TEXTS.npz -o FOLDER [--device cuda] [--workers 9] [--seconds 420]
     python benchmarks/proxy_training.py join FOLDER -o benchmarks/results/DATE-h200-proxy-training.json
 
 The truth table (`truth.py`) trains architectures of 0.8 M parameters for 4096 steps of 32 sequences. A race that may
@@ -191,6 +191,8 @@ def proxy_track(arch: Any, replicas: list[Any], texts: list[Any], recipe: Any, d
 
         def gradients(params: Any, tokens: Any, targets: Any) -> Any:
             if not kept:
+                with torch.no_grad():  # modules keep what they remember (rotary angles) outside of the record
+                    track._stepper._loss({name: p[0] for name, p in params.items()}, tokens[0, :1], targets[0, :1])
                 kept.append(ensemble_step.record_gradients(together, params, tokens))
             with torch.autocast(track.device.type, enabled=False):
                 return kept[0](params, tokens, targets)
