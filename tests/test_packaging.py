@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -39,6 +41,40 @@ def test_every_file_that_is_no_module_is_declared() -> None:
 def test_every_folder_of_modules_is_a_package() -> None:
     folders = {path.parent for path in tracked() if path.suffix == ".py"}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+#: Beside torch. Megabytes of the wheel and of those that it brings alone (Linux, Python 3.11; docs/howto/install.md).
+CORE = {"numpy": 17, "pyyaml": 0.8, "rich": 2, "safetensors": 0.5, "sqlalchemy": 5, "typer": 3}
+
+#: What commands that need an extra import.
+EXTRAS = {
+    "cairosvg", "datasets", "gguf", "jinja2", "lm_eval", "mlflow", "pandas", "pyarrow", "ray", "starlette", "submitit",
+    "tensorboard", "tokenizers", "transformers", "triton", "uvicorn", "wandb",
+}  # fmt: skip
+
+
+def test_the_core_is_small_and_nothing_else_is_imported_but_extras() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.findall(r'"([a-z]+)[>=]', text.partition("\ndependencies = [")[2].partition("]")[0])
+    assert {*listed} == {*CORE, "torch"}, "another dependency: measure what it downloads"
+    assert sum(CORE.values()) < 60
+    known = {*CORE, "torch", "yaml", "plait", *sys.stdlib_module_names}
+    found = {
+        (path.relative_to(SOURCES / "plait").as_posix(), name)
+        for path in tracked()
+        if path.suffix == ".py" and not path.name.endswith("_triton.py")
+        for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in roots_of(statement) - known
+    }
+    assert {name for _, name in found} <= EXTRAS, "imported, but neither in the core nor in an extra"
+
+
+def roots_of(statement: ast.AST) -> set[str]:
+    if isinstance(statement, ast.Import):
+        return {alias.name.partition(".")[0] for alias in statement.names}
+    if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+        return {statement.module.partition(".")[0]}
+    return set()
 
 
 @pytest.mark.slow

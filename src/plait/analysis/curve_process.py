@@ -128,14 +128,12 @@ def log_score(
 ) -> float:
     """ln probability of what came out at `target` (ln tokens), the means of so many runs, all candidates at once: what
     constants are fitted by."""
-    from scipy.linalg import cho_factor, cho_solve
-
     scores = []
     for posterior in _posteriors(curves, np.array([target]), process, noise, known):
         if posterior.weight > NEGLIGIBLE:
-            root = cho_factor(posterior.cov_MM + noise**2 / runs * np.eye(len(truth_C)), lower=True)
-            off_C = truth_C - posterior.mean_M
-            score = -0.5 * float(off_C @ cho_solve(root, off_C)) - float(np.log(np.diag(root[0])).sum())
+            root_CC = np.linalg.cholesky(posterior.cov_MM + noise**2 / runs * np.eye(len(truth_C)))
+            off_C = np.linalg.solve(root_CC, truth_C - posterior.mean_M)
+            score = -0.5 * float(off_C @ off_C) - float(np.log(np.diag(root_CC)).sum())
             scores.append(score + math.log(posterior.weight))
     return float(np.logaddexp.reduce(scores))
 
@@ -187,8 +185,6 @@ class _Posterior:
 def _posteriors(
     curves: Curves, budgets_B: Floats, process: Process, noise: float, known: Known | None
 ) -> list[_Posterior]:
-    from scipy.linalg import cho_solve, cholesky, solve_triangular
-
     seen, loss_N, origin = _observed(curves)
     count, n = len(curves.names), len(loss_N)
     x = np.concatenate([seen.x, np.repeat(np.maximum(0.0, budgets_B - origin), count)])
@@ -206,11 +202,11 @@ def _posteriors(
         off_N = loss_N - prior.mean[:n]
         cov = common + scale**2 * prior.own
         seeds_NN = prior.seeds_NN + JITTER * np.eye(n)
-        root_NN = cholesky(cov[:n, :n] + seeds_NN, lower=True)
-        weights_N = cho_solve((root_NN, True), off_N)
-        half_NM = solve_triangular(root_NN, cov[:n, n:], lower=True)
-        found.append((prior.mean[n:] + cov[n:, :n] @ weights_N, cov[n:, n:] - half_NM.T @ half_NM))
-        evidence = -0.5 * float(off_N @ weights_N) - float(np.log(np.diag(root_NN)).sum())
+        root_NN = np.linalg.cholesky(cov[:n, :n] + seeds_NN)
+        solved_NM = np.linalg.solve(root_NN, np.column_stack([cov[:n, n:], off_N]))
+        half_NM, white_N = solved_NM[:, :-1], solved_NM[:, -1]
+        found.append((prior.mean[n:] + half_NM.T @ white_N, cov[n:, n:] - half_NM.T @ half_NM))
+        evidence = -0.5 * float(white_N @ white_N) - float(np.log(np.diag(root_NN)).sum())
         log_weights.append(evidence + prior.log_weight - 0.5 * (math.log(scale) / process.scale_width) ** 2)
     weight_S = np.exp(np.array(log_weights) - max(log_weights))
     weight_S /= weight_S.sum()

@@ -8,8 +8,7 @@ The spread over seeds holds the items' already: one or the other counts, never b
 
 Many comparisons are Holm's (1979): at most one verdict in twenty says something that is not so.
 
-`benchmarks/intervals.py` simulates how often each holds the truth. scipy is imported where it is needed: it takes a
-third of a second.
+`benchmarks/intervals.py` simulates how often each holds the truth.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from plait.analysis.distributions import beta_quantile, binomial_cdf, student_cdf, student_quantile
 
 CONFIDENCE = 0.95
 #: Standard deviations of a normal distribution to either side that hold 95 %.
@@ -57,9 +58,7 @@ class Share:
 
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     """Standard errors to either side."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, (1 + confidence) / 2))
+    return student_quantile(freedom, (1 + confidence) / 2)
 
 
 def mean_interval(values: ArrayLike, shares: Sequence[Share] = ()) -> tuple[float, float] | None:
@@ -73,8 +72,6 @@ def estimate(values: ArrayLike, shares: Sequence[Share] = (), value: float | Non
     `shares` are what the mean is the weighted sum of, for where the values agree. `value`, if given, is a better
     estimate of the same mean (from these values and others), around which the interval lies.
     """
-    from scipy.special import stdtr
-
     values_N = np.asarray(values, np.float64)
     mean = float(values_N.mean()) if value is None else value
     if len(values_N) < 2:
@@ -88,17 +85,15 @@ def estimate(values: ArrayLike, shares: Sequence[Share] = (), value: float | Non
         # As far as the items leave open, with the doubt that so few seeds leave about any spread.
         down, up = (quantile / NORMAL * reach for reach in _reaches(shares))
         error = (down if mean > 0 else up) / quantile
-    p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
+    p = 2 * student_cdf(freedom, -abs(mean) / error) if error else float(mean == 0)
     return Estimate(mean, mean - down, mean + up, p)
 
 
 def share_interval(value: float, items: float) -> tuple[float, float]:
     """95 % of a share of so many independent items, exact: it covers at least that (Clopper and Pearson 1934)."""
-    from scipy.special import betaincinv
-
     right, tail = value * items, (1 - CONFIDENCE) / 2
-    low = float(betaincinv(right, items - right + 1, tail)) if right > EQUAL else 0.0
-    high = float(betaincinv(right + 1, items - right, 1 - tail)) if right < items * (1 - EQUAL) else 1.0
+    low = beta_quantile(right, items - right + 1, tail) if right > EQUAL else 0.0
+    high = beta_quantile(right + 1, items - right, 1 - tail) if right < items * (1 - EQUAL) else 1.0
     return low, high
 
 
@@ -149,8 +144,6 @@ def median_interval(values: ArrayLike) -> tuple[float, float] | None:
 
     Even the extremes of 5 or fewer hold the median too seldom: they are stretched by Student's t. None for one value.
     """
-    from scipy.special import bdtr
-
     sorted_N = np.sort(np.asarray(values, np.float64))
     n = len(sorted_N)
     if n < 2:
@@ -161,7 +154,7 @@ def median_interval(values: ArrayLike) -> tuple[float, float] | None:
 
     def held(d: int) -> float:
         """How often the d-th from either end hold it between them."""
-        return 1 - 2 * float(bdtr(d - 1, n, 0.5))
+        return 1 - 2 * binomial_cdf(d - 1, n, 0.5)
 
     d = max((d for d in range(1, (n + 1) // 2) if held(d) >= CONFIDENCE), default=1)
     share = (held(d) - CONFIDENCE) / (held(d) - held(d + 1))

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from plait.analysis.distributions import f_tail, student_cdf
 from plait.analysis.intervals import EQUAL, holm, t_quantile
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
@@ -200,23 +201,19 @@ def _pooled(means: Sequence[Floats], known: SeedNoise | None) -> _Spread | None:
 
 def _wild(means: Mapping[str, Floats]) -> set[str]:
     """Architectures whose seeds spread more than the others' would by chance."""
-    from scipy.special import fdtrc
-
     several = {name: mean_S for name, mean_S in means.items() if len(mean_S) > 1}
     found = set()
     for name, mean_S in several.items() if len(several) > 2 else ():
         rest = _pooled([other_S for other, other_S in several.items() if other != name], None)
         if rest is not None and rest.variance > 0:
             ratio = float(mean_S.var(ddof=1)) / rest.variance
-            if fdtrc(len(mean_S) - 1, rest.freedom, ratio) < WILD / len(several):
+            if f_tail(len(mean_S) - 1, rest.freedom, ratio) < WILD / len(several):
                 found.add(name)
     return found
 
 
 def _pair(a: str, b: str, runs: Mapping[str, Floats], spreads: Mapping[tuple[str, str], _Spread]) -> Pair:
     """Not yet judged."""
-    from scipy.special import stdtr
-
     if a not in runs or b not in runs:
         gap = math.nan if a not in runs and b not in runs else math.inf if a not in runs else -math.inf
         return Pair(a, b, gap, None, None, NOT_DISTINGUISHABLE)
@@ -234,7 +231,7 @@ def _pair(a: str, b: str, runs: Mapping[str, Floats], spreads: Mapping[tuple[str
     freedom = variance**2 / (by_seed**2 / seeds.freedom + (by_window**2 / (windows - 1) if windows > 1 else 0.0))
     error = math.sqrt(variance)
     reach = t_quantile(freedom) * error
-    p = 2 * float(stdtr(freedom, -abs(difference) / error))
+    p = 2 * student_cdf(freedom, -abs(difference) / error)
     return Pair(a, b, difference, (difference - reach, difference + reach), p, NOT_DISTINGUISHABLE)
 
 

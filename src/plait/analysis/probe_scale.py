@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from plait.analysis.distributions import binomial_cdf
 from plait.analysis.rank import spearman, spearman_interval
 from plait.analysis.scaling_frontier import Surface
 from plait.analysis.scaling_laws import CANNOT_SAY, Laws
@@ -128,8 +129,6 @@ def state_trend(states: Sequence[float], scores: Sequence[float]) -> Trend:
 
 def sign_test(differences: Sequence[float]) -> tuple[int, int, float]:
     """Of pairs: how many are above 0, how many are not 0, and how often chance gives as many or more."""
-    from scipy.special import bdtrc
-
     signs = [difference > 0 for difference in differences if difference]
     above = sum(signs)
-    return above, len(signs), float(bdtrc(above - 1, len(signs), 0.5)) if above else 1.0
+    return above, len(signs), binomial_cdf(len(signs) - above, len(signs), 0.5)

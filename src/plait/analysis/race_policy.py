@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -214,12 +215,10 @@ def _top_two(state: RaceState, able: Sequence[str], forecast: Forecast, rng: np.
 def _knowledge_gradient(
     state: RaceState, able: Sequence[str], forecast: Forecast, rng: np.random.Generator
 ) -> list[str]:
-    from scipy.special import ndtri
-
     final_DC = forecast.at(state.rungs[-1]).loss_DC
     finite = np.isfinite(final_DC).all(axis=0)
     final_DC = final_DC[:, finite]
-    normal_P = ndtri((np.arange(POINTS) + 0.5) / POINTS)
+    normal_P = np.array([NormalDist().inv_cdf((place + 0.5) / POINTS) for place in range(POINTS)])
     worth: dict[str, float] = {}
     for name in able:
         place = forecast.names.index(name)

@@ -166,9 +166,7 @@ _Z_G = np.linspace(-LIMIT - 1, LIMIT + 1, 4001)
 
 def spearman_interval(proxy: ArrayLike, truth: ArrayLike) -> tuple[float, float] | None:
     """None where it says nothing: for fewer than 4 models, or one side all equal."""
-    from scipy.stats import rankdata
-
-    a_N, b_N = (np.asarray(rankdata(values), np.float64) for values in (proxy, truth))
+    a_N, b_N = (ranks(values) for values in (proxy, truth))
     if len(a_N) < FEWEST or not np.ptp(a_N) or not np.ptp(b_N):
         return None
     low, high = (_jackknifed if len(a_N) >= JACKKNIFED else _simulated)(a_N, b_N)

@@ -14,6 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
+from plait.analysis.distributions import f_tail
 from plait.analysis.scaling_bootstrap import CONFIDENCE, DRAWS, Draws, bootstrap, interval
 from plait.analysis.scaling_frontier import Surface, TokenCost
 from plait.analysis.scaling_isoflop import Parabola, Powers, common_budgets, near_any, parabolas, powers
@@ -187,15 +188,13 @@ def _pooled(runs: Runs, points: Points) -> tuple[SurfaceFit, float | None]:
     separate = fit_surface(points, np.log(runs.loss), Layout(own))
     if len(own) == 1:
         return separate, None
-    from scipy.special import fdtrc
-
     shared = fit_surface(points, np.log(runs.loss), Layout(own, shared=True))
     more = separate.layout.size - shared.layout.size
     free = len(runs) - separate.layout.size
     if free < 1:
         return shared, 1.0
     worse = max(0.0, shared.value - separate.value) / more / max(separate.value / free, 1e-300)
-    p = float(fdtrc(more, free, worse))
+    p = f_tail(more, free, worse)
     return (shared if p > SHARED_LEVEL else separate), p
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from plait.analysis.distributions import f_tail
 from plait.analysis.scaling_runs import COLUMNS, OPTIONAL, Runs
 from plait.analysis.scaling_surface import NUMBERS, Layout, Places, Points, fit_surface, log_loss
 
@@ -77,8 +78,6 @@ def spread(runs: Runs, places: Places) -> float:
 
 def contradiction(runs: Runs, here: Places, rest: Places) -> float:
     """How often runs of one law would lie as far off what the rest foretells."""
-    from scipy.special import fdtrc
-
     points = Points.at(runs.params[rest], runs.tokens[rest])
     fit = fit_surface(points, np.log(runs.loss[rest]), Layout((np.arange(len(rest)),)))
     n, d = np.log(runs.params[here]) - points.n_mean, np.log(runs.tokens[here]) - points.d_mean
@@ -89,7 +88,7 @@ def contradiction(runs: Runs, here: Places, rest: Places) -> float:
     error = np.log(runs.loss[here]) - foretold[0]
     covariance = np.eye(len(here)) + slopes[0] @ known @ slopes[0].T
     ratio = float(error @ np.linalg.solve(covariance, error)) / len(here) / max(spread, 1e-14)
-    return float(fdtrc(len(here), free, ratio))
+    return f_tail(len(here), free, ratio)
 
 
 def subset(runs: Runs, places: Places) -> Runs:
