@@ -64,7 +64,7 @@ def _cell(value: Any) -> str:
 
 def code(value: Any) -> str:
     """A default as the spec language writes it; an empty list has no spelling."""
-    from plait.spec.values import format_value
+    from plait.spec.header import format_value
 
     return f"`{format_value(value)}`" if value != () else "none"
 

@@ -7,8 +7,9 @@ import torch
 
 from plait.mixers.mixer import make_mixer
 from plait.mixers.options import OptionError
-from plait.mixers.table import load, options_of
+from plait.mixers.table import load
 from plait.model import build
+from plait.model.architecture import options_of
 from plait.model.construct import seed_mixer
 from plait.model.cost import model_cost
 from plait.spec import parse

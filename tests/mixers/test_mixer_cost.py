@@ -12,8 +12,9 @@ from plait.mixers.cost import Cost, linear
 from plait.mixers.mlp import MlpOptions, MoeOptions, SwigluOptions
 from plait.mixers.options import MixerOptions
 from plait.mixers.sparse_attn import SparseAttnOptions
-from plait.mixers.table import MIXERS, load, options_of
+from plait.mixers.table import MIXERS, load
 from plait.mixers.xl_attn import XlAttnOptions
+from plait.model.architecture import options_of
 from plait.spec import parse
 
 QUANTITIES = ("total_params", "active_params", "total_flops", "fixed_state", "conv_state", "kv_cache", "masked")

@@ -9,8 +9,8 @@ import pytest
 
 from plait.mixers.attn import AttnOptions, FoxOptions
 from plait.mixers.options import MixerOptions, OptionError
-from plait.mixers.table import MIXERS, load, names, options_of
-from plait.model.architecture import architecture
+from plait.mixers.table import MIXERS, load, names
+from plait.model.architecture import architecture, options_of
 from plait.spec import Layer, SpecError
 
 

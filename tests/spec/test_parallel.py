@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.core.errors import UserError
-from plait.mixers.table import options_of
-from plait.model.architecture import architecture
+from plait.model.architecture import architecture, options_of
 from plait.model.cost import model_cost
 from plait.space.declaration import layers_of
 from plait.spec import Layer, SpecError, from_json, from_yaml, has_header, parse, to_json, to_yaml

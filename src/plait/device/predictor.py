@@ -33,8 +33,7 @@ from plait.device.quantities import SUM, on_device
 from plait.device.regression import Floats, Surface
 from plait.device.setting import MODES, Setting
 from plait.mixers.options import MixerOptions, OptionError
-from plait.mixers.table import options_of
-from plait.model.architecture import Architecture, architecture
+from plait.model.architecture import Architecture, architecture, options_of
 from plait.model.cost import model_cost
 from plait.spec import Header, parse
 

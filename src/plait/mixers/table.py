@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plait.core.errors import UserError, did_you_mean
+from plait.core.errors import UserError
 from plait.core.registry import Table
-from plait.mixers.options import MixerOptions, MixerSource, OptionError
-from plait.spec import Layer
+from plait.mixers.options import MixerOptions, MixerSource
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -43,7 +41,7 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "parallel": "plait.mixers.parallel:ParallelOptions",
         "cross-attn": "plait.mixers.reading:CrossAttnOptions",
         "gmu": "plait.mixers.reading:GmuOptions",
-        "zamba2": "plait.mixers.reading:Zamba2Options",
+        "zamba2": "plait.mixers.zamba2:Zamba2Options",
         # channel mixers
         "mlp": "plait.mixers.mlp:MlpOptions",
         "swiglu": "plait.mixers.mlp:SwigluOptions",
@@ -104,23 +102,3 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
     found.source = MixerSource.read(Path(file.origin), package=package)
     remember(found)
     return found
-
-
-def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = None) -> MixerOptions:
-    """The typed options of a parsed layer. Names in `mixers` mean what they do there."""
-    if layer.branches:
-        from plait.mixers.parallel import ParallelOptions  # not needed by most
-
-        return ParallelOptions.of(layer, tuple(options_of(branch, mixers) for branch in layer.branches))
-    if mixers and layer.name in mixers:
-        return mixers[layer.name].from_layer(layer)
-    if layer.name not in MIXERS:
-        MIXERS.discover(layer.name)
-    if layer.name not in MIXERS:
-        known = MIXERS.names()
-        from plait.spec import presets  # only a mistake needs the presets' names
-
-        near = did_you_mean(layer.name, [*known, *presets.names()])
-        own = "" if near else " One of your own: --mixers my_mixer.py, or plait.load_mixer in Python."
-        raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.{own}")
-    return MIXERS.load(layer.name).from_layer(layer)

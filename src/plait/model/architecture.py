@@ -12,9 +12,9 @@ from string import ascii_lowercase
 from typing import Any
 
 from plait.core.display import card
-from plait.core.errors import UserError
+from plait.core.errors import UserError, did_you_mean
 from plait.mixers.options import NOT_SHARED, MixerOptions, MixerSource, OptionError
-from plait.mixers.table import options_of
+from plait.mixers.table import MIXERS
 from plait.spec import Header, Layer, Spec, SpecError, load
 
 _MISSING = {
@@ -152,6 +152,26 @@ def architecture(
     made = Architecture(spec.header, tuple(known[layer] for layer in spec.layers))
     _check_links(spec, made)
     return made
+
+
+def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = None) -> MixerOptions:
+    """The typed options of a parsed layer. Names in `mixers` mean what they do there."""
+    if layer.branches:
+        from plait.mixers.parallel import ParallelOptions  # not needed by most
+
+        return ParallelOptions.of(layer, tuple(options_of(branch, mixers) for branch in layer.branches))
+    if mixers and layer.name in mixers:
+        return mixers[layer.name].from_layer(layer)
+    if layer.name not in MIXERS:
+        MIXERS.discover(layer.name)
+    if layer.name not in MIXERS:
+        known = MIXERS.names()
+        from plait.spec import presets  # only a mistake needs the presets' names
+
+        near = did_you_mean(layer.name, [*known, *presets.names()])
+        own = "" if near else " One of your own: --mixers my_mixer.py, or plait.load_mixer in Python."
+        raise OptionError(f"unknown mixer '{layer.name}'.{near} Known: {', '.join(known)}.{own}")
+    return MIXERS.load(layer.name).from_layer(layer)
 
 
 def _check_links(spec: Spec, made: Architecture) -> None:

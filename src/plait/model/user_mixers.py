@@ -16,7 +16,7 @@ from plait.core.errors import UserError
 from plait.core.user_files import class_from_file, split_options, split_path
 from plait.mixers import table
 from plait.mixers.options import MixerOptions, MixerSource
-from plait.model.architecture import Architecture, architecture
+from plait.model.architecture import Architecture, architecture, options_of
 from plait.spec import parse
 
 Mixers = dict[str, type[MixerOptions]]
@@ -29,11 +29,11 @@ def load_mixer(given: str | Path) -> MixerOptions:
     path, options = split_options(str(given))
     if file := split_path(path):
         mine = _registered(MixerSource.read(*file))
-        return table.options_of(parse(f"{mine.name}{options}").layers[0]) if options else mine()
+        return options_of(parse(f"{mine.name}{options}").layers[0]) if options else mine()
     layers = parse(str(given)).layers
     if len(layers) != 1:
         raise UserError(f"'{given}' has {len(layers)} layers; give one mixer, such as attn or gla[heads=8].")
-    return table.options_of(layers[0])
+    return options_of(layers[0])
 
 
 def read_architectures(given: Sequence[str]) -> list[Architecture]:

@@ -22,7 +22,7 @@ from plait.records import Record, open_store, provenance_of
 from plait.searching.job import Request, search_front
 from plait.space.declaration import Declaration
 from plait.space.space import Space
-from plait.spec import format_spec, parse, presets
+from plait.spec import parse, presets
 
 if TYPE_CHECKING:
     from plait.probing.trial import Trial
@@ -37,7 +37,7 @@ def every_preset() -> tuple[str, str, bool]:
     good = 0
     for name in names:
         arch = architecture(name)
-        good += parse(format_spec(arch.spec)) == arch.spec and model_cost(arch).total_params > 0
+        good += parse(arch.text) == arch.spec and model_cost(arch).total_params > 0
     return f"{len(names)} of {len(names)} presets", f"{good} of {len(names)} presets", good == len(names)
 
 

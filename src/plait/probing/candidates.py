@@ -17,8 +17,7 @@ from types import MappingProxyType
 from plait.core.errors import UserError
 from plait.core.user_files import split_options, split_path
 from plait.mixers.options import MixerOptions
-from plait.mixers.table import options_of
-from plait.model.architecture import Architecture, architecture
+from plait.model.architecture import Architecture, architecture, options_of
 from plait.model.cost import model_cost
 from plait.model.resize import decoder_params, match, total_state
 from plait.model.user_mixers import load_mixer

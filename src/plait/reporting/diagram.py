@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from plait.core.units import short
 from plait.model.cost import ModelCost
 from plait.reporting.svg import CHARACTER, COLOURS, GRID, INK, PALE, Drawing, cut
-from plait.spec.canonical import Repeat, compress
+from plait.spec.nodes import Repeat, compress
 
 #: In the order in which mixers first occur; none is white or the grey of what stands around the blocks.
 MIXER_COLOURS = (*COLOURS[:6], "#7353ba", "#8c564b", "#5b6770", "#bcbd22")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.core.errors import UserError
-from plait.mixers.table import options_of
+from plait.model.architecture import options_of
 from plait.space.space import Space
 from plait.spec import Layer
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from plait.core.errors import UserError, did_you_mean
 from plait.mixers.options import MixerOptions
-from plait.mixers.table import options_of
+from plait.model.architecture import options_of
 from plait.space.constraints import Constraint
 from plait.spec import Header, Layer, Spec, parse
 from plait.spec.errors import HeaderError
-from plait.spec.nodes import coerce, option_key
-from plait.spec.values import Value, format_value, parse_value
+from plait.spec.header import Value, coerce, format_value, parse_value
+from plait.spec.nodes import option_key
 
 MOST = 20_000  # values of one gene; genes are 16-bit numbers
 NONE = "none"

@@ -38,11 +38,10 @@ from fractions import Fraction
 from math import ceil
 
 from plait.core.errors import UserError
-from plait.spec.canonical import Repeat
 from plait.spec.errors import MAX_LAYERS, Where, quoted
-from plait.spec.nodes import Layer
+from plait.spec.header import parse_int
+from plait.spec.nodes import Layer, Repeat
 from plait.spec.scanner import Node, Scanner, read_sequence
-from plait.spec.values import parse_int
 
 # name -> (arguments that must be given, arguments that may be)
 PLACEMENT_PATTERNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

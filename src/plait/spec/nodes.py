@@ -1,178 +1,27 @@
-"""The header of a spec: everything about a model that is not a layer. One documented field a key.
+"""What a spec is: a header and a flat sequence of layers, frozen and comparable, with one canonical text.
 
-What a spec is: a header and a flat sequence of layers, frozen and comparable.
+The canonical text is the one way to write a given spec: grouped or written out, with options in any order, the same
+header and layers give the same text. Its hash is the identity of every result.
 
-Equality is equality of text, so `k=1`, `k=1.0` and `k=true` differ although Python holds the three values equal.
+Two specs are equal if their texts are, so `k=1`, `k=1.0` and `k=true` differ although Python holds the three values
+equal.
+
+`Repeat` is a group such as `(a b)x3`; `expand` turns a tree of groups into a flat list, `compress` a flat list into a
+tree. A tree's size is known before it is expanded, so a spec of absurd size is refused at no cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
-from plait.core.errors import UserError, did_you_mean
-from plait.spec.canonical import format_spec, spec_hash
-from plait.spec.errors import MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, HeaderError, SpecError, Where, quoted
-from plait.spec.values import Value, check_value, format_value, parse_name
-
-_ALWAYS_WRITTEN = ("d", "vocab")
-
-
-def _key(default: Value, about: str, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"about": about, "choices": choices})
-
-
-@dataclass(frozen=True)
-class Header:
-    """The header's keys with their defaults; `metadata` of each field holds its explanation and allowed values."""
-
-    d: int = _key(512, "width of the residual stream")
-    vocab: int = _key(50257, "number of tokens in the vocabulary")
-    kind: str = _key(
-        "lm",
-        "causal language model, bidirectional encoder, or sequence auto-encoder",
-        ("lm", "encoder", "autoencoder"),
-    )
-    pos: str = _key("none", "positions added to the embeddings", ("none", "learned", "sinusoidal"))
-    max_len: int = _key(0, "longest sequence with a learned position; 0 = no bound")
-    tie: bool = _key(False, "the output matrix is the embedding matrix")
-    embed: str = _key(
-        "plain", "one table, or one a frequency band with an adaptive softmax to match", ("plain", "adaptive")
-    )
-    cutoffs: tuple[int, ...] = _key((), "adaptive: where a band of token ids ends and the next begins")
-    div: int = _key(1, "adaptive: each band is this much narrower than the one before")
-    d_embed: int = _key(0, "width of the embeddings before their projection to d; 0 = d")
-    head_bias: bool = _key(False, "the output layer has a bias")
-    norm: str = _key("rms", "the norm before every layer and at the end", ("rms", "layer"))
-    eps: float = _key(1e-6, "added to the variance inside a norm")
-    final_norm: bool = _key(True, "a norm between the last layer and the output")
-    embed_norm: bool = _key(False, "a norm between the embeddings and the first layer")
-    segments: int = _key(0, "number of token types (BERT's segment embeddings); 0 = none")
-    embed_scale: bool = _key(False, "embeddings are multiplied by the square root of d")
-    init: float = _key(0.02, "standard deviation of the initial weights")
-    depth_scale: bool = _key(False, "initial residual outputs shrink with the square root of the depth")
-
-    def __post_init__(self) -> None:
-        for spec in fields(self):
-            object.__setattr__(self, spec.name, coerce(spec.name, getattr(self, spec.name)))
-        self.check()
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Header:
-        """A header from its keys, each checked by name and type."""
-        return cls().replace(values)
-
-    def with_vocabulary(self, vocab: int) -> Header:
-        """For another vocabulary; bands of an adaptive softmax that a smaller one does not reach are left out."""
-        changes: dict[str, Value] = {"vocab": vocab}
-        if self.cutoffs:
-            kept = tuple(cut for cut in self.cutoffs if cut < vocab)
-            changes |= {"cutoffs": kept} if kept else {"cutoffs": (), "embed": "plain", "div": 1}
-        return self.replace(changes)
-
-    def replace(self, values: Mapping[str, object]) -> Header:
-        """This header with the given keys set."""
-        given = {key: coerce(key, value) for key, value in values.items()}
-        current: dict[str, Any] = {spec.name: getattr(self, spec.name) for spec in fields(self)}
-        return Header(**{**current, **given})
-
-    def check(self) -> None:
-        """Every rule that one key alone cannot state; the message names the key to change."""
-        for key, least in (("d", 1), ("vocab", 2), ("max_len", 0), ("div", 1), ("d_embed", 0), ("segments", 0)):
-            _require(getattr(self, key) >= least, f"{key}={getattr(self, key)}: must be at least {least}", key)
-        _require(self.eps > 0, f"eps={self.eps}: must be greater than 0", "eps")
-        _require(self.init >= 0, f"init={self.init}: must not be negative", "init")
-        _require(self.pos != "learned" or self.max_len > 0, "pos=learned needs max_len=… above 0", "max_len", "pos")
-        self._check_embedding()
-
-    def _check_embedding(self) -> None:
-        adaptive = self.embed == "adaptive"
-        _require(adaptive or not self.cutoffs, "cutoffs=… needs embed=adaptive", "cutoffs")
-        _require(adaptive or self.div == 1, f"div={self.div} needs embed=adaptive", "div")
-        # One band alone is a plain table with projections of its own, and only div > 1 gives it those.
-        one_band = adaptive and not self.cutoffs and self.div == 1
-        _require(not one_band, "embed=adaptive needs cutoffs=…, such as 2000/10000", "embed")
-        bounds = (0, *self.cutoffs, self.vocab)
-        _require(
-            all(low < high for low, high in pairwise(bounds)),
-            f"cutoffs must grow and stay between 0 and vocab={self.vocab}",
-            "cutoffs",
-            "vocab",
-        )
-        width = self.d_embed or self.d
-        _require(
-            # Checked band by band: div ** bands may be astronomically large.
-            adaptive is False or _narrowest(width, self.div, len(self.cutoffs)) >= 1,
-            f"div={self.div} leaves no width for the last of {len(self.cutoffs) + 1} bands of {width}",
-            "div",
-            "cutoffs",
-            "embed",
-        )
-        _require(
-            not self.tie or adaptive or width == self.d,
-            f"tie=true needs d_embed={self.d} (or 0) when embed=plain, not d_embed={self.d_embed}",
-            "d_embed",
-            "tie",
-        )
-
-    @cached_property
-    def text(self) -> str:
-        """The canonical text: d, vocab and whatever differs from its default, in the order of the fields."""
-        return " ".join(f"{key}={format_value(value)}" for key, value in self.given().items())
-
-    def given(self) -> dict[str, Value]:
-        """The keys that the canonical text writes."""
-        return {
-            spec.name: getattr(self, spec.name)
-            for spec in fields(self)
-            if spec.name in _ALWAYS_WRITTEN or getattr(self, spec.name) != spec.default
-        }
-
-
-def _narrowest(width: int, div: int, bands: int) -> int:
-    for _ in range(bands):
-        width //= div
-    return width
-
-
-def _require(holds: bool, message: str, *keys: str) -> None:
-    if not holds:
-        raise HeaderError(message, *keys)
-
-
-_FIELDS = {spec.name: spec for spec in fields(Header)}
-_TAKES = {bool: "true or false", int: "a whole number", float: "a number", tuple: "whole numbers such as 2000/10000"}
-
-
-def coerce(key: str, given: object) -> Value:
-    """`given` as the type of the key's default; an int may stand for a float or for a list of one."""
-    if key not in _FIELDS:
-        hint = did_you_mean(key, _FIELDS) or f" Known keys: {', '.join(_FIELDS)}."
-        raise HeaderError(f"unknown header key {quoted(key)}.{hint}", key)
-    choices: tuple[str, ...] = _FIELDS[key].metadata["choices"]
-    kind: type = type(_FIELDS[key].default)
-    if kind is tuple and given in ((), []):
-        return ()
-    try:
-        value = check_value(given)
-    except UserError as error:
-        raise HeaderError(f"{key}: {error}", key) from None
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) + 0.0  # turns -0.0 into 0.0: one zero, one text
-    if kind is tuple and isinstance(value, int) and not isinstance(value, bool):
-        return (value,)
-    if kind is str and value not in choices:
-        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
-        raise HeaderError(f"{key}={format_value(value)}: must be one of {', '.join(choices)}.{hint}", key)
-    if type(value) is not kind:
-        raise HeaderError(f"{key}={format_value(value)}: takes {_TAKES[kind]}", key)
-    return value
-
-
-__all__ = ["RESERVED_KEY", "RESERVED_NAMES", "Layer", "Spec", "Where"]
+from plait.core.errors import UserError
+from plait.spec.errors import MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, SpecError, Where, quoted
+from plait.spec.header import Header, Value, check_value, format_value, parse_name
 
 RESERVED_NAMES = ("par", "mad", "rule", "preset")  # they begin a dialect, so no layer can bear them
 RESERVED_KEY = "mixer"  # the key of the layer's name in JSON and YAML
@@ -290,13 +139,120 @@ class Spec:
 
     @cached_property
     def text(self) -> str:
-        """The canonical text."""
-        return format_spec(self)
+        """The canonical text: `parse(spec.text) == spec`, and every spelling of the spec has this one text."""
+        return f"{self.header.text} | {_format(compress([layer.text for layer in self.layers]))}"
 
     @cached_property
     def hash(self) -> str:
         """The spec's identity: 16 hexadecimal digits of the canonical text's SHA-256."""
-        return spec_hash(self)
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
         return self.text
+
+
+T = TypeVar("T")
+
+MAX_PERIOD = 256  # longest repeated stretch that `compress` looks for
+
+
+@dataclass(frozen=True)
+class Repeat(Generic[T]):
+    """`items`, `count` times over."""
+
+    items: tuple[T | Repeat[T], ...]
+    count: int = 1
+    where: Where | None = field(default=None, compare=False, repr=False)
+    size: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.count * total_size(self.items))
+
+    @property
+    def nested(self) -> bool:
+        """Whether there are repetitions within."""
+        return any(isinstance(item, Repeat) for item in self.items)
+
+
+def total_size(nodes: Iterable[T | Repeat[T]]) -> int:
+    """How many leaves `expand` would give; takes no time however many that is."""
+    return sum(node.size if isinstance(node, Repeat) else 1 for node in nodes)
+
+
+def expand(nodes: Iterable[T | Repeat[T]]) -> list[T]:
+    """The leaves in order. The caller has checked `total_size`."""
+    flat: list[T] = []
+    for node in nodes:
+        if isinstance(node, Repeat):
+            flat.extend(expand(node.items) * node.count)
+        else:
+            flat.append(node)
+    return flat
+
+
+def compress(leaves: Sequence[str]) -> list[str | Repeat[str]]:
+    """Neighbouring equal periods as `Repeat`s, nested, chosen by the leaves alone: at each place the repetition that
+    covers most, of those the one with the shortest period."""
+    # One character a distinct leaf: slices of one string compare at C speed.
+    letters: dict[str, str] = {}
+    for leaf in leaves:
+        letters.setdefault(leaf, chr(len(letters)))
+    return _compress("".join(letters[leaf] for leaf in leaves), list(letters), MAX_PERIOD)
+
+
+def _compress(code: str, names: list[str], max_period: int) -> list[str | Repeat[str]]:
+    nodes: list[str | Repeat[str]] = []
+    at = 0
+    while at < len(code):
+        period, count = _best_repeat(code, at, max_period)
+        if count == 1:
+            nodes.append(names[ord(code[at])])
+            at += 1
+            continue
+        # `a b c b c b` may be a (b c)x2 b or a b (c b)x2. After a single leaf the second reads better: the lone layers
+        # form a block, and the repeated ones are blocks of the same shape (attn mlp (gla mlp)x3).
+        if nodes and isinstance(nodes[-1], str):
+            rest = _matching(code, at, at + period * count, period)
+            nodes += _compress(code[at : at + rest], names, max_period)
+            at += rest
+        # The unit has no period that fills it, or the shorter one would have been chosen: the recursion ends.
+        nodes.append(Repeat(tuple(_compress(code[at : at + period], names, period // 2)), count))
+        at += period * count
+    return nodes
+
+
+def _matching(code: str, at: int, end: int, period: int) -> int:
+    """How many leaves from `end` on continue the unit at `at` without completing it."""
+    rest = 0
+    while rest < period and code[at + rest : at + rest + 1] == code[end + rest : end + rest + 1]:
+        rest += 1
+    return rest
+
+
+def _best_repeat(code: str, at: int, max_period: int) -> tuple[int, int]:
+    """(period, count) of the repetition starting at `at` that covers most; (1, 1) when nothing repeats there."""
+    best_period, best_count = 1, 1
+    # A period can only begin where the first letter comes again.
+    again = code.find(code[at], at + 1, at + max_period + 1)
+    while again != -1:
+        period = again - at
+        unit = code[at:again]
+        end = again
+        while code.startswith(unit, end):
+            end += period
+        count = (end - at) // period
+        if count > 1 and count * period > best_count * best_period:
+            best_period, best_count = period, count
+        again = code.find(code[at], again + 1, at + max_period + 1)
+    return best_period, best_count
+
+
+def _format(nodes: Iterable[str | Repeat[str]]) -> str:
+    return " ".join(_format_repeat(node) if isinstance(node, Repeat) else node for node in nodes)
+
+
+def _format_repeat(node: Repeat[str]) -> str:
+    inside = _format(node.items)
+    # A parallel layer alone, `(attn | mamba2)`, has its parentheses.
+    alone = len(node.items) == 1 and inside.startswith("(") and inside.endswith(")") and not node.nested
+    return f"{inside}x{node.count}" if alone else f"({inside})x{node.count}"

@@ -1,4 +1,4 @@
-"""The spec language, read by recursive descent.
+"""The spec language, read by recursive descent: `parse` reads a text, `load` a text or a file.
 
     d=512 vocab=50257 | (attn[heads=8] mlp)x12      # the header's keys, a bar, then layers and groups of layers
 
@@ -15,21 +15,61 @@ Names of layers are not checked here: the mixer table does that, with the column
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 from plait.core.errors import did_you_mean
-from plait.spec.canonical import expand, total_size
 from plait.spec.dialects import DIALECTS, read_dialect
-from plait.spec.errors import MAX_LAYERS, MAX_TEXT, HeaderError, SpecError, Where, quoted
-from plait.spec.nodes import BAR, Header, Layer, Spec
+from plait.spec.errors import MAX_JSON, MAX_LAYERS, MAX_TEXT, HeaderError, SpecError, Where, quoted
+from plait.spec.header import NAME, Header, Value
+from plait.spec.nodes import BAR, Layer, Spec, expand, total_size
 from plait.spec.scanner import Node, Scanner, read_group, read_options, read_sequence
-from plait.spec.values import NAME, Value
 
 _COMMENT = re.compile(r"#[^\n]*")
 _PRESET = re.compile(r"preset\s*:\s*(?=[A-Za-z])", re.IGNORECASE)
 _AFTER_LAYER = re.compile(r"[\s)#\],|]|\Z")  # `]` and `,` end a layer that defines a dialect's letter
 
+_SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".plait")  # of spec files
+
 HeaderValues = dict[str, tuple[Value, int]]  # key -> value, and where the key stands
+
+
+def load(text_or_path: str | os.PathLike[str]) -> Spec:
+    """A spec from a file (.json, .yaml, .yml, .txt, .plait), from JSON text, or from spec text."""
+    given = os.fspath(text_or_path)
+    if re.fullmatch(r"\S+\.py(:\w+)?", given):
+        raise SpecError(
+            f"{quoted(Path(given).name)} is a Python file, and a spec is wanted here. A mixer of your own is made "
+            "known by --mixers, or in Python by `plait.load_mixer`; a spec then has its name"
+        )
+    looks_like_file = given.lower().endswith(_SUFFIXES) and "|" not in given and "\n" not in given
+    if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(given)):
+        return _load_file(Path(given))
+    if given.lstrip().startswith("{"):
+        from plait.spec.serial import from_json
+
+        return from_json(given)
+    if looks_like_file and not any(character.isspace() for character in given):
+        raise SpecError(f"there is no file {quoted(given)}")
+    return parse(given)
+
+
+def _load_file(path: Path) -> Spec:
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise SpecError(f"{quoted(path.name)}: a spec file ends in {', '.join(_SUFFIXES)}")
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(MAX_JSON + 1)  # no more than the readers would accept
+    except UnicodeDecodeError:
+        raise SpecError(f"{quoted(path.name)} is not UTF-8 text") from None
+    except OSError as error:
+        raise SpecError(f"cannot read {quoted(path.name)}: {error.strerror}") from None
+    from plait.spec.serial import from_json, from_yaml
+
+    reader = {".json": from_json, ".yaml": from_yaml, ".yml": from_yaml}.get(suffix, parse)
+    return reader(text)
 
 
 def parse(text: str) -> Spec:

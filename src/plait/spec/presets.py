@@ -44,8 +44,13 @@ Catalog = Mapping[str, Callable[[], Preset]]
 @dataclass(frozen=True)
 class Family(Entry):
     source: str = ""  # the paper
-    begins: tuple[str, ...] = ("",)  # how its presets' names begin: others are not looked for in its tables
+    begins: tuple[str, ...] = ()  # how its presets' names begin: others are not looked for in its tables
 
+
+_OPEN_MODELS = (
+    "deepseek", "falcon", "gemma", "gpt-oss", "hymba", "kimi", "llama", "mamba", "minimax", "mistral", "nemotron",
+    "olmo", "qwen", "rwkv", "samba", "smollm", "zamba",
+)  # fmt: skip
 
 #: Family → the function that gives its catalog.
 FAMILIES: Table[Callable[[], Catalog]] = Table(
@@ -62,6 +67,7 @@ FAMILIES: Table[Callable[[], Catalog]] = Table(
             "plait.papers.open_models:catalog",
             "open models of today: Llama 3, Qwen3, Qwen3-Next, Kimi Linear, gpt-oss, DeepSeek-V3, Nemotron-H …",
             "their reports and configurations",
+            _OPEN_MODELS,
         ),
         "par": Family(
             "plait.papers.par.presets:catalog",

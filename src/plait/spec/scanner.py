@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import TypeVar
 
 from plait.core.errors import UserError
-from plait.spec.canonical import Repeat, expand, total_size
 from plait.spec.errors import MAX_LAYERS, MAX_NESTING, MAX_OPTIONS, SpecError, Where, quoted
-from plait.spec.nodes import BAR, RESERVED_KEY, Layer
-from plait.spec.values import NAME, Value, parse_int, parse_name, parse_value
+from plait.spec.header import NAME, Value, parse_int, parse_name, parse_value
+from plait.spec.nodes import BAR, RESERVED_KEY, Layer, Repeat, expand, total_size
 
 T = TypeVar("T")
 Node = Layer | Repeat[Layer]
@@ -192,7 +191,7 @@ def read_options(scan: Scanner, layer: str) -> tuple[tuple[tuple[str, Value], ..
         if not scan.peek():
             raise scan.error("this '[' is never closed", opening)
         at = scan.at
-        key = scan.name(f"an option of {quoted(layer)} or ']'")
+        key = scan.name(f"an option of '{layer}' or ']'")
         if key in values:
             raise scan.error(f"option {quoted(key)} is given twice", at)
         if key == RESERVED_KEY:

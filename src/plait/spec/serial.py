@@ -1,4 +1,4 @@
-"""Specs as JSON and YAML, and `load`, which takes a file or any of the texts.
+"""Specs as JSON and YAML.
 
     {"d": 512, "vocab": 50257, "layers": [{"repeat": 12, "layers": [{"mixer": "attn", "heads": 8}, {"mixer": "mlp"}]}]}
 
@@ -8,21 +8,14 @@ Nothing is guessed: unknown keys, wrong types, keys given twice and YAML aliases
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from plait.core.errors import UserError
-from plait.spec.canonical import Repeat, compress, expand, total_size
 from plait.spec.errors import MAX_JSON, MAX_LAYERS, MAX_NESTING, MAX_TEXT, HeaderError, SpecError, quoted
-from plait.spec.nodes import BAR, BRANCHES_KEY, RESERVED_KEY, Header, Layer, Spec
+from plait.spec.header import Header, Value, check_value, parse_int
+from plait.spec.nodes import BAR, BRANCHES_KEY, RESERVED_KEY, Layer, Repeat, Spec, compress, expand, total_size
 from plait.spec.notations import from_config, is_config
-from plait.spec.parser import parse
-from plait.spec.values import Value, check_value, parse_int
 from plait.spec.yaml_reader import read_yaml
-
-_SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".plait")
 
 Json = dict[str, object]
 
@@ -90,39 +83,6 @@ def to_yaml(spec: Spec) -> str:
 def from_yaml(text: str) -> Spec:
     _check_length(text, MAX_TEXT)
     return _with_source(from_dict(read_yaml(text)), text)
-
-
-def load(text_or_path: str | os.PathLike[str]) -> Spec:
-    """A spec from a file (.json, .yaml, .yml, .txt, .plait), from JSON text, or from spec text."""
-    given = os.fspath(text_or_path)
-    if re.fullmatch(r"\S+\.py(:\w+)?", given):
-        raise SpecError(
-            f"{quoted(Path(given).name)} is a Python file, and a spec is wanted here. A mixer of your own is made "
-            "known by --mixers, or in Python by `plait.load_mixer`; a spec then has its name"
-        )
-    looks_like_file = given.lower().endswith(_SUFFIXES) and "|" not in given and "\n" not in given
-    if isinstance(text_or_path, os.PathLike) or (looks_like_file and os.path.exists(given)):
-        return _load_file(Path(given))
-    if given.lstrip().startswith("{"):
-        return from_json(given)
-    if looks_like_file and not any(character.isspace() for character in given):
-        raise SpecError(f"there is no file {quoted(given)}")
-    return parse(given)
-
-
-def _load_file(path: Path) -> Spec:
-    suffix = path.suffix.lower()
-    if suffix not in _SUFFIXES:
-        raise SpecError(f"{quoted(path.name)}: a spec file ends in {', '.join(_SUFFIXES)}")
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            text = file.read(MAX_JSON + 1)  # no more than the readers would accept
-    except UnicodeDecodeError:
-        raise SpecError(f"{quoted(path.name)} is not UTF-8 text") from None
-    except OSError as error:
-        raise SpecError(f"cannot read {quoted(path.name)}: {error.strerror}") from None
-    reader = {".json": from_json, ".yaml": from_yaml, ".yml": from_yaml}.get(suffix, parse)
-    return reader(text)
 
 
 class _Budget:

@@ -12,7 +12,7 @@ from typing import Any
 
 from plait.core.errors import UserError
 from plait.spec.errors import MAX_NESTING, SpecError, quoted
-from plait.spec.values import parse_value
+from plait.spec.header import parse_value
 
 _MAX_DEPTH = 2 * MAX_NESTING + 4  # a group is a mapping within a list
 
