@@ -31,16 +31,17 @@ def main() -> None:
         for setting in wanted:
             if time.perf_counter() - begun > asked.seconds:
                 break
-            found = guard(CASES[name], *setting, device)
+            found = guard(CASES[name], setting, device)
             rows.setdefault((found.dtype, found.path), []).append(found)
             if not found.right:
                 print("  OFF", found, flush=True)
         for (dtype, path), group in rows.items():
             worst = max(group, key=lambda each: each.error)
-            lengths = f"lengths to {max(each.tokens for each in group)}"
+            most = max(each.members for each in group)
             print(
-                f"{name} {dtype} {path}: {len(group)} settings, {lengths}, worst {worst.error:.1e} ({worst.worst}, "
-                f"{worst.tokens} tokens, {worst.decays}), {'right' if all(x.right for x in group) else 'WRONG'} "
+                f"{name} {dtype} {path}: {len(group)} settings, lengths to {max(each.tokens for each in group)}, "
+                f"up to {most} stacked members, worst {worst.error:.1e} ({worst.worst}, {worst.tokens} tokens, "
+                f"{worst.decays}), {'right' if all(x.right for x in group) else 'WRONG'} "
                 f"[{time.perf_counter() - begun:.0f} s]",
                 flush=True,
             )

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import plait
 from plait.cli.main import app
-from plait.device.kernel_guard import OPS, case_of, guard, settings, unwritten_memory_is_nan
+from plait.device.kernel_guard import OPS, Setting, case_of, guard, settings, unwritten_memory_is_nan
 
 CPU = torch.device("cpu")
 
@@ -22,7 +22,7 @@ def small(name="rwkv6"):
 
 @pytest.mark.parametrize("decays", ["weak", "extreme"])
 def test_a_right_op_passes(decays):
-    found = guard(small(), torch.float32, 5, decays, CPU)
+    found = guard(small(), Setting(torch.float32, 5, decays), CPU)
     assert found.right
     assert found.same
     assert 0 < found.error < 1e-5
@@ -42,7 +42,7 @@ def test_a_wrong_gradient_is_seen():
 
     case = small()
     wrong = dataclasses.replace(case, ours=lambda x: case.ours(x | {"k": Wrong.apply(x["k"])}))
-    found = guard(wrong, torch.float32, 5, "mixed", CPU)
+    found = guard(wrong, Setting(torch.float32, 5, "mixed"), CPU)
     assert not found.right
     assert found.worst == "gradient of k"
 
@@ -50,7 +50,7 @@ def test_a_wrong_gradient_is_seen():
 def test_memory_that_nobody_wrote_is_seen():
     case = small()
     wrong = dataclasses.replace(case, ours=lambda x: case.ours(x) + 0 * x["v"].new_empty(x["v"].shape))
-    found = guard(wrong, torch.float32, 5, "mixed", CPU)
+    found = guard(wrong, Setting(torch.float32, 5, "mixed"), CPU)
     assert not found.right
     assert found.error == math.inf
 
@@ -58,17 +58,51 @@ def test_memory_that_nobody_wrote_is_seen():
 def test_results_that_change_are_seen():
     case, noise = small(), torch.Generator().manual_seed(0)
     wrong = dataclasses.replace(case, ours=lambda x: case.ours(x) * (1 + 1e-6 * torch.rand(1, generator=noise)))
-    found = guard(wrong, torch.float32, 5, "mixed", CPU)
+    found = guard(wrong, Setting(torch.float32, 5, "mixed"), CPU)
     assert not found.same
     assert not found.right
 
 
 def test_settings_reach_long_lengths_and_every_decay():
     wanted = settings(small())
-    assert {decays for _, _, decays in wanted} == {"weak", "strong", "mixed", "extreme"}
-    assert {1, 16384} <= {tokens for _, tokens, _ in wanted}
-    assert {dtype for dtype, *_ in wanted} == {torch.bfloat16, torch.float32}
-    assert {decays for _, _, decays in settings(case_of("deltanet"))} == {""}
+    assert {setting.decays for setting in wanted} == {"weak", "strong", "mixed", "extreme"}
+    assert {1, 16384} <= {setting.tokens for setting in wanted}
+    assert {setting.dtype for setting in wanted} == {torch.bfloat16, torch.float32}
+    assert {setting.decays for setting in settings(case_of("deltanet"))} == {""}
+
+
+@pytest.mark.parametrize("name", ["gla", "fox"])
+def test_stacked_members_are_held_to_each_members_own_result(name):
+    found = guard(case_of(name), Setting(torch.float32, 5, "mixed", members=3), CPU)
+    assert found.right
+    assert found.members == 3
+    assert max(setting.members for setting in settings(case_of(name))) == 3
+
+
+def test_a_member_that_sees_another_is_seen():
+    class Mixed(torch.autograd.Function):
+        generate_vmap_rule = False
+
+        @staticmethod
+        def forward(x):
+            return x.clone()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return x.roll(1, in_dims[0]), in_dims[0]
+
+    case = small()
+    wrong = dataclasses.replace(case, ours=lambda x: case.ours(x | {"v": Mixed.apply(x["v"])}))
+    assert guard(wrong, Setting(torch.float32, 5, "mixed"), CPU).right
+    assert not guard(wrong, Setting(torch.float32, 5, "mixed", members=2), CPU).right
 
 
 def test_memory_is_as_before_afterwards():

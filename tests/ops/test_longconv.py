@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from plait.ops import longconv
 from plait.ops.longconv import (
     long_conv_reference,
     modal_conv,
@@ -83,6 +84,14 @@ def test_the_modal_filter_is_the_impulse_response() -> None:
 
 @pytest.mark.parametrize("T", LENGTHS)
 def test_modal_conv_is_its_recurrence(T: int) -> None:
+    inputs = draw_modal(2, T, 3)
+    assert_close(outputs_and_gradients(modal_conv_whole, inputs), outputs_and_gradients(modal_conv_by_steps, inputs))
+
+
+@pytest.mark.parametrize("T", [65, 100, 300])
+def test_states_between_chunks_by_doubling(T: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, and for many chunks."""
+    monkeypatch.setattr(longconv, "_MOST_WALKED", 0)
     inputs = draw_modal(2, T, 3)
     assert_close(outputs_and_gradients(modal_conv_whole, inputs), outputs_and_gradients(modal_conv_by_steps, inputs))
 

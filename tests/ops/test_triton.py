@@ -49,6 +49,38 @@ def test_kernels_equal_the_two_level_scan(members, batch, tokens, channels, stat
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("run", ["members one by one", "stacked", "in a graph"])
+def test_the_scan_operator_equals_the_two_level_scan(run):
+    """Members of a fleet (vmap of grad), and a graph that must hold it as one node."""
+    from plait.ops.scan_operator import scan_kernels
+
+    stream, device = torch.Generator().manual_seed(0), "cpu" if INTERPRETED else "cuda"
+    shapes = [(2, 8, 5), (2, 8, 5), (2, 8, 3), (2, 8, 3), (3, 5), (5,), (2, 3, 5)]
+    u, delta, B, C, A, D, state = (torch.randn(3, *shape, generator=stream).to(device) for shape in shapes)
+    inputs = (u, delta.exp(), B, C, -A.exp(), D, state)
+
+    def gradients(op):
+        def loss(*member):
+            y, final = op(*(x[None] for x in member), 4)[:2]
+            return y.square().sum() + final.pow(3).sum()
+
+        return torch.func.grad(loss, argnums=tuple(range(7)))
+
+    wanted = [gradients(_Scan.apply)(*(x[m].cpu() for x in inputs)) for m in range(3)]
+    if run == "stacked":
+        found = zip(*torch.func.vmap(gradients(scan_kernels))(*inputs), strict=True)
+    elif run == "members one by one":
+        found = [gradients(scan_kernels)(*(x[m] for x in inputs)) for m in range(3)]
+    else:
+        leaves = [x[:1].clone().requires_grad_() for x in inputs]
+        y, final = torch.compile(scan_kernels, backend="aot_eager", fullgraph=True)(*leaves, 4)
+        grads = torch.autograd.grad(y.square().sum() + final.pow(3).sum(), leaves)
+        found, wanted = [[x[0] for x in grads]], wanted[:1]
+    for ours, theirs in zip(found, wanted, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("tokens", "width"), [(1, 4), (2, 3), (33, 4), (70, 3)])
 def test_short_convolution(tokens, width):
     from plait.ops.shortconv_triton import conv_backward, conv_forward

@@ -28,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import workers_tasks
 from workers_tasks import record, square_task
 
+pytestmark = pytest.mark.usefixtures("new_processes")
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:

@@ -101,7 +101,7 @@ def _guarded_settings(mixer: str, device: str) -> list[Callable[[], Guarded]]:
     if place.type == "cpu":
         return []
     case = case_of(mixer)
-    return [partial(guard, case, *setting, place) for setting in settings(case)]
+    return [partial(guard, case, setting, place) for setting in settings(case)]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError, did_you_mean
+from plait.ops.attention import attention, attention_reference
 from plait.ops.channel_delta import channel_delta
 from plait.ops.delta import delta, delta_reference
 from plait.ops.dplr import dplr_reference
@@ -46,6 +47,7 @@ class KernelCase:
     definition: Run
     peers: Mapping[str, Callable[[], Run]]
     wide: tuple[str, ...] = ("g", "bonus", "beta")
+    exact_when_long: Run | None = None  # the definition for float64 and long sequences; None: ours in its plain form
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,31 @@ def delta_case(name: str, H: int, K: int, V: int, *, decay: str = "none") -> Ker
     return KernelCase(name, f"H {H} K {K} V {V}", draw, ours, definition, {f"fla {named}": peer})
 
 
+def forgetting_case(name: str, H: int, D: int) -> KernelCase:
+    """Forgetting attention; `g` is the logarithm of the forget gates."""
+
+    def draw(B: int, T: int, stream: torch.Generator) -> Inputs:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=stream, device=stream.device)
+
+        g = F.logsigmoid(torch.linspace(0.5, 8.0, H, device=stream.device) + normal(B, T, H))
+        return {"q": normal(B, T, H, D), "k": normal(B, T, H, D), "v": normal(B, T, H, D), "g": g}
+
+    def ours(x: Inputs) -> Tensor:
+        return attention(x["q"], x["k"], x["v"], log_f_BNH=x["g"])
+
+    def definition(x: Inputs) -> Tensor:
+        return attention_reference(x["q"], x["k"], x["v"], log_f_BNH=x["g"])
+
+    def peer() -> Run:
+        op = import_module("fla.ops.forgetting_attn").parallel_forgetting_attn
+        return lambda x: op(x["q"], x["k"], x["v"], x["g"])
+
+    peers = {"fla parallel_forgetting_attn": peer}
+    # In float64 `attention` takes tiles in plain torch: the definition itself would hold all scores at once.
+    return KernelCase(name, f"H {H} D {D}", draw, ours, definition, peers, exact_when_long=ours)
+
+
 def _written(x: Inputs) -> Tensor:
     return x["beta"][..., None].to(x["k"].dtype) * x["k"]
 
@@ -197,6 +224,7 @@ CASES: dict[str, KernelCase] = {
         delta_case("gated-deltanet", 6, 128, 128, decay="head"),
         delta_case("kda", 6, 128, 128, decay="channel"),
         scan_case("mamba", 1536, 16),
+        forgetting_case("fox", 12, 64),
     )
 }
 

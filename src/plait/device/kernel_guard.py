@@ -3,6 +3,7 @@
 Outputs and the gradients of all inputs are compared with the definition (one token at a time in float64; long sequences
 with the chunked form in float64, which tests hold to the definition) at lengths that are no multiples of a chunk, with
 decays from none to beyond all range, with memory that nobody has written filled with NaN, and twice, for the same bits.
+Members of a fleet, stacked by vmap, are held to the same.
 Kernels are compiled on the machine they run on, and some pairs of compiler and GPU make wrong code: what holds on one
 machine is to be shown again on the next.
 """
@@ -13,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +33,14 @@ DECAYS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 SHORT, LONG = (1, 2, 63, 64, 65, 200), (1000, 16384)
 DTYPES = (torch.bfloat16, torch.float32)
+MEMBERS = 3  # of a fleet, where members are stacked
+
+
+class Setting(NamedTuple):
+    dtype: torch.dtype
+    tokens: int
+    decays: str  # of `DECAYS`; "" where the op has none
+    members: int = 1  # models stacked by vmap
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,7 @@ class Guarded:
     worst: str  # which of output and gradients
     same: bool  # twice the same bits
     limit: float
+    members: int = 1  # models stacked by vmap
 
     @property
     def right(self) -> bool:
@@ -63,52 +73,76 @@ def case_of(mixer: str) -> KernelCase:
     return CASES[OPS[mixer]]
 
 
-def settings(case: KernelCase, *, longest: int = LONG[-1]) -> list[tuple[torch.dtype, int, str]]:
-    """(dtype, tokens, decays), short ones first."""
+def settings(case: KernelCase, *, longest: int = LONG[-1]) -> list[Setting]:
+    """Short ones first."""
     stream = torch.Generator().manual_seed(0)
     decays = list(DECAYS) if "g" in case.draw(1, 1, stream) else [""]
-    lengths = [(tokens, "mixed" if decays[0] else "") for tokens in (*SHORT, *LONG) if tokens <= longest]
-    hard = [(65, each) for each in decays if each != "mixed" and each]
-    return [(dtype, *setting) for setting in (*lengths, *hard) for dtype in DTYPES]
+    usual = "mixed" if decays[0] else ""
+    wanted = [(tokens, usual, 1) for tokens in (*SHORT, *LONG) if tokens <= longest]
+    wanted += [(65, each, 1) for each in decays if each not in ("mixed", "")]
+    wanted += [(65, usual, MEMBERS)]
+    return [Setting(dtype, *each) for each in wanted for dtype in DTYPES]
 
 
-def guard(case: KernelCase, dtype: torch.dtype, tokens: int, decays: str, device: torch.device) -> Guarded:
+def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
+    dtype, tokens, decays, members = setting
     stream = torch.Generator(device).manual_seed(tokens)
-    drawn = case.draw(1, tokens, stream)
-    if decays:
-        drawn["g"] = DECAYS[decays](torch.rand(drawn["g"].shape, generator=stream, device=device))
-    given = {name: x.to(torch.float32 if name in case.wide else dtype) for name, x in drawn.items()}
+    given = [_drawn(case, setting, stream) for _ in range(members)]
     with watched_paths() as taken, unwritten_memory_is_nan():
-        found, again = ([*_results(case.ours, given)] for _ in range(2))
-    wanted = [*_exact(case, given)]
-    names = ("output", *(f"gradient of {name}" for name in given))
-    errors = {
-        name: float((ours.double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
-        for name, ours, exact in zip(names, found, wanted, strict=True)
-    }
-    errors = {name: error if error == error else math.inf for name, error in errors.items()}
+        found, again = (_results(case.ours, given) for _ in range(2))
+    names = ("output", *(f"gradient of {name}" for name in given[0]))
+    errors = dict.fromkeys(names, 0.0)
+    for ours, inputs in zip(found, given, strict=True):
+        for name, x, exact in zip(names, ours, _exact(case, inputs), strict=True):
+            error = float((x.double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
+            errors[name] = max(errors[name], error if error == error else math.inf)
     worst = max(errors, key=lambda name: errors[name])
-    same = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    same = all(torch.equal(a, b) for x, y in zip(found, again, strict=True) for a, b in zip(x, y, strict=True))
     path = ", ".join(dict.fromkeys(taken.values())) or "plain"
     kind = str(dtype).removeprefix("torch.")
-    return Guarded(case.name, kind, tokens, decays, path, errors[worst], worst, same, TOLERANCES[dtype])
+    return Guarded(
+        case.name, kind, tokens, decays, path, errors[worst], worst, same, TOLERANCES[dtype], members
+    )  # fmt: skip
 
 
-def _exact(case: KernelCase, given: Inputs) -> Iterator[Tensor]:
+def _drawn(case: KernelCase, setting: Setting, stream: torch.Generator) -> Inputs:
+    drawn = case.draw(1, setting.tokens, stream)
+    if setting.decays:
+        drawn["g"] = DECAYS[setting.decays](torch.rand(drawn["g"].shape, generator=stream, device=stream.device))
+    return {name: x.to(torch.float32 if name in case.wide else setting.dtype) for name, x in drawn.items()}
+
+
+def _exact(case: KernelCase, given: Inputs) -> list[Tensor]:
     wide = {name: x.double() for name, x in given.items()}
     if next(iter(given.values())).shape[1] <= SHORT[-1]:
-        yield from _results(case.definition, wide)
-        return
+        return _results(case.definition, [wide])[0]
+    if case.exact_when_long is not None:
+        return _results(case.exact_when_long, [wide])[0]
     with plain_ops():
-        yield from _results(case.ours, wide)
+        return _results(case.ours, [wide])[0]
 
 
-def _results(run: Run, given: Inputs) -> Iterator[Tensor]:
-    leaves = {name: x.detach().clone().requires_grad_() for name, x in given.items()}
-    o = run(leaves)
-    weights = torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(o)
-    yield o.detach()
-    yield from torch.autograd.grad((o * weights).sum(), list(leaves.values()))
+def _results(run: Run, given: list[Inputs]) -> list[list[Tensor]]:
+    """Of every member: the output and the gradients of all inputs. Several members run stacked."""
+    if len(given) == 1:
+        leaves = {name: x.detach().clone().requires_grad_() for name, x in given[0].items()}
+        o = run(leaves)
+        return [
+            [o.detach(), *torch.autograd.grad((o * _weights(o)).sum(), list(leaves.values()), materialize_grads=True)]
+        ]
+
+    def loss(inputs: Inputs) -> tuple[Tensor, Tensor]:
+        o = run(inputs)
+        return (o * _weights(o)).sum(), o
+
+    stacked = {name: torch.stack([member[name] for member in given]) for name in given[0]}
+    grads, o = torch.func.vmap(torch.func.grad(loss, has_aux=True), randomness="same")(stacked)
+    return [[o[m], *(grad[m] for grad in grads.values())] for m in range(len(given))]
+
+
+def _weights(o: Tensor) -> Tensor:
+    """Of the outputs in the loss whose gradients are compared."""
+    return torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(o)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from plait.ops.paths import full_precision
 # a longer one is cut into chunks of the second.
 _CHANNEL_CHUNKS = (64, 32)
 _HEAD_CHUNKS = (16, 16)
+_MOST_WALKED = 64  # chunks, on a CPU
 
 
 def modal_filter(log_lambda_CS: Tensor, residues_CS: Tensor, n_steps: int) -> Tensor:
@@ -69,18 +70,18 @@ def modal_conv(
         left_CGBS: Tensor = (x_CRl @ weight_CSl.mT).unflatten(1, (-1, x_BTC.shape[0]))
         return left_CGBS
 
-    *whole_chunks, last_CBS = gather(x_CRL).unbind(1)
-    starts = [state_BCS.movedim(1, 0)]
-    for added_CBS in whole_chunks:
-        starts.append(power_CSl[:, None, :, L] * starts[-1] + added_CBS)
-    n_in_last = n_steps - L * len(whole_chunks)
+    added_CGBS = gather(x_CRL)
+    n_whole, last_CBS = added_CGBS.shape[1] - 1, added_CGBS[:, -1]
+    writes_CGBS = torch.cat((state_BCS.movedim(1, 0)[:, None], added_CGBS[:, :-1]), dim=1)
+    starts_CGBS = _chunk_starts(writes_CGBS, L * log_lambda_CS[:, None, None])
+    n_in_last = n_steps - L * n_whole
     if n_in_last < L:
         last_CBS = gather(x_CRL[:, -x_BTC.shape[0] :, :n_in_last]).squeeze(1)
-    state_CBS = power_CSl[:, None, :, n_in_last] * starts[-1] + last_CBS
+    state_CBS = power_CSl[:, None, :, n_in_last] * starts_CGBS[:, -1] + last_CBS
 
     y_CRL = x_CRL @ _toeplitz(_filter(residues_CS, power_CSl[..., :L])).mT
-    if whole_chunks or not fresh:
-        y_CRL = torch.baddbmm(y_CRL, torch.cat(starts, dim=1), residues_CS[..., None] * power_CSl[..., 1:])
+    if n_whole or not fresh:
+        y_CRL = torch.baddbmm(y_CRL, starts_CGBS.flatten(1, 2), residues_CS[..., None] * power_CSl[..., 1:])
     y_BTC = y_CRL.unflatten(1, (-1, x_BTC.shape[0])).permute(2, 1, 3, 0).flatten(1, 2)
     return _add_skip(_trim_time(y_BTC, n_steps), x_BTC, skip_C), state_CBS.movedim(0, 1)
 
@@ -170,6 +171,29 @@ def multihead_conv_step(
     state_BHSPP = log_lambda_HS.exp()[..., None, None] * state_BHSPP + outer_BH1PP
     read_BHPP = (residues_HS[..., None, None] * state_BHSPP).sum(2)
     return (q_BHP[..., :, None] * read_BHPP).sum(-2), state_BHSPP
+
+
+def _chunk_starts(writes_XG: Tensor, log_decay_X1: Tensor) -> Tensor:
+    """The state each chunk starts from, s_g = exp(log decay) s_{g-1} + write_g along the second axis, where write_0 is
+    the first state.
+
+    Few chunks on a CPU are walked through one by one. Otherwise log2(G) rounds each reach twice as far back as the one
+    before: few operations for a GPU or a compiler, where the walk would be hundreds.
+    """
+    chunks = writes_XG.shape[1]
+    if chunks <= _MOST_WALKED and not writes_XG.is_cuda:
+        decay_X = torch.exp(log_decay_X1.squeeze(1))
+        first, *writes = writes_XG.unbind(1)
+        walked = [first]
+        for write_X in writes:
+            walked.append(decay_X * walked[-1] + write_X)
+        return torch.stack(walked, dim=1)
+    starts, reach = writes_XG, 1
+    while reach < chunks:
+        decay = torch.exp(reach * log_decay_X1)
+        starts = torch.cat((starts[:, :reach], torch.addcmul(starts[:, reach:], decay, starts[:, :-reach])), dim=1)
+        reach *= 2
+    return starts
 
 
 def _powers(log_lambda_XS: Tensor, n_powers: int) -> Tensor:

@@ -18,14 +18,15 @@ R = rows of a slab (batch × chunks). States are kept N-major inside (…NE): E 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.ops.paths import full_precision, plain_wanted, took
+from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, plain_wanted, took
+from plait.ops.scan_operator import scan_kernels
 from plait.ops.stacking import StackedFunction, cache_blocks
 
 _Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # u, Δ, B, C along the sequence; A, D of the model
@@ -77,9 +78,9 @@ def selective_scan(
 ) -> tuple[Tensor, Tensor]:
     """The same as `selective_scan_reference`, two-level. `chunk` is L; by default about √(T/2).
 
-    Differentiable once, composes with `torch.func` (vmap, grad). Under `torch.compile` the same scan is written in
-    plain operations, because the compiler fuses those and ignores custom gradients inside `torch.func.grad`; on a GPU
-    a recorded graph holds the kernels.
+    Differentiable once, composes with `torch.func` (vmap, grad). On a GPU the kernels run, and a compiled graph holds
+    them as one operator. Elsewhere `torch.compile` sees the same scan in plain operations, because the compiler fuses
+    those and ignores custom gradients inside `torch.func.grad`.
     """
     n_steps = u_BTE.shape[1]
     n_in_chunk = chunk or _default_chunk(n_steps)
@@ -88,15 +89,24 @@ def selective_scan(
     D_E = torch.zeros_like(A_NE[0]) if D_E is None else D_E
     # A padded step has Δ = 0: decay 1, input 0, so the state passes through it unchanged.
     u, delta, B, C = (_pad_time(x, -n_steps % n_in_chunk) for x in (u_BTE, delta_BTE, B_BTN, C_BTN))
-    plain = plain_wanted(operator=u_BTE.is_cuda)
-    took("selective scan", "plain" if plain else "triton" if u_BTE.is_cuda else "chunks")
-    if plain:
+    path = took("selective scan", scan_path(u_BTE))
+    if path == "plain":
         y_BTE, state_BNE = _plain_scan(u, delta, B, C, A_NE, D_E, state_BNE, n_in_chunk)
     else:
+        run: Callable[..., tuple[Tensor, ...]] = scan_kernels if path == "triton" else _Scan.apply
         stacked = [x.unsqueeze(0) for x in (u, delta, B, C, A_NE, D_E, state_BNE)]
-        y_MBTE, state_MBNE, _ = _Scan.apply(*stacked, n_in_chunk)
+        y_MBTE, state_MBNE, *_ = run(*stacked, n_in_chunk)
         y_BTE, state_BNE = y_MBTE.squeeze(0), state_MBNE.squeeze(0)
     return (y_BTE[:, :n_steps] if y_BTE.shape[1] > n_steps else y_BTE), state_BNE.mT
+
+
+def scan_path(u_BTE: Tensor) -> str:
+    """The path `selective_scan` takes for this input: "triton" on a GPU, else "chunks", or "plain" for a compiler and
+    wherever second derivatives are wanted."""
+    fused_by_compiler = torch.compiler.is_compiling() and u_BTE.shape[1] <= LONGEST_IN_GRAPH
+    if u_BTE.is_cuda and not plain_asked() and not fused_by_compiler:
+        return "triton"
+    return "plain" if plain_wanted() else "chunks"
 
 
 def _default_chunk(n_steps: int) -> int:
@@ -280,10 +290,6 @@ class _Scan(StackedFunction):
 
     @staticmethod
     def forward(u: Tensor, delta: Tensor, B: Tensor, C: Tensor, A: Tensor, D: Tensor, state: Tensor, L: int) -> Any:
-        if u.is_cuda:
-            from plait.ops.scan_triton import scan_forward  # Triton comes with CUDA builds of torch
-
-            return scan_forward(u, delta, B, C, A, D, state, L)
         u, delta, B, C, A = (x.contiguous() for x in (u, delta, B, C, A))
         (M, batch, T, E), N, work = u.shape, A.shape[1], _Workspace(u)
         y, final_state = torch.empty_like(u), state.new_empty(state.shape)
@@ -321,10 +327,6 @@ class _ScanAdjoint(StackedFunction):
     def forward(*args: Any) -> Any:
         *tensors, grad_y, grad_state, L = args
         u, delta, B, C, A, D, starts = tensors
-        if u.is_cuda:
-            from plait.ops.scan_triton import scan_backward
-
-            return scan_backward(u, delta, B, C, A, D, starts, grad_y, grad_state, L)
         u, delta, B, C, A, grad_y = (x.contiguous() for x in (u, delta, B, C, A, grad_y))
         grads = [torch.empty_like(x) for x in (u, delta, B, C)]
         grad_A, grad_D, grad_start = torch.zeros_like(A), torch.zeros_like(D), torch.empty_like(grad_state)

@@ -2,7 +2,7 @@
 
 The forward pass keeps the state at the start of every chunk; the backward pass goes through the chunks from last to
 first, recomputes a chunk's states into a small scratch and runs the adjoint recurrence over them. `plait.ops.scan` says
-what is computed.
+what is computed, `plait.ops.scan_operator` makes it an operator.
 
 Few sequences would leave a GPU idle: they are cut into segments of whole chunks. `_ends` runs every segment from
 nothing, `_join` finds from that the state at every border, and then segments are sequences of their own.
@@ -155,7 +155,6 @@ def _join(
         h = tl.exp(steps[None, :] * a) * h + tl.load(local + at * N * E + ne, mask=inside, other=0.0)
 
 
-@torch.library.custom_op("plait::scan", mutates_args=())
 def scan_forward(
     u_MBTE: Tensor, delta: Tensor, B: Tensor, C: Tensor, A_MNE: Tensor, D: Tensor, state: Tensor, L: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,7 +171,6 @@ def scan_forward(
     return y, final.view(M, batch, segments, N, E)[:, :, -1].contiguous(), starts
 
 
-@torch.library.custom_op("plait::scan_backward", mutates_args=())
 def scan_backward(
     u_MBTE: Tensor, delta: Tensor, B: Tensor, C: Tensor, A_MNE: Tensor, D: Tensor, starts: Tensor, grad_y: Tensor,
     grad_final: Tensor, L: int,
@@ -220,21 +218,6 @@ def _borders(
     )
     _join[_grid(M * batch, E)](A_MNE, first, local, total, borders, E, batch, segments, **options)
     return borders
-
-
-@scan_forward.register_fake
-def _(u: Tensor, delta: Tensor, B: Tensor, C: Tensor, A: Tensor, D: Tensor, state: Tensor, L: int) -> Any:
-    M, batch, T, _ = u.shape
-    starts = state.new_empty(M, batch, T // L, *state.shape[2:])
-    return u.new_empty(u.shape), state.new_empty(state.shape), starts
-
-
-@scan_backward.register_fake
-def _(
-    u: Tensor, delta: Tensor, B: Tensor, C: Tensor, A: Tensor, D: Tensor, starts: Tensor, grad_y: Tensor,
-    grad_final: Tensor, L: int,
-) -> Any:  # fmt: skip
-    return tuple(x.new_empty(x.shape) for x in (u, delta, B, C, A, D, grad_final))
 
 
 def _grid(sequences: int, channels: int) -> tuple[int, int]:
