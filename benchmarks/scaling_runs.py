@@ -2,6 +2,7 @@
 
     python benchmarks/scaling_runs.py run -o FOLDER [--device cuda] [--workers 8] [--seconds 255] [--have ROWS.csv]
     python benchmarks/scaling_runs.py check [--device cuda]
+    python benchmarks/scaling_runs.py speed -o FOLDER [--budgets 1e15 1e16] [--seconds 90]
     python benchmarks/scaling_runs.py join FOLDER -o benchmarks/results/DATE-scaling.csv [--have ROWS.csv]
     python benchmarks/scaling_runs.py report benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
     plait scale fit benchmarks/results/DATE-scaling.csv --target 1e16
@@ -9,11 +10,11 @@
 The text is Python: the sources of the standard library and of torch, as the machine has them. A run has a stable rate
 and anneals its last fifth (`plait.training.track`). Batch and rate are by the planner's rules (`plait.scaling.rules`):
 one batch for a group, that leaves its largest size 500 steps, and a rate that falls as 1/width, found for each
-architecture at the group and width of `SEARCHED`. Steps are captured as CUDA graphs without being compiled: of so many
-shapes compiling would take longer than training. On a GPU several workers share it: start `nvidia-cuda-mps-control -d`
-first; `--large` says how many large trainings go at a time. A row is written when its run has ended, so whatever stops
-this leaves a table, and rows of an earlier sitting (`--have`) are not trained again; runs that do not fit into
-`--seconds` are left out.
+architecture at the group and width of `SEARCHED`. Steps are captured as CUDA graphs; `--compiled` names architectures
+whose blocks are compiled first, which takes seconds of every run and pays for long ones (`speed` measures both). On a
+GPU several workers share it: start `nvidia-cuda-mps-control -d` first; `--large` says how many large trainings go at a
+time. A row is written when its run has ended, so whatever stops this leaves a table, and rows of an earlier sitting
+(`--have`) are not trained again; runs that do not fit into `--seconds` are left out.
 """
 
 from __future__ import annotations
@@ -43,9 +44,8 @@ GROUPS = {
     8e12: (48, 64, 32, 96),
     2e13: (64, 96, 48, 128),
     1e14: (96, 128, 64, 192),
-    1e15: (128, 192, 256),
-    3e15: (192, 256, 384),
-    1e16: (384, 512, 256),
+    1e15: (96, 128, 192, 256),
+    1e16: (384,),
 }
 SEARCHED = (1e14, 96)  # budget and width at which rates are tried
 FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
@@ -157,18 +157,49 @@ def text_of(path: Path, held_out: int) -> Any:
     return Text(kept["train"], rows[:, :-1], rows[:, 1:])
 
 
+def track_of(job: Job, lr: float, text: Any, options: argparse.Namespace, compiled: bool) -> Any:
+    """A training of one model whose step is captured as a graph on a GPU, its blocks compiled before that or not."""
+    from plait.model.architecture import architecture
+    from plait.training.recipe import Recipe
+    from plait.training.track import Replica, Track, track_recipe
+
+    recipe = track_recipe(Recipe(batch=job.batch, seq_len=SEQ_LEN), WARMUP)
+    track = Track(architecture(job.spec), [Replica(lr, 0)], [text], recipe, device=options.device, compiled=False)
+    track.optimizer = replace(track.optimizer, fused=not options.unfused)
+    if compiled:
+        compile_blocks(track)
+    return track
+
+
+def compile_blocks(track: Any) -> None:
+    """Compile the blocks of a track before its first step, for whole batches only: a capture first reads a single row,
+    which would be compiled as well. On a GPU the compiled blocks call the hand-written kernels, as they do for
+    sequences longer than these."""
+    import torch
+
+    from plait.ops import attention, delta, gla, shortconv
+
+    delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = shortconv.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
+    on_gpu = track.device.type == "cuda"
+    backbone, stepper = track.template.model.backbone, track._stepper
+    backbone.compile_blocks(SEQ_LEN, torch.bfloat16 if on_gpu else torch.float32, "inductor" if on_gpu else "aot_eager")
+    regions, loss = backbone._regions, stepper._loss
+
+    def loss_of_whole_batches(params: Any, tokens_BT: Any, targets_BT: Any) -> Any:
+        backbone._regions = regions if len(tokens_BT) > 1 else None
+        return loss(params, tokens_BT, targets_BT)
+
+    stepper._loss = loss_of_whole_batches
+
+
 def train(job: Job, factor: float, text: Any, options: argparse.Namespace) -> Row | str:
     """Its row; or why there is none."""
     from plait.model.architecture import architecture
     from plait.model.cost import model_cost
     from plait.scaling.sizes import attention_share
-    from plait.training.recipe import Recipe
-    from plait.training.track import Replica, Track, track_recipe
 
-    recipe = track_recipe(Recipe(batch=job.batch, seq_len=SEQ_LEN), WARMUP)
     arch, lr, decay = architecture(job.spec), rate_of(job, factor), max(1, round(DECAY * job.steps))
-    track = Track(arch, [Replica(lr, 0)], [text], recipe, device=options.device, compiled=False)
-    track.optimizer = replace(track.optimizer, fused=not options.unfused)
+    track = track_of(job, lr, text, options, compiled=job.name in options.compiled)
     track.advance_to(4)
     began = time.time()
     while track.step < job.steps - decay:
@@ -382,6 +413,62 @@ def check(options: argparse.Namespace) -> None:
             raise SystemExit(1)
 
 
+def speed(options: argparse.Namespace) -> None:
+    """Milliseconds of a step as captured, and with compiled blocks, of the largest size of each architecture; each
+    compiling in a process of its own and timed while none of the others is."""
+    options.until = time.time() + options.seconds
+    options.out.mkdir(parents=True, exist_ok=True)
+    wanted = {}
+    for job in jobs([float(each) for each in options.budgets], options.shrink):
+        wanted.setdefault((job.name, job.budget), []).append(job)
+    context = multiprocessing.get_context("spawn")
+    lock = context.Lock()
+    groups = [[max(each, key=lambda job: job.width) for (name, _), each in wanted.items() if name == one]
+              for one in ARCHITECTURES if not options.only or one in options.only]  # fmt: skip
+    processes = [context.Process(target=time_steps, args=(group, lock, options), daemon=True) for group in groups]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=max(1.0, options.until + 20 - time.time()))
+    print("".join(sorted(path.read_text(encoding="utf-8") for path in options.out.glob("speed-*.txt"))), flush=True)
+
+
+def time_steps(group: list[Job], lock: Any, options: argparse.Namespace) -> None:
+    import torch
+
+    from plait.training.track import Text
+
+    torch.set_num_threads(1)
+    drawn = np.random.default_rng(0).integers(0, 256, 2**20)
+    rows = drawn[: 16 * (SEQ_LEN + 1)].reshape(16, -1)
+    text = Text(drawn.astype(np.uint8), rows[:, :-1], rows[:, 1:])
+    found = options.out / f"speed-{list(ARCHITECTURES).index(group[0].name)}.txt"
+    for compiled in (False, True):
+        for job in group:
+            if time.time() > options.until - 10:
+                return
+            began = time.time()
+            try:
+                track = track_of(job, 1e-4, text, options, compiled)
+                first = float(track.advance_to(1)[0])
+                ready = time.time() - began
+                with lock:
+                    track.advance_to(4)
+                    began = time.time()
+                    last = float(track.advance_to(4 + options.steps)[0])
+                    each = (time.time() - began) / options.steps
+                work = job.batch * SEQ_LEN * job.token_flops
+                told = f"{1000 * each:.2f} ms, {work / each / 1e12:.0f} TFLOP/s, {job.steps * each:.0f} s for all "
+                told += f"{job.steps} steps, first step after {ready:.1f} s, losses {first:.4f} {last:.4f}"
+                del track
+            except Exception:
+                told = f"failed: {traceback.format_exc()[-800:]}"
+            with found.open("a", encoding="utf-8") as file:
+                file.write(f"{job.name:20s} d={job.width} {job.budget:.0e} batch {job.batch} "
+                           f"{'compiled' if compiled else 'captured'}: {told}\n")  # fmt: skip
+            torch.cuda.empty_cache() if options.device == "cuda" else None
+
+
 def join(options: argparse.Namespace) -> None:
     """One row for each run, that of the best of the rates; with `--rates` all of them in another file."""
     rows = read_rows([*options.have, *sorted(options.folder.glob("rows-*.csv"))])
@@ -455,6 +542,7 @@ def main() -> None:
     running.add_argument("--budgets", nargs="*", default=[], help=f"groups; those from {SEARCHED[0]:.0e} FLOPs on")
     running.add_argument("--have", nargs="*", type=Path, default=[], help="rows that are not trained again")
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
+    running.add_argument("--compiled", nargs="*", default=[], help="architectures whose blocks are compiled")
     running.add_argument("--unfused", action="store_true", help="update one parameter after the other")
     running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")
     running.add_argument("--held-out", type=int, default=HELD_OUT, help="bytes that are scored")
@@ -462,6 +550,15 @@ def main() -> None:
     checking = verbs.add_parser("check")
     checking.add_argument("--device", default="cuda")
     checking.add_argument("--only", nargs="*", default=[])
+    timing = verbs.add_parser("speed")
+    timing.add_argument("-o", "--out", type=Path, required=True)
+    timing.add_argument("--device", default="cuda")
+    timing.add_argument("--budgets", nargs="*", default=["1e15", "1e16"])
+    timing.add_argument("--only", nargs="*", default=[])
+    timing.add_argument("--seconds", type=float, default=90)
+    timing.add_argument("--steps", type=int, default=20)
+    timing.add_argument("--shrink", type=float, default=1.0)
+    timing.add_argument("--unfused", action="store_true")
     joining = verbs.add_parser("join")
     joining.add_argument("folder", type=Path)
     joining.add_argument("--have", nargs="*", type=Path, default=[])
@@ -473,7 +570,7 @@ def main() -> None:
     reporting.add_argument("--target", type=float, default=1e16)
     reporting.add_argument("--where", action="append", default=[])
     options = parser.parse_args()
-    {"run": run, "check": check, "join": join, "report": report}[options.verb](options)
+    {"run": run, "check": check, "speed": speed, "join": join, "report": report}[options.verb](options)
 
 
 if __name__ == "__main__":

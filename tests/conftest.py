@@ -3,6 +3,7 @@ random numbers, the store and terminal of whoever runs it, or how busy the machi
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 import hypothesis
 import numpy as np
 import pytest
+from forked_workers import ForkedContext
 
+from plait.core import child_process
 from plait.mixers import table
 
 # Before torch is imported anywhere: two test processes share two cores.
@@ -79,3 +82,19 @@ def _forget_mixers_registered_since() -> Iterator[None]:
 # A file of tests may register a mixer once for all its tests, and a single test one for itself.
 _forget_a_files_mixers = pytest.fixture(autouse=True, scope="module")(_forget_mixers_registered_since)
 _forget_a_tests_mixers = pytest.fixture(autouse=True)(_forget_mixers_registered_since)
+
+
+_forked = ForkedContext()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _workers_start_at_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child_process, "get_context", lambda method: _forked)
+        yield
+
+
+@pytest.fixture
+def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are started as plait starts them: each a new Python."""
+    monkeypatch.setattr(child_process, "get_context", multiprocessing.get_context)

@@ -20,7 +20,7 @@ from plait.analysis.scaling_frontier import TokenCost
 from plait.analysis.scaling_isoflop import groups_of
 from plait.analysis.scaling_laws import CANNOT_SAY, Laws, fit_laws
 from plait.analysis.scaling_range import within_law
-from plait.analysis.scaling_runs import ALL, Runs, runs_of
+from plait.analysis.scaling_runs import ALL, Runs, rename_columns, runs_of
 from plait.analysis.scaling_simulation import CHINCHILLA, SIX, Design, joined, pitfall, simulated, surface
 from plait.analysis.scaling_surface import Layout, Points, fit_surface, log_loss
 from plait.analysis.table import Table
@@ -371,8 +371,20 @@ def _one_sided(lowest: float, highest: float) -> list[dict[str, Any]]:
     return rows(simulated(CHINCHILLA, Design(BUDGETS, 6, lowest, highest), 0.0005, rng()))
 
 
+def _named(**names: str) -> list[dict[str, Any]]:
+    return [{names.get(k, k): v for k, v in row.items()} for row in _changed({})]
+
+
 BAD = {
     "has no column 'tokens'": _without("tokens"),
+    "has no column 'flops'.*about 6 · params · tokens": _without("flops"),
+    "--column params=N --column 'loss=Eval loss'\\.": _named(params="N", loss="Eval loss"),
+    "--column tokens=NAME": _named(tokens="words"),
+    "Separate its cells by commas": [{"flops;params;tokens;loss": "1e18;1e7;1e10;3"}] * 9,
+    "a share is from 0 to 1": _changed({"attention": 3.0}, 0)[:1] + [{**r, "attention": 0.0} for r in _changed({})],
+    "more compute should lower it": [{**row, "loss": 3.0} for row in _changed({})],
+    "more compute should lower it. Look": [{**row, "loss": 10 - row["loss"]} for row in _changed({})],
+    r"--where 'flops!=5.1e\+22'": [*_changed({}), {"flops": 5.1e22, "params": 1e9, "tokens": 8e12, "loss": 2.0}],
     "row 4: loss is nan": _changed({"loss": float("nan")}),
     "row 4: params is nan": _changed({"params": None}),
     "row 4: loss is -2": _changed({"loss": -2.0}),
@@ -397,6 +409,28 @@ BAD = {
 def test_bad_tables_get_one_clear_message(message: str) -> None:
     with pytest.raises(UserError, match=message):
         fit_laws(runs_of(Table.of("runs.csv", BAD[message])), 1e22, draws=20)
+
+
+def test_columns_of_another_trainer() -> None:
+    named = Table.of("runs.csv", [{**row, "loss": 9.9} for row in _named(params="N", loss="val_loss")])
+    found = runs_of(rename_columns(named, {"params": "N", "loss": "val_loss"}))
+    assert found.loss.tolist() == [row["loss"] for row in _changed({})]  # and not the column that had our name
+    assert found.params.tolist() == [row["params"] for row in _changed({})]
+    with pytest.raises(UserError, match=r"has no column 'val_los'\. Did you mean"):
+        rename_columns(named, {"loss": "val_los"})
+
+
+def test_units_that_do_not_fit_together_and_too_few_budgets_are_noted() -> None:
+    clean, odd = (
+        [{**row, "flops": factor * row["flops"]} for row in rows(simulated(CHINCHILLA, Design(few), 0.003, rng()))]
+        for factor, few in ((1, BUDGETS), (1e6, BUDGETS[:2]))
+    )
+    told = "; ".join(document(fit_laws(runs_of(Table.of("runs.csv", odd)), 1e28, draws=20))["notes"])
+    assert "FLOPs are 1e+06 times 6 · params · tokens" in told
+    assert "two budgets: intervals were only checked with three and more" in told
+    told = "; ".join(document(fit_laws(runs_of(Table.of("runs.csv", clean)), 1e22, draws=20))["notes"])
+    assert "6 · params · tokens" not in told
+    assert "two budgets" not in told
 
 
 def test_experts_count_by_their_active_parameters() -> None:

@@ -96,9 +96,21 @@ def test_a_plan_is_shown_and_written(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["runs"][0]["architecture"] == "mad-transformer"
 
 
+def test_a_file_of_another_trainer(runs_file: Path) -> None:
+    command = ["scale", "fit", str(runs_file), "--target", "1e22", "--draws", "20", "--json"]
+    expected = json.loads(CliRunner().invoke(app, command).stdout)
+    runs_file.write_text(runs_file.read_text().replace("flops,params,tokens,loss", "C,N,D,val_loss"))
+    refused = CliRunner().invoke(app, command)
+    assert isinstance(refused.exception, UserError)
+    options = str(refused.exception).partition("Say which they are: ")[2].rstrip(".").split()
+    assert json.loads(CliRunner().invoke(app, [*command, *options]).stdout) == expected
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (["--target", "1e22", "--column", "loss"], "such as loss=val_loss"),
+        (["--target", "1e22", "--column", "loss=lost"], "has no column 'lost'"),
         (["--target", "much"], "a number of FLOPs"),
         (["--target", "-1"], "above 0"),
         (["--target", "1e22", "--draws", "3"], "20 draws or more"),

@@ -13,10 +13,11 @@ from plait.analysis.scaling_findings import findings
 from plait.analysis.scaling_frontier import OFFSETS
 from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law, Laws
 from plait.analysis.scaling_range import LEVEL
-from plait.analysis.scaling_runs import ALL
+from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import chances_of_least
 
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
+ODD_UNITS = 30.0  # times 6 N D
 
 
 def number(value: float) -> str:
@@ -161,10 +162,13 @@ def notes(laws: Laws) -> list[str]:
         if outside:
             budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
             told.append(f"{whose}no optimum between the sizes trained at {budgets} FLOPs; left out of the parabolas")
+        if len(law.groups) == 2:
+            told.append(f"{whose}two budgets: intervals were only checked with three and more; train a third")
         if law.cost.spread > ODD_COST:
             power = f"{law.cost.kappa:.3g} N^{law.cost.power:.2f}"
             told.append(f"{whose}FLOPs per token lie up to {law.cost.spread:.0%} off {power}, by which N* is told")
         told += _disagreement(law, whose)
+    told += _units(laws.runs)
     told += _left_out(laws)
     bracketed = [law.name for law in laws.laws.values() if sum(group.bracketed for group in law.groups) > 1]
     if laws.runs.state is not None and len(bracketed) > 1 and not laws.state_curves:
@@ -183,6 +187,14 @@ def notes(laws: Laws) -> list[str]:
             "On one text the entropy is one; look for runs that are not trained alike"
         )
     return told + _batches(laws)
+
+
+def _units(runs: Runs) -> list[str]:
+    """A dense model takes about 6 N D FLOPs; many times more or fewer are columns of different units."""
+    ratio = float(np.median(runs.flops / (6 * runs.params * runs.tokens)))
+    if 1 / ODD_UNITS < ratio < ODD_UNITS:
+        return []
+    return [f"FLOPs are {ratio:.2g} times 6 · params · tokens: look whether the columns have the same units"]
 
 
 def _left_out(laws: Laws) -> list[str]:

@@ -10,6 +10,9 @@ in nats per byte and D in bytes.
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +30,13 @@ VOCABULARIES = ("vocab", "vocabulary", "tokenizer")
 #: From so many runs on, budgets that are mostly different are a scatter and not groups of one.
 SCATTER = 30
 PER_BYTE = "tokens_per_byte"
+#: What other trainers and papers call the columns, in lower case, words joined by underscores.
+ALIASES = {
+    "flops": ("c", "compute", "training_flops", "train_flops", "total_flops", "training_compute", "flop"),
+    "params": ("n", "n_params", "num_params", "parameters", "n_parameters", "num_parameters", "model_size"),
+    "tokens": ("d", "n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen"),
+    "loss": ("l", "val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "final_loss"),
+}
 ALL = "all"  # the name of runs that have none
 
 
@@ -60,11 +70,7 @@ class Runs:
 def runs_of(table: Table) -> Runs:
     """The table's runs, or one clear message."""
     if missing := [name for name in COLUMNS if name not in table.columns]:
-        has = ", ".join(table.columns) or "none"
-        raise UserError(
-            f"{table.name} has no column {' and no column '.join(repr(name) for name in missing)}; a scaling fit reads "
-            f"{', '.join(COLUMNS)}. It has: {has}."
-        )
+        raise UserError(_missing_columns(table, missing))
     flops, params, tokens, loss = (_positive(table, name) for name in COLUMNS)
     per_byte = _tokens_per_byte(table)
     if per_byte is None:
@@ -82,7 +88,7 @@ def runs_of(table: Table) -> Runs:
     given = table.columns.get("architecture") or [None] * len(table)
     architecture = tuple(ALL if name is None else str(name) for name in given)
     extra = {name: _positive(table, name) for name in ("state", "batch") if _has(table, name)}
-    attention = table.numbers("attention") if _has(table, "attention") else None
+    attention = _shares(table, "attention") if _has(table, "attention") else None
     unit = "token" if per_byte is None else "byte"
     runs = Runs(
         flops, params, tokens, loss, architecture, _groups(architecture, flops), attention=attention, unit=unit, **extra
@@ -90,6 +96,32 @@ def runs_of(table: Table) -> Runs:
     for name in runs.names:
         _check(runs, name)
     return runs
+
+
+def rename_columns(table: Table, columns: Mapping[str, str]) -> Table:
+    """The table with another trainer's column names replaced: `{"loss": "val_loss"}` reads `val_loss` as the loss."""
+    for theirs in columns.values():
+        table.column(theirs)  # a clear message where there is none
+    ours = {theirs: name for name, theirs in columns.items()}
+    kept = {name: values for name, values in table.columns.items() if name in ours or name not in columns}
+    return Table(table.name, {ours.get(name, name): values for name, values in kept.items()})
+
+
+def _missing_columns(table: Table, missing: Sequence[str]) -> str:
+    """What is missing, and the options that name it where other trainers' usual names are found."""
+    has = list(table.columns)
+    told = (
+        f"{table.name} has no column {' and no column '.join(repr(name) for name in missing)}; a scaling fit reads "
+        f"{', '.join(COLUMNS)}. It has: {', '.join(has) or 'none'}."
+    )
+    if len(has) == 1 and re.search(r"[;\t|]", has[0]):
+        return f"{told} Separate its cells by commas."
+    usual = {re.sub(r"[^a-z]+", "_", name.lower()).strip("_"): name for name in reversed(has)}
+    guesses = {name: next((usual[alias] for alias in ALIASES[name] if alias in usual), "NAME") for name in missing}
+    if guesses == {"flops": "NAME"}:
+        return f"{told} Add it: dense models take about 6 · params · tokens FLOPs."
+    options = " ".join(f"--column {shlex.quote(f'{name}={theirs}')}" for name, theirs in guesses.items())
+    return f"{told} Say which they are: {options}."
 
 
 def _has(table: Table, name: str) -> bool:
@@ -106,6 +138,13 @@ def _positive(table: Table, name: str) -> Floats:
     if len(wrong := np.flatnonzero(values <= 0)):
         why = "a loss in nats per token is above 0" if name == "loss" else "it should be above 0"
         raise UserError(f"{table.name}, row {wrong[0] + 1}: {name} is {values[wrong[0]]:g}; {why}.")
+    return values
+
+
+def _shares(table: Table, name: str) -> Floats:
+    values = table.numbers(name)
+    if len(wrong := np.flatnonzero(~((values >= 0) & (values <= 1)))):
+        raise UserError(f"{table.name}, row {wrong[0] + 1}: {name} is {values[wrong[0]]:g}; a share is from 0 to 1.")
     return values
 
 
@@ -163,13 +202,21 @@ def _check(runs: Runs, name: str) -> None:
     if alone := sorted(flops for flops, g in pairs if g >= 0 and numbers.count(g) == 1):
         raise UserError(
             f"{whose}one run alone at {', '.join(f'{flops:.3g}' for flops in alone[:4])} FLOPs: a group needs three "
-            "sizes or more, on both sides of its best. Train more there, or leave it out: --where 'flops!=…'."
+            "sizes or more, on both sides of its best. Train more there, or leave it out: "
+            f"--where 'flops!={alone[0]!r}'."
         )
     n, d = np.log(runs.params[own]), np.log(runs.tokens[own])
     if min(np.ptp(n), np.ptp(d)) < np.log(1.5) or abs(float(np.corrcoef(n, d)[0, 1])) > 0.9999:
         raise UserError(
             f"{whose}sizes and tokens go together in all runs, so what each is worth cannot be told apart; give runs "
             "of several sizes at several budgets."
+        )
+    large = runs.flops[own] > np.median(runs.flops[own])
+    best_small, best_large = float(runs.loss[own][~large].min()), float(runs.loss[own][large].min())
+    if best_large >= best_small:
+        raise UserError(
+            f"{whose}the lowest loss of the larger budgets is {best_large:.4g}, that of the smaller ones "
+            f"{best_small:.4g}: more compute should lower it. Look at the columns flops and loss."
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,7 @@ def fit(
     *,
     target: str | float,
     where: Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
     all_budgets: bool = False,
@@ -59,7 +60,8 @@ def fit(
 ) -> ScalingFit:
     """Fit scaling laws to the runs in a table (`flops, params, tokens, loss`; further columns where they are there):
     the surface, the compute-optimal frontier at `target` FLOPs, IsoFLOP parabolas, state, and which of several
-    architectures is better there, all with 90 % intervals from `draws` draws of a bootstrap.
+    architectures is better there, all with 90 % intervals from `draws` draws of a bootstrap. `columns` names them where
+    another trainer calls them otherwise: `{"loss": "val_loss"}`.
 
     Groups of the smallest budgets that lie off the law of the larger ones are left out, unless `all_budgets` are to
     count. `mixers`: files with mixers of your own that stored runs name. `svg`: where to draw all of it; `page`: where
@@ -67,13 +69,13 @@ def fit(
     `plait.scale.run` has left there."""
     from plait.analysis.scaling_document import document
     from plait.analysis.scaling_laws import fit_laws
-    from plait.analysis.scaling_runs import runs_of
+    from plait.analysis.scaling_runs import rename_columns, runs_of
 
     load_mixers(mixers)
     flops = flops_of(target, "--target")
     if draws < 20:
         raise UserError(f"--draws {draws}: a bootstrap needs 20 draws or more; 1000 give steady intervals.")
-    table = read_runs(file).where(where or [])
+    table = rename_columns(read_runs(file).where(where or []), columns or {})
     if not len(table):
         raise UserError(f"no row of {file} meets {' and '.join(where or [])}.")
     if page is not None:

@@ -9,6 +9,7 @@ import typer
 
 from plait.cli.options import AsJson, Cluster, GpusPerTraining, Log, Mixers, Runs, StoreUrl, Text
 from plait.cli.output import console, print_json
+from plait.core.errors import UserError
 
 group = typer.Typer(help="Scaling laws with error bars: plan runs, train them, fit.", no_args_is_help=True)
 
@@ -143,6 +144,9 @@ def fit(
     where: Annotated[
         list[str] | None, typer.Option(help="Only these rows: column=value, or with != < <= > >=.")
     ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="A column that has another name in the file: loss=val_loss; any number.")
+    ] = None,
     draws: Annotated[int, typer.Option(help="Draws of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     mixers: Mixers = None,
@@ -164,11 +168,32 @@ def fit(
     from plait.api.scale import fit as verb
     from plait.cli.scale_display import print_fit
 
-    found = verb(file, target=target, where=where, draws=draws, seed=seed, all_budgets=all_budgets, svg=svg, page=out)
+    columns = _column_names(column or [])
+    found = verb(
+        file,
+        target=target,
+        where=where,
+        columns=columns,
+        draws=draws,
+        seed=seed,
+        all_budgets=all_budgets,
+        svg=svg,
+        page=out,
+    )
     print_json(found.as_dict()) if as_json else print_fit(found.laws, plot=plot)
     for made, path in (("drawn", svg), ("written", out)):
         if path is not None and not as_json:
             console().print(f"{made}: {path}", markup=False, soft_wrap=True)
+
+
+def _column_names(pairs: list[str]) -> dict[str, str]:
+    names = {}
+    for pair in pairs:
+        ours, equals, theirs = pair.partition("=")
+        if not (equals and ours and theirs):
+            raise UserError(f"--column {pair}: write our name and the file's, such as loss=val_loss.")
+        names[ours] = theirs
+    return names
 
 
 @group.command()

@@ -136,10 +136,11 @@ class RegBench(Task):
         return Examples(inputs_NT, targets_NT, None if training else allowed_NTK)
 
     def ceiling(self, train: Examples, test: Examples) -> float:
-        """An upper bound of what any model can expect, the Bayes predictor included: a reader who recognises states by
-        the symbols that may follow. Where these were the right ones before in the sequence, it has seen one of them and
-        is right. The first time it can only guess: states draw their symbols independently of each other, so one symbol
-        is as good as another, and it knows at most which ones the whole sequence has."""
+        """An estimate of the best accuracy, not a bound. It is that of a reader who tells states apart by the symbols
+        that may follow them: where the same symbols were right earlier in the sequence, it has seen one of them and is
+        right. The first time it guesses among the symbols of the whole sequence, as if states drew theirs independently
+        of each other. A reader that also uses how often symbols follow each other, or that knows the law by which
+        automata are drawn, may do better; one that mistakes two states for one does worse."""
         assert test.allowed_NTK is not None  # drawn for evaluation
         right_NTK = np.sort(test.allowed_NTK, axis=-1)
         scored = test.targets_NT != IGNORE
