@@ -15,12 +15,12 @@ from plait.training.trainer import Trainer
 from plait.training.training_log import TrainingLog
 from plait.training.validation import perplexity_of
 
-#: As `result.json` and the record have it.
+#: What `result.json` and the record contain.
 Result = dict[str, Any]
 
 
 def stored_result(run: Run, job: Job, store: Store | None) -> Result | None:
-    """What an earlier training of the same job gave, where its weights are still there."""
+    """The result of an earlier training of the same job, if its weights still exist."""
     record = None if store is None else store.get(job.key)
     if record is not None and (run.folder / "weights.safetensors").exists():
         return {**record.result, "trained_now": False}
@@ -28,7 +28,8 @@ def stored_result(run: Run, job: Job, store: Store | None) -> Result | None:
 
 
 def claimed(job: Job, store: Store | None, run: Run) -> AbstractContextManager[None]:
-    """Of all who share a store one trains a job. No claim is needed where only the weights are missing here."""
+    """Claim the job, so that only one of the processes that share a store trains it. No claim is needed if the store
+    has the result and only the weights are missing here."""
     if store is None or store.has([job.key]):
         return nullcontext()
     return held(store, job.key, run.name)

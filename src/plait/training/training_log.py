@@ -28,10 +28,10 @@ class LogState(TypedDict):
 
 @dataclass
 class TrainingLog:
-    """`open` it in the first process: in the others the curves are kept, and nothing is written."""
+    """Call `open` in the first process only; the other processes keep the curves and write nothing."""
 
     run: Run
-    warn: Callable[[str], object]  # told what could not be written
+    warn: Callable[[str], object]  # called with a message when something could not be written
     curve: Curve = field(default_factory=list)  # mean training loss since the last point
     validation: Curve = field(default_factory=list)
     pending: list[float] = field(default_factory=list)  # losses since the last logged step
