@@ -70,7 +70,7 @@ class Run:
 
     @cached_property
     def arch(self) -> Architecture:
-        """The architecture, with users' mixers from the copies in the folder, even if their files have changed since."""
+        """The architecture, with users' mixers from the copies in the folder, whatever their files contain now."""
         with understood(str(self.folder / "run.json")):
             return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
 
