@@ -4,6 +4,7 @@
     python benchmarks/scaling_runs.py check [--device cuda]
     python benchmarks/scaling_runs.py speed -o FOLDER [--budgets 1e15 1e16] [--seconds 90]
     python benchmarks/scaling_runs.py join FOLDER -o benchmarks/results/DATE-scaling.csv [--have ROWS.csv]
+    python benchmarks/scaling_runs.py predict benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
     python benchmarks/scaling_runs.py report benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
     plait scale fit benchmarks/results/DATE-scaling.csv --target 1e16
 
@@ -508,6 +509,81 @@ def join(options: argparse.Namespace) -> None:
                 csv.writer(file, lineterminator="\n").writerows([COLUMNS, *dict.fromkeys(kept)])
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """The loss of one run by the law of smaller budgets: the law's 90 % interval, and that of a single run, which has
+    the noise of runs about the law as well."""
+
+    loss: float
+    law: tuple[float, float]
+    run: tuple[float, float]
+
+
+def forecast(laws: Any, name: str, params: float, tokens: float) -> Forecast:
+    from plait.analysis.scaling_bootstrap import interval
+
+    law, rng = laws.laws[name], np.random.default_rng(0)
+    drawn = law.draws.loss(np.asarray(params), np.asarray(tokens))
+    noise = float(np.hypot(laws.draws.noise, laws.draws.group_noise))
+    once = drawn * np.exp(noise * rng.standard_normal(len(drawn)))
+    return Forecast(float(law.surface.loss(params, tokens)), interval(drawn), interval(once))
+
+
+def predict(options: argparse.Namespace) -> None:
+    """What runs at the target will give, by the laws of the budgets in the file: written before they are trained."""
+    import plait
+    from plait.model.architecture import architecture
+    from plait.model.cost import model_cost
+
+    laws = plait.scale.fit(options.file, target=options.target, where=options.where).laws
+    where = " ".join(f"--where '{each}'" for each in options.where)
+    lines = [
+        f"# Forecasts for {options.target:.0e} FLOPs, made before any run there", "",
+        f"`python benchmarks/scaling_runs.py predict {options.file.name} --target {options.target:g} {where}`: the "
+        f"laws of {len(laws.runs)} runs up to {laws.runs.flops.max():.3g} FLOPs, one E for all: "
+        f"{'yes' if laws.shared else 'no'}. A run deviates from its law by {laws.draws.noise:.2%} of the loss (one "
+        f"standard deviation), groups by {laws.draws.group_noise:.2%}. The single run's 90 % interval is what a "
+        "training is held against.", "",
+        "| architecture | N* (90 %) | width | N | D | loss | the law's 90 % | a single run's 90 % |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    order = list(ARCHITECTURES)
+    for job in sorted(jobs([options.target]), key=lambda job: (order.index(job.name), job.width)):
+        law = laws.laws[job.name]
+        best = law.frontier_estimates()["N_star"]
+        params = model_cost(architecture(job.spec), seq=SEQ_LEN).active_params
+        one = forecast(laws, job.name, params, job.budget / job.token_flops)
+        sizes = f"{best.value:.3g} ({best.low:.3g} … {best.high:.3g}) | {job.width} | {params / 1e6:.2f}M"
+        lines.append(
+            f"| {job.name} | {sizes} | {job.budget / job.token_flops / 1e6:.0f}M | {one.loss:.4f} | "
+            f"{one.law[0]:.4f} … {one.law[1]:.4f} | {one.run[0]:.4f} … {one.run[1]:.4f} |"
+        )
+    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def held_out(options: argparse.Namespace, rows: list[Row]) -> list[str]:
+    """Runs above `--held-out` FLOPs against what the laws of the smaller ones say of them."""
+    import plait
+
+    large = [row for row in rows if float(row[1]) > options.held_out]
+    if not large:
+        return []
+    where = [*options.where, f"flops<={options.held_out}"]
+    laws = plait.scale.fit(options.file, target=max(float(row[1]) for row in large), where=where).laws
+    lines = ["", f"## Held out: runs above {options.held_out:.3g} FLOPs, by the laws of the others", "",
+             "| architecture | width | FLOPs | loss | forecast | the law's 90 % | a single run's 90 % | held |",
+             "|---|---:|---:|---:|---:|---:|---:|---|"]  # fmt: skip
+    for row in large:
+        one, loss = forecast(laws, row[0], float(row[2]), float(row[3])), float(row[4])
+        ends = (f"{low:.4f} … {high:.4f}" for low, high in (one.law, one.run))
+        inside = "yes" if one.run[0] <= loss <= one.run[1] else f"no, {'above' if loss > one.run[1] else 'below'}"
+        lines.append(
+            f"| {row[0]} | {row[14].split()[0][2:]} | {float(row[1]):.3g} | {loss:.4f} | {one.loss:.4f} | "
+            f"{' | '.join(ends)} | {inside} |"
+        )
+    return lines
+
+
 def report(options: argparse.Namespace) -> None:
     """All runs, the laws and MAD's findings as one page."""
     import plait
@@ -553,6 +629,7 @@ def report(options: argparse.Namespace) -> None:
     for one in found["findings"]:
         chance = "" if one["probability"] is None else f"{one['probability']:.2f}"
         lines.append(f"| {one['number']} | {one['statement']} | **{one['verdict']}** | {chance} | {one['detail']} |")
+    lines += held_out(options, rows)
     lines += ["", "## To know", "", *(f"- {note}" for note in found["notes"])]
     options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -598,8 +675,16 @@ def main() -> None:
     reporting.add_argument("-o", "--out", type=Path, required=True)
     reporting.add_argument("--target", type=float, default=1e16)
     reporting.add_argument("--where", action="append", default=[])
+    reporting.add_argument("--held-out", type=float, default=2e15, help="runs above are held against the others' laws")
+    predicting = verbs.add_parser("predict")
+    predicting.add_argument("file", type=Path)
+    predicting.add_argument("-o", "--out", type=Path, required=True)
+    predicting.add_argument("--target", type=float, default=1e16)
+    predicting.add_argument("--where", action="append", default=[])
     options = parser.parse_args()
-    {"run": run, "check": check, "speed": speed, "join": join, "report": report}[options.verb](options)
+    {"run": run, "check": check, "speed": speed, "join": join, "predict": predict, "report": report}[options.verb](
+        options
+    )
 
 
 if __name__ == "__main__":
