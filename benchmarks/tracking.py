@@ -327,6 +327,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet], unt
                 "weight_decay": record.member.weight_decay,
                 "seed": record.member.seed,
                 "steps": record.steps,
+                "training loss": record.losses[-1][1] if record.losses else None,
                 "accuracy": {"1": record.test[0] if record.test else 0.0, **record.others},
             }
             for some in by_point.values()
