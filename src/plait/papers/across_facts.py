@@ -131,7 +131,7 @@ def one_workflow() -> tuple[str, str, bool]:
     from plait.probing.protocol import quick
     from plait.probing.run import Machine, compare, run_all
     from plait.probing.trial import KIND, result
-    from plait.workers.backend import Place
+    from plait.workers.pool import Place
 
     protocol = quick(["in-context-recall"])
     setting = protocol.settings[0]
