@@ -41,6 +41,9 @@ from plait.training.ensemble_step import Stepper
 
 FIT, SCORING = 40, 10.0  # timed steps; seconds kept for the scores at the end
 CHECKED = 25  # steps between looks at the clock
+EVALUATIONS = 20  # of a training that may stop once its task is solved
+SELECTION = "4, validation"
+HIDDEN = ("provenance", "replicas", "spec", "task")  # in the file, not on the screen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,9 @@ class Set:
     lr: float
     lengths: tuple[int, ...] = (2, 4, 8)
     lrs: tuple[float, ...] = ()
+    decays: tuple[float, ...] = (0.0,)
+    short_first: bool = True  # short prefixes first, where every prefix of a sequence is one of the task's
+    solved: float | None = None  # a replica with this validation accuracy stops; None: all train to the end
 
 
 ONE_LAYER = "d=32 vocab={vocab} init=0.15 embed_scale=true | {mixer} swiglu[inner=64]"
@@ -155,6 +161,80 @@ SETS |= {
     for group in ("A5", "S5")
 }  # fmt: skip
 
+#: Groups from the smallest to the largest. With an MLP behind the mixer one layer can look the product of two tokens up
+#: instead of composing it, which is learnt first and leads nowhere; without one the state has to hold the product.
+PLAIN = "d=128 vocab={vocab} init=0.05 embed_scale=true | {mixer}"
+DEPTH_2 = "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=256])x2"
+TWO_TURNS, FOUR_TURNS = GROUPS[0], GROUPS[2]
+SETS |= {
+    f"{group}-{shape}{'' if short_first else '-whole'}": Set(
+        "word-problem", {"length": "16", "group": group, "train_size": "200000"}, mixers, spec, 12_000, 512, 2e-3,
+        lrs=(1e-3, 3e-3, 8e-3), short_first=short_first)
+    for group, mixers in (
+        ("S3", (TWO_TURNS,)), ("A4", (TWO_TURNS,)), ("S4", (TWO_TURNS, FOUR_TURNS)), ("A5", (TWO_TURNS, FOUR_TURNS)),
+        ("S5", (FOUR_TURNS, TWO_TURNS)))
+    for shape, spec in (("plain", PLAIN), ("mlp", WIDE), ("two", DEPTH_2))
+    for short_first in (True, False)
+}  # fmt: skip
+#: Long sequences, of which the product of the first two elements is a small part; short ones, which a few layers of
+#: attention can look up pair by pair.
+SETS |= {
+    f"{group}-long-{shape}": Set(
+        "word-problem", {"length": "64", "group": group, "train_size": "200000"}, mixers, spec, 8000, 512, 2e-3,
+        lengths=(2, 4), lrs=(1e-3, 3e-3), short_first=False)
+    for group, mixers in (("A5", (TWO_TURNS,)), ("S5", (FOUR_TURNS,)))
+    for shape, spec in (("plain", PLAIN), ("mlp", WIDE))
+}  # fmt: skip
+SETS |= {
+    f"{group}-short": Set(
+        "word-problem", {"length": length, "group": group, "train_size": "200000"}, ("attn[heads=4]",),
+        "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=512])x4", 8000, 512, 1e-3,
+        lengths=(2,), lrs=(5e-4, 1e-3, 2e-3), short_first=False, solved=0.995)
+    for group, length in (("A5", "6"), ("S5", "4"))
+}  # fmt: skip
+SETS |= {
+    # Weight decay bounds the logits, so that the loss goes on pulling an angle that is almost right.
+    "parity-angle": Set("parity", {"length": "32", "train_size": "100000"}, (TURNING,), ONE_LAYER, 10_000, 64, 5e-3,
+                        lrs=(2e-3, 5e-3, 1e-2), decays=(0.0, 0.1, 1.0)),
+    "parity-long": Set("parity", {"length": "128", "train_size": "50000"}, (TURNING,), ONE_LAYER, 6000, 64, 5e-3,
+                       lengths=(2, 4), lrs=(2e-3, 5e-3, 1e-2), decays=(0.0, 0.1)),
+}  # fmt: skip
+#: 1,024 numbers of state per layer each (linear has the sums of its keys besides) for 32 pairs, and a convolution of
+#: width 4 before the keys and values of every mixer: what is compared is how the state is written and read.
+TIGHT_STATE = (
+    "deltanet[head_dim=32]",
+    "mamba2[expand=1,state=32,head_dim=32]",
+    "gla[heads=1,conv=4]",
+    "linear[heads=1,canon=b]",
+    "gated-deltanet[head_dim=32]",
+    "retnet[heads=1,expand_v=1,canon=a]",
+    "kda[heads=1,head_dim=32]",
+)
+TIGHT = "d=32 vocab={vocab} init=0.15 embed_scale=true | ({mixer})x2"
+RATES = (1e-3, 3.2e-3, 1e-2, 3.2e-2)
+SETS["mqar-tight"] = Set("mqar", {"vocab": "256", "length": "128", "pairs": "32", "train_size": "50000"}, TIGHT_STATE,
+                         TIGHT, 2000, 64, 3e-3, lengths=(), lrs=RATES)  # fmt: skip
+#: Tasks that no control had solved: four layers of attention, and as many different sequences as there are.
+FOUR_LAYERS = "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=256])x4"
+SETS |= {
+    f"solve-{name}": Set(task, settings, (mixer,), FOUR_LAYERS, 12_000, 256, 1e-3, lengths=(2,), lrs=(5e-4, 1e-3),
+                         decays=(0.0, 0.1), solved=0.995)
+    for name, task, settings, mixer in (
+        ("mano-3", "mano", {"vocab": "3", "length": "10", "train_size": "60000"}, "attn[heads=4]"),
+        ("mano-5", "mano", {"vocab": "5", "length": "8", "train_size": "50000"}, "attn[heads=4]"),
+        ("brackets-3", "modular-arithmetic",
+         {"vocab": "3", "length": "18", "brackets": "1", "train_size": "60000"}, "attn[heads=4]"),
+        ("brackets-5", "modular-arithmetic",
+         {"vocab": "5", "length": "14", "brackets": "1", "train_size": "50000"}, "attn[heads=4]"),
+        ("arithmetic-5", "modular-arithmetic", {"vocab": "5", "length": "12", "train_size": "60000"}, "attn[heads=4]"),
+        ("depo", "depo", {"vocab": "128", "length": "32", "hops": "2", "queries": "4", "train_size": "60000"},
+         "attn[heads=4,canon=ab]"),
+        ("regbench", "regbench",
+         {"vocab": "8", "length": "64", "nodes": "6", "string": "12", "train_size": "40000"},
+         "attn[heads=4,canon=ab]"),
+    )
+}  # fmt: skip
+
 
 def split(examples: list[Examples]) -> Split:
     several = examples[0].allowed_NTK is not None
@@ -191,31 +271,44 @@ class OneByOne(Fleet):
 PATHS: dict[str, type[Fleet]] = {"compiled": Fleet, "captured": Captured, "one-by-one": OneByOne, "eager": Eager}
 
 
-def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fleet) -> dict[str, Any]:
-    """Accuracies by length, one per seed."""
+def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet], until: float | None) -> dict[str, Any]:
+    """Accuracies by length, one per seed, at the best learning rate and weight decay. `until`: train for fewer steps
+    than the set's if that is what the time is enough for."""
     chosen = SETS[name]
     task = baseline(chosen.task).with_settings(chosen.settings)
     seeds, steps = range(given.first_seed, given.first_seed + given.seeds), given.steps or chosen.steps
-    rates = given.lrs or chosen.lrs or (chosen.lr,)
+    points = [(lr, decay) for lr in given.lrs or chosen.lrs or (chosen.lr,) for decay in given.decays or chosen.decays]
     data = [make_data(task, seed, evaluation=128) for seed in seeds]
     longer = {str(n): split([draw(task.longer(n), seed, "test", 128) for seed in seeds]) for n in chosen.lengths}
+    # Rates are chosen on other sequences than the ones reported, at the length that is asked about.
+    selection = {SELECTION: split([draw(task.longer(4), seed, "validation", 128) for seed in seeds])}
+    others = longer | (selection if 4 in chosen.lengths and task.prefixes else {})
     arch = architecture(chosen.spec.format(vocab=task.model_vocab, mixer=mixer))
     began, worked = time.perf_counter(), time.process_time()
     fleet = kind(
         arch,
-        [Member(lr, 0.0, seed, data) for lr in rates for data, seed in enumerate(seeds)],
-        Plan(steps, chosen.batch, steps, solved=2.0, curriculum=curriculum(task)),
+        [Member(lr, decay, seed, data) for lr, decay in points for data, seed in enumerate(seeds)],
+        Plan(
+            steps,
+            chosen.batch,
+            -(-steps // EVALUATIONS) if chosen.solved else steps,
+            solved=chosen.solved or 2.0,
+            curriculum=curriculum(task) if chosen.short_first else (),
+        ),
         *(split([one.split(part) for one in data]) for part in ("train", "validation", "test")),
         device=given.device,
-        others=longer,
+        others=others,
     )
-    if given.until:
-        steps = fit_steps(fleet, given.until)
+    if until and steps > 4 * FIT:
+        steps = fit_steps(fleet, until, steps)
     records = trained(fleet, given.deadline)
-    by_rate = {lr: [record for record in records if record.member.lr == lr] for lr in rates}
-    means = {lr: float(np.mean([record.validation[-1][1] for record in some])) for lr, some in by_rate.items()}
-    best = max(means, key=lambda lr: means[lr])
-    records = by_rate[best]
+    by_point = {
+        point: [record for record in records if (record.member.lr, record.member.weight_decay) == point]
+        for point in points
+    }
+    means = {point: float(np.mean([selected_by(record) for record in some])) for point, some in by_point.items()}
+    best = max(means, key=lambda point: means[point])
+    records = by_point[best]
     found = {"1": [record.test[0] if record.test else 0.0 for record in records]}
     return {
         "set": name,
@@ -225,8 +318,21 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
         "steps": fleet.step,
         "of": steps,
         "batch": chosen.batch,
-        "lr": best,
-        "validation by lr": means,
+        "lr": best[0],
+        "weight_decay": best[1],
+        "validation by point": [[*point, mean] for point, mean in means.items()],
+        "replicas": [
+            {
+                "lr": record.member.lr,
+                "weight_decay": record.member.weight_decay,
+                "seed": record.member.seed,
+                "steps": record.steps,
+                "training loss": record.losses[-1][1] if record.losses else None,
+                "accuracy": {"1": record.test[0] if record.test else 0.0, **record.others},
+            }
+            for some in by_point.values()
+            for record in some
+        ],
         "spec": chosen.spec,
         "exact": {n: [record.exact[n] for record in records] for n in ("test", *longer)},
         "params": decoder_params(arch),
@@ -235,15 +341,20 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet] = Fl
         "chance": chance(data[0].test),
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(time.process_time() - worked, 1),
-        "path": next(name for name, one in PATHS.items() if one is kind) if fleet.device.type == "cuda" else "eager",
+        "path": next(path for path, one in PATHS.items() if one is kind) if fleet.device.type == "cuda" else "eager",
         "provenance": provenance_of(time.time(), time.perf_counter() - began),
     }
+
+
+def selected_by(record: MemberRecord) -> float:
+    """Validation accuracy: at four times the length of training where that is what a set asks about."""
+    return record.others.get(SELECTION, record.best_validation)
 
 
 def trained(fleet: Fleet, deadline: float | None) -> list[MemberRecord]:
     """To the end of the plan, or scored as it is when the time is up: a process that is killed in the middle of a
     kernel takes all others that share the GPU with it."""
-    while fleet.step < fleet.plan.steps:
+    while fleet.step < fleet.plan.steps and any(record.stopped == "running" for record in fleet.records):
         if deadline and time.time() > deadline:
             fleet._evaluate(torch.zeros(len(fleet.alive)))
             fleet._finish(range(len(fleet.alive)), "out of time")
@@ -254,16 +365,17 @@ def trained(fleet: Fleet, deadline: float | None) -> list[MemberRecord]:
     return fleet.records
 
 
-def fit_steps(fleet: Fleet, until: float) -> int:
-    """Set the plan's steps to what there is time for."""
+def fit_steps(fleet: Fleet, until: float, most: int) -> int:
+    """Set the plan's steps to what there is time for, `most` at most."""
     fleet.advance(FIT)
     float(fleet.params[next(iter(fleet.params))].sum())
     began = time.perf_counter()
     fleet.advance(FIT)
     float(fleet.params[next(iter(fleet.params))].sum())
     each = (time.perf_counter() - began) / FIT
-    steps = 2 * FIT + max(FIT, min(20_000, int((until - time.time() - SCORING) / each)))
-    fleet.plan = dataclasses.replace(fleet.plan, steps=steps, eval_every=steps)
+    steps = min(most, 2 * FIT + max(FIT, int((until - time.time() - SCORING) / each)))
+    often = fleet.plan.eval_every < fleet.plan.steps
+    fleet.plan = dataclasses.replace(fleet.plan, steps=steps, eval_every=-(-steps // EVALUATIONS) if often else steps)
     fleet._steps.fill_(float(steps))
     return steps
 
@@ -343,35 +455,39 @@ def versions(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("set", choices=[*SETS, "page"])
-    asked.add_argument("files", nargs="*", type=Path)
+    asked.add_argument("sets", nargs="+", metavar="SET", help=f"page FILE …, or of {', '.join(SETS)}")
     asked.add_argument("--only", action="append")
     asked.add_argument("--steps", type=int)
     asked.add_argument("--lrs", type=lambda text: tuple(float(one) for one in text.split("/")))
+    asked.add_argument("--decays", type=lambda text: tuple(float(one) for one in text.split("/")))
     asked.add_argument("--seeds", type=int, default=3)
     asked.add_argument("--first-seed", type=int, default=0)
     asked.add_argument("--device", default="cpu")
-    asked.add_argument("--until", type=float)
+    asked.add_argument("--until", type=float, help="seconds since 1970: trainings are as long as there is time for")
     asked.add_argument("--deadline", type=float, help="seconds since 1970: what is not done then is scored as it is")
     asked.add_argument("--path", choices=list(PATHS), default="compiled", help="on a GPU")
     asked.add_argument("--where", default="")
     asked.add_argument("--out", type=Path)
     given = asked.parse_args()
-    if given.set == "page":
-        lines = [line for file in given.files for line in file.read_text(encoding="utf-8").splitlines() if line]
+    if given.sets[0] == "page":
+        lines = [
+            line for file in given.sets[1:] for line in Path(file).read_text(encoding="utf-8").splitlines() if line
+        ]
         text = page([json.loads(line) for line in lines])
         given.out.write_text(text, encoding="utf-8") if given.out else print(text)
         return
     torch.set_num_threads(1)
     # fp32 on a GPU, too: of an angle that bf16 rounds, 64 turns are off by most of a radian.
     ensemble.precision = ensemble_step.precision = lambda device: torch.autocast(device.type, enabled=False)
-    for mixer in given.only or SETS[given.set].mixers:
-        if given.deadline and time.time() > given.deadline - SCORING:
-            print(f"no time left for {given.set} {mixer}", flush=True)
+    trainings = [(name, mixer) for name in given.sets for mixer in given.only or SETS[name].mixers]
+    for i, (name, mixer) in enumerate(trainings):
+        if given.deadline and time.time() > given.deadline - 2 * SCORING:
+            print(f"no time left for {name} {mixer}", flush=True)
             continue
-        row = run(given.set, mixer, given, PATHS[given.path])
+        until = time.time() + (given.until - time.time()) / (len(trainings) - i) if given.until else None
+        row = run(name, mixer, given, PATHS[given.path], until)
         row["where"] = given.where
-        print(json.dumps({key: value for key, value in row.items() if key != "provenance"}), flush=True)
+        print(json.dumps({key: value for key, value in row.items() if key not in HIDDEN}), flush=True)
         if given.out:
             with given.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

@@ -3,16 +3,22 @@ random numbers, the store and terminal of whoever runs it, or how busy the machi
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 
 import hypothesis
 import numpy as np
 import pytest
+import typer.main
+import typer.testing
+from forked_workers import ForkedContext
 
+from plait.core import child_process
 from plait.mixers import table
 
 # Before torch is imported anywhere: two test processes share two cores.
@@ -20,6 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nor may it matter who runs the tests, and in what terminal.
 for theirs in ("PLAIT_STORE", "PLAIT_CACHE", "COLUMNS", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):
     os.environ.pop(theirs, None)
+
+# typer builds the whole command line anew for every command, which takes ten times as long as most of them.
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 
 # A shell's background jobs ignore Ctrl-C, and so would every program that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -79,3 +88,19 @@ def _forget_mixers_registered_since() -> Iterator[None]:
 # A file of tests may register a mixer once for all its tests, and a single test one for itself.
 _forget_a_files_mixers = pytest.fixture(autouse=True, scope="module")(_forget_mixers_registered_since)
 _forget_a_tests_mixers = pytest.fixture(autouse=True)(_forget_mixers_registered_since)
+
+
+_forked = ForkedContext()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _workers_start_at_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child_process, "get_context", lambda method: _forked)
+        yield
+
+
+@pytest.fixture
+def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are started as plait starts them: each a new Python."""
+    monkeypatch.setattr(child_process, "get_context", multiprocessing.get_context)

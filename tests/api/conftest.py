@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from short_validation import _validation_is_short  # noqa: F401 (a fixture of every test here)
 
 from plait.cli.main import app
 

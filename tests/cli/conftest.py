@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from short_validation import _validation_is_short  # noqa: F401 (a fixture of every test here)
 
 from plait.cli.main import main
 from plait.mixers import table
@@ -23,15 +24,17 @@ TERMINAL = {"COLUMNS": "240", "NO_COLOR": "1"}
 
 @pytest.fixture(scope="session")
 def plait_in() -> Run:
-    """`plait_in(folder, "show", "gpt2-124m")`; no mixer is known that the command was not told."""
+    """`plait_in(folder, "show", "gpt2-124m")`; no mixer is known that the command was not told. `typed`: at the
+    terminal."""
 
-    def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(folder: Path, *arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
         table.MIXERS._registered.clear()
         table._versions.clear()
         out, err, code = StringIO(), StringIO(), 0
         with pytest.MonkeyPatch.context() as shell, redirect_stdout(out), redirect_stderr(err):
             shell.chdir(folder)
             shell.setattr(sys, "argv", ["plait", *arguments])
+            shell.setattr(sys, "stdin", StringIO(typed))
             for name, value in TERMINAL.items():
                 shell.setenv(name, value)
             try:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -102,10 +100,9 @@ def test_show(plait: Any, filled: list[Record]) -> None:
     assert shown["result.curve"].strip().endswith("(50 values)")
 
 
-def test_rm_asks_first(filled: list[Record], tmp_path: Path) -> None:
-    def rm(answer: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-c", "from plait.cli.main import main; main()", "runs", "rm", *arguments]
-        return subprocess.run(program, input=answer, capture_output=True, text=True, cwd=tmp_path, check=False)
+def test_rm_asks_first(plait: Any, filled: list[Record], tmp_path: Path) -> None:
+    def rm(answer: str, *arguments: str) -> Any:
+        return plait("runs", "rm", *arguments, typed=answer)
 
     def left() -> list[Record]:
         with open_store(f"sqlite:///{tmp_path}/runs/plait.db") as store:

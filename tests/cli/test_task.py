@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from plait import tasks
 from plait.tasks import IGNORE, baseline, make_data, names
 
 
@@ -26,7 +28,11 @@ def test_json_holds_the_data(plait: Any) -> None:
 @pytest.mark.parametrize(
     ("variant", "name"), [*(("paper", name) for name in names()), *(("mad-lab", name) for name in names()[:6])]
 )
-def test_text_shows_what_is_read_above_what_is_asked(plait: Any, variant: str, name: str) -> None:
+def test_text_shows_what_is_read_above_what_is_asked(
+    plait: Any, monkeypatch: pytest.MonkeyPatch, variant: str, name: str
+) -> None:
+    make_data = cache(tasks.make_data)
+    monkeypatch.setattr(tasks, "make_data", make_data)  # drawn once, for the command and for this test
     ran = plait("task", "show", name, "--variant", variant, "--count", "1", "--set", "train_size=300")
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()

@@ -31,6 +31,15 @@ SPACES: dict[str, dict[str, object]] = {
     "zamba": {"slots": [ZAMBA]},
     "alike": {"slots": [["attn[heads=2|4]", "gla[heads=2]"], ["cross-attn[heads=2|4]", "mlp"]], "alike": True},
     "widths": {"slots": [["attn[heads=2|4]", "cross-attn[heads=4,head_dim=16]"]], "d": "32|64"},
+    "names": {"slots": [["gla[heads=2,share=a|b|c]", "mlp[inner=32]"]], "layers": "1..3"},
+    "slots": {
+        "slots": [
+            ["attn[heads=2,share=b]", "attn[heads=2|4,share=a|c]", "gla[heads=2]"],
+            ["attn[heads=2,share=a]", "mlp[inner=32,share=a|b]"],
+        ],
+        "layers": "1..2",
+    },
+    "lending": {"slots": [["attn[heads=2|4,share=a|b]", "cross-attn[heads=2|4]"]]},
     "biases": {"slots": [["xl-attn[heads=2|4,shared_bias]", "mlp[inner=32]"]]},
 }
 
@@ -89,11 +98,12 @@ def test_candidates_are_counted_and_enumerated_as_the_language_allows(name: str)
                 if chosen and (len(s.slots) > 1 or len(chosen) == depth):
                     wanted.add(Spec(header, tuple(chosen)).text)
     buildable = {text for text in wanted if is_architecture(text)}
-    assert 0 < len(buildable) < len(wanted)
     genes = _somethings(s, everything(s))
-    # Names of `share` do not matter to an architecture: rows that differ in them alone are one text.
-    assert {s.spec(row) for row in genes} == {architecture(text).text for text in buildable}
-    assert len(genes) == len(buildable) == s.count
+    # Names of `share` do not matter to an architecture: texts that differ in them alone are one network, and one row.
+    networks = {architecture(text).text for text in buildable}
+    assert {s.spec(row) for row in genes} == networks
+    assert len(genes) == len(networks) == s.count
+    assert 0 < len(networks) < len(wanted)  # some cannot be built, or are written in several ways
     for row in genes[:: max(1, len(genes) // 40)]:
         assert s.spec(s.from_spec(s.spec(row))) == s.spec(row)
 
@@ -118,11 +128,24 @@ def test_a_stack_that_asks_in_vain_is_refused_and_says_so() -> None:
     assert s.passed(np.stack([fine, wrong]), {})[LINKED].tolist() == [True, False]
 
 
-def test_too_many_ways_to_share_are_bounded_from_above() -> None:
-    named = [f"attn[heads=2|4,share={name}]" for name in "abcdef"]
+def test_rows_that_differ_in_share_names_alone_are_one_row() -> None:
+    s = space("names")
+    own = {option.share: k for k, option in enumerate(s.slots[0].options) if option.name == "gla"}
+    mlp = next(k for k, option in enumerate(s.slots[0].options) if option.name == "mlp")
+    stacks = np.array([[[own[a]], [mlp], [own[b]]] for a, b in ("ab", "ba", "ca", "bc", "aa", "cc")])
+    found = s.of_layers(stacks)
+    assert (found[:4] == found[0]).all()
+    assert (found[4:] == found[4]).all()
+    assert s.spec(found[0]) != s.spec(found[4])
+
+
+def test_too_many_ways_to_share_are_bounded_from_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = [f"attn[heads=2|4|8,share={name}]" for name in "abcdef"]
+    # Any heads first; then the same layer again, or any heads under another name.
+    assert space("albert", slots=[named], layers="2").count == 3 * (1 + 3)
+    monkeypatch.setattr("plait.space.links.MOST_STATES", 5)
     s = space("albert", slots=[named], layers="2")
-    assert not s.links.countable
-    assert len(everything(s)) < s.count == 12**2
+    assert len(everything(s)) == 3 * (1 + 3) < s.count == 18**2
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def _training(d: DesignDocument) -> Element:
         lines,
         title="Loss of the pick while it trains",
         x_label=f"steps of {trained['tokens'] // trained['steps']:,} tokens",
-        y_label="nats per token",
+        y_label="loss, nats per token (↓ better)",
         floor=entropy,
         floor_label=f"true entropy {entropy:.3f}" if entropy is not None else "",
     )

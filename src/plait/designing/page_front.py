@@ -29,7 +29,7 @@ def front_section(d: DesignDocument) -> Element:
         plot = scatter_plot(
             marks,
             title=f"Parameters of the layers against {each.name}",
-            x_label=f"{each.name}, {each.unit}",
+            x_label=f"{each.name}, {each.unit} (↓ better)",
             y_label="million parameters in the layers",
             limit=limits.get(name),
             of=f"{told}{measured} measured, {len(marks) - measured} predicted only",

@@ -243,5 +243,5 @@ class MapsEvaluation(Evaluation):
             name = f"maps-{run}" if len(results) > 1 else "maps"
             title = "Forget gates and attention" if any(p.title[0] == "F" for p in panels) else "Attention"
             # Two heads a row, or four where there is no F.
-            drawn[name] = matrices(panels, title=title, x_label="key", y_label="query", columns=4)
+            drawn[name] = matrices(panels, title=title, x_label="key", y_label="query", columns=4, power=0.5)
         return drawn

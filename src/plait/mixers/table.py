@@ -41,7 +41,7 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "parallel": "plait.mixers.parallel:ParallelOptions",
         "cross-attn": "plait.mixers.reading:CrossAttnOptions",
         "gmu": "plait.mixers.reading:GmuOptions",
-        "zamba2": "plait.mixers.reading:Zamba2Options",
+        "zamba2": "plait.mixers.zamba2:Zamba2Options",
         # channel mixers
         "mlp": "plait.mixers.mlp:MlpOptions",
         "swiglu": "plait.mixers.mlp:SwigluOptions",
@@ -87,7 +87,7 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
         given = point.load()
     except Exception as wrong:
         raise UserError(f"{where} does not load: {type(wrong).__name__}: {wrong}") from wrong
-    # Options may be given instead of the mixer, by packages that can be asked for costs without torch.
+    # A package may give the options instead of the mixer: they need no torch.
     options = given if isinstance(given, type) and issubclass(given, MixerOptions) else getattr(given, "Options", None)
     if not (isinstance(options, type) and issubclass(options, MixerOptions)):
         raise UserError(f"{where}: {point.value} has no `Options` (a subclass of plait.mixers.options.MixerOptions).")

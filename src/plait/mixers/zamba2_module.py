@@ -27,8 +27,8 @@ from plait.mixers.attn import AttnOptions
 from plait.mixers.attn_module import Attention
 from plait.mixers.mamba_module import Mamba2
 from plait.mixers.mixer import Draw, Loan, Mixer, State
-from plait.mixers.reading import Zamba2Options
 from plait.mixers.shared import RmsNorm
+from plait.mixers.zamba2 import Zamba2Options
 
 EPS = 1e-5
 MAMBA_STATE = ("S", "conv")

@@ -319,8 +319,10 @@ def heat_map(
     return str(drawing)
 
 
-def matrices(panels: Sequence[Matrix], *, title: str, x_label: str, y_label: str, columns: int) -> str:
-    """Side by side, with one ramp."""
+def matrices(
+    panels: Sequence[Matrix], *, title: str, x_label: str, y_label: str, columns: int, power: float = 1.0
+) -> str:
+    """Side by side, with one ramp. A shade is that of the value to the `power`: below 1 small values can be seen."""
     side, gap, left, top = 260.0, 46.0, 46.0, 72.0
     rows = math.ceil(len(panels) / columns)
     across = min(columns, len(panels))
@@ -330,16 +332,19 @@ def matrices(panels: Sequence[Matrix], *, title: str, x_label: str, y_label: str
     for number, panel in enumerate(panels):
         x, y = left + (number % columns) * (side + gap), top + (number // columns) * (side + gap)
         drawing.text(x, y - 6, panel.title, size=12)
-        drawing.bitmap(x, y, side, side, shades(panel.values_RC))
+        drawing.bitmap(x, y, side, side, shades(panel.values_RC**power))
         drawing.rect(x, y, side, side, "none", stroke=FILE.grid)
-    draw_ramp(drawing, left + across * (side + gap) - gap + 20, top, side)
+    draw_ramp(drawing, left + across * (side + gap) - gap + 20, top, side, power=power)
     return str(drawing)
 
 
-def draw_ramp(drawing: Drawing, x: float, y: float, height: float, low: float = 0.0, ramp: Ramp = RAMP) -> None:
+def draw_ramp(
+    drawing: Drawing, x: float, y: float, height: float, low: float = 0.0, ramp: Ramp = RAMP, *, power: float = 1.0
+) -> None:
     """The bar that says which shade is which value."""
     drawing.bitmap(x, y, 12, height, shades(np.linspace(1, 0, 64)[:, None], ramp))
-    for value, at in ((1, y + 4), ((1 + low) / 2, y + height / 2 + 4), (low, y + height + 4)):
+    middle = (1 + low) / 2 if power == 1 else 0.5 ** (1 / power)
+    for value, at in ((1, y + 4), (middle, y + height / 2 + 4), (low, y + height + 4)):
         drawing.text(x + 17, at, f"{value:g}", size=11, colour=FILE.pale)
 
 

@@ -17,7 +17,8 @@ from plait.reporting.plots import curve_plot
 from plait.reporting.views import Context, View, view_page
 
 Document = Mapping[str, Any]
-LOSS, TOKENS = "held-out loss, nats per token", "tokens"
+LOSS, TOKENS = "held-out loss, nats per token (↓ better)", "tokens"
+CHANCE = "P(best), the probability of the lowest loss"
 WORSE, SAME = "worse", "not distinguishable"
 
 
@@ -72,11 +73,18 @@ def _against(document: Document, name: str, best: str) -> dict[str, Any]:
 
 
 def learning_curves(document: Document) -> list[Series]:
-    return [
-        Series(row["name"], [tokens for tokens, _ in points], [loss for _, loss in points])
-        for row in document["architectures"]
-        if (points := [point for point in row["curve"] if point[1] is not None])
-    ]
+    """Losses over tokens; the last one has the interval that the table states."""
+    found = []
+    for row in document["architectures"]:
+        points = [point for point in row["curve"] if point[1] is not None]
+        if not points:
+            continue
+        losses = [loss for _, loss in points]
+        low, high = list(losses), list(losses)
+        if row["interval"] is not None and points[-1][0] == row["tokens"]:
+            low[-1], high[-1] = row["interval"]
+        found.append(Series(row["name"], [tokens for tokens, _ in points], losses, low=low, high=high))
+    return found
 
 
 def _chances(document: Document) -> list[Series]:
@@ -94,7 +102,7 @@ def comparison_figure(document: Document) -> str:
     chances = _chances(document)
     if chances:
         longest = max(row["tokens"] for row in document["architectures"])
-        y = Axis("P(best)", low=0.0, high=1.0)
+        y = Axis(CHANCE, low=0.0, high=1.0)
         panels.append(Panel(chances, x, y, "who is best at which budget", longest, "trained so far"))
     return figure(panels, title=cut_title(document), below=document["verdict"])
 
@@ -223,14 +231,19 @@ def chance_plot(
     """P(best) against the tokens of a budget; `longest`: how far anything was trained."""
     return curve_plot(
         _lines(_chances(document), order, keys or {}), title="P(best) against tokens", x_label=TOKENS,
-        y_label="P(best)", unit=TOKENS, log=True, until=longest, until_label="trained so far",
+        y_label=CHANCE, unit=TOKENS, log=True, until=longest, until_label="trained so far",
     )  # fmt: skip
 
 
 def _lines(series: Sequence[Series], order: Mapping[str, int], keys: Mapping[str, str]) -> list[page_charts.Line]:
     return [
         page_charts.Line(
-            one.name, list(zip(one.x, one.y, strict=True)), order[one.name], dots=True, key=keys.get(one.name, one.name)
+            one.name,
+            list(zip(one.x, one.y, strict=True)),
+            order[one.name],
+            dots=True,
+            key=keys.get(one.name, one.name),
+            ends={x: (low, high) for x, low, high in zip(one.x, one.low, one.high, strict=False) if low < high},
         )
         for one in series
     ]
@@ -242,7 +255,10 @@ def _pictures(document: Document) -> list[Element]:
     def names() -> Element:
         return legend([(page_charts.swatch(number), name) for name, number in order.items()], {n: n for n in order})
 
-    words = "Each point is the loss of a training that ended there: its last fifth with a falling rate."
+    words = (
+        "Each point is the loss of a training that ended there: its last fifth with a falling rate. Bars are 95 % "
+        "intervals over seeds."
+    )
     drawn = learning_curve_plot(document, order)
     made = [section("Learning curves", note(words), card(drawn), names())]
     if document["foresight"]:
@@ -275,7 +291,8 @@ def _making(document: Document) -> Element:
             f"{row['lr']:.3g}",
             ", ".join(
                 f"{rate}: {'diverged' if loss is None else format(loss, '.3f')}" for rate, loss in row["rates"].items()
-            ),
+            )
+            or "none: the rate was given",
         ]
         for row in document["architectures"]
     ]

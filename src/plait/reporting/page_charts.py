@@ -4,8 +4,8 @@ Every mark with a hint says it when it is pointed at."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 from plait.reporting.axes import MARKS, PAGE, Axis, draw_axes
@@ -40,11 +40,15 @@ class Mark:
 
 @dataclass(frozen=True)
 class Line:
+    """`dots`: every point has a mark. `ends`: the interval of a point, by its x. `faint`: thin, behind the others."""
+
     name: str
     points: Sequence[tuple[float, float]]
     series: int | None = None
     dots: bool = False
     key: str = ""
+    ends: Mapping[float, tuple[float, float]] = field(default_factory=dict)
+    faint: bool = False
 
 
 def scatter(
@@ -96,6 +100,7 @@ def curves(
     found = [[(x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y)] for line in lines]
     xs = [x for some in found for x, _ in some] or [1.0]
     ys = [y for some in found for _, y in some] + ([floor] if floor is not None else []) or [0.0, 1.0]
+    ys += [end for line in lines for ends in line.ends.values() for end in ends]
     room = 0.06 * (max(ys) - min(ys) or 1.0)
     x_of = Scale(min(xs) if log else 0, max(xs), left, right, log=log)
     y_of = Scale(max(0.0, min(ys) - room), max(ys) + room, bottom, top)
@@ -108,8 +113,10 @@ def curves(
         drawing.line(left, y_of(floor), right, y_of(floor), PAGE.limit, dashed=True, width=1.5)
         drawing.text(right, y_of(floor) - 6, floor_label, size=11, anchor="end", colour=PAGE.limit)
     for line, some in zip(lines, found, strict=True):
-        drawing.path([(x_of(x), y_of(y)) for x, y in some], colour(line.series))
+        drawing.path([(x_of(x), y_of(y)) for x, y in some], colour(line.series), width=1 if line.faint else 2)
         for x, y in some if line.dots else ():
+            if ends := line.ends.get(x):
+                drawing.line(x_of(x), y_of(ends[0]), x_of(x), y_of(ends[1]), colour(line.series))
             hint = f"{line.name}: {y:.3f}\n{unit} {x:,.0f}"
             drawing.mark(shape(line.series), x_of(x), y_of(y), 5, colour(line.series), stroke=PAGE.paper, hint=hint)
     return drawing.inline("chart")

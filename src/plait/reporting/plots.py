@@ -74,6 +74,7 @@ def curve_plot(
             "number": line.series,
             "joined": True,
             "bare": not line.dots,
+            "faint": line.faint or None,
             "key": line.key or None,
             "points": [
                 {
@@ -81,7 +82,8 @@ def curve_plot(
                     "y": _digits(y),
                     "key": line.key or None,
                     "name": line.name,
-                    "hint": f"{line.name}: {y:.3f}\n{unit} {x:,.0f}",
+                    "hint": f"{line.name}: {y:.3f}{_interval_text(line.ends.get(x))}\n{unit} {x:,.0f}",
+                    **({"ends": [_digits(end) for end in line.ends[x]]} if x in line.ends else {}),
                 }
                 for x, y in line.points
                 if math.isfinite(x) and math.isfinite(y)
@@ -99,6 +101,10 @@ def curve_plot(
         "lines": [{"axis": axis, "at": at, "label": label} for axis, at, label in values if at is not None],
     }
     return plot(drawn, data)
+
+
+def _interval_text(ends: tuple[float, float] | None) -> str:
+    return " ({:.3f} to {:.3f})".format(*ends) if ends else ""
 
 
 def line_legend(lines: Sequence[Line]) -> Element:

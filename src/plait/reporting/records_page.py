@@ -26,7 +26,7 @@ from plait.reporting.summaries import (
     whole_text,
 )
 from plait.reporting.view_probe import probes_section
-from plait.reporting.view_train import curve_of
+from plait.reporting.view_train import LOSS_AXIS, curve_of
 from plait.reporting.views import ALONE, Context, View, heading, view_of, whole_view
 
 DRAWN = 8  # learning curves: as many as there are colours
@@ -121,7 +121,7 @@ def _trainings(kind: str, records: Sequence[Record], context: Context) -> Elemen
     keys = [record.key[:8] for record in records[:LISTED]]
     made: list[Child] = [table(columns, rows, keys=keys, name="trainings")]
     if lines:
-        chart = curve_plot(lines, title="validation loss", x_label="tokens", y_label="nats per token", unit="token")
+        chart = curve_plot(lines, title="Validation loss", x_label="tokens", y_label=LOSS_AXIS, unit="token")
         shown = "" if len(drawn) == len(records) else f" The newest {len(drawn)} of {len(records)} are drawn."
         made.insert(
             0,
@@ -156,7 +156,7 @@ def _tracks(kind: str, records: Sequence[Record], context: Context) -> Element:
         lines,
         title="annealed loss at every budget",
         x_label="tokens",
-        y_label="nats per token",
+        y_label=LOSS_AXIS,
         log=True,
         unit="tokens",
     )
@@ -177,13 +177,38 @@ def _probes(kind: str, records: Sequence[Record], context: Context) -> Element:
 
 def _measurements(kind: str, records: Sequence[Record], context: Context) -> Element:
     flats = [flat(record.result) for record in records[:LISTED]]
-    wanted = [name for name in ("latency.seconds", "seconds", "memory.peak", "peak", "energy.joules") if any(
-        name in one for one in flats)]  # fmt: skip
+    wanted = {name: words for name, words in MEASURED.items() if any(name in one for one in flats)}
     rows: list[list[Child]] = [
-        [_named(record, context), *(number_text(one.get(name)) for name in wanted)]
+        [
+            _named(record, context),
+            *(
+                "" if (value := number(one.get(name))) is None else number_text(factor * value)
+                for name, (_, factor) in wanted.items()
+            ),
+        ]
         for record, one in zip(records[:LISTED], flats, strict=True)
     ]
-    return section("Measurements", table(["model", *(f">{name}" for name in wanted)], rows, name="measurements"))
+    return section("Measurements", table(["model", *(f">{words}" for words, _ in wanted.values())], rows, name=kind))
+
+
+#: Fields of measurements: what they are, and what a base unit is in the unit that is shown.
+MEASURED = {
+    "latency.seconds": ("latency, ms", 1e3),
+    "latency.low": ("95 % interval from, ms", 1e3),
+    "latency.high": ("to, ms", 1e3),
+    "seconds": ("latency, ms", 1e3),
+    "memory.peak": ("peak memory, MB", 1e-6),
+    "peak": ("peak memory, MB", 1e-6),
+    "energy.joules": ("energy, mJ", 1e3),
+}
+
+
+def _evaluations(kind: str, records: Sequence[Record], context: Context) -> Element:
+    rows: list[list[Child]] = [
+        [_named(record, context), summary(record).source, summary(record).words, started_text(record)]
+        for record in records[:LISTED]
+    ]
+    return section("Evaluations", table(("model", "evaluation", "result", "started"), rows, name=kind))
 
 
 def _answers(kind: str, records: Sequence[Record], context: Context) -> Element:
@@ -220,6 +245,7 @@ SECTIONS: dict[str, Callable[[str, Sequence[Record], Context], Element]] = {
     "search": _answers,
     "probe": _probes,
     "measure": _measurements,
+    "eval": _evaluations,
     "compare": _answers,
     "probe-verdict": _answers,
     "design": _answers,

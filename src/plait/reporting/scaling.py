@@ -18,7 +18,7 @@ from plait.analysis.scaling_runs import ALL
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Panel, Series, figure, xy_chart
 
-FLOPS, PARAMS, LOSS = "FLOPs", "parameters", "loss, nats per token"
+FLOPS, PARAMS, LOSS = "FLOPs", "parameters", "loss, nats per token (↓ better)"
 POINTS = 60  # of a smooth curve
 
 
@@ -116,7 +116,8 @@ def gap_panel(laws: Laws) -> Panel:
         found = [law.gap(offset) for offset in offsets]
         values, low, high = ([getattr(one, end) for one in found] for end in ("value", "low", "high"))
         series.append(Series(law.name, offsets, values, low=low, high=high))
-    return Panel(series, Axis("size, of N*", log=True), Axis("loss above the best"), "Off the frontier, same FLOPs")
+    axes = Axis("size, as a multiple of N*", log=True), Axis("loss above the best, nats per token")
+    return Panel(series, *axes, title="Off the frontier, same FLOPs")
 
 
 def state_panel(laws: Laws) -> Panel | None:
@@ -126,7 +127,7 @@ def state_panel(laws: Laws) -> Panel | None:
         perplexity_BG = np.exp(curve.log_perplexity_BG)
         found = [Estimate.of(perplexity_BG[0, g], perplexity_BG[1:, g]) for g in range(perplexity_BG.shape[1])]
         series.append(_marks(name, np.exp(curve.log_state_BG[0]).tolist(), found, name))
-    axes = Axis("state, numbers", log=True), Axis("perplexity", log=True)
+    axes = Axis("state per sequence, numbers", log=True), Axis("perplexity (↓ better)", log=True)
     return Panel(series, *axes, title="State-optimal frontier") if series else None
 
 

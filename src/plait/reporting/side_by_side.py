@@ -12,7 +12,7 @@ from plait.reporting.page import Child, card, grid, note, section, table, tag
 from plait.reporting.page_charts import Line
 from plait.reporting.plots import curve_plot, line_legend
 from plait.reporting.summaries import number, spec_of, started_text, summary, time_text
-from plait.reporting.view_train import curve_of
+from plait.reporting.view_train import LOSS_AXIS, curve_of
 from plait.reporting.views import Context, svg_element
 
 MOST_ROWS = 120
@@ -53,7 +53,7 @@ def _curves(records: Sequence[Record], names: Sequence[str]) -> list[Child]:
     ]
     if len(lines) < 2:
         return []
-    drawn = curve_plot(lines, title="Loss", x_label="tokens", y_label="nats per token", unit="token")
+    drawn = curve_plot(lines, title="Loss", x_label="tokens", y_label=LOSS_AXIS, unit="token")
     return [section("Curves", card(drawn, line_legend(lines)))]
 
 

@@ -151,7 +151,7 @@ def difficulty_figure(task: str, curves: Sequence[DifficultyCurve]) -> str:
         far = values[0] > 0 and values[-1] / values[0] >= 8
         series = [Series(c.architecture, c.values, c.accuracy, low=c.low, high=c.high) for c in mine]
         axis = Axis(variable.replace("_", " "), log=far, ticks=values if len(values) <= 12 else None)
-        panels.append(Panel(series, axis, Axis("test accuracy", low=0.0, high=1.0)))
+        panels.append(Panel(series, axis, Axis("test accuracy (↑ better)", low=0.0, high=1.0)))
     return figure(panels, title=f"{task}: accuracy by difficulty")
 
 
@@ -160,7 +160,7 @@ def accuracy_figure(models: Sequence[str], latency: Sequence[float], accuracy: M
     panels = [
         Panel(
             [Series(model, [ms], [value], "none") for model, ms, value in zip(models, latency, values, strict=True)],
-            Axis("latency, ms"), Axis("accuracy, %"), title=task,
+            Axis("latency, ms (↓ better)"), Axis("accuracy, % (↑ better)"), title=task,
         )
         for task, values in accuracy.items()
     ]  # fmt: skip
@@ -170,7 +170,7 @@ def accuracy_figure(models: Sequence[str], latency: Sequence[float], accuracy: M
 def loss_figure(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str, log: bool = False) -> str:
     """PAR, Fig. 6: training losses of several runs over steps."""
     series = [Series(name, [x for x, _ in points], [y for _, y in points]) for name, points in curves.items()]
-    return xy_chart(series, title=title, x=Axis("optimizer step", log=log), y=Axis("loss, nats per token"))
+    return xy_chart(series, title=title, x=Axis("optimizer step", log=log), y=Axis("loss, nats per token (↓ better)"))
 
 
 #: Lines that show what a power looks like.

@@ -139,12 +139,29 @@ def _scale(record: Record) -> Summary:
     return Summary(names, "", float(len(runs)), "runs", f"{len(runs)} runs", str(record.result.get("text", "")))
 
 
+#: The field of an evaluation that one asks for first, the more telling ones before, and how it is told.
+EVALUATED = {
+    "mean.effective_length": "effective length {} tokens",
+    "verdict": "{}",
+    "perplexity": "perplexity {}",
+    "loss": "{} nats per token",
+    "standard.score": "{} exact answers",
+    "easy.score": "{} exact answers",
+    "maps": "maps of {} heads",
+}
+
+
 def _eval(record: Record) -> Summary:
-    spec, config = spec_of(record), record.config
-    first = next(((k, v) for k, v in flat(record.result).items() if number(v) is not None), None)
-    words = "" if first is None else f"{first[0]} {number_text(first[1])}"
-    value, unit = (None, "") if first is None else (number(first[1]), first[0])
-    return Summary(pattern_of(spec), spec, value, unit, words, str(config.get("evaluation", "")))
+    spec, fields = spec_of(record), flat(record.result)
+    fields["maps"] = len(sequence(record.result.get("maps"))) or None
+    value, unit, words = None, "", ""
+    for name, told in EVALUATED.items():
+        found = fields.get(name)
+        if isinstance(found, str) or number(found) is not None:
+            value, unit = number(found), told.replace("{}", "").strip()
+            words = told.format(found if isinstance(found, str) else number_text(found))
+            break
+    return Summary(pattern_of(spec), spec, value, unit, words, str(record.config.get("evaluation", "")))
 
 
 def _measure(record: Record) -> Summary:

@@ -79,9 +79,9 @@ class Drawing:
         attributes = {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "stroke": colour, "stroke-width": width}
         self._add("line", attributes | ({"stroke-dasharray": "5 4"} if dashed else {}))
 
-    def path(self, points: Sequence[tuple[float, float]], colour: str) -> None:
+    def path(self, points: Sequence[tuple[float, float]], colour: str, *, width: float = 2) -> None:
         joined = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
-        self._add("polyline", {"points": joined, "fill": "none", "stroke": colour, "stroke-width": 2,
+        self._add("polyline", {"points": joined, "fill": "none", "stroke": colour, "stroke-width": width,
                                "stroke-linejoin": "round"})  # fmt: skip
 
     def mark(

@@ -1,4 +1,5 @@
-"""The view of an evaluation: gate and attention maps where it has them, curves where it has lists of numbers."""
+"""The view of an evaluation: accuracy over the length for questions about long texts, a grid of depths and lengths for
+needles, gate and attention maps, and curves over lengths and positions for losses."""
 
 from __future__ import annotations
 
@@ -10,92 +11,281 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from plait.records.record import Record, flat
-from plait.reporting.charts import Matrix, matrices
-from plait.reporting.page import Child, card, grid, note, section, sentence, table, tag, tiles
+from plait.reporting.axes import Axis
+from plait.reporting.charts import Matrix, Panel, Series, figure, heat_map, matrices
+from plait.reporting.page import Child, card, folded, grid, note, section, sentence, table, tag, tiles
 from plait.reporting.page_charts import Line
 from plait.reporting.plots import curve_plot, line_legend
-from plait.reporting.studies import loss_figure
-from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of
+from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, spec_of, whole_text
 from plait.reporting.svg import Drawing, shades
+from plait.reporting.view_probe import Score, heat_grid
 from plait.reporting.view_train import curve_points
-from plait.reporting.views import Context, View, field_table
+from plait.reporting.views import Context, View, field_table, svg_element
 
 MOST_MAPS = 12
 MOST_LINES = 8
 SIDE = 260.0
+SHADE_POWER = 0.5  # of attention weights: a head that looks at 100 tokens gives each 0.01
+TITLES = {
+    "perplexity": "Perplexity",
+    "per-token": "Loss by position",
+    "extrapolation": "Length extrapolation",
+    "needle": "Needle in a haystack",
+    "ruler": "RULER",
+    "phonebook": "Phone-book recall",
+    "maps": "Attention and forget gates",
+}
 #: What fields of results mean, for titles and axes; others are shown as they are called.
 LABELS = {
     "lengths": "sequence length, tokens", "positions": "position in the sequence, tokens",
-    "octaves": "position, from half of it up to it, tokens", "octave_loss": "loss, nats per token",
-    "loss_at": "loss, nats per token", "smooth_101": "mean of 101 positions", "smooth_1001": "mean of 1001 positions",
-    "trained_length": "trained length, tokens", "loss": "loss, nats per token", "depths": "depth in the context",
-    "slope": "slope over the position",
+    "octaves": "position, from half of it up to it, tokens", "octave_loss": "loss, nats per token (↓ better)",
+    "loss_at": "loss, nats per token (↓ better)", "smooth_101": "mean of 101 positions",
+    "smooth_1001": "mean of 1001 positions", "trained_length": "trained length, tokens",
+    "loss": "loss, nats per token", "depths": "depth in the context", "slope": "slope over the position",
+    "perplexity": "perplexity (↓ better)",
 }  # fmt: skip
+NOT_DRAWN = ("maps", "interval", "left_out")
 
 
 def eval_view(record: Record, context: Context) -> View:
     result, config, spec = record.result, record.config, spec_of(record)
     name = str(config.get("evaluation", "evaluation"))
-    maps = [mapping(one) for one in sequence(result.get("maps"))][:MOST_MAPS]
-    curves = curves_of(result)
     plain = {key: value for key, value in flat(result).items() if not isinstance(value, (list, dict))}
-    numbers = [(_label(key), number_text(value), "") for key, value in plain.items() if number(value) is not None][:6]
-    parts: list[Child] = [tiles(numbers)] if numbers else []
+    maps = [mapping(one) for one in sequence(result.get("maps"))][:MOST_MAPS]
+    tasks = {task: mapping(one) for task, one in mapping(result.get("tasks")).items()}
+    grids = {mode: mapping(found) for mode, found in result.items() if sequence(mapping(found).get("exact"))}
+    parts: list[Child] = []
     figures: dict[str, Callable[[], str]] = {}
+    rows: Sequence[Mapping[str, Any]] = [plain]
     if maps:
         parts.append(maps_section(maps))
         figures["maps"] = lambda: _maps_figure(maps)
-    for over, lines in curves.items():
-        drawn = [Line(title, points, n, dots=len(points) <= 60) for n, (title, points) in enumerate(lines.items())]
-        title = ", ".join(lines) if len(lines) < 4 else f"{len(lines)} curves"
-        plot = curve_plot(drawn, title=title, x_label=over, y_label=next(iter(lines)))
-        names = [line_legend(drawn)] if len(drawn) > 1 else []
-        parts.append(section(sentence(f"{next(iter(lines)).partition(',')[0]} by {over.partition(',')[0]}")[:-1],
-                             card(plot, *names)))  # fmt: skip
-    if curves:
-        every = {f"{title} over {over}": points for over, lines in curves.items() for title, points in lines.items()}
-        figures["curves"] = lambda: loss_figure(every, title=name)
+        rows = [{key: one.get(key) for key in ("layer", "head", "sharp", "distance", "memory")} for one in maps]
+    elif tasks:
+        parts += [_task_tiles(result), *_task_parts(result, tasks)]
+        figures["accuracy"] = lambda: _task_figure(result, tasks, TITLES.get(name, name))
+        rows = [
+            {"task": task, **{key: point.get(key) for key in ("length", "score", "chance")}}
+            for task, one in tasks.items()
+            for point in _task_points(one)
+        ]
+    elif grids:
+        parts += [section(f"Needles, {mode}", *_needle_parts(mode, found, result)) for mode, found in grids.items()]
+        for mode, found in grids.items():
+            figures[f"needle-{mode}"] = lambda mode=mode, found=found: _needle_figure(mode, found)  # type: ignore[misc]
+    else:
+        numbers = [(_label(key), number_text(value), "") for key, value in plain.items() if number(value) is not None]
+        curves = curves_of(result)
+        parts += [tiles(numbers[:6])] if numbers else []
+        parts += [_curve_section(over, lines) for over, lines in curves.items()]
+        if curves:
+            figures["curves"] = lambda: _curves_figure(curves, TITLES.get(name, name))
+    verdict = result.get("verdict")
+    if isinstance(verdict, str):
+        parts.insert(0, note(sentence(verdict)))
     settings = flat(mapping(config.get("settings")))
     if settings:
-        parts.append(section("Settings", field_table(settings, "settings")))
+        parts.append(folded("Settings", field_table(settings, "settings")))
     if plain and not maps:
-        parts.append(section("All numbers", field_table(plain, "result")))
-    lead = f"Evaluated by {name}."
+        parts.append(folded("All numbers", field_table(plain, "result")))
+    split = mapping(config.get("data")).get("split")
+    lead = f"Evaluated on the {split} split." if split else "Evaluated on texts that are made for it."
     seq = int(number(config.get("trained_length")) or 1024)
-    heads = [{key: one.get(key) for key in ("layer", "head", "sharp", "distance", "memory")} for one in maps]
-    rows = heads or [plain]
-    return View(f"{name} of {pattern_of(spec)}", lead, parts, figures, rows, spec=spec, seq=seq)
+    return View(f"{TITLES.get(name, name)}: {pattern_of(spec)}", lead, parts, figures, rows, spec=spec, seq=seq)
+
+
+def _label(name: str) -> str:
+    return LABELS.get(name, name.replace("_", " "))
+
+
+# ---- losses over lengths and positions
 
 
 Points = list[tuple[float, float]]
 
 
 def curves_of(result: Mapping[str, Any]) -> dict[str, dict[str, Points]]:
-    """Fields that are lists of as many numbers, over the one among them that grows, else over their places; and lists
-    of pairs. By what they are over, then by name."""
+    """Fields that are lists of as many numbers, over the one among them that grows; and lists of pairs, over steps. By
+    what they are over, then by name."""
     found: dict[str, dict[str, Points]] = {}
     lists: dict[int, dict[str, list[float]]] = {}
     for name, value in flat(result).items():
         values = sequence(value)
-        if len(values) < 3 or name == "maps":
+        if len(values) < 3 or name in NOT_DRAWN:
             continue
         numbers = [number(each) for each in values]
         plain = [each for each in numbers if each is not None]
         if len(plain) == len(values):
-            lists.setdefault(len(values), {})[_label(name)] = plain
+            lists.setdefault(len(values), {})[name] = plain
         elif pairs := curve_points(values):
-            found.setdefault("steps", {})[_label(name)] = pairs
+            found.setdefault("optimizer steps", {})[_label(name)] = pairs
     for same in lists.values():
         over = next((name for name, x in same.items() if all(a < b for a, b in pairwise(x))), None)
-        x = same.pop(over) if over is not None and len(same) > 1 else None
-        for name, y in list(same.items())[:MOST_LINES]:
-            points = curve_points([list(pair) for pair in (zip(x, y, strict=True) if x else enumerate(y))])
-            found.setdefault(over if x and over else "place", {})[name] = points
+        if over is None:
+            continue
+        x = same.pop(over)
+        shown = {name: y for name, y in same.items() if not _is_wider_than(name, x)}
+        for name, y in list(shown.items())[:MOST_LINES]:
+            found.setdefault(_label(over), {})[_label(name)] = curve_points(
+                [list(pair) for pair in zip(x, y, strict=True)]
+            )
     return found
 
 
-def _label(name: str) -> str:
-    return LABELS.get(name, name.replace("_", " "))
+def _is_wider_than(name: str, x: Sequence[float]) -> bool:
+    """A mean over a window that holds more than a third of the curve: nearly a constant."""
+    return name.startswith("smooth_") and 3 * int(name.rpartition("_")[2]) > x[-1]
+
+
+def _is_geometric(lines: Mapping[str, Points]) -> bool:
+    """Whether every x is at least 1.5 times the one before, as lengths that double are."""
+    return all(a[0] > 0 and b[0] >= 1.5 * a[0] for points in lines.values() for a, b in pairwise(points))
+
+
+def _curve_section(over: str, lines: Mapping[str, Points]) -> Element:
+    smoothed = any(title.startswith("mean of") for title in lines)
+    drawn = [
+        Line(title, points, n, dots=len(points) <= 60, faint=smoothed and not title.startswith("mean of"))
+        for n, (title, points) in enumerate(lines.items())
+    ]
+    label = next(iter(lines))
+    plot = curve_plot(drawn, title=f"{label} over {over}", x_label=over, y_label=label, unit=over.partition(",")[0],
+                      log=_is_geometric(lines))  # fmt: skip
+    names = [line_legend(drawn)] if len(drawn) > 1 else []
+    heading = f"{label.partition(',')[0].partition(' (')[0]} by {over.partition(',')[0]}"
+    return section(sentence(heading)[:-1], card(plot, *names))
+
+
+def _curves_figure(curves: Mapping[str, Mapping[str, Points]], title: str) -> str:
+    panels = [
+        Panel([Series(name, [x for x, _ in points], [y for _, y in points]) for name, points in lines.items()],
+              Axis(over, log=_is_geometric(lines)), Axis(next(iter(lines))))
+        for over, lines in curves.items()
+    ]  # fmt: skip
+    return figure(panels, title=title)
+
+
+# ---- questions about long texts
+
+
+def _task_points(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    points = (mapping(point) for point in sequence(one.get("points")))
+    return [point for point in points if number(point.get("length")) and number(point.get("score")) is not None]
+
+
+def _interval(point: Mapping[str, Any]) -> tuple[float, float] | None:
+    ends = [number(end) for end in sequence(point.get("interval"))]
+    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
+
+
+def _task_tiles(result: Mapping[str, Any]) -> Element:
+    mean = mapping(result.get("mean"))
+    points = _task_points(mean)
+    threshold = number_text(result.get("threshold"), 3)
+    longest = points[-1] if points else {}
+    return tiles([
+        ("effective length", f"{whole_text(mean.get('effective_length'))} tokens",
+         f"up to it every mean accuracy is at least {threshold}"),
+        ("certain length", f"{whole_text(mean.get('certain_length'))} tokens", "the same by the intervals' lower ends"),
+        ("trained length", f"{whole_text(result.get('trained_length'))} tokens", ""),
+        *([("mean accuracy", f"{float(longest['score']):.3f}", f"at {whole_text(longest.get('length'))} tokens")]
+          if longest else []),
+    ])  # fmt: skip
+
+
+def _task_parts(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> list[Child]:
+    mean = mapping(result.get("mean"))
+    scored = {task: one for task, one in tasks.items() if _task_points(one)}
+    if not scored:
+        return [note("No task fits into the lengths that were asked for.")]
+    what = "mean of the tasks" if len(scored) > 1 else next(iter(scored))
+    lines = [_accuracy_line(what, mean, 0), _chance_line(mean)]
+    words = "The share of answers that greedy decoding writes, with 95 % intervals over questions."
+    plot = curve_plot(
+        lines, title="Accuracy over the length", x_label=LABELS["lengths"], y_label="accuracy (↑ better)", log=True,
+        unit="tokens", floor=number(result.get("threshold")), floor_label="threshold of an effective length",
+        until=_trained_within(result, mean), until_label="trained length",
+    )  # fmt: skip
+    made: list[Child] = [section("Accuracy by sequence length", note(words), card(plot, line_legend(lines)))]
+    if len(scored) > 1:
+        lengths = sorted({int(point["length"]) for one in scored.values() for point in _task_points(one)})
+        scores = {task: {f"{int(p['length']):,}": _score(p) for p in _task_points(one)} for task, one in scored.items()}
+        picture = heat_grid(scores, [f"{length:,}" for length in lengths])
+        short = ", ".join(
+            f"{task} ({whole_text(one.get('shortest'))})" for task, one in tasks.items() if task not in scored
+        )
+        made.append(
+            section(
+                "By task",
+                note("Accuracy; below it the 95 % interval. Columns: tokens of the text."),
+                card(tag("div", picture, class_="scroll wide")),
+                *([note(f"Not asked, because a question needs more tokens: {short}.")] if short else []),
+            )
+        )
+    return made
+
+
+def _score(point: Mapping[str, Any]) -> Score:
+    return Score(float(point["score"]), _interval(point), len(sequence(point.get("scores"))) or 1, {}, "questions")
+
+
+def _accuracy_line(name: str, one: Mapping[str, Any], place: int) -> Line:
+    points = _task_points(one)
+    ends = {float(point["length"]): found for point in points if (found := _interval(point)) is not None}
+    return Line(
+        name, [(float(point["length"]), float(point["score"])) for point in points], place, dots=True, ends=ends
+    )
+
+
+def _chance_line(one: Mapping[str, Any]) -> Line:
+    found = [(float(point["length"]), number(point.get("chance"))) for point in _task_points(one)]
+    return Line("chance", [(length, chance) for length, chance in found if chance is not None], 7, dots=True)
+
+
+def _trained_within(result: Mapping[str, Any], mean: Mapping[str, Any]) -> float | None:
+    """The trained length, where the chart shows it."""
+    trained, lengths = number(result.get("trained_length")), [float(point["length"]) for point in _task_points(mean)]
+    return trained if trained and lengths and lengths[0] <= trained <= lengths[-1] else None
+
+
+def _task_figure(result: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], title: str) -> str:
+    series = []
+    for name, one in ({"mean": mapping(result.get("mean"))} | dict(list(tasks.items())[: MOST_LINES - 1])).items():
+        points = _task_points(one)
+        ends = [_interval(point) or (float(point["score"]),) * 2 for point in points]
+        if points and not (name == "mean" and len(tasks) == 1):
+            series.append(Series(name, [float(p["length"]) for p in points], [float(p["score"]) for p in points],
+                                 low=[end[0] for end in ends], high=[end[1] for end in ends]))  # fmt: skip
+    axes = Axis(LABELS["lengths"], log=True), Axis("accuracy (↑ better)", low=0.0, high=1.0)
+    return figure([Panel(series, *axes)], title=title, below="bars are 95 % intervals over questions")
+
+
+# ---- needles
+
+
+def _needle_parts(mode: str, found: Mapping[str, Any], result: Mapping[str, Any]) -> list[Child]:
+    words = "How often greedy decoding writes the answer: texts get longer to the right, the needle lies deeper below."
+    numbers = [
+        ("exact match", number_text(found.get("score"), 3), "the mean over depths and lengths"),
+        ("log-likelihood of the answer", number_text(found.get("mean_log_likelihood")), "nats per token"),
+        ("trained length", f"{whole_text(result.get('trained_length'))} tokens", ""),
+    ]
+    picture = tag("div", svg_element(_needle_figure(mode, found)), class_="drawing wide")
+    return [tiles(numbers), note(words), card(picture)]
+
+
+def _needle_figure(mode: str, found: Mapping[str, Any]) -> str:
+    exact = _matrix(found["exact"])
+    if exact is None:
+        raise ValueError("the grid of a needle is no table of numbers")
+    return heat_map(
+        exact, title=f"Needle, {mode}: share of exact answers", x_label="length of the text, tokens", y_label="depth",
+        x_ticks=[whole_text(length) for length in sequence(found.get("lengths"))],
+        y_ticks=[f"{float(depth):.0%}" for depth in sequence(found.get("depths"))],
+    )  # fmt: skip
+
+
+# ---- maps
 
 
 def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:
@@ -110,7 +300,10 @@ def maps_section(maps: Sequence[Mapping[str, Any]]) -> Element:
         for one in maps
     ]
     columns = ("head", ">rows with A above 0.5", ">mean distance, tokens", ">tokens left by F")
-    words = "A: which tokens a head looks at, queries down, keys across. F: what its forget gates leave in sight."
+    words = (
+        "A: which tokens a head looks at, queries down, keys across. F: what its forget gates leave in sight. Darker "
+        "is more, from 0 to 1; the shade grows with the square root, so that small weights can be seen."
+    )
     return section("Gates and attention", note(words), grid(*cards), table(columns, rows, name="heads"))
 
 
@@ -130,7 +323,7 @@ def _pictures(one: Mapping[str, Any]) -> list[Element]:
         if matrix is None:
             continue
         drawing = Drawing(SIDE, SIDE, f"{name} of {_place(one)}", background="")
-        drawing.bitmap(0, 0, SIDE, SIDE, shades(matrix))
+        drawing.bitmap(0, 0, SIDE, SIDE, shades(matrix**SHADE_POWER))
         words = "F, forget gates" if name == "F" else "A, attention"
         made.append(tag("div", tag("span", words), drawing.inline("chart")))
     return made
@@ -142,4 +335,4 @@ def _maps_figure(maps: Sequence[Mapping[str, Any]]) -> str:
         for name, values in (("F", one.get("forget")), ("A", one.get("attention"))):
             if (matrix := _matrix(values)) is not None:
                 panels.append(Matrix(f"{name}, {_place(one)}", matrix))
-    return matrices(panels, title="Gates and attention", x_label="key", y_label="query", columns=4)
+    return matrices(panels, title="Gates and attention", x_label="key", y_label="query", columns=4, power=SHADE_POWER)

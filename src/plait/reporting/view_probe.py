@@ -39,6 +39,7 @@ class Score:
     interval: tuple[float, float] | None
     seeds: int
     lengths: Mapping[str, float]
+    of: str = "seeds"
 
     @property
     def text(self) -> str:
@@ -148,7 +149,7 @@ def heat_grid(scores: Mapping[str, Mapping[str, Score]], tasks: Sequence[str]) -
 
 
 def _draw_cell(drawing: Drawing, name: str, task: str, score: Score | None, x: float, y: float, wide: float) -> None:
-    hint = f"{name}\n{task}: {'not probed' if score is None else f'{score.text}, {score.seeds} seeds'}"
+    hint = f"{name}\n{task}: {'not probed' if score is None else f'{score.text}, {score.seeds} {score.of}'}"
     fill = "var(--track)" if score is None else shade(score.accuracy)
     drawing.rect(x + 1, y + 1, wide - 2, ROW - 2, fill, hint=hint, radius=4)
     if score is None:
@@ -172,7 +173,7 @@ def length_parts(scores: Mapping[str, Mapping[str, Score]]) -> list[Child]:
             if name in order and (score := by_task.get(task)) is not None and score.lengths
         ]
         plot = curve_plot(lines, title=f"{task}: accuracy over the length", x_label="times as long as trained",
-                          y_label="accuracy", log=True, unit="times")  # fmt: skip
+                          y_label="test accuracy (↑ better)", log=True, unit="times")  # fmt: skip
         cards.append(card(plot, title=task))
     if not cards:
         return []
@@ -212,7 +213,9 @@ def probe_view(record: Record, context: Context) -> View:
         ]),
     ]  # fmt: skip
     if lines:
-        drawn = curve_plot(lines, title="Validation accuracy", x_label="steps", y_label="accuracy")
+        drawn = curve_plot(
+            lines, title="Validation accuracy", x_label="optimizer steps", y_label="validation accuracy (↑ better)"
+        )
         words = "Validation accuracy of every training; those with marks had the best of their seed and were tested."
         names = line_legend(lines)
         parts.append(section("While they trained", note(words), card(drawn), names))
@@ -263,4 +266,6 @@ def _task_words(record: Record) -> str:
 
 def _curves_figure(lines: Sequence[Line], task: str) -> str:
     series = [Series(line.name, [x for x, _ in line.points], [y for _, y in line.points]) for line in lines]
-    return figure([Panel(series, Axis("steps"), Axis("validation accuracy", low=0.0, high=1.0))], title=task)
+    return figure(
+        [Panel(series, Axis("optimizer steps"), Axis("validation accuracy (↑ better)", low=0.0, high=1.0))], title=task
+    )

@@ -21,7 +21,7 @@ from plait.reporting.page import Child, card, code, folded, grid, json_script, l
 from plait.reporting.page_charts import Mark, swatch
 from plait.reporting.plots import cube_plot, scatter_plot
 from plait.reporting.studies import LayerChoices, mixture_chart
-from plait.reporting.summaries import mapping, number, pattern_of, sequence, time_text, whole_text
+from plait.reporting.summaries import mapping, number, number_text, pattern_of, sequence, time_text, whole_text
 from plait.reporting.views import Context, View, svg_element
 
 MOST_MODELS = 250  # of a front that are drawn and listed
@@ -47,6 +47,11 @@ class Quantified:
     @property
     def label(self) -> str:
         return f"{self.words}, {self.unit}" if self.unit else self.words
+
+    @property
+    def axis(self) -> str:
+        """For a chart: which way is better, too."""
+        return f"{self.label} ({'↑' if self.maximise else '↓'} better)"
 
     def of(self, row: Mapping[str, Any]) -> float:
         return self.scale * float(row[self.name])
@@ -171,7 +176,7 @@ def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], grou
             for row in rows
         ]  # fmt: skip
         plot = scatter_plot(
-            marks, title=f"{up.words} against {across.words}", x_label=across.label, y_label=up.label,
+            marks, title=f"{up.words} against {across.words}", x_label=across.axis, y_label=up.axis,
             x_from=axis_start([m.x for m in marks]), y_from=axis_start([m.y for m in marks]),
             step=up.maximise and not across.maximise, select=True,
         )  # fmt: skip
@@ -194,7 +199,7 @@ def _fronts(rows: Sequence[Mapping[str, Any]], asked: Sequence[Quantified], grou
     known = {row["spec"]: list(mixers_of(row["spec"])) for row in rows}
     explorer = card(tag("div", json_script(known), data_explore="front"), title="Filter and compare")
     listed: list[list[Child]] = [
-        [code(row["spec"], groups[row["spec"]]), *(f"{one.of(row):.4g}" for one in asked)] for row in rows
+        [code(row["spec"], " + ".join(known[row["spec"]])), *(f"{one.of(row):.4g}" for one in asked)] for row in rows
     ]
     columns, keys = ["model", *(f">{one.label}" for one in asked)], [row["spec"] for row in rows]
     first = table(columns, listed[:FIRST], keys=keys[:FIRST], name="front")
@@ -222,7 +227,7 @@ def _figure(
             if mine:
                 xs, ys = [other.of(row) for row in mine], [asked[0].of(row) for row in mine]
                 series.append(Series(name, xs, ys, "none", hints=[_hint(row, asked) for row in mine]))
-        panels.append(Panel(series, Axis(other.label), Axis(asked[0].label)))
+        panels.append(Panel(series, Axis(other.axis), Axis(asked[0].axis)))
     return figure(panels, title=title)
 
 
@@ -256,7 +261,7 @@ def _choices(found: Mapping[str, Any]) -> list[Child]:
             f"{number(seed.get('loss')) or 0:.4f}",
             whole_text(seed.get("steps")),
             f"{number(seed.get('settled')) or 0:.0%}",
-            short(number(seed.get("retrained_loss")) or 0) if seed.get("retrained_loss") else "",
+            number_text(seed.get("retrained_loss")),
         ]
         for seed in map(mapping, sequence(found.get("seeds")))
     ]

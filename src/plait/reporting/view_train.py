@@ -16,6 +16,7 @@ from plait.reporting.summaries import mapping, number, number_text, pattern_of, 
 from plait.reporting.views import Context, View, field_table
 
 TRAINING, HELD_OUT = "training, mean since the last point", "held-out text"
+LOSS_AXIS = "loss, nats per token (↓ better)"
 MOST_POINTS = 600
 
 
@@ -44,7 +45,7 @@ def loss_plot(training: Sequence[tuple[float, float]], held_out: Sequence[tuple[
     lines += [Line(HELD_OUT, held_out, series=1, dots=len(held_out) <= 60)] if held_out else []
     if not lines:
         return note("No loss has been logged so far.")
-    drawn = curve_plot(lines, title="Loss while it trains", x_label=x_label, y_label="nats per token")
+    drawn = curve_plot(lines, title="Loss while it trains", x_label=x_label, y_label=LOSS_AXIS)
     return card(drawn, line_legend(lines))
 
 

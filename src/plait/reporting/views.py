@@ -18,7 +18,16 @@ from plait.core.registry import Table
 from plait.records.record import Record, flat
 from plait.reporting.models import ModelSheet, cost_facts, cost_of, drawing_of, model_sheets
 from plait.reporting.page import Child, card, folded, grid, link, note, page, section, table, tag
-from plait.reporting.summaries import mapping, number_text, sequence, spec_of, started_text, summary, time_text
+from plait.reporting.summaries import (
+    mapping,
+    number_text,
+    sequence,
+    spec_of,
+    started_text,
+    summary,
+    time_text,
+    whole_text,
+)
 
 SHOWN = 160  # characters of a value in a table of fields
 MOST_FIELDS = 300
@@ -66,6 +75,7 @@ VIEWS: Table[Callable[[Record, Context], View]] = Table(
         "compare": "plait.reporting.comparison:comparison_view",
         "scale": "plait.scaling.view:scale_view",
         "eval": "plait.reporting.view_eval:eval_view",
+        "measure": "plait.reporting.view_measure:measure_view",
         "design": "plait.designing.page:design_view",
     },
     group="plait.views",
@@ -85,7 +95,9 @@ def view_of(record: Record, context: Context = ALONE) -> View:
         if known and not isinstance(wrong, UserError):
             words = f"It is not as a record of kind {record.kind} should be; its fields are shown as they are."
         else:
-            words = f"It cannot be drawn: {wrong}"
+            # Without the list of what is known and the line with a caret that a terminal shows.
+            reason = str(wrong).partition("\n")[0].partition(" Known: ")[0]
+            words = f"It cannot be drawn: {reason}"
         plain = plain_view(record)
         return View(plain.title, plain.lead, [note(words), *plain.parts], rows=plain.rows, spec=plain.spec)
 
@@ -206,7 +218,7 @@ def making(record: Record) -> Element:
             text = time_text(value) if name == "seconds" else started_text(record) if name == "started" else ""
             rows.append([words, text or str(value)[:SHOWN]])
     cost = {name: value for name, value in flat(record.result).items() if _is_cost(name) and number_text(value)}
-    spent: list[list[Child]] = [[_cost_words(name), number_text(value, 6)] for name, value in list(cost.items())[:20]]
+    spent: list[list[Child]] = [[_cost_words(name), _cost_text(name, value)] for name, value in list(cost.items())[:20]]
     cards = [card(table(("", ""), rows, fixed=True), title="Provenance")]
     if spent:
         cards.append(card(table(("", ">"), spent, fixed=True), title="Cost"))
@@ -223,11 +235,23 @@ COSTS = ("seconds", "flops", "tokens", "steps", "core_hours", "mfu", "runs", "jo
 def _is_cost(name: str) -> bool:
     """Of what was spent, not of what was asked for."""
     before, _, last = name.rpartition(".")
-    return before == "cost" or (last in COSTS and before.count(".") == 0 and before != "asked")
+    return before == "cost" or (last in COSTS and before.count(".") == 0 and before not in ("asked", "latency"))
 
 
 def _cost_words(name: str) -> str:
-    return name.removeprefix("cost.").replace("_", " ").replace(".", ", ")
+    words = name.removeprefix("cost.").replace("_", " ").replace(".", ", ")
+    return words.removesuffix("seconds").rstrip(", ") or "time" if words.endswith("seconds") else words
+
+
+def _cost_text(name: str, value: Any) -> str:
+    """With its unit: seconds as a time, counts in full, and large ones by their power of ten."""
+    if name.endswith("seconds"):
+        return time_text(value)
+    if name.endswith("joules"):
+        return f"{number_text(value)} J"
+    if name.endswith("mfu"):
+        return f"{float(value):.1%}"
+    return whole_text(value) if float(value).is_integer() and float(value) < 1e9 else number_text(value)
 
 
 def field_table(fields: Mapping[str, Any], name: str) -> Element:

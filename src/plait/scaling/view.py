@@ -70,7 +70,7 @@ def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
     for name in dict.fromkeys(row["architecture"] for row in rows):
         mine = sorted((row for row in rows if row["architecture"] == name), key=lambda row: float(row["flops"]))
         series.append(Series(name, [row["flops"] for row in mine], [row["loss"] for row in mine], "none"))
-    return Panel(series, Axis("FLOPs", log=True), Axis("loss, nats per token"), "Loss over FLOPs")
+    return Panel(series, Axis("FLOPs", log=True), Axis("loss, nats per token (↓ better)"), "Loss over FLOPs")
 
 
 def _figure(rows: Sequence[dict[str, Any]]) -> str:

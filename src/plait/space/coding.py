@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,7 +87,7 @@ def genes_of(space: Space, text: str) -> Genes:
                 space, f"its header has {f.name}={getattr(ours, f.name)}, not {getattr(arch.header, f.name)}"
             )
     layers = [option for option in arch.layers if option.name != "identity"]
-    blocks = _blocks(space, _with_names_of(space, layers))
+    blocks = _blocks(space, layers)
     if len(blocks) not in space.depths:
         # Layers that may be nothing fill up to a depth there is.
         deeper = [depth for depth in space.depths if depth > len(blocks)]
@@ -99,27 +102,31 @@ def genes_of(space: Space, text: str) -> Genes:
     return row_G
 
 
-def _with_names_of(space: Space, layers: list[MixerOptions]) -> list[MixerOptions]:
-    """The layers with `share` names that the space has for their options, another name for each that they use.
-
-    An architecture's text calls them a, b, … in order of first use, whatever the space calls them.
+def _with_names_of(space: Space, layers: list[MixerOptions]) -> Iterator[list[MixerOptions]]:
+    """The layers with `share` names that the space has for their options, another name for each that they use: every
+    way to name them. (An architecture's text calls them a, b, … in order of first use, whatever the space calls them.)
     """
     groups = list(dict.fromkeys(option for option in layers if option.share != NOT_SHARED))
-    known = [option for slot in space.slots for option in slot.options if option is not None]
-    same = {group: [one for one in known if dataclasses.replace(one, share=group.share) == group] for group in groups}
-
-    def named(rest: list[MixerOptions], taken: dict[MixerOptions, MixerOptions]) -> dict[MixerOptions, MixerOptions]:
-        if not rest:
-            return taken
-        free = (one for one in same[rest[0]] if all((one.name, one.share) != (t.name, t.share) for t in taken.values()))
-        return next((found for one in free if (found := named(rest[1:], {**taken, rest[0]: one}))), {})
-
-    names = named(groups, {})
-    return [names.get(option, option) for option in layers]
+    known = list(dict.fromkeys(option for slot in space.slots for option in slot.options if option is not None))
+    same = [
+        [one for one in known if dataclasses.replace(one, share=group.share) == group] or [group] for group in groups
+    ]
+    for names in itertools.product(*same):
+        if len({(option.name, option.share) for option in names}) == len(names):
+            named = dict(zip(groups, names, strict=True))
+            yield [named.get(option, option) for option in layers]
 
 
 def _blocks(space: Space, layers: list[MixerOptions]) -> list[list[int]]:
-    """Flat layers as rows of slots: each goes to the next slot that has it, over slots that may be empty."""
+    """Flat layers as rows of slots, under the first names of what they share that the space has there."""
+    for named in _with_names_of(space, layers):
+        with suppress(UserError):
+            return _named_blocks(space, named)
+    return _named_blocks(space, layers)  # which says what the space does not have
+
+
+def _named_blocks(space: Space, layers: list[MixerOptions]) -> list[list[int]]:
+    """Each layer goes to the next slot that has it, over slots that may be empty."""
     slots = space.slots
     blocks: list[list[int]] = []
     for option in layers:

@@ -16,9 +16,8 @@ Letters: N candidates, B layers, S slots, W widths, K options of a slot, A asker
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -30,6 +29,7 @@ from plait.mixers.options import NOT_SHARED, MixerOptions
 from plait.space.allowed import Allowed, layer_fits
 from plait.space.constraints import Mask
 from plait.space.declaration import Slot
+from plait.space.share_names import Groups, ShareNames
 
 Genes = NDArray[np.int16]
 Ints = NDArray[np.int64]
@@ -37,7 +37,7 @@ Thing = TypeVar("Thing", bound=Hashable)
 #: What each link was last given, one number per link; 0: nothing so far.
 Given = tuple[int, ...]
 ALWAYS_THERE = "embedding"  # what `zamba2` reads needs no layer before it
-MOST_STATES = 500  # of `Given`, up to which stacks of layers are counted
+MOST_STATES = 1000  # what stacks of layers may differ in, up to which they are counted
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,13 @@ class Link:
 
     asks, gives   per slot, the numbers of every option at every width
     fits_WAG      whether an asker is satisfied by a giver; column 0 says whether it can do without one
+    of_name       whether it is about the layers of one `share=NAME`
     """
 
     asks: tuple[Ints, ...]
     gives: tuple[Ints, ...]
     fits_WAG: Mask
+    of_name: bool = False
 
 
 class Links:
@@ -59,6 +61,9 @@ class Links:
     def __init__(self, space: str, slots: tuple[Slot, ...], widths: tuple[int, ...], allowed: Allowed) -> None:
         self.slots, self.widths, self.allowed = slots, widths, allowed
         self.links = (*self._readings(space), *self._agreements())
+        self.share_names = ShareNames(slots)
+        # Layers that share their weights are counted by who shares with whom, not by name.
+        self._counted = tuple(link for link in self.links if not link.of_name)
         names = list(dict.fromkeys(option.name if option else "" for slot in slots for option in slot.options))
         self._name_SK = [np.array([names.index(o.name if o else "") for o in slot.options]) for slot in slots]
         if self.links and not any(self._possible(0, w, self._nothing).any() for w in range(len(widths))):
@@ -95,28 +100,42 @@ class Links:
                 given_NL = self._after(s, width_N, option_N, given_NL)
         return options_NBS
 
-    @property
-    def countable(self) -> bool:
-        """Whether `count` takes no time worth mentioning."""
-        return bool(math.prod(link.fits_WAG.shape[2] for link in self.links) <= MOST_STATES)
-
-    def count(self, width: int, deepest: int) -> list[int]:
-        """How many stacks of 1, 2, … `deepest` layers there are at a width, layers that are nothing left out."""
-        stacks: Counter[Given] = Counter({self._nothing: 1})  # by what they have given at their end
+    def count(self, width: int, deepest: int) -> list[int] | None:
+        """How many different stacks of 1, 2, … `deepest` layers there are at a width, layers that are nothing left
+        out; None where it would take too long."""
+        # Stacks by what they have given at their end and by which of their layers share.
+        stacks: Counter[tuple[Given, Groups]] = Counter({((0,) * len(self._counted), ()): 1})
         found = []
         for _ in range(deepest):
             for s, slot in enumerate(self.slots):
                 something_K = np.array([option is not None or s > 0 for option in slot.options])
-                gives_KL = np.stack([link.gives[s][width] for link in self.links], axis=1)
-                higher: Counter[Given] = Counter()
-                for given, count in stacks.items():
-                    chosen_KL = gives_KL[self._possible(s, width, given) & something_K]
-                    for gives_L, options in zip(*np.unique(chosen_KL, axis=0, return_counts=True), strict=True):
-                        end = tuple(new or old for new, old in zip(gives_L.tolist(), given, strict=True))
-                        higher[end] += count * int(options)
+                form_K = self.share_names.form_SK[s]
+                # Options that give the same and share in the same way are counted together; of the names that a shared
+                # layer could have, the first stands for all.
+                _, first_K = np.unique(form_K, return_index=True)
+                counted_K = something_K & ((form_K == 0) | np.isin(np.arange(len(form_K)), first_K))
+                what_KL = np.stack([form_K, *(link.gives[s][width] for link in self._counted)], axis=1)
+                higher: Counter[tuple[Given, Groups]] = Counter()
+                for (given, groups), count in stacks.items():
+                    chosen_KL = what_KL[self._fitting(s, width, given, self._counted) & counted_K]
+                    for (form, *gives), options in zip(*np.unique(chosen_KL, axis=0, return_counts=True), strict=True):
+                        end = tuple(int(new) or old for new, old in zip(gives, given, strict=True))
+                        for after, ways in self._groups_after(s, int(form), groups):
+                            higher[end, after] += count * int(options) * ways
                 stacks = higher
+                if len(stacks) > MOST_STATES:
+                    return None
             found.append(sum(stacks.values()))
         return found
+
+    def _groups_after(self, s: int, form: int, groups: Groups) -> Iterator[tuple[Groups, int]]:
+        """Which layers share weights after one more, and in how many ways; form 0: it shares none."""
+        if not form:
+            yield groups, 1
+            return
+        for after, ways in self.share_names.joined(groups, form, s):
+            if self.share_names.assignment(after) is not None:
+                yield after, ways
 
     # ---- which links there are
 
@@ -153,16 +172,18 @@ class Links:
         for option, d in itertools.product(sharing, self.widths):
             for name, form in _shared_forms(option, d).items():
                 forms.setdefault(name, []).append(form)
-        return [link for name, known in forms.items() if (link := self._agreement(name, _numbers(known))) is not None]
+        named = {f"{o.name} {o.share}" for o in options if o.share != NOT_SHARED}
+        links = [self._agreement(name, _numbers(known), name in named) for name, known in forms.items()]
+        return [link for link in links if link is not None]
 
-    def _agreement(self, name: str, forms: dict[Hashable, int]) -> Link | None:
+    def _agreement(self, name: str, forms: dict[Hashable, int], of_name: bool) -> Link | None:
         numbers = self._numbered(lambda option, d: forms.get(_shared_forms(option, d).get(name), 0) if option else 0)
         of_width = [{*np.concatenate([slot_WK[w] for slot_WK in numbers]).tolist()} for w in range(len(self.widths))]
         if max(len(found - {0}) for found in of_width) < 2:
             return None
         fits_AG = np.eye(len(forms) + 1, dtype=np.bool_)  # as the layers before it have it
         fits_AG[0], fits_AG[:, 0] = True, True
-        return Link(numbers, numbers, np.stack([fits_AG] * len(self.widths)))
+        return Link(numbers, numbers, np.stack([fits_AG] * len(self.widths)), of_name)
 
     def _numbered(self, number: Callable[[MixerOptions | None, int], int]) -> tuple[Ints, ...]:
         return tuple(
@@ -188,8 +209,11 @@ class Links:
 
     def _possible(self, s: int, width: int, given: Sequence[int]) -> Mask:
         """Which options of a slot may stand where so much has been given."""
+        return self._fitting(s, width, given, self.links)
+
+    def _fitting(self, s: int, width: int, given: Sequence[int], links: Sequence[Link]) -> Mask:
         fine_K = self.allowed.mask(s, width)
-        for link, number in zip(self.links, given, strict=True):
+        for link, number in zip(links, given, strict=True):
             fine_K = fine_K & link.fits_WAG[width, link.asks[s][width], number]
         return fine_K
 

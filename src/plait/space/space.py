@@ -156,7 +156,10 @@ class Space:
             options_NBS = np.take_along_axis(options_NBS, last_NB[:, :, None], axis=1)
             options_NBS[np.arange(self.deepest) >= left_N[:, None]] = nothing
             genes_NG[:, 0] = np.searchsorted(self.depths, left_N)
-        options_NBS[~self._present(genes_NG)] = 0
+        present_NB = self._present(genes_NG)
+        if self.links.share_names:
+            options_NBS = self.links.share_names.canonical(options_NBS, present_NB)
+        options_NBS[~present_NB] = 0
         return self._with_layers(genes_NG, options_NBS)
 
     # ---- meaning
@@ -188,9 +191,8 @@ class Space:
         return sum(self._count(width) * self.headers.of_width(d) for width, d in enumerate(self.widths))
 
     def _count(self, width: int) -> int:
-        if self.links and self.links.countable:
-            stacks = self.links.count(width, self.deepest)
-        else:
+        stacks = self.links.count(width, self.deepest) if self.links or self.links.share_names else None
+        if stacks is None:
             layers = math.prod(self.allowed.count(slot, width) for slot in range(len(self.slots))) - self._may_vanish
             stacks = [layers**n for n in range(1, self.deepest + 1)]
         if self.alike:

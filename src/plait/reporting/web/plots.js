@@ -20,7 +20,7 @@ const roundTicks = (low, high, about) => {
   const step = power * [1, 2, 5, 10].find((times) => power * times >= rough * 0.999);
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k <= Math.floor(high / step + 1e-9); k += 1) found.push(k * step);
-  return found;
+  return found.length < 3 && about < 12 ? roundTicks(low, high, 2 * about) : found; // two numbers tell no scale
 };
 const logTicks = (low, high, about) => {
   for (const steps of [[1, 2, 5], [1, 3], [1]]) {
@@ -224,6 +224,11 @@ class Plot {
   }
 
   ticks(axis, low, high, room) {
+    const values = axis.log ? this.data.series.flatMap((series) => series.points.map((point) => point[axis === this.data.x ? "x" : "y"])) : [];
+    if (values.length && values.every((value) => Number.isInteger(Math.log2(value)))) { // lengths that double
+      const shown = [...new Set(values)].filter((value) => value >= low && value <= high).sort((a, b) => a - b);
+      if (shown.length > 1) return shown.filter((_, place) => place % Math.ceil(shown.length / Math.max(2, room)) === 0);
+    }
     return (axis.log ? logTicks : roundTicks)(low, high, Math.max(2, Math.floor(room)));
   }
 
@@ -278,7 +283,7 @@ class Plot {
 
   line(inside, series) {
     const points = series.points.map((point) => `${this.xOf(point.x)},${this.yOf(point.y)}`).join(" ");
-    inside.append(make("svg:polyline", { class: "line", points, stroke: colourOf(series.number), "data-key": series.key }));
+    inside.append(make("svg:polyline", { class: series.faint ? "line faint" : "line", points, stroke: colourOf(series.number), "data-key": series.key }));
   }
 
   mark(inside, point, beyond, place) {
@@ -308,7 +313,7 @@ class Plot {
     if (this.data.limit) {
       const held = shown.flatMap((series) => series.points).filter((point) => !beyond.has(point.key) && !withheld.has(point.key));
       const best = held.reduce((most, point) => (most && most.y >= point.y ? most : point), null);
-      parts.push(best ? `largest within the limits: ${best.name}, ${short(best.y)} ${this.data.y.label}` : "nothing is within the limits");
+      parts.push(best ? `largest within the limits: ${best.name}, ${short(best.y)} ${this.data.y.label.replace(/ \(. better\)$/, "")}` : "nothing is within the limits");
     }
     this.caption.textContent = parts.map((part) => part[0].toUpperCase() + part.slice(1) + ".").join(" ");
   }

@@ -1,0 +1,59 @@
+"""The view of a measurement: latency, memory and energy of one model, how sure they are, and what memory is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plait.device.quantities import quantity
+from plait.records.record import Record, flat
+from plait.reporting.page import Child, folded, note, section, table, tiles
+from plait.reporting.summaries import mapping, number, pattern_of, spec_of, whole_text
+from plait.reporting.views import Context, View, field_table
+
+#: Parts of the peak, in the order in which one thinks of them.
+MEMORY = {"weights": "weights", "state": "state of the sequences", "activations": "activations and all else"}
+
+
+def measure_view(record: Record, context: Context) -> View:
+    result, config, spec = record.result, record.config, spec_of(record)
+    found = {name: mapping(result.get(name)) for name in ("latency", "memory", "energy")}
+    shown = [_timing(found["latency"]), _memory(found["memory"]), _energy(found["energy"])]
+    parts: list[Child] = [tiles([tile for tile in shown if tile[1]])]
+    if found["latency"].get("noisy"):
+        parts.append(note("The machine was busy while it was timed: take the latency as a rough figure."))
+    peak = number(found["memory"].get("peak"))
+    rows: list[list[Child]] = [
+        [words, quantity("memory").shown(part), f"{part / peak:.0%}"]
+        for name, words in MEMORY.items()
+        if peak and (part := number(found["memory"].get(name))) is not None
+    ]
+    if rows:
+        parts.append(section("Where the memory goes", table(("part", ">at the peak", ">share"), rows, name="memory")))
+    fields = {name: value for name, value in flat(result).items() if not isinstance(value, (list, dict))}
+    parts.append(folded("All numbers, in seconds, bytes and joules", field_table(fields, "result")))
+    seq = int(number(config.get("seq")) or 1024)
+    batch = int(number(config.get("batch")) or 1)
+    lead = (
+        f"{str(config.get('mode') or 'prefill').capitalize()} of {seq:,} tokens, batch {batch}, "
+        f"{config.get('dtype') or 'float32'}, on {config.get('device') or 'cpu'}."
+    )
+    return View(pattern_of(spec) or "A measurement", lead, parts, rows=[fields], spec=spec, seq=seq)
+
+
+def _timing(timing: Mapping[str, Any]) -> tuple[str, str, str]:
+    seconds, low, high = (number(timing.get(name)) for name in ("seconds", "low", "high"))
+    if seconds is None:
+        return "latency", "", ""
+    ends = f"95 % interval {1e3 * low:.3g} to {1e3 * high:.3g} ms, " if low is not None and high is not None else ""
+    return "latency", quantity("latency").shown(seconds), f"{ends}{whole_text(timing.get('repeats'))} repeats"
+
+
+def _memory(memory: Mapping[str, Any]) -> tuple[str, str, str]:
+    peak = number(memory.get("peak"))
+    return "peak memory", "" if peak is None else quantity("memory").shown(peak), "weights, state, activations"
+
+
+def _energy(energy: Mapping[str, Any]) -> tuple[str, str, str]:
+    joules = number(energy.get("joules"))
+    return "energy", "" if joules is None else quantity("energy").shown(joules), "of one call"
