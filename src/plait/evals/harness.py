@@ -112,7 +112,7 @@ def _rows(results: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The terminal stays the caller's: no chatter, no bars, no worker processes. Errors are raised, not printed."""
+    """Keep the harness from printing, drawing progress bars and starting worker processes. Errors are still raised."""
     logger, level = logging.getLogger("lm_eval"), logging.getLogger("lm_eval").level
     before = os.environ.get("DISABLE_MULTIPROC")
     bars = datasets.utils.are_progress_bars_disabled()
