@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from plait.core.errors import UserError
-from plait.interop.hf_config import (  # fmt: skip
+from plait.interop.hf_config import (
     Config,
     Family,
     Native,
@@ -21,7 +21,7 @@ from plait.interop.hf_config import (  # fmt: skip
     require,
     require_absent,
     tie,
-)
+)  # fmt: skip
 from plait.mixers.attn import AttnOptions
 from plait.mixers.mlp import SwigluOptions
 from plait.model.architecture import Architecture

@@ -9,7 +9,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.gla_forward_triton import between, channel_scores, depth_of, from_middle, halves, inside, siblings, sums
+from plait.ops.gla_forward_triton import (
+    between,
+    channel_scores,
+    depth_of,
+    from_middle,
+    halves,
+    inside,
+    siblings,
+    sums,
+)
 
 
 @triton.jit
