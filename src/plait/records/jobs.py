@@ -1,4 +1,4 @@
-"""Progress of long commands (probe, search, compare, scale run, design), published in the store for the dashboard.
+"""Progress of long commands (probe, search, compare, design, studies …), published in the store for the dashboard.
 
 The command only sets what is new; a thread of it writes that to the store, at most once per second, and says that it
 is alive when nothing is new. The row is removed when the command ends. One that was killed leaves its row: its process
