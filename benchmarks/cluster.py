@@ -122,8 +122,8 @@ def family(pid: int) -> list[int]:
 
 @dataclass
 class RayNodes:
-    """Nodes of a cluster, each with one CPU; killed with all their processes, as a machine that is switched off. Ray asks
-    who connects for a token: that of these nodes is their own, in the environment of all that is started from here."""
+    """Nodes of a cluster, each with one CPU; killed with all their processes, as a machine that is switched off. Who
+    connects must have their token, which is in the environment of everything that is started from here."""
 
     folder: Path
     port: int = field(default_factory=free_port)

@@ -30,7 +30,7 @@ import plait
 from plait.records import open_store
 
 SPECS = ("d=16 | attn[heads=2] swiglu", "d=16 | gla[heads=2] swiglu", "d=16 | hyena swiglu")
-PROBE_STEPS = 1500
+PROBE_STEPS = 500
 
 
 def probe(folder: Path, store: str, cluster: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def probe(folder: Path, store: str, cluster: str) -> dict[str, Any]:
 
 def scale(folder: Path, store: str, cluster: str) -> dict[str, Any]:
     planned = plait.scale.plan(
-        [f"{name}=d=16 vocab=32 | {mixer} swiglu" for name, mixer in (("attn", "attn[heads=2]"), ("gla", "gla[heads=2]"))],
+        [f"{mixer}=d=16 vocab=32 | {mixer}[heads=2] swiglu" for mixer in ("attn", "gla")],
         budgets="2e8,4e8", sizes=3, span=2.0, data="builtin:language", seq_len=16, batch=2, priced=False,
     )  # fmt: skip
     found = plait.scale.run(planned.plan, cluster=cluster, runs=folder, store=store)
@@ -63,8 +63,8 @@ def scale(folder: Path, store: str, cluster: str) -> dict[str, Any]:
 
 def verdict(folder: Path, store: str, cluster: str) -> dict[str, Any]:
     found = plait.study.verdict(
-        SPECS, data="builtin:language", tokens=4000, seeds=2, batch=2, seq_len=16, held_out=64, workers=0 if cluster else 1,
-        cluster=cluster, runs=folder, store=store,
+        SPECS, data="builtin:language", tokens=4000, seeds=2, batch=2, seq_len=16, held_out=64,
+        workers=0 if cluster else 1, cluster=cluster, runs=folder, store=store,
     )  # fmt: skip
     return {"table": [{key: value for key, value in row.items() if "second" not in key} for row in found.rows()]}
 
