@@ -13,7 +13,7 @@ from plait.racing.comparison import Comparison, Terms, compare
 from plait.racing.contenders import Contender, read_contenders
 from plait.racing.document import document
 from plait.racing.leg import Course
-from plait.racing.rates import _beyond as beyond
+from plait.racing.rates import _rates_beyond as beyond
 from plait.racing.rates import best_rate, stacks
 from plait.records import Store
 from plait.training.track import Replica

@@ -28,8 +28,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import workers_tasks
 from workers_tasks import record, square_task
 
-pytestmark = pytest.mark.usefixtures("new_processes")
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
@@ -43,7 +41,7 @@ def setup_of(store: Store) -> Setup:
 
 
 @pytest.fixture(params=[1, 2], ids=["in process", "two processes"])
-def pool(request: pytest.FixtureRequest, store: Store) -> Iterator[Pool]:
+def pool(request: pytest.FixtureRequest, store: Store, new_processes: None) -> Iterator[Pool]:
     with Pool(Place(), setup_of(store), store, local_workers=request.param) as made:
         yield made
 
@@ -116,8 +114,24 @@ def test_asked_to_stop_everything_is_saved(store: Store, tmp_path: Path) -> None
 
     threading.Thread(target=stop, daemon=True).start()
     with Pool(Place(), setup_of(store), store, local_workers=2) as pool, pytest.raises(KeyboardInterrupt):
-        pool.run([Task("wait", "workers_tasks:wait", (str(tmp_path),))], asked=asked)
+        pool.run([Task("wait", "workers_tasks:wait", (str(tmp_path),), keys=("wait",))], asked=asked)
     assert (tmp_path / "saved").exists()
+    assert not multiprocessing.active_children()
+
+
+def test_what_stores_nothing_is_not_waited_for(store: Store, tmp_path: Path) -> None:
+    """A timing has no result to keep, and its steps may be long: its worker is killed, not waited for."""
+    asked = threading.Event()
+
+    def stop() -> None:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        asked.set()
+
+    threading.Thread(target=stop, daemon=True).start()
+    with Pool(Place(), setup_of(store), store, local_workers=2) as pool, pytest.raises(KeyboardInterrupt):
+        pool.run([Task("time", "workers_tasks:wait", (str(tmp_path),))], asked=asked)
+    assert not (tmp_path / "saved").exists()
     assert not multiprocessing.active_children()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from plait.api.arguments import published_store
+from plait.api.arguments import published_store, training_place
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -230,8 +230,6 @@ def verdict(
 ) -> StudyResult[VerdictFindings]:
     """Train architectures of one size to `tokens`, and tell how well everything cheaper would have ranked them: counts,
     shorter trainings, races. `cluster`, `gpus_per_training`: as `plait.compare` has them."""
-    import os
-
     from plait.data import open_corpus
     from plait.racing.contenders import read_contenders
     from plait.racing.leg import Course
@@ -240,7 +238,6 @@ def verdict(
     from plait.training.distributed import usable
     from plait.training.recipe import Recipe
     from plait.training.track import track_recipe
-    from plait.workers.backend import Place
 
     load_mixers(mixers)
     if not cluster:
@@ -250,8 +247,7 @@ def verdict(
     recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), 10)
     course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
     sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
-    here = None if cluster else os.cpu_count() or 1
-    place = Place(cluster, workers or here, device, gpus_per_training)
+    place = training_place(cluster, workers, device, gpus_per_training)
     title = f"{len(contenders)} architectures on {data}"
     with (
         published_store(store, "study verdict", title, on_progress) as (opened, report),

@@ -1,7 +1,7 @@
-"""What to take and why, sentences computed from the numbers. Nothing is said that the document does not hold.
+"""The advice of a design: which model to take and why, in sentences computed from the document's numbers alone.
 
-The rule: of the models measured within every limit, the one with the least expected loss above the best at the stated
-training budget, by the race on the user's text. The probe decides nothing: it tells what a pattern can do.
+The rule: of the models measured within every limit, take the one with the least expected regret (loss above the best)
+at the stated training budget, by the race on the user's text. The probe decides nothing; it shows abilities.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ RULE = (
     "least above the best one's, by a race on the text: all start, each learning curve is carried on to the budget "
     "with its uncertainty, and training goes on where it tells most."
 )
-ALIKE = 0.02  # sizes and times nearer than this count as equal
-TIGHT = 0.9  # of a limit: who may reach so far is held back by it
-CUT = 0.5  # of the probe's steps: with fewer, its scores are provisional
+ALIKE = 0.02  # relative difference below which sizes and times count as equal
+TIGHT = 0.9  # a limit binds if the pick may use more than this share of it
+CUT = 0.5  # share of the probe's steps below which its scores are called provisional
 
 
 def advice(document: DesignDocument) -> str:
-    """As one paragraph."""
+    """The advice as one paragraph."""
     return " ".join(advice_points(document))
 
 
 def advice_points(document: DesignDocument) -> list[str]:
-    """What to take; then why, what it beats, what cannot be told, what would change the choice, how it trains."""
+    """Sentences: what to take, why, what it beats, other budgets, abilities, what would change the choice, training."""
     said = [
         _what(document),
         _why(document),
@@ -57,7 +57,7 @@ def _what(d: DesignDocument) -> str:
 
 
 def limited(d: DesignDocument) -> list[tuple[Quantity, Row, float]]:
-    """Every quantity with a limit, what the pick takes of it, and the limit, both in its unit."""
+    """Every limited quantity with the pick's measurement and the limit, both in the quantity's unit."""
     pick, found = d["pick"], []
     for each, limit in ((quantity(name), limit) for name, limit in d["config"]["limits"].items()):
         exact = {} if each.column in pick else {"measured": each.scale * pick[each.name], "interval": None}
@@ -117,7 +117,7 @@ def _plain(d: DesignDocument) -> str:
 
 
 def _tokens_of_others(d: DesignDocument) -> list[float]:
-    """That the same budget is to the others, where it is one of time or FLOPs."""
+    """Tokens of the other candidates at the same budget, if they differ from the pick's (budgets of time or FLOPs)."""
     tokens = {row["name"]: row.get("tokens", 0.0) for row in d["race"]["architectures"]}
     mine = tokens.pop(d["pick"]["pattern"])
     return list(tokens.values()) if any(abs(other - mine) > 0.01 * mine for other in tokens.values()) else []
@@ -130,7 +130,7 @@ def _other_budgets(d: DesignDocument) -> str:
 
 
 def _can_do(d: DesignDocument) -> str:
-    """The probe, as what it is."""
+    """What the probe shows: abilities, not losses."""
     rows, pick = {row["name"]: row for row in d["probe"]["architectures"]}, d["pick"]["pattern"]
     mine = rows[pick]["mean"]
     said = f"In the probe, which says what a pattern can do and not what its loss will be, it scores {_score(mine)}"
@@ -146,7 +146,7 @@ def _can_do(d: DesignDocument) -> str:
 
 
 def _change(d: DesignDocument) -> str:
-    """Ties that more time may break, and which limit binds."""
+    """Ties that more time might resolve, and the limits that bind."""
     reasons = []
     ties = [name for name in d["not_distinguishable"] if name != d["pick"]["pattern"]]
     if ties:
@@ -157,7 +157,7 @@ def _change(d: DesignDocument) -> str:
 
 def _binding(d: DesignDocument) -> str:
     shares = listed([f"{entry['measured'] / limit:.0%} of the {each.name}" for each, entry, limit in limited(d)])
-    # A search keeps the upper end of what it predicts below a limit, so that is what held it back.
+    # A search keeps the upper end of its prediction interval below a limit, so compare that end with the limit.
     reach = {each.name: max(entry["measured"], *(entry["interval"] or ())) / limit for each, entry, limit in limited(d)}
     tight = [name for name, share in reach.items() if share >= TIGHT]
     if tight:
@@ -186,7 +186,7 @@ def _score(found: Row) -> str:
 
 
 def _range(interval: Sequence[float] | None, how: str = ".3f") -> str:
-    """In brackets; nothing where there is no interval."""
+    """The interval in brackets; empty if there is none."""
     return f" ({interval[0]:{how}} to {interval[1]:{how}})" if interval else ""
 
 

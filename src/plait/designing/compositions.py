@@ -1,6 +1,6 @@
-"""Patterns: which sequence mixers a model has, in which order. Models of a front are many, their patterns are few.
+"""Patterns and compositions of models: a front has many models, but few of these.
 
-A composition is the set of its mixers, whatever their order and number.
+A pattern is the sequence of a model's sequence mixers; a composition is the set of them, in any order and number.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def pattern_name(spec: str) -> str:
 
 
 def compositions(rows: Sequence[Row], size: str) -> list[list[Row]]:
-    """The rows by composition, the largest models first, the composition of the largest first.
+    """The rows grouped by composition: the largest model of each first, the composition of the largest model first.
 
-    A model that mixes nothing along the sequence belongs to none: there is no pattern to probe.
+    Models without a sequence mixer are left out: they have no pattern to probe.
     """
     found: dict[frozenset[str], list[Row]] = {}
     for row in sorted(rows, key=lambda one: -one[size]):
@@ -51,16 +51,16 @@ def compositions(rows: Sequence[Row], size: str) -> list[list[Row]]:
 
 
 def families(spec: str) -> frozenset[str]:
-    """What its mixers are, told apart as far as it matters for a choice: whatever keeps every token is `attention`."""
+    """The families of a model's mixers, for choosing different ones: all that keep every token count as `attention`."""
     arch = architecture(spec)
     sequence = [options for options in arch.layers if options.kind == "sequence"]
     return frozenset("attention" if o.cost(arch.header.d, 1).kv_cache else o.name for o in sequence)
 
 
 def few_of(all_compositions: Sequence[list[Row]], count: int) -> list[list[Row]]:
-    """Some compositions, as different as can be: first those whose set of families none has yet, of these the one whose
-    families were taken least, of equals the one with the largest model. The largest models alone would all be of one
-    family, and size among equals foretells little."""
+    """Choose `count` compositions that differ as much as possible: first those with a new set of families, among these
+    the one whose families were chosen least often, among equals the one with the largest model. The largest models
+    alone would often be of one family, and size says little about the loss."""
     sets: Counter[frozenset[str]] = Counter()
     taken: Counter[str] = Counter()
     left = [(families(composition[0]["spec"]), composition) for composition in all_compositions]
@@ -75,8 +75,8 @@ def few_of(all_compositions: Sequence[list[Row]], count: int) -> list[list[Row]]
 
 
 def probe_candidate(spec: str, protocol: Protocol) -> Candidate:
-    """A model's mix at the probe's size: its mixers in its order, each as `plait probe MIXER` has it, and the same
-    number of parameters per layer for all patterns."""
+    """A model's pattern at the probe's size: its mixers in order, each as in `plait probe MIXER`, with the same number
+    of parameters per layer for all patterns."""
     layers = tuple(_probe_layer(options, protocol) for options in architecture(spec).layers)
     arch = Architecture(protocol.header, layers)
     plain = _probe_mixer("attn", protocol).arch

@@ -16,21 +16,21 @@ from plait.space.space import Space
 from plait.workers.backend import Place
 
 STAGES = ("profile", "search", "measure", "probe", "race", "train")
-#: Of the whole time. Fixed, whatever is stored already: a stage's time is part of what its result is found again by.
-#: Searching and measuring take what they take, about a tenth and a half; starting up takes the rest.
+#: Shares of the whole time. They do not depend on what is stored, because a stage's time is part of the key under which
+#: its result is stored. Searching and measuring have no share: they take about a sixth, and starting up the rest.
 SHARES = {"profile": 0.2, "probe": 0.12, "race": 0.33, "train": 0.14}
 LEAST_SECONDS = 20.0
-#: The probe's tasks, the most telling first: in a short time, a few trained to the end say more than many cut short.
+#: The probe's tasks, the most telling first: few tasks trained to the end tell more than many cut short.
 TASKS = (
     *("in-context-recall", "selective-copying", "compression"),
     *("fuzzy-in-context-recall", "noisy-in-context-recall", "memorization"),
 )
 FEWEST, MOST = 4, 8  # compositions of mixers
-#: Of the race's time for one more composition, and of the probe's for one more task.
+#: Seconds of the race for each further composition, and of the probe for each further task.
 COMPOSITION_SECONDS, TASK_SECONDS = 14.0, 30.0
 
-#: Stage, share of it that is done (None: unknown; 1 is said once, at its end), and what is going on.
-NEARLY = 0.999
+NEARLY = 0.999  # the largest share reported before a stage has ended
+#: Called with the stage, the share of it that is done (None: unknown; 1 once, at its end), and what it is doing.
 OnProgress = Callable[[str, "float | None", str], object]
 
 
@@ -57,18 +57,18 @@ class TrainFor:
 
     @property
     def text(self) -> str:
-        """As `read` takes it."""
+        """In the form that `read` accepts."""
         return f"{self.value:g}s" if self.unit == "seconds" else f"{self.value:g} {self.unit}"
 
     def tokens(self, seconds_per_token: float, flops_per_token: float) -> float:
-        """What it comes to for one model."""
+        """The budget in tokens of a model with these costs per token."""
         per_token = {"seconds": seconds_per_token, "flops": flops_per_token, "tokens": 1.0}[self.unit]
         return self.value / per_token
 
 
 @dataclass(frozen=True)
 class DesignConfig:
-    """`space` has the vocabulary of `data` already: see `with_vocab`."""
+    """`space` must have the vocabulary of `data` already: see `with_vocab`."""
 
     space: Space
     setting: Setting
@@ -92,22 +92,22 @@ class DesignConfig:
         return self.setting.device
 
     def share(self, stage: str) -> float:
-        """Seconds."""
+        """Seconds of a stage."""
         return round(SHARES[stage] * self.seconds, 1)
 
     @property
     def few(self) -> int:
-        """Families of mixers that go on to the race, so that each has a fair share of its time."""
+        """How many compositions of mixers enter the race, so that each gets a fair share of its time."""
         return max(FEWEST, min(MOST, int(self.share("race") / COMPOSITION_SECONDS)))
 
     @property
     def budget(self) -> TrainFor:
-        """How long the winner is trained: what the race is about."""
+        """How long the winner will be trained: the budget at which the race compares candidates."""
         return self.train_for or TrainFor("seconds", self.share("train"))
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Of the probe."""
+        """Tasks of the probe."""
         return TASKS[: max(2, int(self.share("probe") / TASK_SECONDS))]
 
     def as_dict(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class DesignConfig:
 
 
 def with_vocab(space: Space, vocab: int) -> Space:
-    """The same space for models that read this many kinds of tokens."""
+    """The same space with this vocabulary size."""
     if all(header is None or header.vocab == vocab for header in space.headers.all):
         return space
     return type(space)(space.declared.with_vocabulary(vocab))

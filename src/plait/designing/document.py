@@ -1,22 +1,22 @@
-"""What a design says, whole: plain JSON, as `--json` prints it, the advice reads it and the page shows it."""
+"""The document of a design: what `--json` prints, the advice is computed from and the page shows."""
 
 from __future__ import annotations
 
 from typing import Any, TypedDict
 
-#: An architecture with what is known of it, by the names of quantities; or a part of the document as JSON has it.
+#: A JSON object: an architecture with its quantities by name, or another part of the document.
 Row = dict[str, Any]
 
 
-class _Said(TypedDict, total=False):
-    """What is said of the rest, once that is known."""
+class _Summary(TypedDict, total=False):
+    """The parts that are computed from the rest of the document."""
 
-    commands: list[str]  # that do the same again, whole and in parts
+    commands: list[str]  # that repeat the design, as a whole and stage by stage
     points: list[str]
     advice: str
 
 
-class DesignDocument(_Said):
+class DesignDocument(_Summary):
     config: Row
     machine: Row  # provenance
     profile: Row

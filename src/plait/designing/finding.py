@@ -1,4 +1,4 @@
-"""From a space and limits to models that were measured to hold them: profile, search, measure."""
+"""Find models within the limits: profile the machine, search the space, measure the models found."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from plait.searching.local_profile import local_profile
 from plait.searching.validation import Validated, describe, document, measured_row, validate
 
 METHOD = "nsga2"
-ACROSS = 5  # further models measured from all over the front
-TRIES = 3  # models of a composition that may turn out to be above a limit
-PLAIN = "attn"  # what everything is compared with: a Transformer
+ACROSS = 5  # further models of the front that are measured, spread over it
+TRIES = 3  # models of a composition that are measured before it is given up as above the limits
+PLAIN = "attn"  # the mixer of the plain Transformer that everything is compared with
 
 
 @dataclass
@@ -46,8 +46,8 @@ class Found:
     plain: dict[str, Any] | None
 
     def candidates(self) -> dict[str, dict[str, Any]]:
-        """The few and the Transformer by the name of their pattern, the largest first. Of one pattern the largest
-        stays."""
+        """The few and the Transformer by the name of their pattern, the largest first. Of several models with one
+        pattern only the largest is kept."""
         rows = sorted([*self.few, *([self.plain] if self.plain else [])], key=lambda row: row[self.size])
         found = {pattern_name(row["spec"]): row for row in rows}
         return dict(reversed(found.items()))
@@ -57,7 +57,7 @@ class Found:
 
 
 def find(config: DesignConfig, store: Store, on_progress: OnProgress, seconds: dict[str, float]) -> Found:
-    """All that can be known without training. `seconds` notes how long each stage took."""
+    """Everything that can be found without training. Writes into `seconds` how long each stage took."""
     begun = time.perf_counter()
     profile = local_profile(
         config.space,
@@ -70,7 +70,8 @@ def find(config: DesignConfig, store: Store, on_progress: OnProgress, seconds: d
     seconds["profile"] = time.perf_counter() - begun
     begun = time.perf_counter()
     predictor = DevicePredictor(predictor_of(profile, config.setting))
-    # State that grows with the text is a cost of its own; without it only mixers cheap a parameter would be left.
+    # A cache that grows with the text is a cost of its own. Without this objective only mixers with the lowest latency
+    # per parameter would be left on the front.
     objectives = [*usual_objectives(config.space), "min:kv_cache"]
     request = Request(
         config.space, config.setting, objectives, config.limits, config.constraints, METHOD, seed=config.seed
@@ -95,7 +96,7 @@ def find(config: DesignConfig, store: Store, on_progress: OnProgress, seconds: d
 def _transformers(
     config: DesignConfig, objectives: Sequence[str], predictor: DevicePredictor, store: Store
 ) -> Sequence[Row]:
-    """The front of the same search among Transformers alone; empty where there are none."""
+    """The front of the same search among Transformers alone; empty if there are none within the limits."""
     slots = [slot for slot in config.space.slots if any(option and option.name == PLAIN for option in slot.options)]
     if not slots:
         return []
@@ -120,7 +121,7 @@ def _measured(
     total, done = len(chosen) + bool(plain_composition) + ACROSS, 0
     dropped: list[dict[str, Any]] = []
 
-    def tell() -> None:
+    def report() -> None:
         on_progress("measure", NEARLY * done / total, f"{done} of {total} models")
 
     with Measurements(store, config.setting) as known:
@@ -130,7 +131,7 @@ def _measured(
 
         def first_within(composition: Sequence[Row]) -> dict[str, Any] | None:
             nonlocal done
-            tell()
+            report()
             found = None
             for row in composition[:TRIES]:
                 described, _ = measured_row(row, config.limits, measure)
@@ -146,10 +147,11 @@ def _measured(
             raise _none_left("model", dropped)
         dropped.clear()
         plain = first_within(plain_composition) if plain_composition else None
-        # Above a limit is an answer: no Transformer holds it. Never measured is none, and nothing to compare with.
+        # Transformers measured above a limit are an answer: none is within it. If none could be measured at all, there
+        # is no answer and nothing to compare with.
         if dropped and not plain and not any(row["measurement"] for row in dropped):
             raise _none_left("plain Transformer", dropped)
-        tell()
+        report()
         measured = validate(
             front,
             config.limits,

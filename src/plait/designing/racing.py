@@ -1,4 +1,4 @@
-"""The race on the user's text among the candidates measured to hold the limits; then the training of the pick."""
+"""The race on the user's text among the candidates that were measured within the limits; then the pick's training."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from plait.training.recipe import Recipe
 
 
-HELD_OUT = 2**14  # tokens; candidates are compared on the same ones
+HELD_OUT = 2**14  # held-out tokens, the same for all candidates
 WARMUP = 10  # steps
-STARTING = 15.0  # seconds for processes to start and candidates to be timed; fixed, so that a design goes on as planned
+STARTING = 15.0  # seconds for starting processes and timing candidates; fixed, so that a resumed design plans alike
 
 
 @dataclass(frozen=True)
 class Race:
-    """`tokens`: what the budget comes to for each candidate; `spoken_for`: how far of it the race can speak about (the
-    same, unless the budget is far beyond what was trained); `document`: the race at those budgets."""
+    """`tokens`: the budget in tokens of each candidate. `spoken_for`: the part of it that the race can forecast (all of
+    it, unless it is far beyond what was trained). `document`: the race's forecast at `spoken_for`."""
 
     race: Raced
     pick: str
@@ -35,14 +35,14 @@ class Race:
 
     @property
     def recipe(self) -> Recipe:
-        """Of the pick's training: the race's own, at its rate."""
+        """The recipe of the pick's training: the race's, with the pick's learning rate."""
         return replace(self.race.course.recipe, lr=self.race.rates[self.pick])
 
 
 def hold_race(
     config: DesignConfig, rows: Mapping[str, Mapping[str, Any]], corpus: Corpus, store: Store, on_progress: OnProgress
 ) -> Race:
-    """`rows` by the name of their pattern."""
+    """Race the candidates (`rows` by the name of their pattern) to the stated training budget."""
     from plait.racing.contenders import Contender
     from plait.racing.document import foresight_rows, race_document
     from plait.racing.leg import Course
@@ -78,8 +78,8 @@ def hold_race(
     return Race(raced, prediction.pick, tokens, spoken_for, document, foresight_rows(raced.foresight))
 
 
-VALIDATION_TOKENS = 2**15  # a quarter of a long training's: evaluating must not take the time from a short one
-LEAST_STEPS = 20  # however short the budget
+VALIDATION_TOKENS = 2**15  # a quarter of the usual number: these trainings are short, and so should evaluations be
+LEAST_STEPS = 20  # of the training, however short the budget
 
 
 def train(
@@ -91,7 +91,8 @@ def train(
     store: Store,
     on_progress: OnProgress,
 ) -> dict[str, Any]:
-    """The result with its curves. Ctrl-C makes it raise `plait.training.fit.Interrupted`; called again it resumes."""
+    """Train the pick; returns the result with its curves. Raises `plait.training.fit.Interrupted` on Ctrl-C; another
+    call then resumes."""
     from plait.training.distributed import processes
     from plait.training.fit import Options, Progress, fit
     from plait.training.job import Budget, Job, fitted

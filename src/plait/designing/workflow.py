@@ -1,10 +1,10 @@
-"""The stages in order, and the one document that they come to: profile, search, measure, probe, race, train.
+"""`plait design`: runs the stages profile, search, measure, probe, race and train, and writes one document of them.
 
-Parameters and compositions choose who enters; the race on the user's text chooses the winner, for the training budget
-that was stated; the probe tells what each pattern can do, which is not what its loss will be.
+Size and composition decide which models enter the race. The race on the user's text picks the winner for the stated
+training budget. The probe reports what each pattern can do, which does not foretell its loss.
 
-Every stage finds what an earlier call left in the store and the run folder, so that a call after an interruption does
-what is missing and no more.
+Every stage reuses what an earlier call left in the store and in the run folder, so that a call after an interruption
+does only what is missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from plait.space.table import load_space
 def probe(
     config: DesignConfig, rows: Mapping[str, Mapping[str, Any]], store: Store, on_progress: OnProgress
 ) -> Outcome:
-    """`rows` by the name of their pattern."""
+    """Probe the candidates (`rows` by the name of their pattern)."""
     protocol = quick(config.tasks)
     few = [probe_candidate(row["spec"], protocol) for row in rows.values()]
 
@@ -49,7 +49,7 @@ def probe(
 
 
 def probe_document(outcome: Outcome, comparison: Comparison, pick: str) -> Row:
-    """Every mix with its tasks, the best first, and its paired difference from the pick."""
+    """The probe as JSON: every pattern, the best first, with its tasks and its paired difference from the pick."""
     work = outcome.work
     by_name = {one.name: one for one in work.candidates}
     rows, signs = [], comparison.signs(pick, chosen=True)
@@ -80,14 +80,14 @@ def design_config(
     space: str, limits: Limits, data: str, setting: Setting, seconds: float, seed: int, tokenizer: str | None = None,
     **others: Any,
 ) -> DesignConfig:  # fmt: skip
-    """From what a user gives. Text is tokenised here, the first time."""
+    """A configuration from what a user gives. Opens the text, which tokenises it the first time."""
     corpus = open_corpus(data, tokenizer)
     fitting = with_vocab(load_space(space), corpus.vocab)
     return DesignConfig(fitting, setting, limits, data, seconds, seed, tokenizer=tokenizer, **others)
 
 
 def design(config: DesignConfig, store: Store, on_progress: OnProgress, started: float | None = None) -> DesignDocument:
-    """The whole job. `started` (as `time.perf_counter` counts) is when it began for the user."""
+    """Run all stages. `started`: when the user's time began, as `time.perf_counter` counts."""
     began, clock = time.time(), time.perf_counter() if started is None else started
     seconds: dict[str, float] = {}
     found = find(config, store, on_progress, seconds)
@@ -112,7 +112,7 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
         "machine": provenance_of(began, time.perf_counter() - clock),
         "profile": found.profile.describe(),
         "search": found.document(),
-        "predicted_front": _thin(found),
+        "predicted_front": _thinned_front(found),
         "size": found.size,
         "candidates": [{"pattern": name, **row} for name, row in rows.items()],
         "probe": probe_document(outcome, comparison, pick),
@@ -136,18 +136,18 @@ def design(config: DesignConfig, store: Store, on_progress: OnProgress, started:
     return document
 
 
-MOST_POINTS = 160  # of the front that a page shows
+MOST_POINTS = 160  # of the front, on the page
 
 
-def _thin(found: Found) -> list[Row]:
-    """The predicted front, evenly thinned where it is long: a page is to be looked at."""
+def _thinned_front(found: Found) -> list[Row]:
+    """The predicted front, with evenly spaced points left out if it is too long for a page."""
     every = -(-len(found.front) // MOST_POINTS)
     kept = ("spec", found.size, *(each.column for each in in_rows(found.front).values()))
     return [{name: row[name] for name in kept} for row in found.front[::every]]
 
 
 def commands(document: DesignDocument) -> list[str]:
-    """What does the same again, whole and in parts."""
+    """Commands that repeat the design, as a whole and stage by stage."""
     config, limits = document["config"], document["config"]["limits"]
     space, data, pick = (shlex.quote(text) for text in (config["space"], config["data"], document["pick"]["spec"]))
     held = " ".join(f"--{name.replace('_', '-')} {quantity(name).text(limit)}" for name, limit in limits.items())
@@ -155,7 +155,7 @@ def commands(document: DesignDocument) -> list[str]:
         held += f" --constraint {shlex.quote(constraint)}"
     seed = f" --seed {config['seed']}" if config["seed"] else ""
     text = f"--data {data}" + (f" --tokenizer {shlex.quote(config['tokenizer'])}" if config.get("tokenizer") else "")
-    how, seq = _how(config["setting"]), config["setting"]["seq"]
+    how, seq = _setting_options(config["setting"]), config["setting"]["seq"]
     lr = document["train"]["recipe"]["lr"]
     specs = " ".join(shlex.quote(row["spec"]) for row in document["race"]["architectures"][:3])
     return [
@@ -168,8 +168,8 @@ def commands(document: DesignDocument) -> list[str]:
     ]
 
 
-def _how(setting: Mapping[str, Any]) -> str:
-    """The options of a setting, those left out that are the usual ones."""
+def _setting_options(setting: Mapping[str, Any]) -> str:
+    """The command-line options of a setting, without those at their defaults."""
     usual = Setting(seq=setting["seq"]).as_dict()
     others = [f" --{name} {value}" for name, value in setting.items() if value != usual.get(name)]
     return f"--seq {setting['seq']}" + "".join(others)

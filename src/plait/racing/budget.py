@@ -1,9 +1,9 @@
-"""How far each contender is trained: equal tokens, FLOPs or time, and what a whole comparison then takes.
+"""How many tokens each contender gets (equal tokens, FLOPs or time), and how long the whole comparison takes.
 
-A comparison in a given time is planned twice: before it begins, from a few timed steps of every contender, and, where
-rates are searched, once more after that search, which has shown how fast everybody trains. Both plans are kept, so that
-a comparison that was interrupted goes on to the same end. What takes how long is found by giving the legs to workers as
-they will be given: nine equal ones on two workers take as long as ten.
+A comparison in a given time is planned twice: before it begins, from a few timed steps of every contender, and again
+after the search of learning rates, which shows how fast each contender really trains. Both plans are stored, so that an
+interrupted comparison resumes with the same budgets. Durations are found by scheduling the legs on the workers: nine
+equal legs on two workers take as long as ten.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from plait.racing.rates import rate_steps
 from plait.racing.workers import seconds_of_all
 
 EQUAL = ("tokens", "flops", "time")
-SHARES = tuple(2.0**-k for k in range(4, -1, -1))  # of a budget, at which a learning curve is taken
-SCORING = 1 / 3  # a token that is scored, in trained ones
-TIMED_SLACK, TRAINED_SLACK = 1.12, 1.04  # speeds of a few steps may be wrong by so much; those of a search are not
-LAST_SECONDS = 2.0  # of the verdict and of processes that end
-LEAST_STEPS = 32  # of a budget: fewer are no training
+SHARES = tuple(2.0**-k for k in range(4, -1, -1))  # of a budget, at which the learning curve is measured
+SCORING = 1 / 3  # cost of scoring a token, relative to training on it
+TIMED_SLACK, TRAINED_SLACK = 1.12, 1.04  # margins for speeds from a few steps, and from a search of rates
+LAST_SECONDS = 2.0  # for computing the verdict and ending processes
+LEAST_STEPS = 32  # of the shortest budget that makes sense
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained of each contender. `rates`: how many are searched, 1 for no search."""
+    """What is trained for each contender. `rates`: how many learning rates are tried, 1 for no search."""
 
     seeds: int
     rates: int
@@ -38,18 +38,18 @@ class Workload:
     held_out: int
 
     def training(self, budget: float) -> float:
-        """Tokens of one seed with its learning curve, trained or as good as."""
+        """Cost of training one seed and measuring its learning curve, in trained tokens."""
         curve = (1 - self.decay) + self.decay * sum(SHARES)
         return curve * budget + SCORING * self.held_out * len(SHARES)
 
     def search(self, steps: int, course: Course) -> float:
-        """Tokens of one rate, trained or as good as."""
+        """Cost of trying one learning rate, in trained tokens."""
         return steps * course.tokens_per_step + SCORING * self.held_out
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a comparison of these contenders takes, by their seconds per token."""
+    """Durations and budgets of a comparison, from the contenders' seconds per token."""
 
     contenders: Sequence[Contender]
     seconds_per_token: Mapping[str, float]
@@ -59,7 +59,7 @@ class Plan:
     workers: int = 1
 
     def searching(self, budgets: Mapping[str, float]) -> float:
-        """Seconds of the search: all rates at once, then one further for each contender."""
+        """Seconds of the search of rates: all of them, and one further rate for each contender."""
         if self.workload.rates < 2:
             return 0.0
         steps = {name: rate_steps(tokens, self.course) for name, tokens in budgets.items()}
@@ -69,12 +69,12 @@ class Plan:
         return seconds_of_all(each * self.workload.rates, self.workers) + seconds_of_all(each, self.workers)
 
     def training(self, budgets: Mapping[str, float]) -> float:
-        """Seconds of the training."""
+        """Seconds of training all seeds of all contenders."""
         each = [self.seconds_per_token[name] * self.workload.training(tokens) for name, tokens in budgets.items()]
         return seconds_of_all(each * self.workload.seeds, self.workers)
 
     def budgets(self, seconds: float, spent: float = 0.0) -> dict[str, float]:
-        """Tokens for each contender so that search and training end in so many seconds, some of them spent already."""
+        """Tokens for each contender such that search and training end within `seconds`, of which `spent` are gone."""
         least, slack = self._budgets(self._least), TIMED_SLACK
         takes = slack * (self.searching(least) + self.training(least)) + LAST_SECONDS
         if takes > seconds - spent:
@@ -88,7 +88,7 @@ class Plan:
         return self._largest(seconds - spent, lambda b: slack * (self.searching(b) + self.training(b)) + LAST_SECONDS)
 
     def budgets_after_search(self, seconds: float) -> dict[str, float]:
-        """Tokens for each contender so that the training ends in so many seconds; never less than makes sense."""
+        """Tokens for each contender such that training ends within `seconds`, but at least `LEAST_STEPS` steps."""
         return self._largest(seconds, lambda b: TRAINED_SLACK * self.training(b) + LAST_SECONDS)
 
     @cached_property
@@ -117,7 +117,7 @@ class Plan:
 def weights(
     contenders: Sequence[Contender], course: Course, equal: str, seconds_per_token: Mapping[str, float]
 ) -> dict[str, float]:
-    """Tokens of each contender, relative to each other."""
+    """How many tokens each contender gets, relative to the one that gets most."""
     require_equal(equal)
     seq_len = course.recipe.seq_len
     cost = {
@@ -134,6 +134,6 @@ def require_equal(equal: str) -> None:
 
 
 def rungs(tokens: float, course: Course) -> list[int]:
-    """Steps at which the learning curve of a budget is taken, the whole budget last."""
+    """Steps at which the learning curve of a budget is measured; the last is the whole budget."""
     steps = course.steps(tokens)
     return sorted({max(4, round(share * steps)) for share in SHARES})

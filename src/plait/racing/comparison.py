@@ -1,8 +1,8 @@
-"""Architectures compared by training them: same text, same batches, same held-out windows, several seeds, each at a
+"""Compare architectures by training them: same text, same batches, same held-out windows, several seeds, each at a
 learning rate that suits it.
 
-1. The rate: one seed, a few rates around the usual one, to an eighth of the budget (`rates`).
-2. The training: every seed to the budget, with the learning curve taken on its way from annealed branches.
+1. The rate: one seed at a few rates around the usual one, for an eighth of the budget (`rates`).
+2. The training: every seed to the full budget; annealed branches on the way give the learning curve.
 3. The verdict: paired differences over seeds and windows (`analysis.paired`), and who would be best at other budgets
    (`analysis.foresight`).
 """
@@ -44,17 +44,17 @@ from plait.workers.backend import Place
 
 PLAN = "compare-plan"
 PROTOCOL = 3
-REACH = 8.0  # of the longest training: how far foresight goes here
+REACH = 8.0  # how far foresight goes, in multiples of the longest training
 
-#: What is being done, how much of the whole is done, from 0 to 1.
+#: Called with the name of the stage and the share of the work that is done, from 0 to 1.
 OnStage = Callable[[str, float], object]
 
 
 @dataclass(frozen=True)
 class Terms:
-    """On which terms contenders are compared. One of `tokens` (of the largest budget), `flops` and `seconds` (of the
-    whole comparison) says how long; `equal`: what of it is the same for all. `lr`: everybody's rate, or where the
-    search for it begins (None: the usual one for the width)."""
+    """The terms of a comparison. One of `tokens` (of the largest budget), `flops` and `seconds` (of the whole
+    comparison) sets its length; `equal` says which quantity is the same for all contenders. `lr`: the learning rate of
+    all, or the middle of the search (None: the usual one for the width)."""
 
     seeds: int = 5
     search_rates: bool = True
@@ -75,7 +75,7 @@ class Row:
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """(tokens, mean loss over the seeds that did not diverge)."""
+        """The learning curve: (tokens, mean loss of the seeds that did not diverge)."""
         found = []
         for at_budget in self.records:
             losses = [loss for loss in map(loss_of, at_budget) if math.isfinite(loss)]
@@ -104,8 +104,8 @@ class Comparison:
 
     @cached_property
     def foresight(self) -> Foresight | None:
-        """From the shortest observed budget to `REACH` times the longest; None where tokens are not what is equal, or
-        nobody is left to compare with."""
+        """Who is best, from the shortest observed budget to `REACH` times the longest. None if budgets are not equal in
+        tokens, or fewer than two contenders have a finite loss."""
         observations = {
             row.contender.name: {
                 seed: [(at[seed].result["tokens"], loss_of(at[seed])) for at in row.records]
@@ -135,7 +135,7 @@ def compare(
     on_stage: OnStage = lambda stage, share: None,
     started: float | None = None,
 ) -> Comparison:
-    """Train what is missing, and compare. `started` (as `time.perf_counter` counts): when the time began to run."""
+    """Train what the store lacks, and compare. `started`: when `terms.seconds` began, as `time.perf_counter` counts."""
     began = time.perf_counter() if started is None else started
     sources = {s.hash: s for c in contenders for s in c.arch.mixer_sources.values()}
     with Workers(course, store, place, tuple(sources.values()), log) as pool:
@@ -150,7 +150,7 @@ def compare(
             steps = {c.name: rate_steps(budgets[c.name], course) for c in contenders}
 
             def searching(done: float) -> None:
-                on_stage(_named("learning rates", pool), share * done)
+                on_stage(_stage_name("learning rates", pool), share * done)
 
             search = search_rates(contenders, steps, usual, pool, runs, on_share=searching)
             rates, budgets = search.losses, plan.after(search)
@@ -161,7 +161,7 @@ def compare(
             for stack in stacks([Replica(chosen[c.name], seed) for seed in range(terms.seeds)], course)
         ]
         found = pool.run(
-            legs, lambda done, total: on_stage(_named("training", pool), share + (1 - share) * done / total)
+            legs, lambda done, total: on_stage(_stage_name("training", pool), share + (1 - share) * done / total)
         )
     by_name: dict[str, list[list[Record]]] = {}
     names = [c.name for c in contenders for _ in stacks([Replica(1.0, s) for s in range(terms.seeds)], course)]
@@ -176,13 +176,13 @@ def compare(
     return Comparison(course, terms, rows, time.perf_counter() - began, trained)
 
 
-def _named(stage: str, pool: Workers) -> str:
+def _stage_name(stage: str, pool: Workers) -> str:
     return f"{stage} ({pool.where})" if pool.where else stage
 
 
 @dataclass(frozen=True)
 class _Planner:
-    """Tokens for each contender. What was planned from measured times is kept."""
+    """Decides how many tokens each contender gets. Plans made from measured times are stored for resuming."""
 
     contenders: Sequence[Contender]
     course: Course
@@ -192,7 +192,7 @@ class _Planner:
     began: float
 
     def first(self) -> dict[str, float]:
-        """Before anything is trained."""
+        """The budgets before anything is trained."""
         terms, course = self.terms, self.course
         if terms.seconds is None and terms.equal != "time":
             weight = weights(self.contenders, course, terms.equal, {})
@@ -207,7 +207,7 @@ class _Planner:
         return dict(found["tokens"])
 
     def after(self, search: Search) -> dict[str, float]:
-        """With what the search of rates took, and how fast it was; a budget that does not depend on time stays."""
+        """The budgets after the search of rates, from its measured speed; those that do not depend on time stay."""
         if self.terms.seconds is None:
             return self.first()
         return dict(self._kept({"steps": search.steps}, partial(self._trained, search))["tokens"])
@@ -226,7 +226,8 @@ class _Planner:
         return {"tokens": budgets, "seconds_per_token": speed, "seconds": spent, "search": search}
 
     def _affordable(self, speed: Mapping[str, float], spent: float) -> tuple[dict[str, float], bool]:
-        """With a search of rates, where that leaves as many steps as it takes to judge one; else without."""
+        """Budgets that fit into the time, and whether rates are searched: only if every budget still has the steps
+        needed to compare rates."""
         assert self.terms.seconds is not None
         plan = self._plan(speed)
         if self.terms.search_rates:
@@ -239,7 +240,7 @@ class _Planner:
 
     @property
     def searches(self) -> bool:
-        """Whether rates are searched: asked for, and affordable in the time."""
+        """Whether rates are searched: if asked for, and if the time allows it."""
         if self.terms.seconds is None:
             return self.terms.search_rates
         return bool(self._kept({}, self._timed)["search"])

@@ -1,7 +1,7 @@
-"""Who is compared: architectures of one vocabulary under names that tell them apart, made equal where that is wanted.
+"""Contenders: the architectures to compare, with one vocabulary, distinct names and, if asked, matched sizes.
 
-A mixer's name alone (or the file of a user's own) means a small model of it: blocks of the mixer and a SwiGLU, or as
-many layers of it as have the same parameters where it holds its own channel mixing.
+A mixer's name alone (or the file of a user's own mixer) stands for a small model: blocks of the mixer and a SwiGLU, or
+layers of the mixer alone, with as many parameters, if it has its own channel mixing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from plait.model.user_mixers import load_mixer
 from plait.spec import has_header, parse
 from plait.training.run import RUNS, open_run
 
-WIDTHS, BLOCKS = (64, 128, 256), 2  # of models that are given as mixers: the least width that suits all of them
+WIDTHS, BLOCKS = (64, 128, 256), 2  # of models given as mixers; the smallest width that suits all of them is used
 TOLERANCE = 0.02
 MATCHES = ("params", "state", "none")
 
@@ -38,15 +38,15 @@ class Contender:
         return decoder_params(self.arch)
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Of a training step: forward, and twice that backward."""
+        """Training FLOPs per token: the forward pass, and twice that for the backward pass."""
         return 3 * model_cost(self.arch, seq=seq_len).flops / seq_len
 
 
 def read_contenders(
     given: Sequence[str | Architecture], vocab: int, matched: str | None = None, runs: Path = RUNS
 ) -> list[Contender]:
-    """Specs, presets, spec files, runs, mixers by name or file. `matched`: what all are made equal in to the first
-    ("params", "state", "none"); None: parameters, where all are given as mixers."""
+    """Read specs, presets, spec files, runs, and mixers by name or file. `matched` ("params", "state" or "none"): what
+    all are resized to have in common with the first; by default parameters if all are given as mixers, else nothing."""
     if not given:
         raise UserError(
             "nothing to compare: give architectures, such as attn gla 'd=128 | (gla swiglu attn swiglu)x2'."
@@ -66,7 +66,7 @@ def read_contenders(
 
 
 def _require_one_text(contenders: Sequence[Contender]) -> None:
-    """A mixer's name is what specs have; workers could not tell two of one name apart."""
+    """Refuse two different mixers of one name: specs name mixers, so workers could not tell them apart."""
     texts: dict[str, str] = {}
     for source_of in (contender.arch.mixer_sources for contender in contenders):
         for name, source in source_of.items():
@@ -82,7 +82,7 @@ def _is_mixer(text: str) -> bool:
 
 
 def _width(mixers: Sequence[str]) -> int:
-    """The least at which every one of these can be built."""
+    """The smallest width at which all of these mixers can be built."""
     for width in WIDTHS[:-1]:
         with suppress(UserError):
             for text in mixers:
@@ -92,7 +92,7 @@ def _width(mixers: Sequence[str]) -> int:
 
 
 def _around(text: str, width: int, vocab: int) -> tuple[str, str]:
-    """The name and the spec of a small model of a mixer."""
+    """The name and the spec of a small model made of a mixer."""
     options = load_mixer(text)
     layer = options.name if split_path(text) else text
     body = f"({layer} swiglu)x{BLOCKS}" if options.kind == "sequence" else f"(attn {layer})x{BLOCKS}"
@@ -113,7 +113,7 @@ def _read(given: str | Architecture, vocab: int, runs: Path, width: int) -> tupl
 
 
 def with_vocab(arch: Architecture, vocab: int, name: str = "") -> Architecture:
-    """The same layers for the text's vocabulary: losses on different tokens could not be compared."""
+    """The architecture with the text's vocabulary, because losses on different tokens cannot be compared."""
     if arch.header.kind != "lm":
         raise UserError(
             f"{name or arch.text}: comparisons train language models (kind=lm), not kind={arch.header.kind}."
@@ -133,7 +133,7 @@ def _equal(first: Contender, other: Contender, matched: str) -> Contender:
 
 
 def short_name(arch: Architecture) -> str:
-    """The mixers of an architecture in order, without its options."""
+    """The layers of an architecture in order, without their options."""
     body = arch.text.split("|", 1)[1].strip()
     while "[" in body:
         before, after = body.split("[", 1)
@@ -142,7 +142,7 @@ def short_name(arch: Architecture) -> str:
 
 
 def unique(names: Iterable[str]) -> list[str]:
-    """Two of one name become name and name-2: copies are compared, too."""
+    """Make names distinct: a second `name` becomes `name-2`."""
     found: list[str] = []
     for name in names:
         copies = (f"{name}-{number}" for number in itertools.count(2))

@@ -1,4 +1,4 @@
-"""Comparisons and races as plain JSON: what `--json` prints, pages and pictures are drawn from, and others rely on."""
+"""Comparisons and races as JSON documents: what `--json` prints and what pages and pictures are made from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from plait.analysis.paired import NOT_DISTINGUISHABLE
 from plait.racing.comparison import Comparison
 from plait.racing.race import Raced
 
-SURE = 0.95  # probability at which one is called better than another
+SURE = 0.95  # probability from which one candidate is called better than another
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """As `plait compare --json` prints it."""
+    """A comparison as `plait compare --json` prints it."""
     compared, foresight = comparison.compared, comparison.foresight
     judged = {each.name: each for each in compared.architectures}
     rows = []
@@ -59,9 +59,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "paired": pairs,
         "noise": compared.noise,
         "verdict": compared.verdict,
-        "foresight": []
-        if foresight is None
-        else [{"tokens": r.tokens, "best": r.best, "p_best": r.p_best} for r in foresight.rows],
+        "foresight": foresight_rows(foresight),
         "foresight_text": "" if foresight is None else foresight.text,
         "cost": {
             "seconds": comparison.seconds,
@@ -81,12 +79,12 @@ def foresight_rows(foresight: Foresight | None) -> list[dict[str, Any]]:
 
 
 def _plain(value: float | None) -> float | None:
-    """JSON has no infinities."""
+    """The value, or None (null) where it is infinite: JSON has no infinities."""
     return None if value is None or not math.isfinite(value) else value
 
 
 def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]) -> dict[str, Any]:
-    """A race as comparisons are written, its losses those forecast at every candidate's own budget, `tokens`."""
+    """A race in the form of a comparison; its losses are forecasts at each candidate's own budget, `tokens`."""
     pick = prediction.pick
     rows = []
     for contender in raced.contenders:
@@ -122,7 +120,7 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
 
 
 def _against(prediction: Prediction, pick: str, other: str) -> dict[str, Any]:
-    """The loss of the pick less that of another, forecast."""
+    """The forecast difference between the pick and another candidate."""
     places = [prediction.names.index(name) for name in (pick, other)]
     gap_D = prediction.loss_DC[:, places[0]] - prediction.loss_DC[:, places[1]]
     gap_D = gap_D[np.isfinite(gap_D)]

@@ -1,8 +1,9 @@
-"""A leg: some replicas of one architecture trained on to a budget and scored there, as if the training ended.
+"""A leg: the unit of work of races and comparisons. It trains replicas of one architecture to one or more budgets and
+scores each budget as if the training ended there.
 
-Every (architecture, text, recipe, rate, seed, budget) is a record, so nothing is trained twice, whoever asks: a
-comparison, a race, a longer one later. Between budgets the trunk of a training is kept in one file per replica, written
-whole or not at all, and a leg goes on from it; what it gives does not depend on where it was interrupted.
+Every (architecture, text, recipe, rate, seed, budget) is one record in the store, so nothing is trained twice, whether
+a comparison, a race or a longer race asks for it. The trunk of a training (its weights before any decay) is kept in one
+file per replica, written atomically, and the next leg resumes from it. Interruptions do not change the result.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from plait.records import Record, provenance_of, record_key
 from plait.training import checkpoint
 from plait.training.recipe import Recipe, decay_steps
 from plait.training.sinks import Logged, Sinks, opened_sinks
-from plait.training.track import SLICE, Replica, Text, Track
+from plait.training.track import SLICE, SLICE_SECONDS, Replica, Text, Track
 
 KIND = "track"
 PROTOCOL = 1  # raised when the same settings come to give another loss
 FOLDER = "tracks"  # below the folder of runs
 SAVE_SECONDS = 30.0
-WARM_SHARE = 0.05  # of a training, from which on its warm-up is said
+WARM_SHARE = 0.05  # users are warned when the warm-up is more than this share of a training
 
 
 @dataclass(frozen=True)
 class Course:
-    """What all candidates have in common: the text, how long a sequence, batch and held-out text are, the optimizer.
+    """What all candidates share: the text, the recipe (optimizer, batch, sequence length) and the held-out tokens.
 
-    `data` and `tokenizer` open the text in another process; `fingerprint` is what it must then be.
+    Workers open the text by `data` and `tokenizer`, and check that its fingerprint is still `fingerprint`.
     """
 
     data: str
@@ -52,7 +53,7 @@ class Course:
         return self.recipe.batch * self.recipe.seq_len
 
     def few_steps(self, tokens: float) -> str:
-        """What to know of a budget of which the warm-up is a large part; empty for others."""
+        """A warning for budgets of so few steps that the warm-up is a large part of them; empty for others."""
         steps, warm = self.steps(tokens), round(self.recipe.warmup)
         if warm < WARM_SHARE * steps:
             return ""
@@ -62,11 +63,11 @@ class Course:
         )
 
     def steps(self, tokens: float) -> int:
-        """Of a budget, at least 4: warm-up, stable and decay need one each."""
+        """Optimizer steps of a budget, at least 4: warm-up, stable and decay phases need one each."""
         return max(4, round(tokens / self.tokens_per_step))
 
     def config(self, arch: Architecture, replica: Replica, steps: int | None) -> dict[str, Any]:
-        """All that decides a loss; without `steps`, what decides a trunk."""
+        """Everything that determines a loss; without `steps`, everything that determines a trunk."""
         config = {
             "protocol": PROTOCOL,
             **arch.identity(),
@@ -82,7 +83,7 @@ class Course:
         return record_key(KIND, self.config(arch, replica, steps))
 
     def trunk(self, arch: Architecture, replica: Replica, runs: Path) -> Path:
-        """Where the weights of a training under way are."""
+        """The file that holds the weights of a training before any decay."""
         return runs / FOLDER / f"{record_key(KIND, self.config(arch, replica, None))}.safetensors"
 
 
@@ -96,7 +97,7 @@ class Leg:
 
     @cached_property
     def keys(self) -> tuple[tuple[str, ...], ...]:
-        """Of the records, by budget and replica."""
+        """Keys of the records, by budget and replica."""
         each = (
             tuple(self.course.key(self.arch, replica, steps) for replica in self.replicas) for steps in self.budgets
         )
@@ -104,7 +105,7 @@ class Leg:
 
     @property
     def tokens(self) -> int:
-        """Of the longest budget."""
+        """Tokens of the longest budget."""
         return self.budgets[-1] * self.course.tokens_per_step
 
     def run(
@@ -115,10 +116,13 @@ class Leg:
         stopping: Callable[[], bool] = lambda: False,
         log: Sequence[str] = (),
     ) -> None:
-        """Train on and score at every budget; `keep` gets the records as they come, `on_step` is told where the
-        training is, the sinks called `log` its losses. `Stopped` is raised between steps."""
+        """Train to every budget and score there. `keep` receives each record as soon as it exists, `on_step` the
+        current step, the sinks named in `log` the losses. Raises `Stopped` between steps once `stopping()` is true."""
         with ExitStack() as opened:
-            sinks = [opened.enter_context(opened_sinks(log, self._logged(replica), _tell)) for replica in self.replicas]
+            sinks = [
+                opened.enter_context(opened_sinks(log, self._logged(replica), _print_to_stderr))
+                for replica in self.replicas
+            ]
             self._run(text, keep, on_step, stopping, sinks)
 
     def _run(
@@ -169,12 +173,14 @@ class Leg:
         stopping: Callable[[], bool],
         sinks: Sequence[Sinks],
     ) -> None:
-        """To where a decay begins, saving now and then and there."""
-        saved = time.perf_counter()
+        """Train to `step`, where a decay begins; save every half minute and at the end."""
+        saved, next_log = time.perf_counter(), track.step + SLICE
         while track.step < step:
-            losses_M = track.advance_to(min(step, track.step + SLICE))
-            for loss, logged in zip(losses_M, sinks, strict=True):
-                logged.log(track.step, {"loss/train": float(loss)})
+            losses_M = track.advance_to(min(step, next_log), SLICE_SECONDS)
+            if track.step in (step, next_log):
+                next_log = track.step + SLICE
+                for loss, logged in zip(losses_M, sinks, strict=True):
+                    logged.log(track.step, {"loss/train": float(loss)})
             on_step(track.step)
             if (stop := stopping()) or time.perf_counter() - saved > SAVE_SECONDS:
                 self._save(track, longest)
@@ -184,8 +190,8 @@ class Leg:
         self._save(track, longest)
 
     def _resume(self, track: Track, before: int) -> int:
-        """From what is kept, where all replicas are at one step and none beyond where the decay begins. Returns the
-        step of the longest training that is kept."""
+        """Load the saved trunks if all replicas are at the same step and not past `before`, where the decay begins.
+        Returns the step of the longest saved training."""
         states = [checkpoint.load_state(self.course.trunk(self.arch, replica, self.runs)) for replica in self.replicas]
         steps = [-1 if state is None else int(state["step"]) for state in states]
         if len(set(steps)) == 1 and 0 <= steps[0] <= before:
@@ -193,29 +199,29 @@ class Leg:
         return max(steps)
 
     def _save(self, track: Track, longest: int) -> None:
-        """Unless a longer training is kept there already."""
+        """Save the trunks, unless longer ones are saved already."""
         if track.step > longest:
             for m, replica in enumerate(self.replicas):
                 checkpoint.save_state(self.course.trunk(self.arch, replica, self.runs), track.state(m))
 
 
 def _result(losses_N: np.ndarray) -> dict[str, Any]:
-    """JSON has no infinities: a diverged training has no loss."""
+    """Losses as JSON, which has no infinities: a diverged training has the loss null."""
     if not np.isfinite(losses_N).all():
         return {"loss": None, "windows": []}
     return {"loss": float(losses_N.mean()), "windows": [round(float(loss), 6) for loss in losses_N]}
 
 
 def loss_of(record: Record) -> float:
-    """Nats per token; infinite where it diverged."""
+    """Held-out nats per token; infinite if the training diverged."""
     loss = record.result["loss"]
     return float("inf") if loss is None else float(loss)
 
 
 def windows_of(record: Record, count: int) -> Sequence[float]:
-    """By held-out window."""
+    """Losses by held-out window; infinite if the training diverged."""
     return record.result["windows"] or [float("inf")] * count
 
 
-def _tell(words: str) -> None:
+def _print_to_stderr(words: str) -> None:
     print(words, file=sys.stderr)

@@ -1,13 +1,13 @@
-"""The race: many candidates, rounds of growing budgets, and the tokens go where they tell most.
+"""The race: many candidates train in rounds of growing budgets, and further training goes where it tells most.
 
-After every round each candidate's learning curve is carried on to the target budget with its uncertainty
-(`analysis.learning_curve`); who is best there with negligible probability stops, and a policy says who trains on
-(`analysis.race_policy`; the defaults are what `benchmarks/verdict.py` found best on complete trainings). Trainings are
-paused and gone on with, never repeated. The answer is a pure function of the losses and of the speeds that were timed
-once and kept, so that a race that was killed goes on as it would have.
+After every round each learning curve is extrapolated to the target budget, with its uncertainty
+(`analysis.learning_curve`). Candidates that are best there with negligible probability stop, and a policy chooses who
+trains on (`analysis.race_policy`; the defaults did best on complete trainings, see `benchmarks/verdict.py`). Trainings
+are paused and resumed, never repeated. The answer depends only on the losses and on speeds that are measured once and
+stored, so a race that was killed continues as if nothing had happened.
 
-Rates: everybody's is chosen among three at the first rung that has steps enough to judge them, if that can be afforded;
-otherwise everybody has the usual one for its width (see `rates`).
+Learning rates: each candidate's is chosen among three at the first rung that has enough steps to compare them, if the
+limit allows for that; otherwise each trains at the usual rate for its width (`rates`).
 """
 
 from __future__ import annotations
@@ -35,25 +35,26 @@ from plait.training.track import Replica
 
 SPEED = "race-speed"
 PROTOCOL = 1
-DOUBLINGS = 7  # from the first rung to the target, at most
-FIRST_STEPS = 16  # of the first rung, at least
-RATES_AT_MOST = 0.35  # of the race's cost, for the search of rates; where it would take more, all have the usual rate
-SLACK = 1.25  # rounds end with a worker waiting for another
-REACH = 4.0  # beyond the target, of what foresight says
+DOUBLINGS = 7  # at most, from the first rung to the target
+FIRST_STEPS = 16  # at least, of the first rung
+RATES_AT_MOST = 0.35  # share of the race's cost that a search of rates may take; otherwise there is none
+SLACK = 1.25  # for time in which workers wait for the last one of a round
+REACH = 4.0  # how far beyond the target foresight goes, in multiples of it
 
-#: What is being done, and how much of the race is done, from 0 to 1.
+#: Called with the name of the stage and the share of the race that is done, from 0 to 1.
 OnStage = Callable[[str, float], object]
 
 
 @dataclass(frozen=True)
 class Raced:
-    """`records`: of every candidate by rung. `cost`: the share of training all to the target."""
+    """A finished race. `records`: those of every candidate, by rung. `cost`: as a share of training all candidates to
+    the target."""
 
     course: Course
     contenders: list[Contender]
     rungs: list[int]  # steps
     rates: dict[str, float]
-    searched: bool  # whether rates were
+    searched: bool  # whether learning rates were searched
     records: dict[str, list[list[Record]]]
     decision: Decision
     cost: float
@@ -61,7 +62,7 @@ class Raced:
 
     @property
     def target(self) -> int:
-        """Tokens."""
+        """The target budget in tokens."""
         return self.rungs[-1] * self.course.tokens_per_step
 
     @cached_property
@@ -70,7 +71,7 @@ class Raced:
 
     @property
     def reach(self) -> float:
-        """Tokens, beyond which nothing is said."""
+        """The largest budget, in tokens, that forecasts may speak about."""
         return CALIBRATION.reach * self.longest
 
     @property
@@ -84,14 +85,14 @@ class Raced:
 
     @cached_property
     def forecast(self) -> Forecast:
-        """At every rung, and as far beyond the target as the data can speak."""
+        """Losses at every rung, and beyond the target as far as the observed curves allow."""
         budgets = [float(steps * self.course.tokens_per_step) for steps in self.rungs]
         budgets += [budgets[-1] * 2**k for k in range(1, int(math.log2(REACH)) + 1)]
         spoken_for = [tokens for tokens in budgets if tokens <= self.reach]
         return extrapolate(self.observations, spoken_for, WAY, known=self.known)
 
     def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
-        """Of every candidate at a budget of its own: what an equal time or equal FLOPs are to it."""
+        """Every candidate's loss at a budget of its own: what equal time or equal FLOPs mean in its tokens."""
         budgets = sorted(set(tokens.values()))
         forecast = extrapolate(self.observations, budgets, WAY, known=self.known)
         places = [budgets.index(tokens[name]) for name in forecast.names]
@@ -106,7 +107,7 @@ class Raced:
 
 
 def known_of(contenders: Sequence[Contender]) -> Known:
-    """What complete learning curves of architectures built alike tell of these."""
+    """What the library of complete learning curves tells about these candidates."""
     return reference_known({c.name: c.arch for c in contenders})
 
 
@@ -133,8 +134,8 @@ def race(
     rates: Mapping[str, float] | None = None,
     on_stage: OnStage = lambda stage, share: None,
 ) -> Raced:
-    """Race to `target` tokens for at most `limit` of the cost of training all to it, or, where `seconds` are given, for
-    what fits into them. `speed`: seconds per token of each, from `speeds`. With `rates` none is searched for."""
+    """Race to `target` tokens at `limit` times the cost of training all candidates to it, or, if `seconds` are given,
+    within that time. `speed`: seconds per token of each candidate, by `speeds`. Given `rates` are used as they are."""
     if not contenders:
         raise UserError("a race needs a candidate.")
     began, course, rungs = time.perf_counter(), pool.course, rungs_to(target, pool.course)
@@ -155,14 +156,14 @@ def race(
 
 
 def rungs_to(target: float, course: Course) -> list[int]:
-    """Steps that double up to the target's."""
+    """Numbers of steps that double up to the target's."""
     steps = course.steps(target)
     doublings = max(2, min(DOUBLINGS, int(math.log2(max(1.0, steps / FIRST_STEPS)))))
     return sorted({max(4, round(steps / 2**k)) for k in range(doublings + 1)})
 
 
 def speeds(contenders: Sequence[Contender], pool: Workers) -> dict[str, float]:
-    """Seconds per token of each, with all workers busy. Kept, so that a race that was interrupted plans as before."""
+    """Seconds per token of each candidate, timed with all workers busy; stored, so that a resumed race plans alike."""
     course = pool.course
     config = {
         "protocol": PROTOCOL,
@@ -181,7 +182,7 @@ def speeds(contenders: Sequence[Contender], pool: Workers) -> dict[str, float]:
 
 
 class _Race:
-    """A race under way."""
+    """A race in progress."""
 
     def __init__(
         self,
@@ -204,7 +205,8 @@ class _Race:
         self.state = RaceState(budgets, reached, speed, limit, course.recipe.decay, batch=max(1, pool.workers))
 
     def search_rates(self) -> None:
-        """At an early rung, one seed; the best goes on, and what the others took is off the limit."""
+        """Compare rates at an early rung with one seed. The best goes on; the cost of the others counts towards the
+        limit."""
         enough = [steps for steps in self.rungs[:-1] if steps >= RATE_STEPS]
         share = (len(FACTORS) - 1) * enough[0] / self.rungs[-1] if enough else math.inf
         if share > RATES_AT_MOST * self.state.limit:
@@ -212,7 +214,7 @@ class _Race:
         steps = {c.name: enough[0] for c in self.contenders}
         found = search_rates(
             self.contenders, steps, self.rates, self.pool, self.runs, further=0,
-            on_share=lambda done: self._tell("learning rates"),
+            on_share=lambda done: self._report("learning rates"),
         )  # fmt: skip
         self.rates = {name: best_rate(losses, self.rates[name]) for name, losses in found.losses.items()}
         self.searched = True
@@ -230,16 +232,16 @@ class _Race:
                 Leg(self.course, archs[name], (Replica(self.rates[name], 0),), self._next(name), self.runs)
                 for name in decision.train
             ]
-            found = self.pool.run(legs, lambda done, total: self._tell("racing"))
+            found = self.pool.run(legs, lambda done, total: self._report("racing"))
             for name, (records,) in zip(decision.train, found, strict=True):
                 self.records[name].append(records)
             reached = {name: count + (name in decision.train) for name, count in self.state.reached.items()}
             self.state = replace(self.state, reached=reached)
-            self._tell("racing")
+            self._report("racing")
 
     def _next(self, name: str) -> tuple[int, ...]:
         return (self.rungs[self.state.reached[name]],)
 
-    def _tell(self, stage: str) -> None:
+    def _report(self, stage: str) -> None:
         limit = self.state.limit * self.state.whole
         self.on_stage(stage, min(1.0, self.state.spent / limit) if limit else 1.0)

@@ -1,9 +1,10 @@
-"""Learning rates: an architecture judged at a bad one is judged wrongly, so each is judged at one that suits it.
+"""A learning rate for every architecture: judged at a bad rate, an architecture is judged wrongly.
 
-The usual rate falls with the width. A search trains one seed at half, once and twice that, to an eighth of the budget
-and at least 96 steps, and, where the best is at the edge, one further; the best is used for the whole budget. That is
-the rule by which rates transfer here: of 29 architectures, the best after 128 steps cost 0.002 nats on average at four
-times as many; judged after fewer than 100 steps, too large rates win and cost 0.03 to 0.06 (benchmarks/results).
+The usual rate falls with the width. A search trains one seed at half, one and two times the usual rate, for an eighth
+of the budget and at least 96 steps. If the best rate is the smallest or the largest tried, the next one beyond it is
+tried too. The best rate is then used for the whole budget. This transfers well: for 29 architectures, the rate that was
+best after 128 steps lost 0.002 nats on average after 512 steps. After fewer than 100 steps too large rates look best,
+which costs 0.03 to 0.06 nats (benchmarks/results).
 """
 
 from __future__ import annotations
@@ -20,38 +21,40 @@ from plait.racing.workers import Workers, seconds_of_all
 from plait.training.track import Replica
 
 FACTORS = (0.5, 1.0, 2.0)  # of the usual rate
-FURTHER = 2  # times that the search may go on beyond its edge
-RATE_SHARE = 1 / 8  # of a budget, after which the rate is chosen
-RATE_STEPS = 96  # at least, before a rate is judged
-USUAL_WIDTH, WIDEST = 128, 2.0  # at which the recipe's rate is meant, and how many times it narrow models may have
+FURTHER = 2  # rates that a search may try beyond its range
+RATE_SHARE = 1 / 8  # the rate is chosen after this share of the budget
+RATE_STEPS = 96  # fewest steps after which rates are compared
+USUAL_WIDTH, WIDEST = 128, 2.0  # the width the recipe's rate is for; narrower models get at most 2 times it
 
 
 def usual_rate(contender: Contender, course: Course) -> float:
-    """Where a search begins, and the rate where none is made: the recipe's at a width of 128, falling as 1 / width
+    """The rate used without a search, and the middle of a search: the recipe's at width 128, falling as 1 / width
     (Yang et al. 2022, arXiv:2203.03466, for matrices under Adam)."""
     return course.recipe.lr * min(WIDEST, USUAL_WIDTH / contender.arch.header.d)
 
 
 def rate_steps(tokens: float, course: Course) -> int:
-    """After which the learning rate of a budget is chosen."""
+    """Steps after which the learning rate of a budget is chosen."""
     steps = course.steps(tokens)
     return max(min(steps, RATE_STEPS), round(RATE_SHARE * steps))
 
 
 def stacks(replicas: Sequence[Replica], course: Course) -> list[tuple[Replica, ...]]:
-    """Which replicas are trained as one: all on a GPU, where that is faster; each alone on a CPU, where workers are."""
+    """Groups of replicas that train as one: all together on a GPU, where stacking is faster; one by one on a CPU, where
+    workers share the cores."""
     alone = course.device == "cpu" or not replicas
     return [(replica,) for replica in replicas] if alone else [tuple(replicas)]
 
 
 @dataclass(frozen=True)
 class Search:
-    """Of learning rates. `losses`: of each contender, rate → loss after `steps`; `each`: seconds of a training."""
+    """The result of a search. `losses`: for each contender, rate → loss after `steps`. `each`: mean seconds per
+    training."""
 
     losses: dict[str, dict[float, float]]
     steps: dict[str, int]
     each: dict[str, float]
-    seconds: float  # of all, with the workers there are
+    seconds: float  # of the whole search with these workers
 
 
 def search_rates(
@@ -63,8 +66,8 @@ def search_rates(
     further: int = FURTHER,
     on_share: Callable[[float], object] = lambda share: None,
 ) -> Search:
-    """Rates of each contender around its `usual` one, after so many `steps` of one seed; up to so many `further` ones
-    where the best is at the edge."""
+    """Try rates around each contender's `usual` one, training one seed for `steps`; while the best rate is the smallest
+    or largest tried, try the next one, at most `further` times."""
     course = pool.course
     losses: dict[str, dict[float, float]] = {c.name: {} for c in contenders}
     wanted = {c.name: [factor * usual[c.name] for factor in FACTORS] for c in contenders}
@@ -76,22 +79,22 @@ def search_rates(
         if not legs:
             break
         begun = 0.0 if round_ == 0 else 1.0
-        found = pool.run(legs, partial(_tell, on_share, begun))
+        found = pool.run(legs, partial(_report_share, on_share, begun))
         for (c, stack), (records,) in zip(asked, found, strict=True):
             for replica, record in zip(stack, records, strict=True):
                 losses[c.name][replica.lr] = loss_of(record)
                 took[c.name].append(float(record.result["seconds"]))
         seconds += seconds_of_all([sum(float(r.result["seconds"]) for r in leg[0]) for leg in found], pool.workers)
-        wanted = {c.name: _beyond(losses[c.name]) for c in contenders}
+        wanted = {c.name: _rates_beyond(losses[c.name]) for c in contenders}
     return Search(losses, dict(steps), {name: sum(each) / len(each) for name, each in took.items()}, seconds)
 
 
-def _tell(on_share: Callable[[float], object], begun: float, done: float, total: float) -> None:
+def _report_share(on_share: Callable[[float], object], begun: float, done: float, total: float) -> None:
     on_share(begun or done / total)
 
 
-def _beyond(losses: Mapping[float, float]) -> list[float]:
-    """The next rate, where the best is at the edge."""
+def _rates_beyond(losses: Mapping[float, float]) -> list[float]:
+    """The next rate to try if the best is the smallest or the largest so far; empty otherwise."""
     best, rates = best_rate(losses, math.nan), sorted(losses)
     if not math.isfinite(losses.get(best, math.inf)):
         return [rates[0] / 2]  # all diverged
@@ -99,5 +102,5 @@ def _beyond(losses: Mapping[float, float]) -> list[float]:
 
 
 def best_rate(losses: Mapping[float, float], usual: float) -> float:
-    """Of equally good ones the smaller; the usual one where none was searched."""
+    """The rate of the lowest loss (the smaller of equally good ones), or `usual` if no rate was tried."""
     return min(sorted(losses), key=lambda lr: losses[lr]) if losses else usual

@@ -1,11 +1,11 @@
-"""Legs run side by side wherever there is room, a task each; every leg that ends is a record at once.
+"""A pool of workers that run legs in parallel, on this machine or a cluster; every leg is one task.
 
     with Workers(course, store, Place(workers=2), mixers=…) as pool:
-        pool.run(legs, on_progress)          # what is stored already is not trained
+        pool.run(legs, on_progress)          # trains only what the store does not hold
 
-Stopped by Ctrl-C or a scheduler, the workers save where they are; killed, they have saved within the last half minute,
-and so do they when the program that they work for is killed: they notice, save and end.
-On a GPU of this machine, and with one worker, legs run in this process.
+Losses go into the store as soon as they are known. On Ctrl-C or a scheduler's signal the workers save their trainings
+and stop, and likewise when their parent process dies. A worker that is killed loses at most half a minute of training.
+On a GPU of this machine, and with a single worker, legs run in this process.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from plait.workers.backend import Place
 from plait.workers.pool import Pool
 from plait.workers.task import Setup, Task, Worker
 
-TIMED = 3  # steps, after one that warms up
-LOOK = 0.2  # seconds between two words on progress
-CLAIM_SECONDS = 20.0  # that the leg of a machine that has gone stays taken
-#: Training tokens taken so far by a batch of legs, of how many.
+TIMED = 3  # steps that are timed, after one warm-up step
+LOOK = 0.2  # seconds between progress reports
+CLAIM_SECONDS = 20.0  # after which the leg of a machine that died may be taken by another
+#: Called with the training tokens done so far and those of all legs.
 OnTokens = Callable[[float, float], object]
 
 
@@ -52,7 +52,7 @@ def run_leg(
     worker: Worker, spec: str, course: Course, replicas: tuple[Replica, ...], budgets: tuple[int, ...], runs: Path,
     log: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Architectures travel as text: the classes of users' mixers are each process's own."""
+    """Train one leg in a worker. Architectures are sent as text, because every process loads users' mixers itself."""
     leg = Leg(course, architecture(spec), replicas, budgets, runs)
     keys = [key for keys in leg.keys for key in keys]
     stored = worker.store.has(keys)
@@ -75,7 +75,7 @@ def time_step(worker: Worker, spec: str, course: Course) -> float:
 
 
 def _text(worker: Worker, course: Course) -> Text:
-    """Opened once in a process."""
+    """The text of the course, opened once per process."""
     kept = worker.kept.get("text")
     if kept is None or kept[0] != course:
         kept = worker.kept["text"] = (course, open_text(course))
@@ -107,11 +107,11 @@ class Workers:
 
     @property
     def where(self) -> str:
-        """For a display; empty on this machine."""
+        """Where the workers are, for progress lines; empty on this machine."""
         return self._pool.where
 
     def step_seconds(self, archs: Sequence[Architecture]) -> list[float]:
-        """Of one training step of one replica of each, with as many at once as will train at once."""
+        """Seconds of a training step of each architecture, timed with all workers busy as in training."""
         tasks = [
             Task(f"time {place}", f"{__name__}:time_step", (arch.text, self.course), what=arch.text)
             for place, arch in enumerate(archs)
@@ -119,8 +119,8 @@ class Workers:
         return self._pool.timed(tasks)
 
     def run(self, legs: Iterable[Leg], on_tokens: OnTokens = lambda done, total: None) -> list[list[list[Record]]]:
-        """The records of every leg, by budget and replica. Raises `KeyboardInterrupt` when asked to stop, with
-        everything saved."""
+        """Train what the store lacks; returns the records of every leg, by budget and replica. Raises
+        `KeyboardInterrupt`, with everything saved, when asked to stop."""
         legs = list(legs)
         left: dict[str, Leg] = {}
         for leg in legs:
@@ -129,7 +129,7 @@ class Workers:
                 left[missing.keys[-1][-1]] = missing
         if left:
             meter = _Meter(left, on_tokens)
-            # The longest first: the last to end should not be the one that began last.
+            # Start the longest legs first, so that no worker is left with a long one at the end.
             order = sorted(left, key=lambda key: -left[key].tokens * self.speeds.get(left[key].arch.text, 1.0))
             with stop_signals() as asked:
                 self._pool.run([self._task(left[key]) for key in order], meter.at, asked=asked)
@@ -141,7 +141,7 @@ class Workers:
         return Task(keys[-1], f"{__name__}:run_leg", args, keys, leg.arch.text)
 
     def _missing(self, leg: Leg) -> Leg | None:
-        """What of a leg is not stored yet."""
+        """The leg with only the budgets that are not stored yet; None if all are."""
         stored = self.store.has([key for keys in leg.keys for key in keys])
         budgets = [steps for steps, keys in zip(leg.budgets, leg.keys, strict=True) if not stored.issuperset(keys)]
         return replace(leg, budgets=tuple(budgets)) if budgets else None
@@ -153,12 +153,12 @@ class Workers:
 
 
 def seconds_of_all(legs: Iterable[float], workers: int) -> float:
-    """What so long legs take together: the longest are begun first."""
+    """Seconds until all legs of these durations are done, if the longest start first."""
     return makespan(sorted(legs, reverse=True), workers)
 
 
 class _Meter:
-    """Tokens of many legs, told as one number."""
+    """Adds up the progress of many legs and reports it as one number of tokens."""
 
     def __init__(self, legs: dict[str, Leg], on_tokens: OnTokens) -> None:
         self._legs, self._on_tokens = legs, on_tokens

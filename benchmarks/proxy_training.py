@@ -1,0 +1,372 @@
+"""Cheaper trainings in place of the first part of a full one: do they rank architectures as full trainings do?
+
+    python benchmarks/proxy_training.py run TEXTS.npz -o FOLDER [--device cuda] [--workers 9] [--seconds 420]
+    python benchmarks/proxy_training.py join FOLDER -o benchmarks/results/DATE-h200-proxy-training.json
+
+The truth table (`truth.py`) trains architectures of 0.8 M parameters for 4096 steps of 32 sequences. A race that may
+spend a tenth of that sees only the first steps, before anybody has learnt to copy from the context, and what is learnt
+late decides. Here the architectures of the table are trained for about as much in other ways (`SETUPS`):
+
+    small-batch     more steps of fewer sequences each, at the same width
+    tiny-batch      all of the steps, with a sixteenth of the batch
+    narrow          all of the steps and tokens, with a quarter of the width
+
+Half of the small-batch replicas read *copied* text, in which every piece of 24 to 120 bytes is followed by a copy of
+itself: whoever can learn to copy from the context learns it there in a few hundred steps.
+
+A setup is one track (`plait.training.track`) per architecture, with the table's learning rate times a factor, and is
+scored on annealed branches: the held-out loss; the loss of bytes that repeat the context (the three bytes before them,
+and they themselves, occur earlier in the window) and of all others; and, on copied text, the loss of copies. Setups
+are trained in the order of `SETUPS`, each with all architectures; whatever ends a run leaves what was scored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import re
+import time
+import traceback
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import truth
+
+SEED = 3  # none of the truth table's
+PIECE = (24, 121)  # bytes of a piece of copied text, from and below
+AFTER = 4  # bytes of a copy by which a reader can know that it is one
+CONTEXT = 3  # bytes that must match for a byte to repeat the context
+WINDOWS = {"plain": 256, "copied": 128}  # held out
+SCORED_AT_ONCE = 64
+DIFFERENT = 0.03  # relative: losses of a recorded step that are not those of the plain one after a few steps
+TABLE = Path(__file__).parent / "results" / "2026-11-16-h200-truth.json"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """`shrink`: divides widths. `kinds`: what is trained side by side on every text: (kind of text, factor of the
+    table's learning rate). `scored`: steps of the annealed branches."""
+
+    name: str
+    shrink: int
+    batch: int
+    kinds: tuple[tuple[str, float], ...]
+    scored: tuple[int, ...]
+
+
+SETUPS = {
+    setup.name: setup
+    for setup in (
+        Setup("small-batch", 1, 8, (("plain", 0.5), ("copied", 0.5)), (128, 256, 512, 1024)),
+        Setup("narrow", 4, 32, (("plain", 2.0), ("plain", 4.0)), (256, 512, 1024, 2048, 4096)),
+        Setup("tiny-batch", 1, 2, (("plain", 0.25), ("plain", 0.5)), (512, 1024, 2048, 4096)),
+    )
+}
+
+
+def shrunk(body: str, header: str, factor: int) -> str:
+    """The same layers of a model whose width is divided by `factor`: narrower heads and states, half as many heads."""
+    if factor == 1:
+        return f"{header} | {body}"
+    d = int(re.search(r"d=(\d+)", header).group(1)) // factor  # type: ignore[union-attr]
+    heads = 3 if d % 3 == 0 else 2
+    body = re.sub(r"head_dim=(\d+)", lambda m: f"head_dim={int(m[1]) // factor}", body)
+    body = re.sub(r"state=(\d+)", lambda m: f"state={int(m[1]) // factor}", body)
+    body = re.sub(r"(\w+_rank)=(\d+)", lambda m: f"{m[1]}={int(m[2]) // 2}", body)
+    body = re.sub(r"\b(attn|fox|gla|linear)\[heads=\d+", lambda m: f"{m[1]}[heads={heads}", body)
+    body = body.replace("mh-hyena[heads=16]", "mh-hyena[heads=8]")
+    return f"{re.sub(r'd=[0-9]+', f'd={d}', header)} | {body}"
+
+
+def architectures(names: list[str], factor: int) -> dict[str, Any]:
+    """Those of the truth table, and all of one number of parameters at the smaller width."""
+    from contextlib import suppress
+
+    from plait.core.errors import UserError
+    from plait.model.architecture import architecture
+    from plait.model.resize import decoder_params, match
+
+    target = decoder_params(architecture(shrunk(truth.WIDE[truth.SIZE], truth.HEADERS["wide"], factor)))
+    found = {}
+    for shape, bodies in (("deep", truth.DEEP), ("wide", truth.WIDE)):  # the slowest first
+        for name, body in ((name, body) for name, body in bodies.items() if name in names):
+            arch = architecture(shrunk(body, truth.HEADERS[shape], factor))
+            with suppress(UserError):
+                arch = match(arch, params=target, tolerance=0.02)
+            found[name] = arch
+    return found
+
+
+def copied(tokens: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Text in which every piece is followed by its copy, and which bytes a reader of copies can foresee."""
+    pieces, foreseen, begin = [], [], 0
+    while begin < len(tokens):
+        piece = tokens[begin : begin + int(rng.integers(*PIECE))]
+        pieces += [piece, piece]
+        foreseen += [np.zeros(len(piece), bool), np.arange(len(piece)) >= AFTER]
+        begin += len(piece)
+    return np.concatenate(pieces), np.concatenate(foreseen)
+
+
+def repeats(inputs_NT: np.ndarray, targets_NT: np.ndarray) -> np.ndarray:
+    """Where the target, with the bytes before it, occurs earlier in its window."""
+    found_NT = np.zeros(targets_NT.shape, bool)
+    for row, (inputs, targets) in enumerate(zip(inputs_NT.tolist(), targets_NT.tolist(), strict=True)):
+        seen: set[tuple[int, ...]] = set()
+        for at in range(CONTEXT - 1, len(inputs)):
+            pattern = (*inputs[at - CONTEXT + 1 : at + 1], targets[at])
+            found_NT[row, at] = pattern in seen
+            seen.add(pattern)
+    return found_NT
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Windows of one text, and sets of their targets by name."""
+
+    inputs_NT: np.ndarray
+    targets_NT: np.ndarray
+    parts: dict[str, np.ndarray]
+
+    def first(self, count: int) -> HeldOut:
+        parts = {part: mask_NT[:count] for part, mask_NT in self.parts.items()}
+        return HeldOut(self.inputs_NT[:count], self.targets_NT[:count], parts)
+
+
+@lru_cache(maxsize=1)
+def read_texts(path: Path, tokens: int) -> tuple[list[str], list[Any], list[list[HeldOut]]]:
+    """Names of the texts; the track's texts, plain and copied in turn; held-out windows of both kinds for each text."""
+    from plait.training.track import Text
+
+    kept = np.load(path)
+    names = list(dict.fromkeys(key.split("/")[0] for key in kept.files))
+    texts, held_out = [], []
+    for name in names:
+        rng = np.random.default_rng(7)
+        train, validation = kept[f"{name}/train"], kept[f"{name}/validation"]
+        plain = Text.cut(name, train, validation, truth.SEQ_LEN, WINDOWS["plain"] * truth.SEQ_LEN)
+        mask_NT = repeats(plain.inputs_NT, plain.targets_NT)
+        sets = [
+            HeldOut(plain.inputs_NT, plain.targets_NT,
+                    {"loss": np.ones_like(mask_NT), "repeats": mask_NT, "others": ~mask_NT})
+        ]  # fmt: skip
+        many, foreseen = copied(validation[: WINDOWS["copied"] * truth.SEQ_LEN], rng)
+        rows = np.arange(WINDOWS["copied"])[:, None] * truth.SEQ_LEN + np.arange(truth.SEQ_LEN + 1)
+        mask_NT = foreseen[rows[:, 1:]]
+        sets.append(
+            HeldOut(many[rows[:, :-1]].astype(np.int64), many[rows[:, 1:]].astype(np.int64),
+                    {"copies": mask_NT, "first": ~mask_NT})
+        )  # fmt: skip
+        texts += [plain, Text(copied(train[:tokens], rng)[0], plain.inputs_NT, plain.targets_NT)]
+        held_out.append(sets)
+    return names, texts, held_out
+
+
+def proxy_track(arch: Any, replicas: list[Any], texts: list[Any], recipe: Any, device: str, say: Any) -> Any:
+    """A track whose step is captured without being compiled: stacked replicas from a recorded graph, or one replica
+    after the other, whichever is faster on this machine."""
+    import torch
+
+    from plait.training import ensemble_step
+    from plait.training.track import Track
+
+    def timed(track: Any) -> tuple[float, np.ndarray]:
+        """Seconds per step, and the training losses after a few."""
+        steps = 1 if device == "cpu" else 20
+        losses_M = track.advance_to(steps)  # waits for the device at its end
+        began = time.perf_counter()
+        track.advance_to(2 * steps)
+        return (time.perf_counter() - began) / steps, losses_M
+
+    def recorded(track: Any) -> None:
+        """Replaces the gradient by a graph that is recorded at its first call, and replayed outside of autocast, which
+        is part of the record."""
+        together = torch.func.vmap(torch.func.grad_and_value(track._stepper._loss))
+        kept: list[Any] = []
+
+        def gradients(params: Any, tokens: Any, targets: Any) -> Any:
+            if not kept:
+                with torch.no_grad():  # modules keep what they remember (rotary angles) outside of the record
+                    track._stepper._loss({name: p[0] for name, p in params.items()}, tokens[0, :1], targets[0, :1])
+                kept.append(ensemble_step.record_gradients(together, params, tokens))
+            with torch.autocast(track.device.type, enabled=False):
+                return kept[0](params, tokens, targets)
+
+        track._stepper._gradients = gradients
+
+    found = {}
+    for way in ("one by one", "recorded"):
+        began = time.perf_counter()
+        try:
+            track = Track(arch, replicas, texts, recipe, device=device, compiled=False)
+            if way == "recorded":
+                recorded(track)
+            took, losses_M = timed(track)
+            found[way] = (took, track, losses_M)
+            say(f"{way}: {1000 * took:.1f} ms per step, ready after {time.perf_counter() - began:.0f} s")
+        except Exception:
+            say(f"{way} failed: {traceback.format_exc()[-600:]}")
+    if len(found) == 2:
+        off = float(np.max(np.abs(found["recorded"][2] / found["one by one"][2] - 1)))
+        if not off < DIFFERENT:
+            say(f"recorded left out: its losses are off by {off:.3f}")
+            del found["recorded"]
+    took, track, _ = min(found.values(), key=lambda each: each[0])
+    track.restart(replicas)
+    return track, took
+
+
+def score(track: Any, held_out: list[list[HeldOut]]) -> list[dict[str, float]]:
+    """For every replica: mean losses of the parts of the plain and of the copied windows of its text."""
+    import torch
+
+    from plait.training.ensemble_step import precision
+
+    found: list[dict[str, float]] = []
+    with torch.no_grad():
+        for m, replica in enumerate(track.replicas):
+            params = {name: p[m] for name, p in track.params.items()}
+            row: dict[str, float] = {}
+            for windows in held_out[replica.text // 2]:
+                losses = []
+                for begin in range(0, len(windows.inputs_NT), SCORED_AT_ONCE):
+                    rows = slice(begin, begin + SCORED_AT_ONCE)
+                    inputs = torch.from_numpy(windows.inputs_NT[rows]).to(track.device)
+                    targets = torch.from_numpy(windows.targets_NT[rows]).to(track.device)
+                    with precision(track.device):
+                        logits = track._forward(params, inputs).float()
+                    losses.append(-logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0].cpu().numpy())
+                loss_NT = np.concatenate(losses)
+                row |= {part: float(loss_NT[mask_NT].mean()) for part, mask_NT in windows.parts.items()}
+            found.append(row)
+    return found
+
+
+def train(name: str, arch: Any, setup: Setup, rate: float, options: argparse.Namespace, ends: float) -> None:
+    from plait.model.cost import model_cost
+    from plait.training.recipe import Recipe
+    from plait.training.track import Replica, track_recipe
+
+    def say(what: str) -> None:
+        print(f"{time.time() - ends:6.0f} s  {setup.name} {name}: {what}", flush=True)
+
+    names, texts, held_out = read_texts(options.texts, options.tokens)
+    if options.rehearse:
+        held_out = [[s.first(4) for s in sets] for sets in held_out]
+    recipe = track_recipe(Recipe(batch=1 if options.rehearse else setup.batch, seq_len=truth.SEQ_LEN), truth.WARMUP)
+    replicas = [
+        Replica(factor * rate, SEED, 2 * text + (kind == "copied"))
+        for text in range(len(names))
+        for kind, factor in setup.kinds
+    ]
+    began = time.time()
+    track, seconds_per_step = proxy_track(arch, replicas, texts, recipe, options.device, say)
+    found: dict[str, Any] = {
+        "architecture": name, "setup": setup.name, "spec": arch.text,
+        "flops_per_token": model_cost(arch, seq=truth.SEQ_LEN).flops / truth.SEQ_LEN,
+        "seconds_per_step": seconds_per_step, "done": False,
+        "runs": [
+            {"text": names[r.text // 2], "kind": "copied" if r.text % 2 else "plain", "lr": r.lr, "factor": r.lr / rate,
+             "annealed": []}
+            for r in replicas
+        ],
+    }  # fmt: skip
+    path = options.out / f"{setup.name}.{name}.json"
+    scored: list[dict[str, float]] = []
+    track.score = lambda: scored.extend(score(track, held_out)) or np.zeros((len(replicas), 1))
+    for steps in range(3, 5) if options.rehearse else setup.scored:
+        decay = max(1, round(truth.DECAY * steps))
+        if time.time() + 1.1 * (steps - track.step) * seconds_per_step + 8 > ends:
+            say(f"{steps} steps do not fit")
+            break
+        scored.clear()
+        track.annealed(steps, decay)
+        for run, row in zip(found["runs"], scored, strict=True):
+            run["annealed"].append([steps * track.tokens_per_step, row])
+        truth.write(path, found)
+    else:
+        truth.write(path, {**found, "done": True})
+    losses = " ".join(f"{run['annealed'][-1][1]['loss']:.3f}" for run in found["runs"] if run["annealed"])
+    say(f"{track.step} steps, {losses}, {time.time() - began:.0f} s")
+
+
+def work(queue: Any, options: argparse.Namespace, ends: float) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    while (item := queue.get()) is not None:
+        if time.time() + 25 > ends and options.device != "cpu":
+            continue
+        try:
+            train(*item, options, ends)
+        except Exception:
+            print(f"{item[0]} {item[2].name} failed:\n{traceback.format_exc()[-2500:]}", flush=True)
+
+
+def run(options: argparse.Namespace) -> None:
+    options.out.mkdir(parents=True, exist_ok=True)
+    ends = time.time() + options.seconds
+    rates = {row["name"]: row["lr"] for row in json.loads(TABLE.read_text(encoding="utf-8"))["architectures"]}
+    names = [name for name in (*truth.WIDE, *truth.DEEP) if name in rates and name in (options.only or rates)]
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    for setup in (SETUPS[name] for name in options.setups):
+        for name, arch in architectures(names, setup.shrink).items():
+            done = options.out / f"{setup.name}.{name}.json"
+            if not (done.exists() and json.loads(done.read_text())["done"]):
+                queue.put((name, arch, setup, rates[name]))
+    workers = [context.Process(target=work, args=(queue, options, ends)) for _ in range(options.workers)]
+    for worker in workers:
+        queue.put(None)
+        worker.start()
+    for worker in workers:
+        worker.join()
+    report(options.out)
+
+
+def report(folder: Path) -> None:
+    """How many of each setup were trained how far."""
+    counts: dict[tuple[str, int], int] = {}
+    for found in (json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))):
+        for tokens, _ in found["runs"][0]["annealed"]:
+            counts[found["setup"], tokens] = counts.get((found["setup"], tokens), 0) + 1
+    for (setup, tokens), count in sorted(counts.items()):
+        print(f"{setup:12s} {tokens / 1e6:7.2f} M tokens: {count} architectures", flush=True)
+
+
+def join(options: argparse.Namespace) -> None:
+    found = [json.loads(path.read_text()) for path in sorted(options.folder.glob("*.json"))]
+    document = {"date": date.today().isoformat(), "machine": options.machine, "seed": SEED, "setups": found}
+    text = json.dumps(document, separators=(",", ":")).replace('{"architecture"', '\n{"architecture"')
+    options.out.write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    running = verbs.add_parser("run")
+    running.add_argument("texts", type=Path)
+    running.add_argument("-o", "--out", type=Path, required=True)
+    running.add_argument("--device", default="cuda")
+    running.add_argument("--workers", type=int, default=9)
+    running.add_argument("--seconds", type=float, default=420)
+    running.add_argument("--tokens", type=int, default=4_000_000, help="of a text that are copied")
+    running.add_argument("--setups", nargs="*", default=list(SETUPS), choices=list(SETUPS))
+    running.add_argument("--only", nargs="*", default=[])
+    running.add_argument("--rehearse", action="store_true", help="few steps of one sequence, few windows")
+    joining = verbs.add_parser("join")
+    joining.add_argument("folder", type=Path)
+    joining.add_argument("--machine", default="")
+    joining.add_argument("-o", "--out", type=Path, required=True)
+    options = parser.parse_args()
+    {"run": run, "join": join}[options.verb](options)
+
+
+if __name__ == "__main__":
+    main()
