@@ -43,7 +43,7 @@ def probe(folder: Path, store: str, cluster: str) -> dict[str, Any]:
     from plait.probing.plan import with_seeds
     from plait.probing.run import Machine, compare, run_all
     from plait.probing.verdict import document
-    from plait.workers.backend import Place
+    from plait.workers.pool import Place
 
     protocol = small.tiny(PROBE_STEPS)
     work = with_seeds(small.tiny_candidates(protocol), protocol, [3, 3], "cpu")
