@@ -27,8 +27,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import workers_tasks
 from workers_tasks import record, square_task
 
-pytestmark = pytest.mark.usefixtures("new_processes")
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
@@ -42,7 +40,7 @@ def setup_of(store: Store) -> Setup:
 
 
 @pytest.fixture(params=[1, 2], ids=["in process", "two processes"])
-def pool(request: pytest.FixtureRequest, store: Store) -> Iterator[Pool]:
+def pool(request: pytest.FixtureRequest, store: Store, new_processes: None) -> Iterator[Pool]:
     with Pool(Place(), setup_of(store), store, local_workers=request.param) as made:
         yield made
 
