@@ -116,7 +116,15 @@ def check_length(T: int) -> None:
 
 #: Tiles (keys, values, warps, stages) to try, and the kernels that have them.
 STATES = [(64, 64, 4, 1, 128), (64, 32, 4, 1, 128), (64, 64, 8, 1, 128), (32, 64, 4, 1, 128), (32, 32, 4, 1, 128)]
-OTHERS = [(64, 64, 4, 1), (64, 64, 8, 1, 128), (64, 32, 4, 1, 168), (32, 64, 4, 1, 168), (64, 64, 4, 2), (64, 64, 8, 1)]
+OTHERS = [
+    (64, 64, 4, 1),
+    (64, 64, 8, 2),
+    (64, 64, 8, 1, 128),
+    (64, 32, 4, 1, 168),
+    (32, 64, 4, 1, 168),
+    (64, 64, 4, 2),
+    (64, 64, 8, 1),
+]
 CHOICES = {
     "keys": ([*OTHERS, (32, 32, 8, 1, 128)], ("backward_channels", "backward_keys")),
     "states": (STATES, ("states", "states_and_gradients")),
