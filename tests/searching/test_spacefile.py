@@ -46,7 +46,7 @@ def test_alternatives_may_be_a_list(tmp_path: Path) -> None:
     read = []
     for numbers in ("32|64", "[32, 64]"):
         path.write_text(f"layers: {numbers}\nd: {numbers}\nvocab: {numbers}\nmixers: [attn]\n")
-        read.append(load_space(str(path)).identity())
+        read.append(load_space(str(path)).declared)
     assert read[0] == read[1]
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.delta_operator import delta_takes
+from plait.ops.delta_operator import delta_takes, padded_width
 from plait.ops.dplr import dplr
 from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, plain_asked, took
 from plait.ops.stacking import dense, register_stacked, with_dense_rows
@@ -109,7 +109,7 @@ def _fake(
 ) -> tuple[Tensor, ...]:
     (B, T, H, K), V = k.shape, v.shape[3]
     C = 32 if k.dtype == torch.float32 else 64
-    N, wide = (T + C - 1) // C, max(16, 1 << (V - 1).bit_length())
+    N, wide = (T + C - 1) // C, padded_width(V)
     o, final = v.new_empty(B, T, H, V), v.new_empty(B, H, K, V, dtype=torch.float32)
     return o, final, *(k.new_empty(B * H, N, C, width) for width in (C, C, wide))
 

@@ -17,6 +17,9 @@ from plait.ops.stacking import dense, in_reach, register_stacked, with_dense_row
 
 WIDEST_KEY = 128
 DTYPES = (torch.bfloat16, torch.float32)
+# Narrower heads are padded to this. With 16 channels Triton 3.6 compiles kernels for Hopper that leave their shared
+# memory (found by compute-sanitizer): an illegal access, which under MPS ends the other processes as well.
+NARROWEST = 32
 
 
 def delta_kernels(
@@ -34,6 +37,11 @@ def delta_takes(k_BTHK: Tensor, v_BTHV: Tensor, dtype: torch.dtype) -> bool:
     """Whether the kernels are made for these keys and values, brought to this dtype."""
     made = k_BTHK.is_cuda and k_BTHK.shape[1] > 0 and k_BTHK.shape[3] <= WIDEST_KEY and dtype in DTYPES
     return made and in_reach(k_BTHK, v_BTHV)
+
+
+def padded_width(width: int) -> int:
+    """The power of two that holds a head's keys or values within the kernels."""
+    return max(NARROWEST, 1 << (width - 1).bit_length())
 
 
 @torch.library.custom_op("plait::delta_rule", mutates_args=())
@@ -92,7 +100,7 @@ def _fake(
 ) -> tuple[Tensor, ...]:
     (B, T, H, K), V = k.shape, v.shape[3]
     C = 32 if k.dtype == torch.float32 else 64
-    N, wide = (T + C - 1) // C, max(16, 1 << (V - 1).bit_length())
+    N, wide = (T + C - 1) // C, padded_width(V)
     return (
         v.new_empty(B, T, H, V),
         v.new_empty(B, H, K, V, dtype=torch.float32),
