@@ -44,7 +44,7 @@ from plait.mixers import table
 from plait.mixers.options import MixerSource
 from plait.mixers.table import MIXERS
 from plait.model.architecture import Architecture, architecture
-from plait.model.user_mixers import adopt
+from plait.model.user_mixers import register_sources
 
 #: Freed blocks of this size and above go back to the system at once, so that the peak is what the model needs. What a
 #: process keeps beyond that, to be faster, is its own affair, and by default chance: see `plait.device.latency`.
@@ -209,7 +209,7 @@ def serve() -> None:
 def _answered(request: dict[str, Any]) -> dict[str, Any]:
     try:
         # Here, not in the child: what a user's file imports is there before a model's memory is counted.
-        adopt(MixerSource.from_dict(source) for source in request["mixers"])
+        register_sources(MixerSource.from_dict(source) for source in request["mixers"])
     except UserError as wrong:
         return {"error": str(wrong)}
     return _in_a_child(request)
