@@ -568,8 +568,7 @@ def held_out(options: argparse.Namespace, rows: list[Row]) -> list[str]:
     large = [row for row in rows if float(row[1]) > options.held_out]
     if not large:
         return []
-    where = [*options.where, f"flops<={options.held_out}"]
-    laws = plait.scale.fit(options.file, target=max(float(row[1]) for row in large), where=where).laws
+    laws = plait.scale.fit(options.file, target=max(float(row[1]) for row in large), where=options.where).laws
     lines = ["", f"## Held out: runs above {options.held_out:.3g} FLOPs, by the laws of the others", "",
              "| architecture | width | FLOPs | loss | forecast | the law's 90 % | a single run's 90 % | held |",
              "|---|---:|---:|---:|---:|---:|---:|---|"]  # fmt: skip
@@ -589,7 +588,8 @@ def report(options: argparse.Namespace) -> None:
     import plait
 
     rows = read_rows([options.file])
-    budgets = sorted({float(row[10]) for row in rows})
+    budgets = sorted({float(row[10]) for row in rows if float(row[1]) <= options.held_out})
+    options.where.append(f"flops<={options.held_out:g}")
     lines = ["# Scaling laws of six architectures on real bytes, one H200", "", *ABOUT.split("\n"), "",
              "## Runs: held-out loss, nats per byte (steps × tokens per step)", "",
              "| architecture | width | " + " | ".join(f"{b:.0e} FLOPs" for b in budgets) + " |",
