@@ -182,16 +182,19 @@ def compile_blocks(track: Any) -> None:
     sequences longer than these."""
     import torch
 
+    from plait.model.compiled_blocks import compile_blocks as compile_backbone
     from plait.ops import attention, delta, gla
 
     delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
     on_gpu = track.device.type == "cuda"
     backbone, stepper = track.template.model.backbone, track._stepper
-    backbone.compile_blocks(SEQ_LEN, torch.bfloat16 if on_gpu else torch.float32, "inductor" if on_gpu else "aot_eager")
-    regions, loss = backbone._regions, stepper._loss
+    compile_backbone(
+        backbone, SEQ_LEN, torch.bfloat16 if on_gpu else torch.float32, "inductor" if on_gpu else "aot_eager"
+    )
+    regions, loss = backbone.regions, stepper._loss
 
     def loss_of_whole_batches(params: Any, tokens_BT: Any, targets_BT: Any) -> Any:
-        backbone._regions = regions if len(tokens_BT) > 1 else None
+        backbone.regions = regions if len(tokens_BT) > 1 else ()
         return loss(params, tokens_BT, targets_BT)
 
     stepper._loss = loss_of_whole_batches

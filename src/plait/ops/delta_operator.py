@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.stacking import dense, in_reach, register_stacked, with_dense_rows
+from plait.ops.stacking import dense, in_batch_slices, in_reach, register_stacked, with_dense_rows
 
 WIDEST_KEY = 128
 DTYPES = (torch.bfloat16, torch.float32)
@@ -52,7 +52,8 @@ def _delta_rule(
     from plait.ops.delta_triton import delta_forward  # Triton comes with CUDA builds of torch
 
     q, k, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
-    return delta_forward(q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state), scale)
+    given = (q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state), scale)
+    return in_batch_slices(delta_forward, v.shape[2], *given)
 
 
 @torch.library.custom_op("plait::delta_rule_backward", mutates_args=())
@@ -63,9 +64,9 @@ def _delta_rule_backward(
     from plait.ops.delta_triton import delta_backward
 
     q, k, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
-    return delta_backward(
-        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state),
-        X_ZNCC.contiguous(), w_ZNCV.contiguous(), scale,
+    return in_batch_slices(
+        delta_backward, v.shape[2], do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, v, beta_BTH.contiguous(),
+        dense(g_BTH), dense(state), X_ZNCC.contiguous(), w_ZNCV.contiguous(), scale,
     )  # fmt: skip
 
 
