@@ -20,8 +20,7 @@ from plait.mixers.options import MixerSource
 from plait.model.user_mixers import load_mixer
 from plait.records import Store, open_store
 from plait.workers import task as tasks_module
-from plait.workers.backend import Place
-from plait.workers.pool import ATTEMPTS, Pool
+from plait.workers.pool import ATTEMPTS, Place, Pool
 from plait.workers.task import Setup, Task, WorkerHome
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -172,7 +171,7 @@ def test_another_version_is_refused(store: Store) -> None:
 
 
 def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.workers.backend.find_spec", lambda package: package)  # as if all were installed
+    monkeypatch.setattr("plait.workers.pool.find_spec", lambda package: package)  # as if all were installed
     assert [Place(cluster=c).kind for c in ("", "auto", "ray://head:10001", "10.0.0.1:6379", "slurm:partition=x")] == [
         "local", "ray", "ray", "ray", "slurm",
     ]  # fmt: skip
@@ -190,7 +189,7 @@ def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_package_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.workers.backend.find_spec", lambda name: None)
+    monkeypatch.setattr("plait.workers.pool.find_spec", lambda name: None)
     for cluster, package in (("auto", "ray"), ("slurm", "submitit")):
         with pytest.raises(UserError, match=rf"needs the package {package}: pip install 'plait\[cluster\]'"):
             Place(cluster=cluster)

@@ -14,7 +14,7 @@ from plait.records import Store, open_store
 if TYPE_CHECKING:
     from plait.device.setting import Setting
     from plait.space.constraints import Limits
-    from plait.workers.backend import Place
+    from plait.workers.pool import Place
 
 ANSWER = 64  # tokens, where mode both does not say
 
@@ -57,7 +57,7 @@ def training_place(
 ) -> Place:
     """Where trainings run. Unless `workers` says how many at once: on a cluster as many as it has room for, on this
     machine the `usual` number, or one per core."""
-    from plait.workers.backend import Place
+    from plait.workers.pool import Place
 
     here = None if cluster else usual or cores()
     return Place(cluster, workers or here, device, gpus_per_training)

@@ -14,8 +14,7 @@ from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
-from plait.records.answers import keep_answer
-from plait.records.jobs import published
+from plait.records.jobs import keep_answer, published
 from plait.reporting.comparison import comparison_figure, comparison_rows
 
 if TYPE_CHECKING:

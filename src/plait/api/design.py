@@ -13,8 +13,7 @@ from plait.core.result import Result
 from plait.designing.document import DesignDocument
 from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
-from plait.records.answers import keep_answer
-from plait.records.jobs import published
+from plait.records.jobs import keep_answer, published
 
 #: Stage, how much of it is done (None: unknown; 1 once, at its end), and what is going on.
 OnStage = Callable[[str, "float | None", str], object]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.model.architecture import Architecture, load_mixers
-from plait.workers.backend import Place
+from plait.workers.pool import Place
 
 if TYPE_CHECKING:
     from plait.probing.candidates import Candidate
@@ -89,8 +89,7 @@ def probe(
     from plait.probing.plan import with_seeds
     from plait.probing.report import Asked, report
     from plait.probing.run import refuse_leaks, run_all, run_budget
-    from plait.records.answers import keep_answer
-    from plait.records.jobs import published
+    from plait.records.jobs import keep_answer, published
 
     started = clock.perf_counter()
     load_mixers(mixers)

@@ -74,7 +74,7 @@ def candidates(
     matched: bool = True,
     controls: Sequence[str] = BASELINES,
 ) -> list[Candidate]:
-    """The architectures that are meant, baselines last; matched in state and parameters unless told otherwise."""
+    """The architectures to probe, baselines last, matched in state and parameters unless `matched` is false."""
     found = [candidate(text, protocol) for text in given]
     if baselines and len(found) == 1:
         found += [replace(candidate(name, protocol), baseline=True) for name in controls if name != given[0]]

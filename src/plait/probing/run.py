@@ -18,8 +18,7 @@ from plait.probing.trial import FleetProgress, Speed, Trial, to_time
 from plait.probing.verdict import Comparison, Score
 from plait.records import Record, Store
 from plait.records.database import file_of, resolve
-from plait.workers.backend import Place
-from plait.workers.pool import Pool
+from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup, Task
 
 

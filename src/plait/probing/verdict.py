@@ -84,7 +84,7 @@ class Comparison:
         # A sequence counts as one observation however many of its tokens are scored: they stand or fall together.
         self._sequences[task] = sum(s.sequences for s in scores if s.task == task and s.architecture == self.names[0])
 
-    # ---- what can be asked
+    # ---- estimates
 
     def accuracy(self, name: str, task: str | None = None) -> Estimate:
         """On one task, or the mean over tasks."""

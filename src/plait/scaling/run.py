@@ -20,8 +20,7 @@ from plait.mixers.options import MixerSource
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of
 from plait.scaling.plan import Plan, PlannedRun, tokens_per_byte
-from plait.workers.backend import Place
-from plait.workers.pool import Pool
+from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup, Task, Worker
 
 KIND = "scale"

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from plait.core.child_process import start_process
 from plait.core.errors import UserError
 from plait.records import Store
-from plait.workers.backend import Backend, OnEvent, Place
+from plait.workers.pool import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
 
 STOP_SECONDS = 20.0
