@@ -189,7 +189,7 @@ def harness(
 
 
 def _keep(found: HarnessResult, spec: str, limit: int | None, store: str | Store | None) -> None:
-    """As a record, in place of an earlier one of the same run and tasks."""
+    """Store the result as a record that replaces an earlier one of the same run and tasks."""
     from plait.records import Record, open_store, provenance_of
 
     config = {
