@@ -112,7 +112,7 @@ PROTOCOL = 1  # raised when the same settings come to mean another evaluation
 class HarnessResult(Result):
     run: str
     results: dict[str, dict[str, Any]]  # as the harness gives them
-    table: tuple[HarnessRow, ...]
+    table: tuple[HarnessRow, ...]  # a row per number: task, metric, filter, value, stderr, items
     shots: dict[str, int]  # by task
     max_length: int
     lm_eval: str  # the harness's version
