@@ -86,9 +86,11 @@ def search(
     `seq_len` tokens has an `answer` of so many (64), with limits `ttft`, `token_time` or `tokens_per_second`.
 
     The machine is profiled the first time, or `profile` names a file of `plait.profile`; with `anywhere` it may be
-    another machine's, and nothing is measured. Objectives that build models (`short_training`, `snip` …) are computed
-    by `workers` processes, or on a `cluster` (ray://HOST:PORT, auto, slurm). Interrupted, the same call resumes.
+    another machine's, and nothing is measured. An objective of your own is given as its file, `my_objective.py`.
+    Objectives that build models (`short_training`, `snip` …) are computed by `workers` processes, or on a `cluster`
+    (ray://HOST:PORT, auto, slurm). Interrupted, the same call resumes.
     """
+    from plait.algorithms.objectives import register_file
     from plait.searching.job import Request
     from plait.searching.validation import document
     from plait.space.table import load_space
@@ -107,7 +109,7 @@ def search(
     request = Request(
         adapted(whole, fix or {}, corpus),
         setting,
-        list(objectives),
+        [register_file(each) for each in objectives],
         read_limits(tokens_per_second, **limits),
         list(constraints),
         method,
