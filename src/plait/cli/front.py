@@ -222,7 +222,7 @@ def print_front(found: dict[str, Any], spent: Mapping[str, float] | None = None)
 
 
 def _units(found: dict[str, Any]) -> str:
-    """Of columns whose names do not say it."""
+    """Units of the columns whose names do not state them."""
     shown = {*found["limits"], *(objective.partition(":")[2] for objective in found["objectives"])}
     units = {"loss": "nats per token", "state": "bytes", "fixed_state": "bytes", "kv_cache": "bytes"}
     return "".join(f"; {name.replace('_', '-')} in {unit}" for name, unit in units.items() if name in shown)
@@ -277,7 +277,7 @@ def _shapes_of(found: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def cell(value: Any) -> str:
-    """Brackets are markup to the terminal's tables."""
+    """Text with its brackets escaped, which the terminal's tables would read as markup."""
     text = ("[" + ", ".join(map(str, value)) + "]") if isinstance(value, list) else str(value)
     return plain(text)
 
