@@ -75,9 +75,10 @@ def pick(
         print_json(best.as_dict())
         return
     words = [f"{best.by} {readable(value_of(best.row, best.by))}"]
-    shown = ((each, value_of(best.row, of)) for of, each in in_rows([best.row]).items())
-    words += [f"{readable(value)} {each.unit}" for each, value in shown if value is not None]
-    basis = "measured" if best.is_measured else "predicted, not measured"
+    quantities = [(each, value_of(best.row, of)) for of, each in in_rows([best.row]).items()]
+    words += [f"{readable(value)} {each.unit}" for each, value in quantities if value is not None]
+    exact = all(value is None for _, value in quantities)  # the search asked for counts alone
+    basis = "measured" if best.is_measured else "exact" if exact else "predicted, not measured"
     note = f"{', '.join(words)} ({basis}); the best of {best.among} that hold the limits"
     console(stderr=True).print(note, style="dim")
     print(best.spec)
