@@ -37,7 +37,8 @@ def command(
     objectives: Annotated[
         str,
         typer.Option(
-            help="By commas; min: or max: in front; proxies need --data. \\[default: decoder_params,latency,memory]"
+            help="By commas; min: or max: in front; proxies need --data; your own as my_objective.py. "
+            "\\[default: decoder_params,latency,memory]"
         ),
     ] = "",
     *,
