@@ -641,9 +641,12 @@ def report(options: argparse.Namespace) -> None:
         f"{shown(one['difference'])}: {one['verdict']}" for one in found["comparisons"]
     )]  # fmt: skip
     state, share = found["state"], found["attention"]["compute_optimal"]
+    law = "no state law: see the notes below"
+    if state is not None:
+        best = f"{state['best']}, P {state['probability']:.2f}"
+        law = f"state-optimal: P* ∝ M^c, c = {shown(state['c'])}; least perplexity for its state: {best}"
     lines += ["", f"- compute-optimal share of attention: {share['attention']:.0%}, P {share['probability']:.2f}",
-              f"- state-optimal: P* ∝ M^c, c = {shown(state['c'])}; least perplexity for its state: {state['best']}, "
-              f"P {state['probability']:.2f}", "", "## MAD's findings here", "",
+              f"- {law}", "", "## MAD's findings here", "",
               "| finding | statement | verdict | P | |", "|---|---|---|---:|---|"]  # fmt: skip
     for one in found["findings"]:
         chance = "" if one["probability"] is None else f"{one['probability']:.2f}"
