@@ -59,7 +59,7 @@ def number(stream: np.random.Generator, digits: int = 7) -> str:
 
 
 def uuid(stream: np.random.Generator) -> str:
-    """Version 4's form."""
+    """A random UUID of version 4."""
     digits = "".join(f"{byte:02x}" for byte in stream.bytes(16))
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
@@ -95,7 +95,7 @@ def asked(keys: Sequence[str], values: int) -> str:
 
 def scattered(script: Script, stream: np.random.Generator, facts: Sequence[str], end: str, room: int, what: str,
               length: int) -> np.ndarray:  # fmt: skip
-    """Facts in their order at random places of the filler, behind full stops where it has them, then `end`."""
+    """The facts, in order, at random positions of the filler (after full stops, if it has any), followed by `end`."""
     pieces, last = [script.encode(fact) for fact in facts], script.encode(end)
     used = sum(map(len, pieces)) + len(last) + room
     if used > length:
@@ -110,7 +110,7 @@ def scattered(script: Script, stream: np.random.Generator, facts: Sequence[str],
 
 
 def needles(what: str, *, keys: int = 1, values: int = 1, queries: int = 1, ids: bool = False) -> Asks:
-    """`keys` things with `values` secrets each, of which `queries` things are asked about."""
+    """`keys` things with `values` secrets each; the secrets of `queries` of them are asked for."""
 
     def asks(script: Script, stream: np.random.Generator, length: int) -> Question:
         things = distinct(stream, keys, word_key)
@@ -130,7 +130,7 @@ def needles(what: str, *, keys: int = 1, values: int = 1, queries: int = 1, ids:
 
 
 def among_needles(what: str, *, ids: bool = False) -> Asks:
-    """The whole text is needles, and one is asked for."""
+    """The whole text consists of needles, and one of them is asked for."""
 
     def asks(script: Script, stream: np.random.Generator, length: int) -> Question:
         draw_key, draw_value = (uuid, uuid) if ids else (word_key, number)
@@ -188,7 +188,7 @@ def common_words(script: Script, stream: np.random.Generator, length: int) -> Qu
 
 
 def _other_words(stream: np.random.Generator, taken: Sequence[str], count: int) -> list[str]:
-    """Words beside those taken: single ones, and pairs where there are not enough."""
+    """Words that are not taken yet: single ones, then pairs if there are not enough."""
     single = [WORDS[i] for i in stream.permutation(len(WORDS)) if WORDS[i] not in taken]
     if count <= len(single):
         return single[:count]
@@ -197,7 +197,7 @@ def _other_words(stream: np.random.Generator, taken: Sequence[str], count: int) 
 
 
 def frequent_words(script: Script, stream: np.random.Generator, length: int) -> Question:
-    """Made-up words by Zipf's law, dots for the most frequent; which three are the next?"""
+    """Made-up words with frequencies by Zipf's law; the most frequent is shown as dots. Which three come next?"""
     letters = list(string.ascii_lowercase)
     end = f"\nDots mean nothing. Which {TOP} words occur most often in the text above? They are"
     coded = distinct(stream, 2000, lambda s: "".join(s.choice(letters, 6)))

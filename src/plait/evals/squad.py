@@ -226,7 +226,7 @@ def windows_of(question: Question, passage: Passage, tokenizer: Tokenizer, max_l
 
 
 def owners(windows: Sequence[Window], tokens: int) -> np.ndarray:
-    """For every token of a passage, the window with most context on its poorer side."""
+    """For every token of a passage, the window in which the smaller of its left and right contexts is largest."""
     best = np.full(tokens, -1.0)
     owner = np.zeros(tokens, dtype=int)
     for w, window in enumerate(windows):
@@ -243,7 +243,7 @@ def owners(windows: Sequence[Window], tokens: int) -> np.ndarray:
 def best_spans(
     passage: Passage, windows: Sequence[Window], scores: Sequence[np.ndarray], n_best: int = 20
 ) -> list[Span]:
-    """The best answers by the sum of their first token's and last token's score; `scores` is (T, 2) a window."""
+    """The best answers by the sum of the logits of their first and last tokens; `scores` is (T, 2) for each window."""
     owner = owners(windows, len(passage.tokens))
     found: dict[tuple[int, int], float] = {}
     for w, (window, logits_T2) in enumerate(zip(windows, scores, strict=True)):

@@ -71,10 +71,10 @@ class GumbelSearch(Search):
         return [[slots[at % len(slots)].options[place] for place in places] for at, places in enumerate(self.places)]
 
     def settings(self) -> dict[str, Any]:
-        told = self.job.as_dict()
+        settings = self.job.as_dict()
         if self.predictor is not None and self.job.settings.penalty in on_device():
-            told["priced_by"] = DevicePredictor(self.predictor).as_dict()
-        return told
+            settings["priced_by"] = DevicePredictor(self.predictor).as_dict()
+        return settings
 
     def step(self, rng: np.random.Generator) -> None:
         number, part = divmod(self.iteration, self.each)
@@ -90,7 +90,7 @@ class GumbelSearch(Search):
             self.iteration = (number + 1) * self.each - 1  # `run` counts this one
 
     def report(self) -> dict[str, Any]:
-        """Beside the front: what every seed found."""
+        """In addition to the Pareto front: the choices of every layer, and what every seed found."""
         named = [[_text(option) for option in layer] for layer in self.choices]
         return {"choices": named, "seeds": self.found}
 
@@ -139,7 +139,7 @@ class GumbelSearch(Search):
         )
 
     def _take(self, number: int, training: SupernetTraining) -> None:
-        """The likeliest architectures of a trained supernet that satisfy every constraint."""
+        """Add the likeliest architectures of a trained supernet that satisfy every constraint to the archive."""
         net = training.net
         probabilities = net.probabilities_LK.double().cpu().numpy()
         per_layer = [row[: len(places)] for row, places in zip(probabilities, self.places, strict=True)]
