@@ -52,22 +52,28 @@ def replay(
     noise: float | None = None,
     known: Known | None = None,
 ) -> Replayed:
-    """`noise`: between seeds, in nats, if it is known better than from this table alone."""
+    """`noise`: between seeds, in nats, if it is known better than from this table alone. The screenings that `known`
+    holds are paid for, too."""
     run = int(np.random.default_rng(seed).integers(table.loss_ASB.shape[1]))
     cost = dict(zip(table.names, table.cost.tolist(), strict=True))
-    state = RaceState(table.budgets, dict.fromkeys(table.names, 0), cost, limit, decay, batch)
+    whole = sum(cost.values()) * table.budgets[-1]
+    screened = known.screened if known is not None else {}
+    screening = sum(cost[name] * tokens for name, (tokens, _) in screened.items()) / whole
+    state = RaceState(table.budgets, dict.fromkeys(table.names, 0), cost, limit - screening, decay, batch)
     rounds = 0
     while True:
         seen = {name: count for name, count in state.reached.items() if count}
         decision = decide(state, table.observations(seen, [run]), policy, way, calibration, draws, seed, known)
         if not decision.train:
-            return _judged(table, state, decision, rounds, noise or table.noise)
+            return _judged(table, state, decision, rounds, noise or table.noise, screening)
         rounds += 1
         on = {name: count + (name in decision.train) for name, count in state.reached.items()}
         state = replace(state, reached=on)
 
 
-def _judged(table: CurveTable, state: RaceState, decision: Decision, rounds: int, noise: float) -> Replayed:
+def _judged(
+    table: CurveTable, state: RaceState, decision: Decision, rounds: int, noise: float, screening: float
+) -> Replayed:
     seen = decision.prediction
     assert seen is not None  # somebody was trained, so there is a forecast
     truth = dict(zip(table.names, table.truth.tolist(), strict=True))
@@ -82,7 +88,7 @@ def _judged(table: CurveTable, state: RaceState, decision: Decision, rounds: int
         regret,
         regret / truth[best],
         regret / noise if noise else math.inf if regret else 0.0,
-        state.spent / state.whole,
+        screening + state.spent / state.whole,
         spearman([seen.loss[name] for name in table.names], [truth[name] for name in table.names]),
         float(np.mean([intervals[name][0] <= truth[name] <= intervals[name][1] for name in table.names])),
         [(p_best[name], name == best) for name in table.names],
