@@ -169,11 +169,6 @@ def read_texts(path: Path, tokens: int) -> tuple[list[str], list[Any], list[list
     return names, texts, held_out
 
 
-def uncaptured(arch: Any) -> bool:
-    """Captured steps of Hyena ended in an illegal memory access, which ends all that share the GPU."""
-    return "hyena" in arch.text
-
-
 def proxy_track(arch: Any, replicas: list[Any], texts: list[Any], recipe: Any, device: str, say: Any) -> Any:
     """A track whose step is captured without being compiled: stacked replicas from a recorded graph, or one replica
     after the other, whichever is faster on this machine."""
@@ -207,14 +202,12 @@ def proxy_track(arch: Any, replicas: list[Any], texts: list[Any], recipe: Any, d
         track._stepper._gradients = gradients
 
     found = {}
-    for way in ("recorded",) if uncaptured(arch) else ("one by one", "recorded"):
+    for way in ("one by one", "recorded"):
         began = time.perf_counter()
         try:
             track = Track(arch, replicas, texts, recipe, device=device, compiled=False)
             if way == "recorded":
                 recorded(track)
-            if uncaptured(arch):
-                track._stepper.captured = False
             took, losses_M = timed(track)
             found[way] = (took, track, losses_M)
             say(f"{way}: {1000 * took:.1f} ms per step, ready after {time.perf_counter() - began:.0f} s")
@@ -338,19 +331,16 @@ def run(options: argparse.Namespace) -> None:
         if (setup.name, name) not in have
     ]
     context = multiprocessing.get_context("spawn")
-    for phase in (False, True):  # what may fail with all that share the GPU comes last
-        queue = context.Queue()
-        asked = [item for item in items if uncaptured(item[1]) is phase]
-        for item in asked:
-            queue.put(item)
-        count = min(options.workers, len(asked))
-        workers = [context.Process(target=work, args=(queue, options, ends)) for _ in range(count)]
-        for worker in workers:
-            queue.put(None)
-            worker.start()
-        for worker in workers:
-            worker.join()
-        queue.cancel_join_thread()
+    queue = context.Queue()
+    for item in items:
+        queue.put(item)
+    workers = [context.Process(target=work, args=(queue, options, ends)) for _ in range(options.workers)]
+    for worker in workers:
+        queue.put(None)
+        worker.start()
+    for worker in workers:
+        worker.join()
+    queue.cancel_join_thread()
     report(options.out)
 
 
