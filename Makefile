@@ -16,17 +16,19 @@ setup: $(DEV)
 
 core: $(CORE)
 
-# torch first and pinned: a looser request would pull CUDA packages onto machines that have no use for them.
+# The versions of constraints.txt, torch's above all: a looser request would pull CUDA packages onto machines that have
+# no use for them.
 $(CORE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) "$$(grep '^torch==' constraints.txt)"
 	$(PIP) -c constraints.txt -e .
 	touch $@
 
-# Little of what the tests need is ever imported: it is compiled when it is.
-$(DEV): $(CORE)
+# All in one request, which takes two thirds of the time of one after the other. Little of it is ever imported, and is
+# compiled when it is.
+$(DEV): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --no-compile -c constraints.txt -e '.[dev]'
-	touch $@
+	touch $(CORE) $@
 
 # What plait is for, on this machine, with what is built in; interrupted, it goes on. The page is runs/report.html.
 demo: core

@@ -30,7 +30,7 @@ import torch
 
 import plait
 from plait.records import Store, open_store
-from plait.workers.backend import Place
+from plait.workers.pool import Place
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS, SEEDS, BATCH, SEQ = 300, 3, 2, 16

@@ -4,6 +4,7 @@
     python benchmarks/scaling_runs.py check [--device cuda]
     python benchmarks/scaling_runs.py speed -o FOLDER [--budgets 1e15 1e16] [--seconds 90]
     python benchmarks/scaling_runs.py join FOLDER -o benchmarks/results/DATE-scaling.csv [--have ROWS.csv]
+    python benchmarks/scaling_runs.py predict benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
     python benchmarks/scaling_runs.py report benchmarks/results/DATE-scaling.csv -o FILE.md [--target 1e16]
     plait scale fit benchmarks/results/DATE-scaling.csv --target 1e16
 
@@ -43,14 +44,15 @@ GROUPS = {
     3e12: (32, 48, 64, 16),
     8e12: (48, 64, 32, 96),
     2e13: (64, 96, 48, 128),
-    1e14: (96, 128, 64, 192),
+    1e14: (96, 128, 64, 192, 48),
     1e15: (96, 128, 192, 256),
-    1e16: (384,),
+    1e16: (256, 320, 384, 448, 512, 640),
 }
 SEARCHED = (1e14, 96)  # budget and width at which rates are tried
 FACTORS = (1.0, 0.5, 2.0)  # of an architecture's usual rate
 TELLS = 0.005  # nats: where the best is at the edge and better by more, one further is tried
 LARGE = 5e14  # FLOPs from which on few runs go at a time
+LENIENT = 1.15  # a run that is so much too slow in its first half goes on: others end
 SLACK = 1.3  # what a run may take longer than it should
 BUSY = 1.2e12  # FLOPs of a step that take as long as its launches
 GDN = f"gated-deltanet[head_dim={HEAD}] swiglu"
@@ -177,9 +179,9 @@ def compile_blocks(track: Any) -> None:
     sequences longer than these."""
     import torch
 
-    from plait.ops import attention, delta, gla, shortconv
+    from plait.ops import attention, delta, gla
 
-    delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = shortconv.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
+    delta.LONGEST_IN_GRAPH = gla.LONGEST_IN_GRAPH = attention.LONGEST_PLAIN = 0
     on_gpu = track.device.type == "cuda"
     backbone, stepper = track.template.model.backbone, track._stepper
     backbone.compile_blocks(SEQ_LEN, torch.bfloat16 if on_gpu else torch.float32, "inductor" if on_gpu else "aot_eager")
@@ -192,27 +194,32 @@ def compile_blocks(track: Any) -> None:
     stepper._loss = loss_of_whole_batches
 
 
-def train(job: Job, factor: float, text: Any, options: argparse.Namespace) -> Row | str:
-    """Its row; or why there is none."""
+def train(job: Job, factor: float, compiled: bool, text: Any, options: argparse.Namespace) -> Row | str:
+    """Its row; or why there is none. With `--cut` a run that does not fit is annealed in time, and is of what FLOPs it
+    has had by then."""
     from plait.model.architecture import architecture
     from plait.model.cost import model_cost
     from plait.scaling.sizes import attention_share
 
-    arch, lr, decay = architecture(job.spec), rate_of(job, factor), max(1, round(DECAY * job.steps))
-    track = track_of(job, lr, text, options, compiled=job.name in options.compiled)
+    arch, lr = architecture(job.spec), rate_of(job, factor)
+    track = track_of(job, lr, text, options, compiled)
     track.advance_to(4)
-    began = time.time()
-    while track.step < job.steps - decay:
-        track.advance_to(min(job.steps - decay, track.step + max(8, job.steps // 50)))
+    began, steps = time.time(), job.steps
+    while track.step < steps - (decay := max(1, round(DECAY * steps))):
+        track.advance_to(min(steps - decay, track.step + max(8, job.steps // 100)))
         each = (time.time() - began) / (track.step - 4)
-        if time.time() + each * (job.steps - track.step) > options.until:
+        left = (options.until - time.time()) / each  # in steps
+        if options.cut and left < (round(track.step / (1 - DECAY)) - track.step) + job.steps // 100:
+            steps = round(track.step / (1 - DECAY))  # the decay is still a fifth of all
+        elif not options.cut and left < (steps - track.step) / (LENIENT if track.step < steps // 2 else 1):
             return f"{job.steps} steps of {1000 * each:.1f} ms do not fit"
-    loss = float(track.annealed(job.steps, decay).mean())
+    loss = float(track.annealed(steps, decay).mean())
     took = time.time() - began
-    cost, tokens = model_cost(arch, seq=SEQ_LEN), job.steps * track.tokens_per_step
+    cost, tokens = model_cost(arch, seq=SEQ_LEN), steps * track.tokens_per_step
+    budget = job.budget if steps == job.steps else tokens * job.token_flops
     values = (
         job.name, tokens * job.token_flops, cost.active_params, tokens, loss, cost.fixed_state + cost.kv_cache,
-        attention_share(arch), track.tokens_per_step, job.steps, lr, job.budget, 256, "python sources",
+        attention_share(arch), track.tokens_per_step, steps, lr, budget, 256, "python sources",
         round(took, 2), job.spec,
     )  # fmt: skip
     return tuple(str(value) for value in values)
@@ -228,17 +235,17 @@ def work(number: int, pipe: Any, options: argparse.Namespace) -> None:
     text = text_of(options.text, options.held_out)
     pipe.send(None)
     while (asked := pipe.recv()) is not None:
-        job, factor = asked
+        job, factor, compiled = asked
         try:
             with plain_ops() if options.plain and options.plain in job.spec else nullcontext():
-                found = train(job, factor, text, options)
+                found = train(job, factor, compiled, text, options)
         except Exception:
             found = f"failed:\n{traceback.format_exc()[-1500:]}"
         if isinstance(found, tuple):
             with (options.out / f"rows-{number}.csv").open("a", newline="", encoding="utf-8") as file:
                 csv.writer(file).writerow(found)
         pipe.send(found)
-        if isinstance(found, str) and "CUDA error" in found:
+        if isinstance(found, str) and "CUDA" in found:
             return
         torch.cuda.empty_cache() if options.device == "cuda" else None
 
@@ -261,7 +268,26 @@ class Sitting:
                 self.waiting.append((job, None))
         self.waiting = [(j, f) for j, f in self.waiting if f is not None or not self.has(j)]
         self.waiting.sort(key=lambda each: (each[1] is None, each[0].budget > 2e15, -each[0].seconds))
+        if options.runs:
+            self.waiting = [(job, None) for name in options.runs for job in self.named(name) if not self.has(job)]
+        self.failed: set[Job] = set()
         self.paces: list[float] = []  # seconds taken over those foretold
+
+    def named(self, name: str) -> list[Job]:
+        """`ARCHITECTURE@WIDTH@BUDGET`."""
+        architecture, width, budget = name.split("@")
+        group = jobs([float(budget)], self.options.shrink)
+        return [job for job in group if (job.name, job.width) == (architecture, int(width))]
+
+    def compiled(self, job: Job) -> bool:
+        """Not where that has failed."""
+        return job.name in self.options.compiled and job not in self.failed
+
+    def after_failure(self, job: Job, factor: float) -> None:
+        """A run that failed is tried once more, without being compiled."""
+        if job not in self.failed:
+            self.failed.add(job)
+            self.waiting.insert(0, (job, factor))
 
     def row(self, job: Job, factor: float) -> Row | None:
         def same(row: Row) -> bool:
@@ -308,7 +334,7 @@ class Sitting:
             done = factor is not None and self.row(job, factor) is not None
             if factor is None or done or (job.budget > LARGE and large >= self.options.large):
                 continue
-            if self.options.device == "cuda" and SLACK * pace * job.seconds > left:
+            if self.options.device == "cuda" and not self.options.runs and SLACK * pace * job.seconds > left:
                 continue
             del self.waiting[place]
             return job, factor
@@ -344,7 +370,7 @@ def run(options: argparse.Namespace) -> None:
             if (given := sitting.next()) is not None:
                 number, _ = workers[pipe]
                 sitting.under_way[number] = given
-                pipe.send(given)
+                pipe.send((*given, sitting.compiled(given[0])))
                 idle.remove(pipe)
         if workers and len(idle) == len(workers):
             break  # nothing that waits can be trained
@@ -365,7 +391,9 @@ def run(options: argparse.Namespace) -> None:
                     sitting.paces.append(float(found[13]) / job.seconds)
                     if sitting.at[job.name, "search"] == job and factor in FACTORS:
                         sitting.waiting[:0] = [(job, each) for each in sitting.further(job)]
-            if isinstance(found, str) and ("CUDA error" in found or "process ended" in found):
+                if isinstance(found, str) and found.startswith("failed"):
+                    sitting.after_failure(job, factor)
+            if isinstance(found, str) and ("CUDA" in found or "process ended" in found):
                 del workers[pipe]
                 if started < 2 * options.workers:
                     start(started)
@@ -481,6 +509,81 @@ def join(options: argparse.Namespace) -> None:
                 csv.writer(file, lineterminator="\n").writerows([COLUMNS, *dict.fromkeys(kept)])
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """The loss of one run by the law of smaller budgets: the law's 90 % interval, and that of a single run, which has
+    the noise of runs about the law as well."""
+
+    loss: float
+    law: tuple[float, float]
+    run: tuple[float, float]
+
+
+def forecast(laws: Any, name: str, params: float, tokens: float) -> Forecast:
+    from plait.analysis.scaling_bootstrap import interval
+
+    law, rng = laws.laws[name], np.random.default_rng(0)
+    drawn = law.draws.loss(np.asarray(params), np.asarray(tokens))
+    noise = float(np.hypot(laws.draws.noise, laws.draws.group_noise))
+    once = drawn * np.exp(noise * rng.standard_normal(len(drawn)))
+    return Forecast(float(law.surface.loss(params, tokens)), interval(drawn), interval(once))
+
+
+def predict(options: argparse.Namespace) -> None:
+    """What runs at the target will give, by the laws of the budgets in the file: written before they are trained."""
+    import plait
+    from plait.model.architecture import architecture
+    from plait.model.cost import model_cost
+
+    laws = plait.scale.fit(options.file, target=options.target, where=options.where).laws
+    where = " ".join(f"--where '{each}'" for each in options.where)
+    lines = [
+        f"# Forecasts for {options.target:.0e} FLOPs, made before any run there", "",
+        f"`python benchmarks/scaling_runs.py predict {options.file.name} --target {options.target:g} {where}`: the "
+        f"laws of {len(laws.runs)} runs up to {laws.runs.flops.max():.3g} FLOPs, one E for all: "
+        f"{'yes' if laws.shared else 'no'}. A run deviates from its law by {laws.draws.noise:.2%} of the loss (one "
+        f"standard deviation), groups by {laws.draws.group_noise:.2%}. The single run's 90 % interval is what a "
+        "training is held against.", "",
+        "| architecture | N* (90 %) | width | N | D | loss | the law's 90 % | a single run's 90 % |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    order = list(ARCHITECTURES)
+    for job in sorted(jobs([options.target]), key=lambda job: (order.index(job.name), job.width)):
+        law = laws.laws[job.name]
+        best = law.frontier_estimates()["N_star"]
+        params = model_cost(architecture(job.spec), seq=SEQ_LEN).active_params
+        one = forecast(laws, job.name, params, job.budget / job.token_flops)
+        sizes = f"{best.value:.3g} ({best.low:.3g} … {best.high:.3g}) | {job.width} | {params / 1e6:.2f}M"
+        lines.append(
+            f"| {job.name} | {sizes} | {job.budget / job.token_flops / 1e6:.0f}M | {one.loss:.4f} | "
+            f"{one.law[0]:.4f} … {one.law[1]:.4f} | {one.run[0]:.4f} … {one.run[1]:.4f} |"
+        )
+    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def held_out(options: argparse.Namespace, rows: list[Row]) -> list[str]:
+    """Runs above `--held-out` FLOPs against what the laws of the smaller ones say of them."""
+    import plait
+
+    large = [row for row in rows if float(row[1]) > options.held_out]
+    if not large:
+        return []
+    where = [*options.where, f"flops<={options.held_out}"]
+    laws = plait.scale.fit(options.file, target=max(float(row[1]) for row in large), where=where).laws
+    lines = ["", f"## Held out: runs above {options.held_out:.3g} FLOPs, by the laws of the others", "",
+             "| architecture | width | FLOPs | loss | forecast | the law's 90 % | a single run's 90 % | held |",
+             "|---|---:|---:|---:|---:|---:|---:|---|"]  # fmt: skip
+    for row in large:
+        one, loss = forecast(laws, row[0], float(row[2]), float(row[3])), float(row[4])
+        ends = (f"{low:.4f} … {high:.4f}" for low, high in (one.law, one.run))
+        inside = "yes" if one.run[0] <= loss <= one.run[1] else f"no, {'above' if loss > one.run[1] else 'below'}"
+        lines.append(
+            f"| {row[0]} | {row[14].split()[0][2:]} | {float(row[1]):.3g} | {loss:.4f} | {one.loss:.4f} | "
+            f"{' | '.join(ends)} | {inside} |"
+        )
+    return lines
+
+
 def report(options: argparse.Namespace) -> None:
     """All runs, the laws and MAD's findings as one page."""
     import plait
@@ -526,6 +629,7 @@ def report(options: argparse.Namespace) -> None:
     for one in found["findings"]:
         chance = "" if one["probability"] is None else f"{one['probability']:.2f}"
         lines.append(f"| {one['number']} | {one['statement']} | **{one['verdict']}** | {chance} | {one['detail']} |")
+    lines += held_out(options, rows)
     lines += ["", "## To know", "", *(f"- {note}" for note in found["notes"])]
     options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -542,6 +646,8 @@ def main() -> None:
     running.add_argument("--budgets", nargs="*", default=[], help=f"groups; those from {SEARCHED[0]:.0e} FLOPs on")
     running.add_argument("--have", nargs="*", type=Path, default=[], help="rows that are not trained again")
     running.add_argument("--shrink", type=float, default=1.0, help="divide all budgets, for a rehearsal")
+    running.add_argument("--runs", nargs="*", default=[], help="these alone, in this order: ARCHITECTURE@WIDTH@BUDGET")
+    running.add_argument("--cut", action="store_true", help="anneal in time what does not fit, with fewer FLOPs")
     running.add_argument("--compiled", nargs="*", default=[], help="architectures whose blocks are compiled")
     running.add_argument("--unfused", action="store_true", help="update one parameter after the other")
     running.add_argument("--plain", default="", help="a mixer that is trained without its own kernels")
@@ -569,8 +675,16 @@ def main() -> None:
     reporting.add_argument("-o", "--out", type=Path, required=True)
     reporting.add_argument("--target", type=float, default=1e16)
     reporting.add_argument("--where", action="append", default=[])
+    reporting.add_argument("--held-out", type=float, default=2e15, help="runs above are held against the others' laws")
+    predicting = verbs.add_parser("predict")
+    predicting.add_argument("file", type=Path)
+    predicting.add_argument("-o", "--out", type=Path, required=True)
+    predicting.add_argument("--target", type=float, default=1e16)
+    predicting.add_argument("--where", action="append", default=[])
     options = parser.parse_args()
-    {"run": run, "check": check, "speed": speed, "join": join, "report": report}[options.verb](options)
+    {"run": run, "check": check, "speed": speed, "join": join, "predict": predict, "report": report}[options.verb](
+        options
+    )
 
 
 if __name__ == "__main__":

@@ -176,6 +176,22 @@ SETS |= {
     for shape, spec in (("plain", PLAIN), ("mlp", WIDE), ("two", DEPTH_2))
     for short_first in (True, False)
 }  # fmt: skip
+#: Long sequences, of which the product of the first two elements is a small part; short ones, which a few layers of
+#: attention can look up pair by pair.
+SETS |= {
+    f"{group}-long-{shape}": Set(
+        "word-problem", {"length": "64", "group": group, "train_size": "200000"}, mixers, spec, 8000, 512, 2e-3,
+        lengths=(2, 4), lrs=(1e-3, 3e-3), short_first=False)
+    for group, mixers in (("A5", (TWO_TURNS,)), ("S5", (FOUR_TURNS,)))
+    for shape, spec in (("plain", PLAIN), ("mlp", WIDE))
+}  # fmt: skip
+SETS |= {
+    f"{group}-short": Set(
+        "word-problem", {"length": length, "group": group, "train_size": "200000"}, ("attn[heads=4]",),
+        "d=128 vocab={vocab} init=0.05 embed_scale=true | ({mixer} swiglu[inner=512])x4", 8000, 512, 1e-3,
+        lengths=(2,), lrs=(5e-4, 1e-3, 2e-3), short_first=False, solved=0.995)
+    for group, length in (("A5", "6"), ("S5", "4"))
+}  # fmt: skip
 SETS |= {
     # Weight decay bounds the logits, so that the loss goes on pulling an angle that is almost right.
     "parity-angle": Set("parity", {"length": "32", "train_size": "100000"}, (TURNING,), ONE_LAYER, 10_000, 64, 5e-3,
@@ -311,6 +327,7 @@ def run(name: str, mixer: str, given: argparse.Namespace, kind: type[Fleet], unt
                 "weight_decay": record.member.weight_decay,
                 "seed": record.member.seed,
                 "steps": record.steps,
+                "training loss": record.losses[-1][1] if record.losses else None,
                 "accuracy": {"1": record.test[0] if record.test else 0.0, **record.others},
             }
             for some in by_point.values()

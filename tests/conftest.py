@@ -9,10 +9,13 @@ import random
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 
 import hypothesis
 import numpy as np
 import pytest
+import typer.main
+import typer.testing
 from forked_workers import ForkedContext
 
 from plait.core import child_process
@@ -23,6 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nor may it matter who runs the tests, and in what terminal.
 for theirs in ("PLAIT_STORE", "PLAIT_CACHE", "COLUMNS", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):
     os.environ.pop(theirs, None)
+
+# typer builds the whole command line anew for every command, which takes ten times as long as most of them.
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 
 # A shell's background jobs ignore Ctrl-C, and so would every program that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

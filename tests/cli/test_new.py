@@ -34,6 +34,15 @@ def test_a_new_task_answers_as_it_asks(plait: Any) -> None:
     assert document["scored_per_sequence"]["test"] == 56
 
 
+def test_what_was_written_as_json(plait: Any) -> None:
+    made = plait("new", "task", "running_sum.py", "--json")
+    assert json.loads(made.stdout) == {
+        "file": "running_sum.py", "kind": "task", "name": "running-sum", "next": "plait task show running_sum.py",
+    }  # fmt: skip
+    package = json.loads(plait("new", "plugin", "theirs", "--json").stdout)
+    assert (package["folder"], "src/theirs/mixer.py" in package["files"]) == ("theirs", True)
+
+
 def test_a_file_that_is_there_stays(plait: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("precious")
     ran = plait("new", "mixer", "mine.py")

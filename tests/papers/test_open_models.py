@@ -43,6 +43,44 @@ def test_exact_counts(name: str) -> None:
     assert model_cost(name).total_params == EXACT[name]
 
 
+def _mamba2_by_hand(d: int, inner: int, heads: int, groups: int, state: int = 128) -> int:
+    """Input map, convolution of width 4 with bias, A, D and step bias, gated norm, output map."""
+    convolved = inner + 2 * groups * state
+    return d * (inner + convolved + heads) + 5 * convolved + 3 * heads + inner + inner * d
+
+
+def _mla_by_hand(d: int, heads: int) -> int:
+    """Queries through a rank of 1,536, keys and values through one of 512; both are normed."""
+    queries = d * 1536 + 1536 + 1536 * heads * 192
+    return queries + d * (512 + 64) + 512 + 512 * heads * 256 + heads * 128 * d
+
+
+def _by_hand() -> dict[str, int]:
+    """Every matrix, bias and norm of the published configurations; a norm before each layer and one at the end."""
+    found = {}
+    d = 4096
+    layers = 24 * _mamba2_by_hand(d, 8192, 128, 8) + 4 * d * (2 * 32 + 2 * 8) * 128 + 24 * 2 * d * 21_504
+    found["nemotron-h-8b"] = 2 * 131_072 * d + layers + (52 + 1) * d
+    d = 5120
+    layers = 28 * _mamba2_by_hand(d, 10_240, 128, 8) + 6 * d * (2 * 40 + 2 * 8) * 128 + 28 * 2 * d * 20_480
+    found["nemotron-nano-2-12b"] = 2 * 131_072 * d + layers + (62 + 1) * d
+    d, keys, values = 3840, 30 * 96, 30 * 192
+    gdn = d * (2 * keys + 2 * values) + 2 * d * 30 + 4 * (2 * keys + values) + 2 * 30 + 192 + values * d
+    layers = 24 * gdn + 8 * (4 * d * d + 2 * d) + 32 * 3 * d * 11_008
+    found["olmo-hybrid-7b"] = 2 * 100_352 * d + layers + (64 + 1) * d
+    d = 7168
+    experts = 257 * 3 * d * 2048 + 256 * d + 256  # the router and its bias
+    layers = 61 * _mla_by_hand(d, 128) + 3 * 3 * d * 18_432 + 58 * experts
+    found["deepseek-v3"] = 2 * 129_280 * d + layers + (122 + 1) * d
+    found["mamba2-1.3b"] = 50_288 * 2048 + 48 * _mamba2_by_hand(2048, 4096, 64, 1) + (48 + 1) * 2048
+    return found
+
+
+def test_counts_by_hand() -> None:
+    by_hand = _by_hand()
+    assert {name: model_cost(name).total_params for name in by_hand} == by_hand
+
+
 #: What config.json of these checkpoints says of the architecture.
 CONFIGS = {
     "llama-3.2-1b": {

@@ -35,6 +35,6 @@ def test_who_is_best_at_which_task() -> None:
         for name, (accuracy, loss) in row.items()
     ]
     recall, copying = by_task(Comparison(list(made), list(values), found), made)
-    assert (recall["best"], recall["best_by_loss"], recall["best_mixer"]) == ("a", "b", "attn")
-    assert recall["mixers"] == pytest.approx({"attn": 0.85, "gla": 0.5})
-    assert (copying["best"], copying["best_by_loss"], copying["best_mixer"]) == ("both", "b", "gla")
+    assert (recall.best, recall.best_by_loss, recall.best_mixer) == ("a", "b", "attn")
+    assert recall.mixers == pytest.approx({"attn": 0.85, "gla": 0.5})
+    assert (copying.best, copying.best_by_loss, copying.best_mixer) == ("both", "b", "gla")

@@ -17,7 +17,7 @@ from plait.probing.report import changes
 from plait.probing.run import Machine, run_budget
 from plait.probing.trial import KIND, Speed, Trial
 from plait.records import Record, Store, open_store
-from plait.workers.backend import Place
+from plait.workers.pool import Place
 
 from . import made_up
 from .conftest import tiny_candidates

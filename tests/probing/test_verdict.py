@@ -188,8 +188,8 @@ def test_findings_are_differences_between_groups_of_the_21():
         for name, task, seed in itertools.product(names, TASKS, range(2))
     ]
     rows = findings(Comparison(names, TASKS, found))
-    assert [row["paper"] for row in rows] == [0.081, 0.023, 0.017]
-    assert rows[1]["difference"] == pytest.approx(heads)
-    assert rows[2]["difference"] == pytest.approx(experts)
-    assert rows[0]["difference"] == pytest.approx(striped, abs=0.01)
-    assert all(row["interval"][0] <= row["difference"] <= row["interval"][1] for row in rows)
+    assert [row.paper for row in rows] == [0.081, 0.023, 0.017]
+    assert rows[1].difference == pytest.approx(heads)
+    assert rows[2].difference == pytest.approx(experts)
+    assert rows[0].difference == pytest.approx(striped, abs=0.01)
+    assert all(row.interval[0] <= row.difference <= row.interval[1] for row in rows)

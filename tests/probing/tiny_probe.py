@@ -13,7 +13,7 @@ from plait.probing.plan import with_seeds
 from plait.probing.run import Machine, compare, run_all
 from plait.probing.verdict import document
 from plait.records import open_store
-from plait.workers.backend import Place
+from plait.workers.pool import Place
 
 
 def main(url: str, workers: int, steps: int) -> None:

@@ -21,7 +21,7 @@ from plait.racing.rates import rate_steps
 from plait.racing.workers import seconds_of_all
 from plait.records import Record, Store, provenance_of
 from plait.training.recipe import decay_steps
-from plait.workers.backend import Place
+from plait.workers.pool import Place
 
 NAMES = ("attn", "gla", "mamba2")
 

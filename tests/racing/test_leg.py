@@ -50,6 +50,23 @@ def test_a_leg_stops_during_the_decay(course: Course, text: Text, tmp_path: Path
         run(leg(slow, tmp_path, 40), text, stop_after=8)
 
 
+def test_a_leg_whose_steps_are_slow_looks_after_each_of_them(
+    course: Course, text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plait.racing.leg.SLICE_SECONDS", 0.0)  # every step takes longer than that
+    steps: list[int] = []
+    with pytest.raises(Stopped):
+        leg(course, tmp_path, 40).run(text, lambda record: None, steps.append, lambda: len(steps) == 3)
+    assert steps == [1, 2, 3]
+
+
+def test_a_leg_stops_while_it_is_scored(course: Course, text: Text, tmp_path: Path) -> None:
+    seen: list[int] = []
+    with pytest.raises(Stopped):
+        leg(course, tmp_path, 12).run(text, lambda record: None, seen.append, lambda: seen[-2:] == [12, 12])
+    assert seen[-2:] == [12, 12]  # the end of the decay, and the first batch of the scoring
+
+
 def test_a_longer_budget_goes_on_from_the_shorter(course: Course, text: Text, tmp_path: Path) -> None:
     run(leg(course, tmp_path, 12), text)
     (on,) = run(leg(course, tmp_path, 30), text)

@@ -14,7 +14,7 @@ from plait.racing.leg import Course, Leg
 from plait.racing.workers import Workers, open_text
 from plait.records import Record, Store, open_store
 from plait.training.track import Replica
-from plait.workers.backend import Place
+from plait.workers.pool import Place
 
 SPECS = ("d=16 vocab=32 | attn[heads=2] swiglu", "d=16 vocab=32 | gla[heads=2] swiglu")
 

@@ -8,7 +8,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.records import Store, open_store
-from plait.records.answers import keep_answer
+from plait.records.jobs import keep_answer
 
 
 def test_an_answer_is_kept_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plait.algorithms.evaluate import Evaluator
+from plait.algorithms.candidates import Evaluator
 from plait.algorithms.evolution import RandomSearch
 from plait.algorithms.objectives import Batch
 from plait.core.errors import UserError

@@ -10,8 +10,8 @@ import pytest
 import plait
 from plait.core.errors import UserError
 from plait.searching.scoring import KIND
-from plait.workers.backend import Place
 from plait.workers.local_processes import InProcess
+from plait.workers.pool import Place
 from plait.workers.task import Task
 
 GIVEN = {

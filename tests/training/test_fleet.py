@@ -49,8 +49,8 @@ def near(record: MemberRecord, expected: MemberRecord) -> bool:
 
 @pytest.mark.parametrize("body", ["attn", "gla", "mamba", "hyena"])
 def test_a_member_trains_as_a_model_alone_does(make_fleet, body):
-    steps, members = 50, [Member(1e-4, 0.0, 0), Member(5e-4, 0.1, 1), Member(1e-3, 0.1, 2)]
-    fleet = make_fleet(members, Plan(steps=80, batch=20, eval_every=1000), body)  # 64 examples: the last batch is short
+    steps, members = 24, [Member(1e-4, 0.0, 0), Member(5e-4, 0.1, 1), Member(1e-3, 0.1, 2)]
+    fleet = make_fleet(members, Plan(steps=40, batch=20, eval_every=1000), body)  # 64 examples: the last batch is short
     stacked = torch.stack([fleet.advance(1) for _ in range(steps)], dim=1)
     for place, member in enumerate(members):
         gaps = (stacked[place] - torch.tensor(plain_losses(fleet, member, steps))).abs()

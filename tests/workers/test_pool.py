@@ -20,15 +20,12 @@ from plait.mixers.options import MixerSource
 from plait.model.user_mixers import load_mixer
 from plait.records import Store, open_store
 from plait.workers import task as tasks_module
-from plait.workers.backend import Place
-from plait.workers.pool import ATTEMPTS, Pool
+from plait.workers.pool import ATTEMPTS, Place, Pool
 from plait.workers.task import Setup, Task, WorkerHome
 
 sys.path.insert(0, str(Path(__file__).parent))
 import workers_tasks
 from workers_tasks import record, square_task
-
-pytestmark = pytest.mark.usefixtures("new_processes")
 
 
 @pytest.fixture
@@ -43,7 +40,7 @@ def setup_of(store: Store) -> Setup:
 
 
 @pytest.fixture(params=[1, 2], ids=["in process", "two processes"])
-def pool(request: pytest.FixtureRequest, store: Store) -> Iterator[Pool]:
+def pool(request: pytest.FixtureRequest, store: Store, new_processes: None) -> Iterator[Pool]:
     with Pool(Place(), setup_of(store), store, local_workers=request.param) as made:
         yield made
 
@@ -116,8 +113,24 @@ def test_asked_to_stop_everything_is_saved(store: Store, tmp_path: Path) -> None
 
     threading.Thread(target=stop, daemon=True).start()
     with Pool(Place(), setup_of(store), store, local_workers=2) as pool, pytest.raises(KeyboardInterrupt):
-        pool.run([Task("wait", "workers_tasks:wait", (str(tmp_path),))], asked=asked)
+        pool.run([Task("wait", "workers_tasks:wait", (str(tmp_path),), keys=("wait",))], asked=asked)
     assert (tmp_path / "saved").exists()
+    assert not multiprocessing.active_children()
+
+
+def test_what_stores_nothing_is_not_waited_for(store: Store, tmp_path: Path) -> None:
+    """A timing has no result to keep, and its steps may be long: its worker is killed, not waited for."""
+    asked = threading.Event()
+
+    def stop() -> None:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        asked.set()
+
+    threading.Thread(target=stop, daemon=True).start()
+    with Pool(Place(), setup_of(store), store, local_workers=2) as pool, pytest.raises(KeyboardInterrupt):
+        pool.run([Task("time", "workers_tasks:wait", (str(tmp_path),))], asked=asked)
+    assert not (tmp_path / "saved").exists()
     assert not multiprocessing.active_children()
 
 
@@ -158,7 +171,7 @@ def test_another_version_is_refused(store: Store) -> None:
 
 
 def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.workers.backend.find_spec", lambda package: package)  # as if all were installed
+    monkeypatch.setattr("plait.workers.pool.find_spec", lambda package: package)  # as if all were installed
     assert [Place(cluster=c).kind for c in ("", "auto", "ray://head:10001", "10.0.0.1:6379", "slurm:partition=x")] == [
         "local", "ray", "ray", "ray", "slurm",
     ]  # fmt: skip
@@ -176,7 +189,7 @@ def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_package_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.workers.backend.find_spec", lambda name: None)
+    monkeypatch.setattr("plait.workers.pool.find_spec", lambda name: None)
     for cluster, package in (("auto", "ray"), ("slurm", "submitit")):
         with pytest.raises(UserError, match=rf"needs the package {package}: pip install 'plait\[cluster\]'"):
             Place(cluster=cluster)

@@ -11,8 +11,7 @@ import pytest
 from plait.core.errors import UserError
 from plait.records import open_store
 from plait.workers import ray_cluster
-from plait.workers.backend import Place
-from plait.workers.pool import Pool
+from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup
 
 

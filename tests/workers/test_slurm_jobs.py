@@ -12,8 +12,7 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.records import Store, open_store
-from plait.workers.backend import Place
-from plait.workers.pool import Pool
+from plait.workers.pool import Place, Pool
 from plait.workers.slurm_jobs import SlurmJobs, _key, _parameters
 from plait.workers.task import Setup, Task
 

@@ -1,9 +1,15 @@
-"""Every candidate that a search compared, kept for later ground truth: its genes and its objectives, a few bytes each.
+"""Candidates of a search: evaluated, remembered, and kept in its record.
 
-LiteTransformerSearch (Javaheripi et al. 2022, arXiv:2203.02094) keeps the 1,200 architectures it sampled and trains
-them afterwards. Here 2,500 candidates of `lts-gpt2` take about 80 kB of a record: columns of small integers and of
-floats sorted into bytes of equal rank, compressed, as text. A record holds the first `MOST` candidates and says of how
-many.
+`Evaluator` turns genes into objectives, the cheap questions first: constraints on exact quantities, then predictions,
+then constraints on those.
+
+`Seen` remembers which candidates have been evaluated, by 64-bit keys of their genes, so that ten million fit in memory.
+(Two candidates share a key with a probability of about 2^-64; the search would then lose one of them.)
+
+`CandidateLog` keeps every evaluated candidate, for a later ground truth: LiteTransformerSearch (Javaheripi et al. 2022,
+arXiv:2203.02094) trains the 1,200 architectures it sampled afterwards. 2,500 candidates of `lts-gpt2` take about 80 kB
+of a record: columns of small integers, and of floats whose bytes are grouped by significance, compressed, as text. A
+record holds the first `MOST` candidates and says of how many.
 
 Letters: N candidates, G genes, M objectives.
 """
@@ -20,10 +26,163 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.algorithms.evaluate import Evaluated, Floats
+from plait.algorithms.objectives import Batch, Objective
 from plait.core.errors import UserError
+from plait.space.constraints import Mask, failures
 from plait.space.declaration import Declaration
-from plait.space.space import Genes, Space
+from plait.space.space import COLUMNS, Columns, Genes, Space
+
+Keys = NDArray[np.uint64]
+NEAREST, NEAREST_ROUNDS = 2000, 12  # candidates of a round
+
+_FACTORS = np.random.default_rng(0x706C616974).integers(2**63, size=4096, dtype=np.uint64) * 2 + 1
+
+
+def keys_of(genes_NG: Genes) -> Keys:
+    """One key a row: a sum of the genes, each times an odd random number of its place, modulo 2^64."""
+    factors_G = np.resize(_FACTORS, genes_NG.shape[1])
+    total_N = np.zeros(len(genes_NG), dtype=np.uint64)
+    for g, factor in enumerate(factors_G):
+        total_N += (genes_NG[:, g].astype(np.uint64) + 1) * factor
+    return total_N
+
+
+class Seen:
+    def __init__(self, keys: Keys | None = None) -> None:
+        self.keys = np.zeros(0, dtype=np.uint64) if keys is None else keys  # sorted
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def new(self, genes_NG: Genes) -> NDArray[np.int64]:
+        """The places of rows never met before, each row once, in order."""
+        keys_N = keys_of(genes_NG)
+        _, first = np.unique(keys_N, return_index=True)
+        first.sort()
+        wanted = keys_N[first]
+        if not len(self.keys):
+            return first
+        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.asarray(first[self.keys[at] != wanted])
+
+    def add(self, new_NG: Genes) -> None:
+        """Rows that `new` gave."""
+        both = np.concatenate([self.keys, np.sort(keys_of(new_NG))])
+        self.keys = np.sort(both, kind="stable")  # merges the two in one pass
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Candidates that satisfy every constraint; `costs_NM` has the objectives, all to be minimised."""
+
+    genes_NG: Genes
+    columns: Columns
+    costs_NM: Floats
+
+    def __len__(self) -> int:
+        return len(self.genes_NG)
+
+    def __getitem__(self, chosen: NDArray[Any] | slice) -> Evaluated:
+        columns = {name: column[chosen] for name, column in self.columns.items()}
+        return Evaluated(self.genes_NG[chosen], columns, self.costs_NM[chosen])
+
+    def __add__(self, other: Evaluated) -> Evaluated:
+        columns = {name: np.concatenate([column, other.columns[name]]) for name, column in self.columns.items()}
+        return Evaluated(
+            np.concatenate([self.genes_NG, other.genes_NG]), columns, np.concatenate([self.costs_NM, other.costs_NM])
+        )
+
+
+class Evaluator:
+    def __init__(
+        self, space: Space, objectives: Sequence[Objective], seq: int | None = None, memory: int | None = None
+    ) -> None:
+        if not objectives:
+            raise UserError("a search needs at least one objective.")
+        names = [objective.name for objective in objectives]
+        if len(set(names)) < len(names):
+            raise UserError(f"an objective is given twice: {', '.join(names)}.")
+        self.space, self.objectives = space, tuple(objectives)
+        self.seq = space.seq if seq is None else seq
+        self.memory = space.memory if memory is None else memory
+        self.cheap = all(objective.cheap for objective in objectives)
+        given = {*names, *(f"{name}_high" for name in names)}
+        if missing := sorted(space.needs() - given):
+            constraints = ", ".join(
+                f"'{constraint}'" for constraint in space.candidate_constraints if constraint.names & set(missing)
+            )
+            raise UserError(
+                f"{constraints} needs {', '.join(missing)}, which none of the objectives ({', '.join(names)}) gives."
+            )
+
+    def exact(self, genes_NG: Genes) -> tuple[Columns, Mask]:
+        """The exact columns, and which candidates satisfy the constraints about those."""
+        columns = self.space.columns(genes_NG, seq=self.seq, memory=self.memory)
+        return columns, self.space.valid(genes_NG, columns)
+
+    def further(self, genes_NG: Genes, columns: Columns) -> tuple[Columns, Mask]:
+        """All columns, and which candidates satisfy all constraints."""
+        batch = Batch(self.space, genes_NG, columns)
+        found = dict(columns)
+        for objective in self.objectives:
+            found |= objective.columns(batch)
+            if np.isnan(found[objective.name]).any():
+                row = int(np.isnan(found[objective.name]).argmax())
+                raise UserError(f"{objective.name} is not a number for {self.space.spec(genes_NG[row])}")
+        late = self.space.needs()
+        return found, self.space.valid(genes_NG, found) if late else np.ones(len(genes_NG), dtype=np.bool_)
+
+    def whole(self, genes_NG: Genes, columns: Columns) -> Evaluated:
+        signs = [-1.0 if objective.maximise else 1.0 for objective in self.objectives]
+        costs = [sign * columns[o.name].astype(np.float64) for sign, o in zip(signs, self.objectives, strict=True)]
+        return Evaluated(genes_NG, columns, np.stack(costs, axis=1))
+
+    def nothing(self) -> Evaluated:
+        """No candidates, with every column that there would be."""
+        genes_NG = np.zeros((0, self.space.genes), dtype=np.int16)
+        columns, _ = self.further(genes_NG, {name: np.zeros(0, dtype=np.int64) for name in COLUMNS})
+        return self.whole(genes_NG, columns)
+
+    def nearest(self, rng: np.random.Generator, count: int = 3) -> list[tuple[str, dict[str, float]]]:
+        """The candidates that miss the constraints by the least, and what they have of what is constrained. Drawn, then
+        bettered by a few rounds of mutation."""
+        names = {name for constraint in self.space.candidate_constraints for name in constraint.names}
+        genes_NG = self.space.sample(rng, NEAREST)
+        for _ in range(NEAREST_ROUNDS):
+            columns, _ = self.further(genes_NG, self.exact(genes_NG)[0])
+            missed_N = self.space.excess(genes_NG, columns)
+            _, first = np.unique(keys_of(genes_NG), return_index=True)
+            best = first[np.argsort(missed_N[first], kind="stable")][: NEAREST // 10]
+            kept_NG = genes_NG[best]
+            genes_NG = np.concatenate([kept_NG, *(self.space.mutate(rng, kept_NG, 0.3) for _ in range(9))])
+        shown = [place for place in best[:count] if np.isfinite(missed_N[place])]
+        return [
+            (
+                self.space.spec(kept_NG[at]),
+                {name: float(columns[name][place]) for name in sorted(names) if name in columns},
+            )
+            for at, place in enumerate(shown)
+        ]
+
+    def explain(self, rng: np.random.Generator, samples: int = 10_000) -> str:
+        """Why random candidates are refused, constraint by constraint."""
+        genes_NG = self.space.sample(rng, samples)
+        columns, fine_N = self.exact(genes_NG)
+        passed = self.space.passed(genes_NG, columns)
+        if self.space.needs() and (fine_N.any() or self.cheap):
+            # A dear objective is asked only about what the other constraints leave.
+            asked_N = np.ones_like(fine_N) if self.cheap else fine_N
+            chosen = {name: column[asked_N] for name, column in columns.items()}
+            further, _ = self.further(genes_NG[asked_N], chosen)
+            for text, mask in self.space.passed(genes_NG[asked_N], further).items():
+                if text not in passed:
+                    passed[text] = np.ones(samples, dtype=np.bool_)
+                    passed[text][asked_N] = mask
+        return failures(passed, samples)
+
 
 MOST = 1 << 16  # candidates of one record: some 2 MB
 _WIDTHS = ("int8", "int16")  # of a gene

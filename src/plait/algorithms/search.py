@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.algorithms import front as checkpoint
-from plait.algorithms.candidates import CandidateLog
-from plait.algorithms.evaluate import Evaluated, Evaluator, Seen
+from plait.algorithms.candidates import CandidateLog, Evaluated, Evaluator, Seen
 from plait.algorithms.front import KIND, Front, search_record
 from plait.algorithms.objectives import Objective
 from plait.analysis.pareto import pareto_front

@@ -1,7 +1,8 @@
-"""What many verbs take: a store (its URL, or one that is open), specs, a length of time, limits."""
+"""Arguments that many verbs take: a store (URL or open), specs, a length of time, limits, where trainings run."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from plait.records import Store, open_store
 if TYPE_CHECKING:
     from plait.device.setting import Setting
     from plait.space.constraints import Limits
+    from plait.workers.pool import Place
 
 ANSWER = 64  # tokens, where mode both does not say
 
@@ -48,6 +50,22 @@ def read_specs(specs: str | Architecture | Sequence[str | Architecture]) -> list
 def seconds_of(time: str | float) -> float:
     """Of 90s, 10m, 1h30m, or a number of seconds."""
     return parse_duration(time) if isinstance(time, str) else float(time)
+
+
+def training_place(
+    cluster: str, workers: int | None, device: str, gpus_per_training: float | None, usual: int | None = None
+) -> Place:
+    """Where trainings run. Unless `workers` says how many at once: on a cluster as many as it has room for, on this
+    machine the `usual` number, or one per core."""
+    from plait.workers.pool import Place
+
+    here = None if cluster else usual or cores()
+    return Place(cluster, workers or here, device, gpus_per_training)
+
+
+def cores() -> int:
+    """Of the processor, as many as this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_setting(mode: str, answer: int | None, **others: Any) -> Setting:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store, seconds_of
+from plait.api.arguments import opened_store, seconds_of, training_place
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
 from plait.model.architecture import Architecture, load_mixers
 from plait.records import Store
-from plait.records.answers import keep_answer
-from plait.records.jobs import published
+from plait.records.jobs import keep_answer, published
 from plait.reporting.comparison import comparison_figure, comparison_rows
 
 if TYPE_CHECKING:
@@ -102,7 +101,6 @@ def compare(
     from plait.training.recipe import Recipe
     from plait.training.sinks import sink_names
     from plait.training.track import track_recipe
-    from plait.workers.backend import Place
 
     started = clock.perf_counter()
     terms = _terms(time, tokens, flops, at, seeds, search_rates, lr)
@@ -111,7 +109,7 @@ def compare(
         raise UserError(f"--held-out {held_out}: must be at least one sequence of {seq_len} tokens.")
     load_mixers(mixers)
     sinks = sink_names(log)
-    place = Place(cluster, workers if cluster else workers or _cores(), device, gpus_per_training)
+    place = training_place(cluster, workers, device, gpus_per_training)
     several = [architectures] if isinstance(architectures, (str, Path, Architecture)) else architectures
     given = [each if isinstance(each, Architecture) else str(each) for each in several]
     if not cluster:
@@ -219,9 +217,3 @@ def _notes(found: Comparison, corpus: Corpus) -> list[str]:
     if len(found.rows) == 1:
         notes.append("one architecture: there is nothing to compare it with")
     return notes
-
-
-def _cores() -> int:
-    from plait.api.probe import _cores as cores
-
-    return cores()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.api.arguments import read_limits, read_setting, seconds_of, writable_store
+from plait.api.arguments import read_limits, read_setting, seconds_of, training_place, writable_store
 from plait.core.result import Result
 from plait.designing.document import DesignDocument
 from plait.model.architecture import architecture, load_mixers
 from plait.records import Store
-from plait.records.answers import keep_answer
-from plait.records.jobs import published
+from plait.records.jobs import keep_answer, published
 
 #: Stage, how much of it is done (None: unknown; 1 once, at its end), and what is going on.
 OnStage = Callable[[str, "float | None", str], object]
@@ -96,13 +94,11 @@ def design(
     from plait.reporting.page import check_writable, write
     from plait.training.distributed import usable
     from plait.training.sinks import sink_names
-    from plait.workers.backend import Place
 
     load_mixers(mixers)
     sinks = sink_names(log)
     seconds, page = seconds_of(time), Path(out)
     check_writable(page)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     on_progress("text", None, f"opening {data}")
     setting = read_setting(mode, answer, seq=seq_len, batch=batch, device=device, threads=threads)
     held = read_limits(tokens_per_second, **{**LIMITS, **limits})
@@ -115,7 +111,7 @@ def design(
         seconds,
         seed,
         runs=Path(runs),
-        place=Place(cluster, None if cluster else cores, device, gpus_per_training),
+        place=training_place(cluster, None, device, gpus_per_training),
         train_for=TrainFor.read(train_for) if train_for else None,
         tokenizer=tokenizer,
         constraints=tuple(constraints),

@@ -87,9 +87,16 @@ TEMPLATES = {
 }
 
 
-def new_file(kind: str, path: Path) -> str:
-    """Write a working mixer or task into a new file; returns the command that shows what it does. An existing file is
-    never overwritten."""
+@dataclass(frozen=True)
+class NewFile(Result):
+    file: str
+    kind: str  # mixer or task
+    name: str  # what specs and --tasks call it
+    next: str  # the command that shows what it does
+
+
+def new_file(kind: str, path: Path) -> NewFile:
+    """Write a working mixer or task into a new file. An existing file is never overwritten."""
     if kind not in TEMPLATES:
         raise UserError(
             f"cannot make a new '{kind}'.{did_you_mean(kind, TEMPLATES)} Known: {', '.join([*TEMPLATES, 'plugin'])}."
@@ -108,7 +115,7 @@ def new_file(kind: str, path: Path) -> str:
         raise UserError(f"{path} exists already; choose another name.") from None
     except OSError as wrong:
         raise UserError(f"cannot write {path}: {wrong.strerror}.") from None
-    return look_with
+    return NewFile(str(path), kind, name, f"{look_with} {path}")
 
 
 @dataclass(frozen=True)

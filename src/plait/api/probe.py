@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plait.core.errors import UserError, did_you_mean
 from plait.core.result import Result
 from plait.model.architecture import Architecture, load_mixers
-from plait.workers.backend import Place
+from plait.workers.pool import Place
 
 if TYPE_CHECKING:
     from plait.probing.candidates import Candidate
@@ -86,19 +85,18 @@ def probe(
     workers        trainings at once: one per core, or as many as the cluster has room for
     gpus_per_training  with device "cuda": a whole one unless given, such as 0.25
     """
-    from plait.api.arguments import writable_store
+    from plait.api.arguments import training_place, writable_store
     from plait.probing.plan import with_seeds
     from plait.probing.report import Asked, report
     from plait.probing.run import refuse_leaks, run_all, run_budget
-    from plait.records.answers import keep_answer
-    from plait.records.jobs import published
+    from plait.records.jobs import keep_answer, published
 
     started = clock.perf_counter()
     load_mixers(mixers)
     budget = _budget(time, full)
     protocol, found, machine = _prepared(
         architectures, suite, full, tasks, variant, baselines, match,
-        Place(cluster, workers if cluster else workers or _cores(), device, gpus_per_training),
+        training_place(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
     refuse_leaks(found)
     names = ", ".join(one.name for one in found)
@@ -148,14 +146,14 @@ def plan_probe(
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ProbePlan:
     """What `plait.probe` with the same arguments would run, and how long it takes here; measures the speed only."""
-    from plait.api.arguments import opened_store
+    from plait.api.arguments import opened_store, training_place
     from plait.probing.run import expected
 
     load_mixers(mixers)
     budget = _budget(time, full)
     protocol, found, machine = _prepared(
         architectures, suite, full, tasks, variant, baselines, match,
-        Place(cluster, workers if cluster else workers or _cores(), device, gpus_per_training),
+        training_place(cluster, workers, device, gpus_per_training),
     )  # fmt: skip
     repeats = seeds or 1
     with opened_store(store) as records:
@@ -234,7 +232,3 @@ def _usable(device: str) -> None:
 
         if not torch.cuda.is_available():
             raise UserError("--device cuda: this machine has no CUDA device that torch can use.")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

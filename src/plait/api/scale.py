@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import opened_store
+from plait.api.arguments import opened_store, training_place
 from plait.api.scale_checks import pitfall, probe
 from plait.api.scale_fit import fit
 from plait.api.scale_plan import plan
@@ -79,7 +79,6 @@ def run(
     from plait.scaling.run import run_plan
     from plait.training.distributed import usable
     from plait.training.sinks import sink_names
-    from plait.workers.backend import Place
 
     load_mixers(mixers)
     sinks = sink_names(log)
@@ -87,7 +86,7 @@ def run(
         usable(device)
     if workers is not None and workers < 1:
         raise UserError(f"--workers {workers}: at least one process trains.")
-    place = Place(cluster, workers if cluster else workers or 1, device, gpus_per_training)
+    place = training_place(cluster, workers, device, gpus_per_training, usual=1)
     read = read_plan(Path(plan)) if isinstance(plan, (str, Path)) else plan
     corpus = open_corpus(read.data, tokenizer=read.tokenizer)
 

@@ -141,7 +141,7 @@ def _scoring(
         return None
     from plait.searching.scoring import Scoring, require_proxies
     from plait.space.objective_table import PROXIES
-    from plait.workers.backend import Place
+    from plait.workers.pool import Place
 
     require_proxies(cluster, workers, [name for name in request.names() if name in PROXIES])
     if not cluster and workers == 1:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from plait.api.arguments import writable_store
+from plait.api.arguments import training_place, writable_store
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -226,8 +226,6 @@ def verdict(
 ) -> StudyResult[VerdictFindings]:
     """Train architectures of one size to `tokens`, and tell how well everything cheaper would have ranked them: counts,
     shorter trainings, races. `cluster`, `gpus_per_training`: as `plait.compare` has them."""
-    import os
-
     from plait.data import open_corpus
     from plait.racing.contenders import read_contenders
     from plait.racing.leg import Course
@@ -236,7 +234,6 @@ def verdict(
     from plait.training.distributed import usable
     from plait.training.recipe import Recipe
     from plait.training.track import track_recipe
-    from plait.workers.backend import Place
 
     load_mixers(mixers)
     if not cluster:
@@ -246,8 +243,7 @@ def verdict(
     recipe = track_recipe(Recipe(batch=batch, seq_len=seq_len), 10)
     course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
     sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
-    here = None if cluster else os.cpu_count() or 1
-    place = Place(cluster, workers or here, device, gpus_per_training)
+    place = training_place(cluster, workers, device, gpus_per_training)
     with writable_store(store) as opened, Workers(course, opened, place, tuple(sources.values())) as pool:
         found = verdict_study(contenders, tokens, seeds, pool, Path(runs), on_progress)
     return StudyResult(found, found.as_dict(), "signals")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plait.training.distributed import Processes
     from plait.training.fit import Progress
     from plait.training.recipe import Recipe
+    from plait.training.result import Result as Trained
     from plait.training.run import Run
 
 T = TypeVar("T")
@@ -163,13 +164,16 @@ def train(
         return _result(found, job.key)
 
 
-def _result(found: dict[str, Any], key: str) -> TrainResult:
+def _result(found: Trained, key: str) -> TrainResult:
     from plait.training.run import Run
 
     run = Run(Path(found["folder"]))
-    known = {field.name for field in fields(TrainResult)} & set(found)
-    values = {**{name: found[name] for name in known}, "key": key}
-    return TrainResult(**{**values, "curve": tuple(run.losses()), "validation_curve": tuple(run.losses("validation"))})
+    fields_of = {field.name for field in fields(TrainResult)}
+    values: dict[str, Any] = {
+        name: value for name, value in found.items() if name in fields_of
+    }  # a stored one has more
+    curves = {"curve": tuple(run.losses()), "validation_curve": tuple(run.losses("validation"))}
+    return TrainResult(key=key, **{**values, **curves})
 
 
 def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | None]:

@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 def new_command(
     kind: Annotated[str, typer.Argument(help="What to make: mixer, task, or plugin (a package with both).")],
     path: Annotated[Path, typer.Argument(help="The file to write, such as my_mixer.py; a plugin's folder.")],
+    as_json: AsJson = False,
 ) -> None:
     """Write a working template."""
     from plait.api.new import new_file, new_plugin
 
     if kind == "plugin":
-        made = new_plugin(path)
-        print(f"{made.folder} written. Try: pip install -e {made.folder} && pytest {made.folder}")
+        package = new_plugin(path)
+        words = f"{package.folder} written. Try: pip install -e {package.folder} && pytest {package.folder}"
+        print_json(package.as_dict()) if as_json else print(words)
         return
-    look_with = new_file(kind, path)
-    print(f"{path} written. Try: {look_with} {path}")
+    file = new_file(kind, path)
+    print_json(file.as_dict()) if as_json else print(f"{file.file} written. Try: {file.next}")
 
 
 def command(

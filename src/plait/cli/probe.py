@@ -20,8 +20,9 @@ from plait.core.units import duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from plait.probing.report import Estimate, ProbeResult
+    from plait.probing.report import ProbeResult
     from plait.probing.run import Progress
+    from plait.probing.verdict import Summary
 
 
 def command(
@@ -281,6 +282,6 @@ def _by_task(shown: ProbeResult) -> Table:
     return made
 
 
-def _estimate(found: Estimate, interval: bool = True) -> str:
+def _estimate(found: Summary, interval: bool = True) -> str:
     ends = " ({:.2f}–{:.2f})".format(*found.interval) if interval and found.interval else ""
     return f"{found.accuracy:.2f}{ends}"

@@ -13,7 +13,7 @@ from plait.core.units import parse, parse_duration
 from plait.device.setting import Setting
 from plait.space.constraints import Limits
 from plait.space.space import Space
-from plait.workers.backend import Place
+from plait.workers.pool import Place
 
 STAGES = ("profile", "search", "measure", "probe", "race", "train")
 #: Shares of the whole time. They do not depend on what is stored, because a stage's time is part of the key under which

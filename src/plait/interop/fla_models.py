@@ -54,6 +54,18 @@ PEERS: dict[str, tuple[str, str, Callable[[Any, int], Sizes]]] = {
             "conv_size": o.conv,
         },
     ),
+    "retnet": ("retnet", "RetNetConfig", lambda o, d: {"num_heads": o.heads, "expand_v": o.expand_v}),
+    "rwkv6": (
+        "rwkv6",
+        "RWKV6Config",
+        lambda o, d: {
+            "num_heads": d // o.head_dim,
+            "expand_k": 1.0,
+            "expand_v": 1.0,
+            "proj_low_rank_dim": o.mix_rank,
+            "gate_low_rank_dim": o.decay_rank,
+        },
+    ),
     "mamba2": (
         "mamba2",
         "Mamba2Config",
@@ -82,7 +94,10 @@ def peer_config(arch: Architecture) -> Any:
         **sizes(options, header.d),
     }
     if channel:
-        given["intermediate_size"] = channel[0].inner_width(header.d)
+        inner = channel[0].inner_width(header.d)
+        # RWKV-6's channel mixing has two matrices of the inner width and one of d × d where SwiGLU has three of the
+        # inner width: as wide as gives it as many parameters.
+        given["intermediate_size"] = (3 * inner - header.d) // 2 if options.name == "rwkv6" else inner
     try:
         module = importlib.import_module(f"fla.models.{folder}")
     except ImportError as wrong:

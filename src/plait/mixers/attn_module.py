@@ -198,7 +198,7 @@ class Attention(CachedMixer):
         return a_k * k_before + (1 - a_k) * k, a_v * v_before + (1 - a_v) * v
 
     def _place(self, q: Tensor, k: Tensor, positions_BT: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Norm and rotation of queries and keys; they stand at the sequence's start unless told otherwise."""
+        """Norm and rotation of queries and keys; without positions, they are the first of the sequence."""
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
         if self.rotary is not None:

@@ -131,5 +131,5 @@ class HyenaExpertsOptions(MixerOptions):
 
 
 def _around(d: Number, width: Number, short: Number) -> dict[str, Number]:
-    """Parameters of what stands before every Hyena's filter."""
+    """Parameters of the projections and short convolutions before every Hyena's filter."""
     return {"q, k, v": linear(d, 3 * width), SHORT_CONV: 3 * width * short}

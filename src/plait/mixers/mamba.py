@@ -74,7 +74,7 @@ class MambaOptions(MixerOptions):
 
 @dataclass(frozen=True)
 class Mamba2Options(MixerOptions):
-    """Selective state space with one decay per head (SSD). It holds its own gate and stands without an MLP."""
+    """Selective state space with one decay per head (SSD). It has its own gate and is used without an MLP."""
 
     name: ClassVar[str] = "mamba2"
     kind: ClassVar[str] = "sequence"

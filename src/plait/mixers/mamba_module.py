@@ -160,7 +160,7 @@ class Mamba2(ConvolvedMixer):
         mixed_BC, new = self.convolve(mixed_BC, state)
         q, k, v_BHP = self._heads(mixed_BC)
         step_BH, g_BH = self._decay(step)
-        y_BHP, new["S"] = gla_step(self._to_heads(q), self._to_heads(k), step_BH[..., None] * v_BHP, g_BH, state["S"])
+        y_BHP, new["S"] = gla_step(q, k, step_BH[..., None] * v_BHP, g_BH, state["S"])
         return self._combine(self._skipping(y_BHP, v_BHP), z), new
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -169,10 +169,6 @@ class Mamba2(ConvolvedMixer):
         v, k, q = mixed.split([self.heads * self.width, shared, shared], dim=-1)
         q, k = (part.unflatten(-1, (self.groups, self.state_size)) for part in (q, k))
         return q, k, v.unflatten(-1, (self.heads, self.width))
-
-    def _to_heads(self, by_group: Tensor) -> Tensor:
-        """Repeated for the heads of their group."""
-        return by_group.repeat_interleave(self.heads // self.groups, dim=-2)
 
     def _decay(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """The step Δ and the log decay −exp(A) Δ."""

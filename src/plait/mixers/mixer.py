@@ -105,7 +105,7 @@ class Mixer(nn.Module, ABC):
         return []
 
     def zeros(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Zeros on this mixer's device and, unless told otherwise, in its dtype."""
+        """Zeros on this mixer's device, by default in its dtype."""
         like = next(iter(self.parameters()))
         return torch.zeros(shape, device=like.device, dtype=dtype or like.dtype)
 

@@ -53,7 +53,8 @@ class DenseMixer(ChannelMixer):
             self.canon.init_weights(draw)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.extend(x_BTD, {})[0]
+        inner_BTW = self.widen(x_BTD)
+        return self.narrow(inner_BTW if self.canon is None else self.canon(inner_BTW)[0])
 
     def init_state(self, batch: int, *, rollback: int = 0) -> State:
         return {} if self.canon is None else {INNER_TAIL: self.canon.init_tail(batch, rollback)}

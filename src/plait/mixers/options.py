@@ -65,7 +65,7 @@ class MixerSource:
 
 
 class OptionError(UserError):
-    """A mixer told something it cannot take; `option` is the one to blame, where there is one."""
+    """Options that a mixer does not accept; `option` is the one at fault, where there is one."""
 
     def __init__(self, message: str, option: str | None = None) -> None:
         super().__init__(message)
@@ -93,7 +93,7 @@ def option(
 
 @dataclass(frozen=True)
 class MixerOptions:
-    """Base of every mixer's options. A subclass gives `name`, `kind`, `module`, and `cost`."""
+    """Base of every mixer's options. A subclass defines `name`, `kind`, `module` and `cost`."""
 
     name: ClassVar[str] = ""
     kind: ClassVar[str] = ""  # "sequence" or "channel"
@@ -103,7 +103,7 @@ class MixerOptions:
     prenorm: ClassVar[bool] = True  # whether the block normalises this mixer's input
     reference: ClassVar[str] = ""  # the paper
     canon_points: ClassVar[str | None] = None  # where it can have Canon's convolutions; None: on its input alone
-    reads: ClassVar[str] = ""  # what it reads of an earlier layer: "keys", "memory", "embedding"; "" nothing
+    reads: ClassVar[str] = ""  # what it reads from an earlier layer: "keys", "memory", "embedding"; "" nothing
     #: The parts of its `params` that `share` shares; None: all, and "" that it cannot be shared.
     shared_parts: ClassVar[tuple[str, ...] | str | None] = None
 
@@ -119,7 +119,7 @@ class MixerOptions:
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         if "cost" in cls.__dict__:
-            setattr(cls, "cost", _whole_cost(cls.__dict__["cost"]))  # noqa: B010 # a type checker minds the other way
+            setattr(cls, "cost", _whole_cost(cls.__dict__["cost"]))  # noqa: B010 # mypy refuses an assignment
 
     def __post_init__(self) -> None:
         allowed = self.canon_allowed()
@@ -159,27 +159,27 @@ class MixerOptions:
         """Raise `UserError` for options that do not fit together at width `d`."""
 
     def shares(self, d: int) -> dict[str, tuple[int, ...]]:
-        """Parameters shared with other layers of the model, and the shape those must have there, too."""
+        """Parameters shared with all layers of the model that have them, by name, with the shape they must agree on."""
         return {}
 
     @property
     def lends(self) -> str:
-        """What of this layer a later one may read: the `reads` of that one; "" for nothing."""
+        """What a later layer may read from this one, matching the later one's `reads`; "" for nothing."""
         return ""
 
     def lender(self) -> MixerOptions | None:
-        """For a mixer that reads of an earlier layer: one it can read of, as `plait check` puts before it."""
+        """For a mixer that reads from an earlier layer: one it can read from, which `plait check` puts before it."""
         return None
 
     def check_lender(self, lender: MixerOptions, d: int) -> None:
-        """Raise `UserError` where this layer cannot read of that one."""
+        """Raise `UserError` where this layer cannot read from that one."""
 
     def inner_width(self, d: Any) -> Any:
-        """The width inside at model width `d`, which `inner` may leave to the mixer; None: it has none."""
+        """The inner width at model width `d` (`inner=0` leaves it to the mixer); None: it has none."""
         return None
 
     def head_width(self, d: Any) -> Any:
-        """The width of one head, which `head_dim` may leave to the mixer; None: it has none."""
+        """The width of one head at model width `d` (`head_dim=0` leaves it to the mixer); None: it has none."""
         return None
 
     @classmethod
@@ -271,12 +271,12 @@ class MixerOptions:
 
 
 def _whole_cost(cost: Callable[..., Cost]) -> Callable[..., Cost]:
-    """A mixer's cost with what is counted alike for all: its Canon convolutions, and what layers share."""
+    """A mixer's cost with what is counted in the same way for all: Canon convolutions and shared weights."""
 
     @wraps(cost)
     def whole(self: MixerOptions, d: Number, seq: Number, memory: Number = 0) -> Cost:
         found = cost(self, d, seq, memory)
-        if type(self).cost is not whole:  # a subclass that builds on this one counts them
+        if type(self).cost is not whole:  # called by a subclass, whose own `cost` adds them
             return found
         return _shared(self, _with_canon(self, found, d, seq))
 
@@ -284,7 +284,7 @@ def _whole_cost(cost: Callable[..., Cost]) -> Callable[..., Cost]:
 
 
 def _shared(self: MixerOptions, found: Cost) -> Cost:
-    """What layers share is held once, under the name that they share it by."""
+    """Moves shared parameters to `shared`, under the name they are shared by: the model counts each of these once."""
     if self.share == NOT_SHARED:
         return found
     parts = found.params if self.shared_parts is None else self.shared_parts

@@ -36,7 +36,7 @@ class ParallelOptions(MixerOptions):
     def __post_init__(self) -> None:
         if not self.branches:
             object.__setattr__(self, "branches", (AttnOptions(), Mamba2Options()))
-        # Its kind is told by its branches: results of different pairs are results of different mixers.
+        # Named by its branches: different combinations are different mixers in results.
         object.__setattr__(self, "name", "|".join(branch.name for branch in self.branches))
         super().__post_init__()
 

@@ -86,7 +86,7 @@ class Rotary(nn.Module):
 
     def split(self, packed_BTAP: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
         """Rotated queries and keys, and values, of a joint projection by one fused kernel; None where there is none."""
-        if not fused_takes(packed_BTAP) or packed_BTAP.shape[-1] != self.head_dim:
+        if not packed_BTAP.is_cuda or packed_BTAP.shape[-1] != self.head_dim or not fused_takes(packed_BTAP):
             return None
         cos, sin = self._first_angles(packed_BTAP.shape[1], torch.float32, packed_BTAP.device)
         return split_rotated(packed_BTAP, cos.flatten(1), sin.flatten(1), heads)

@@ -87,7 +87,7 @@ def _packaged(point: EntryPoint) -> type[MixerOptions]:
         given = point.load()
     except Exception as wrong:
         raise UserError(f"{where} does not load: {type(wrong).__name__}: {wrong}") from wrong
-    # Options may be given instead of the mixer, by packages that can be asked for costs without torch.
+    # A package may give the options instead of the mixer: they need no torch.
     options = given if isinstance(given, type) and issubclass(given, MixerOptions) else getattr(given, "Options", None)
     if not (isinstance(options, type) and issubclass(options, MixerOptions)):
         raise UserError(f"{where}: {point.value} has no `Options` (a subclass of plait.mixers.options.MixerOptions).")

@@ -99,15 +99,16 @@ def attention_path(
     plain = log_f_BNH is None and slopes_H is None and pad_B is None and not 0 < window < N
     # Fused attention aligns its causal mask with the first key, ours with the last: they agree when M = N.
     expressible = plain and (M == N or not causal)
-    if expressible and M == N and q_BMHD.shape[2] == k_BNGD.shape[2] and takes(q_BMHD):
+    on_gpu = q_BMHD.is_cuda
+    if on_gpu and expressible and M == N and q_BMHD.shape[2] == k_BNGD.shape[2] and takes(q_BMHD):
         return "sdpa" if torch.compiler.is_compiling() else "narrow"
     # Stacked members (vmap) are one more batch to the tiles; torch's own op would take them one by one on a CPU.
     stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(q_BMHD)
-    tiles_win = not q_BMHD.is_cuda and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
+    tiles_win = not on_gpu and (D < NARROW_HEAD or 256 < N <= 512 or stacked)
     if expressible and not tiles_win:
         return "cudnn" if not stacked and _cudnn_wins(q_BMHD, k_BNGD) else "sdpa"
     short_in_graph = torch.compiler.is_compiling() and N <= LONGEST_PLAIN
-    if causal and not 0 < window < N and forgetting_takes(q_BMHD) and not short_in_graph:
+    if on_gpu and causal and not 0 < window < N and forgetting_takes(q_BMHD) and not short_in_graph:
         return "forgetting"
     # A compiled vmap (a fleet) cannot pass through the tiles' autograd Function, and fuses short scores by itself.
     return "plain" if in_graph() and N <= LONGEST_PLAIN else "tiled"

@@ -106,7 +106,7 @@ def swiglu_reference(gate_up: Tensor) -> Tensor:
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """The same, fast."""
-    if fused_takes(gate_up):
+    if gate_up.is_cuda and fused_takes(gate_up):
         return fused_swiglu(gate_up)
     if plain_wanted() or gate_up.is_cuda:
         return swiglu_reference(gate_up)

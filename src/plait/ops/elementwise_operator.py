@@ -20,8 +20,8 @@ from plait.ops.paths import plain_asked, recording
 
 
 def fused_takes(x: Tensor) -> bool:
-    """Whether the kernels are for this tensor: on a GPU, and neither stacked (vmap) nor to be differentiated twice."""
-    if not x.is_cuda or x.dtype == torch.float64 or plain_asked() or recording():
+    """Whether the kernels are for this tensor, which is on a GPU: neither stacked (vmap) nor differentiated twice."""
+    if x.dtype == torch.float64 or plain_asked() or recording():
         return False
     return torch.compiler.is_compiling() or not torch._C._functorch.is_functorch_wrapped_tensor(x)
 

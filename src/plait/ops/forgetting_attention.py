@@ -47,8 +47,8 @@ def forgetting_attention(
 
 
 def forgetting_takes(q_BMHD: Tensor) -> bool:
-    """Whether the kernels are made for these queries."""
-    return q_BMHD.is_cuda and q_BMHD.shape[3] <= WIDEST_HEAD and q_BMHD.dtype in DTYPES
+    """Whether the kernels are made for these queries, which are on a GPU."""
+    return q_BMHD.shape[3] <= WIDEST_HEAD and q_BMHD.dtype in DTYPES
 
 
 @torch.library.custom_op("plait::forgetting_attention", mutates_args=())

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.ops.gla_operator import gla_kernels, gla_takes
-from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, took
+from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, step_kernels_take, took
 
 
 def gla_reference(
@@ -56,8 +56,8 @@ def gla_reference(
 
 
 def gla_step(
-    q_BHK: Tensor,
-    k_BHK: Tensor,
+    q_BGK: Tensor,
+    k_BGK: Tensor,
     v_BHV: Tensor,
     g: Tensor,
     state: Tensor,
@@ -65,7 +65,13 @@ def gla_step(
     scale: float = 1.0,
     bonus: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One token: `g` is g_BHK (a decay per channel) or g_BH (one per head)."""
+    """One token: `g` is g_BHK (a decay per channel) or g_BH (one per head). Queries and keys may have fewer heads than
+    values, as in `gla`."""
+    if state.dtype == torch.float32 and step_kernels_take(q_BGK, k_BGK, v_BHV, g, state):
+        from plait.ops.step_triton import gla_step_kernel  # Triton comes with CUDA builds of torch
+
+        return gla_step_kernel(q_BGK, k_BGK, v_BHV, g, state, scale, bonus)
+    q_BHK, k_BHK = (_to_heads(x, v_BHV.shape[-2]) for x in (q_BGK, k_BGK))
     decay_BHK1 = (g if g.dim() == k_BHK.dim() else g[..., None]).exp()[..., None]
     written_BHKV = k_BHK[..., :, None] * v_BHV[..., None, :]
     new_state = decay_BHK1 * state + written_BHKV
@@ -106,9 +112,10 @@ def gla_path(q_BTGK: Tensor, v_BTHV: Tensor, g: Tensor, *, chunk: int | None = N
     return "triton" if chunk is None and gla_takes(q_BTGK, v_BTHV, g) else "chunks"
 
 
-def _to_heads(x_BTGK: Tensor, H: int) -> Tensor:
-    G = x_BTGK.shape[2]
-    return x_BTGK if G == H else x_BTGK.repeat_interleave(H // G, dim=2)
+def _to_heads(x_GK: Tensor, H: int) -> Tensor:
+    """Queries or keys of G heads, (…, G, K), for each of H heads."""
+    G = x_GK.shape[-2]
+    return x_GK if G == H else x_GK.repeat_interleave(H // G, dim=-2)
 
 
 @full_precision

@@ -33,9 +33,9 @@ def narrow_attention(q_STHD: Tensor, k_STHD: Tensor, v_STHD: Tensor, scale: floa
 
 
 def takes(q_STHD: Tensor) -> bool:
-    """Whether the kernels are made for these queries."""
+    """Whether the kernels are made for these queries, which are on a GPU."""
     half = q_STHD.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled("cuda")
-    return q_STHD.is_cuda and q_STHD.shape[-1] <= WIDEST and half
+    return q_STHD.shape[-1] <= WIDEST and half
 
 
 @torch.library.custom_op("plait::narrow_attention", mutates_args=())

@@ -90,6 +90,13 @@ def plain_wanted(*, operator: bool = False) -> bool:
     return _recorded.get() and not operator
 
 
+def step_kernels_take(*tensors: Tensor) -> bool:
+    """Whether one token of generation may take the kernels of `plait.ops.step_triton`: on a GPU, where nothing asks for
+    gradients and no graph is made for a compiler."""
+    wanted = torch.is_grad_enabled() or in_graph() or plain_asked()
+    return not wanted and all(x.is_cuda and x.dtype != torch.float64 for x in tensors)
+
+
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 

@@ -4,8 +4,8 @@ The forward pass keeps the state at the start of every chunk; the backward pass 
 first, recomputes a chunk's states into a small scratch and runs the adjoint recurrence over them. `plait.ops.scan` says
 what is computed, `plait.ops.scan_operator` makes it an operator.
 
-Few sequences would leave a GPU idle: they are cut into segments of whole chunks. `_ends` runs every segment from
-nothing, `_join` finds from that the state at every border, and then segments are sequences of their own.
+Few sequences would leave a GPU idle: they are cut into segments of whole chunks. `_scan_ends` runs every segment from
+nothing, `_scan_join` finds from that the state at every border, and then segments are sequences of their own.
 
 Letters: S sequences (models × batch), T time, E channels, N state per channel, G chunks of L steps, X channel blocks.
 """
@@ -19,12 +19,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 64  # channels a program holds; with N = 16 its state is 1024 numbers, eight a thread
+BLOCK, WARPS = 64, 4  # channels of a program; with N = 16 its state is 1024 numbers, eight a thread
 ENOUGH = 1024  # programs that fill a GPU
 
 
 @triton.jit
-def _forward(
+def _scan_forward(
     u, delta, B, C, A, D, state, y, final, starts, T, E, batch,
     L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -51,7 +51,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _scan_backward(
     u, delta, B, C, A, D, starts, grad_y, grad_final, scratch,
     grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D, grad_state, T, E, batch, blocks,
     L: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
@@ -106,7 +106,7 @@ def _backward(
 
 
 @triton.jit
-def _ends(
+def _scan_ends(
     u, delta, x, A, grad_y, local, total, T, E, batch,
     BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -136,7 +136,7 @@ def _ends(
 
 
 @triton.jit
-def _join(
+def _scan_join(
     A, first, local, total, borders, E, batch, segments,
     BACK: tl.constexpr, N: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -167,7 +167,7 @@ def scan_forward(
         state = _borders(u, delta, B, A, None, state, segments)
     many, final = M * batch * segments, torch.empty_like(state)
     inputs = u, delta, B, C, A, D, state
-    _forward[_grid(many, E)](*inputs, y, final, starts, T // segments, E, batch * segments, **_sizes(N), L=L)
+    _scan_forward[_grid(many, E)](*inputs, y, final, starts, T // segments, E, batch * segments, **_sizes(N), L=L)
     return y, final.view(M, batch, segments, N, E)[:, :, -1].contiguous(), starts
 
 
@@ -190,7 +190,7 @@ def scan_backward(
     grad_B, grad_C = (u.new_empty(M, batch, T, blocks, N) for _ in range(2))
     grad_A, grad_D = u.new_empty(M, sequences, N, E), u.new_empty(M, sequences, E)
     grad_state, scratch = torch.empty_like(grad_A), u.new_empty(M * sequences, L, N, E)
-    _backward[grid](
+    _scan_backward[grid](
         u, delta, B, C, A, D, starts, grad_y, grad_final, scratch, grad_u, grad_delta, grad_B, grad_C, grad_A, grad_D,
         grad_state, T // segments, E, sequences, blocks, **_sizes(N), L=L,
     )  # fmt: skip
@@ -213,10 +213,10 @@ def _borders(
     (M, batch, T, E), N = u_MBTE.shape, A_MNE.shape[1]
     local, borders = (u_MBTE.new_empty(M, batch * segments, N, E) for _ in range(2))
     total, options = u_MBTE.new_empty(M, batch * segments, E), {"BACK": grad_y is not None, **_sizes(N)}
-    _ends[_grid(M * batch * segments, E)](
+    _scan_ends[_grid(M * batch * segments, E)](
         u_MBTE, delta, x, A_MNE, grad_y, local, total, T // segments, E, batch * segments, **options
     )
-    _join[_grid(M * batch, E)](A_MNE, first, local, total, borders, E, batch, segments, **options)
+    _scan_join[_grid(M * batch, E)](A_MNE, first, local, total, borders, E, batch, segments, **options)
     return borders
 
 
@@ -225,4 +225,4 @@ def _grid(sequences: int, channels: int) -> tuple[int, int]:
 
 
 def _sizes(N: int) -> dict[str, Any]:
-    return {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": BLOCK, "num_warps": 4}
+    return {"N": N, "WIDE": triton.next_power_of_2(N), "BLOCK": BLOCK, "num_warps": WARPS}

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.core.errors import UserError
-from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, plain_wanted, took
+from plait.ops.paths import LONGEST_IN_GRAPH, full_precision, plain_asked, plain_wanted, step_kernels_take, took
 from plait.ops.shortconv_operator import short_conv_kernels, short_conv_takes
 from plait.ops.stacking import StackedFunction, cache_blocks
 
@@ -85,6 +85,12 @@ def short_conv_step(
     x_BC: Tensor, weight_CW: Tensor, bias_C: Tensor | None, state_BHC: Tensor, activation: Activation | None = None
 ) -> tuple[Tensor, Tensor]:
     """One token: the output and the next state."""
+    alike = x_BC.dtype == weight_CW.dtype == state_BHC.dtype
+    if alike and step_kernels_take(x_BC, weight_CW, state_BHC):
+        from plait.ops.step_triton import conv_step_kernel  # Triton comes with CUDA builds of torch
+
+        _check(activation)
+        return conv_step_kernel(x_BC, weight_CW, bias_C, state_BHC, silu=activation == "silu")
     seen_BWC = torch.cat((state_BHC, x_BC[:, None]), dim=1)
     y_BC = (seen_BWC * weight_CW.mT).sum(1)
     return _finish(y_BC if bias_C is None else y_BC + bias_C, activation), seen_BWC[:, 1:]

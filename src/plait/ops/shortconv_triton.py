@@ -1,8 +1,9 @@
-"""The short convolution on a GPU: one pass over the input forward, one over input and gradient backward.
+"""The short convolution on a GPU: one kernel forward, two backward.
 
 `plait.ops.shortconv` says what is computed; its in-place sums would go through memory once for every tap. Products and
-sums are in fp32, input and output in the dtype of the input. The backward pass computes the numbers before the
-activation once more: a tile's taps stay in cache. A history is a tile of time before the first.
+sums are in fp32, input and output in the dtype of the input. The first kernel of the backward pass computes the numbers
+before the activation once more and leaves their gradient, which the second, shifted for every tap, sums up for the
+input. A history is a tile of time before the first.
 
 Letters: M stacked models, T time, C channels, W width, H = W − 1 inputs of history.
 """
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from plait.ops.stacking import dense, with_dense_rows
 
-TIME, CHANNELS = 64, 64  # what one program holds
+TIME, CHANNELS, WARPS = 64, 64, 8  # what one program holds
 
 
 @triton.jit
@@ -48,7 +49,7 @@ def _filtered(
 
 
 @triton.jit
-def _forward(
+def _conv_forward(
     x, state, weight, bias, y, T, C, batch, xsm, xsb, xst, W: tl.constexpr, HISTORY: tl.constexpr, BIAS: tl.constexpr,
     SILU: tl.constexpr, TIME: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
@@ -66,35 +67,51 @@ def _forward(
 
 
 @triton.jit
-def _backward(
-    x, state, weight, bias, grad_y, grad_x, grad_state, grad_weight, grad_bias, T, C, batch, xsm, xsb, xst,
+def _conv_backward_taps(
+    x, state, weight, bias, grad_y, grad_z, grad_weight, grad_bias, T, C, batch, xsm, xsb, xst,
     W: tl.constexpr, HISTORY: tl.constexpr, BIAS: tl.constexpr, SILU: tl.constexpr, TIME: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    s, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    """Gradients of weight and bias, a part for each tile of time; and of the numbers before the activation."""
+    s = tl.program_id(0).to(tl.int64)
     m = s // batch
-    part = s * tl.num_programs(1) + block
-    t = (block - HISTORY) * TIME + tl.arange(0, TIME)
+    part = s * tl.num_programs(1) + tl.program_id(1)
+    t = tl.program_id(1) * TIME + tl.arange(0, TIME)
     c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     in_c = c < C
+    here, at = (t < T)[:, None] & in_c[None, :], (s * T + t[:, None]) * C + c[None, :]
     x += m * xsm + (s % batch) * xsb
+    dz = tl.load(grad_y + at, mask=here, other=0.0).to(tl.float32)
+    if SILU:
+        z = _filtered(x, state, weight, bias, s, m, t, c, T, C, xst, in_c, W, HISTORY, BIAS, TIME, CHANNELS)
+        share = tl.sigmoid(z)
+        dz *= share * (1 + z * (1 - share))
+        tl.store(grad_z + at, dz.to(grad_z.dtype.element_ty), mask=here)
+    if BIAS:
+        tl.store(grad_bias + part * C + c, tl.sum(dz, axis=0), mask=in_c)
+    for back in tl.static_range(W):
+        seen = _tap(x, state, s, t - back, c, T, C, xst, in_c, W - 1, HISTORY)
+        tl.store(grad_weight + (part * W + W - 1 - back) * C + c, tl.sum(dz * seen, axis=0), mask=in_c)
+
+
+@triton.jit
+def _conv_backward_input(
+    weight, grad_z, grad_x, grad_state, T, C, batch,
+    W: tl.constexpr, HISTORY: tl.constexpr, TIME: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Gradients of input and history: an input feeds the outputs at and after its own time."""
+    s = tl.program_id(0).to(tl.int64)
+    m = s // batch
+    t = (tl.program_id(1) - HISTORY) * TIME + tl.arange(0, TIME)
+    c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
+    in_c = c < C
     total = tl.zeros((TIME, CHANNELS), dtype=tl.float32)
-    for k in tl.static_range(W):  # an input feeds the outputs at and after its own time
+    for k in tl.static_range(W):
         fed = t + k
         here = ((fed >= 0) & (fed < T))[:, None] & in_c[None, :]
-        dz = tl.load(grad_y + (s * T + fed[:, None]) * C + c[None, :], mask=here, other=0.0).to(tl.float32)
-        if SILU:
-            z = _filtered(x, state, weight, bias, s, m, fed, c, T, C, xst, in_c, W, HISTORY, BIAS, TIME, CHANNELS)
-            share = tl.sigmoid(z)
-            dz *= share * (1 + z * (1 - share))
+        dz = tl.load(grad_z + (s * T + fed[:, None]) * C + c[None, :], mask=here, other=0.0).to(tl.float32)
         w = tl.load(weight + (m * W + W - 1 - k) * C + c, mask=in_c, other=0.0).to(tl.float32)
         total += w[None, :] * dz
-        if k == 0:
-            if BIAS:
-                tl.store(grad_bias + part * C + c, tl.sum(dz, axis=0), mask=in_c)
-            for back in tl.static_range(W):
-                seen = _tap(x, state, s, t - back, c, T, C, xst, in_c, W - 1, HISTORY)
-                tl.store(grad_weight + (part * W + W - 1 - back) * C + c, tl.sum(dz * seen, axis=0), mask=in_c)
     now = ((t >= 0) & (t < T))[:, None] & in_c[None, :]
     tl.store(grad_x + (s * T + t[:, None]) * C + c[None, :], total.to(grad_x.dtype.element_ty), mask=now)
     if HISTORY:
@@ -111,7 +128,7 @@ def conv_forward(
     x, weight = with_dense_rows(x_MBTC), weight_MWC.contiguous()
     state, bias = dense(state_MBHC), dense(bias_MC)
     grid = (M * batch, triton.cdiv(T, TIME), triton.cdiv(C, CHANNELS))
-    _forward[grid](x, state, weight, bias, y, T, C, batch, *x.stride()[:3], **_sizes(W, state, bias, silu))
+    _conv_forward[grid](x, state, weight, bias, y, T, C, batch, *x.stride()[:3], **_sizes(W, state, bias, silu))
     return y
 
 
@@ -121,19 +138,25 @@ def conv_backward(
     """Gradients of input, weight, history and bias (without them: no numbers). Sums over time and batch cross programs,
     so each writes a part."""
     (M, batch, T, C), W = x_MBTC.shape, weight_MWC.shape[1]
-    x, weight = with_dense_rows(x_MBTC), weight_MWC.contiguous()
+    x, weight, grad_y = with_dense_rows(x_MBTC), weight_MWC.contiguous(), grad_y.contiguous()
     state, bias = dense(state_MBHC), dense(bias_MC)
-    blocks = triton.cdiv(T, TIME) + (state is not None)
-    grad_x, grad_weight = x.new_empty(M, batch, T, C), x.new_empty(M, batch * blocks, W, C, dtype=torch.float32)
+    tiles, blocks = triton.cdiv(T, TIME), triton.cdiv(C, CHANNELS)
+    grad_x, grad_weight = x.new_empty(M, batch, T, C), x.new_empty(M, batch * tiles, W, C, dtype=torch.float32)
+    grad_z = torch.empty_like(grad_x) if silu else grad_y
     grad_state = x.new_empty(M, 0) if state is None else state.new_empty(state.shape)
-    grad_bias = x.new_empty((M, batch * blocks, 0 if bias is None else C), dtype=torch.float32)
-    _backward[M * batch, blocks, triton.cdiv(C, CHANNELS)](
-        x, state, weight, bias, grad_y.contiguous(), grad_x, grad_state, grad_weight, grad_bias, T, C, batch,
-        *x.stride()[:3], **_sizes(W, state, bias, silu),
+    grad_bias = x.new_empty((M, batch * tiles, 0 if bias is None else C), dtype=torch.float32)
+    sizes = _sizes(W, state, bias, silu)
+    _conv_backward_taps[M * batch, tiles, blocks](
+        x, state, weight, bias, grad_y, grad_z, grad_weight, grad_bias, T, C, batch, *x.stride()[:3], **sizes
+    )
+    history = sizes["HISTORY"]
+    del sizes["BIAS"], sizes["SILU"]
+    _conv_backward_input[M * batch, tiles + history, blocks](
+        weight, grad_z, grad_x, grad_state, T, C, batch, **sizes
     )  # fmt: skip
     return grad_x, grad_weight.sum(1).to(weight.dtype), grad_state, grad_bias.sum(1).to(weight.dtype)
 
 
 def _sizes(W: int, state: Tensor | None, bias: Tensor | None, silu: bool) -> dict[str, Any]:
     given = {"HISTORY": state is not None and W > 1, "BIAS": bias is not None, "SILU": silu}
-    return {"W": W, "TIME": TIME, "CHANNELS": CHANNELS, "num_warps": 8, **given}
+    return {"W": W, "TIME": TIME, "CHANNELS": CHANNELS, "num_warps": WARPS, **given}

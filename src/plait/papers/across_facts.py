@@ -131,7 +131,7 @@ def one_workflow() -> tuple[str, str, bool]:
     from plait.probing.protocol import quick
     from plait.probing.run import Machine, compare, run_all
     from plait.probing.trial import KIND, result
-    from plait.workers.backend import Place
+    from plait.workers.pool import Place
 
     protocol = quick(["in-context-recall"])
     setting = protocol.settings[0]
@@ -155,8 +155,8 @@ def one_workflow() -> tuple[str, str, bool]:
     ours = f"{len(hashes)} found, {len(keys)} keys, resumed the same: {same}, {outcome.fresh} trained again, " + (
         f"{len(comparison.names)} compared"
     )
-    told = "2 found, 2 keys, resumed the same: True, 0 trained again, 2 compared"
-    return told, ours, ours == told
+    published = "2 found, 2 keys, resumed the same: True, 0 trained again, 2 compared"
+    return published, ours, ours == published
 
 
 def _trained(trial: Trial, stop_at: Path | None = None) -> Sequence[Any]:

@@ -33,7 +33,7 @@ def par_block_flops(given: str | Architecture, *, new: int = 64, memory: int = 6
 
 
 def fox_flops_per_token(given: str | Architecture, *, length: int = 16384) -> float:
-    """Table 6: 2N plus, a layer, 2·d·L for attention, 10·d·state for Mamba-2, 5·d·head for HGRN2, 6·d·head for
+    """Table 6: 2N plus, per layer, 2·d·L for attention, 10·d·state for Mamba-2, 5·d·head for HGRN2, 6·d·head for
     DeltaNet. N counts the output layer but not the input embedding.
 
     The table prints 20·n·d·state for Mamba-2; only with n = 24, its 48 layers taken as 24 pairs, does that give the
@@ -65,7 +65,7 @@ _FOX_RECURRENT = {"mamba2": (10, "state"), "hgrn2": (5, "head_dim"), "deltanet":
 def mad_terms(given: str | Architecture, *, length: int) -> dict[str, float]:
     """App. C.4 for a whole sequence: every term by name, summed over the layers that have it.
 
-    The seed's MoE formulas (C.4.7) have no L in the projections; it is put back here, since a sum of terms with and
+    The paper's MoE formulas (C.4.7) have no L in the projections; it is put back here, since a sum of terms with and
     without L means nothing. They also charge the up projections to all experts and the down projection to the
     active ones, which is kept as printed.
     """

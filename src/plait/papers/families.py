@@ -1,11 +1,11 @@
-"""Families of models that many compare with: GPT-2 and OPT.
+"""Two families of models that are common baselines: GPT-2 and OPT.
 
 GPT-2 (Radford et al. 2019), Table 2: four sizes. Parameters: 124,439,808; 354,823,168; 774,030,080; 1,557,611,200 (the
 paper prints smaller, miscounted figures).
 
 OPT (Zhang et al. 2022, arXiv:2205.01068), Table 1: all sizes but 350M. From the paper: layers, width, heads, ReLU,
 inner width 4 d. From its published weights: norms before the layers, a vocabulary of 50272, 2048 learned positions,
-tied tables, biases everywhere. (The weights have two rows of positions more, which no token meets.) 350M is another
+tied tables, biases everywhere. (The weights have two more rows of positions, which no token uses.) 350M is another
 model there: norms behind the layers, embeddings of 512.
 """
 

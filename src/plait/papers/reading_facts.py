@@ -42,11 +42,11 @@ def pipelines() -> tuple[str, str, bool]:
         f"{words.vocab} words, most frequent {first!r}, {rare.vocab - 2} of them 9 times or more; "
         f"BPE {bpe.vocab}, round trip {round_trip}; {vocabularies}; {lengths}"
     )
-    told = (
+    published = (
         "11 words, most frequent 'the . cat', 2 of them 9 times or more; BPE 280, round trip True; "
         "[267735, 50264, 50257, 50272]; [192, 192, 32]"
     )
-    return told, ours, ours == told and by_word
+    return published, ours, ours == published and by_word
 
 
 @facts.fact("F16", "forget-gate and attention maps (Fig. 3): F is the product of gates, A what the layer computes with")
@@ -99,9 +99,9 @@ def needle() -> tuple[str, str, bool]:
         for text in ("inside the teapot.", "inside the teapots", "hidden inside the teapot")
     ]
     ours = f"{lengths[0]}, {lengths[1]} … {lengths[-1]} × {len(places)}; {list(scores.values())}; {words}"
-    told = "1000, 4100 … 32000 × 11; [(1.0, 0.0), (0.0, -30.0), (1.0, 0.0), (0.0, -30.0)]; [True, False, False]"
+    published = "1000, 4100 … 32000 × 11; [(1.0, 0.0), (0.0, -30.0), (1.0, 0.0), (0.0, -30.0)]; [True, False, False]"
     deep = found_at == sorted(found_at) and found_at[0] < 0.03 and 0.9 < found_at[-1] < 1
-    return told, ours, ours == told and deep
+    return published, ours, ours == published and deep
 
 
 class _Reader:
@@ -170,9 +170,9 @@ def harness_metrics() -> tuple[str, str, bool]:
         "word_perplexity": math.exp(-total / sum(len(q.split()) for q, _ in ITEMS)),
         "bits_per_byte": -total / sum(len(q) for q, _ in ITEMS) / math.log(2),
     }
-    told, ours = (", ".join(f"{name} {values[name]:.4g}" for name in expected) for values in (expected, found))
+    published, ours = (", ".join(f"{name} {values[name]:.4g}" for name in expected) for values in (expected, found))
     close = all(math.isclose(found[name], value, rel_tol=1e-4) for name, value in expected.items())
-    return told, ours, close and expected["acc"] != expected["acc_norm"]
+    return published, ours, close and expected["acc"] != expected["acc_norm"]
 
 
 class _WithEnd:

@@ -11,6 +11,7 @@ at the sizes of Transformer-XL Base, with 64 new tokens after a memory of 640.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from plait.space.declaration import Declaration
@@ -58,16 +59,14 @@ class LtsProxy(Space):
 
 
 class LtsXl(Space):
-    declaration: ClassVar[Declaration] = Declaration(
+    declaration: ClassVar[Declaration] = replace(
+        LtsGpt2.declaration,
         name="lts-xl",
         about="2 to 16 layers, each with its own heads and inner width",
         layers="2..16",
-        d="128..960 step 64",
         slots=[["xl-attn[heads=2|4|8]"], ["mlp[inner=128..4032 step 64,act=relu]"]],
         header="vocab=267735 tie=true embed=adaptive cutoffs=59997/99997 norm=layer eps=1e-5 final_norm=false",
-        vary={"div": "4"},  # the adaptive embeddings' factor, a gene of one value
         constraints=["inner >= int(1.7 * d)", "4M <= decoder_params <= 100M"],
-        seq=192,
     )
 
 

@@ -225,5 +225,5 @@ def context() -> tuple[str, str, bool]:
     loss = np.array([3.0, 2.0, 2.0, 1.0])
     found = context_perplexity(loss, [1, 2, 4])
     expected = np.exp([3.0, 2.5, 2.0])
-    told, ours = (", ".join(f"{value:.4f}" for value in values) for values in (expected, found))
-    return told, ours, np.allclose(found, expected, rtol=1e-12)
+    published, ours = (", ".join(f"{value:.4f}" for value in values) for values in (expected, found))
+    return published, ours, np.allclose(found, expected, rtol=1e-12)

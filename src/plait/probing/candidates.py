@@ -22,12 +22,16 @@ from plait.model.cost import model_cost
 from plait.model.resize import decoder_params, match, total_state
 from plait.model.user_mixers import load_mixer
 from plait.probing.protocol import Protocol
-from plait.probing.sizes import CHANNEL_MIXERS, SEQUENCE_MIXERS
 from plait.spec import Header, Layer, Spec, has_header, parse, presets
 
 BASELINES = ("attn", "gla", "mamba", "hyena")
 PAPER_WIDTH = 128  # of every architecture in the paper's probe
 TOLERANCE = 0.05  # how near matched state and parameters must come
+#: mixer → the preset whose first two layers are its block in the paper's probe.
+PAPER_BLOCKS = {
+    "mamba": "mad-mamba",
+    **{name: f"mad-{name}-swiglu" for name in ("hyena", "mh-hyena", "hyena-experts", "gla", "attn")},
+}
 #: Mixers that stand for a whole block: no channel mixer beside them.
 WHOLE_BLOCKS = ("mamba",)
 #: Options that grow with the width, so that head dimensions and ratios stay the paper's.
@@ -70,7 +74,7 @@ def candidates(
     matched: bool = True,
     controls: Sequence[str] = BASELINES,
 ) -> list[Candidate]:
-    """The architectures that are meant, baselines last; matched in state and parameters unless told otherwise."""
+    """The architectures to probe, baselines last, matched in state and parameters unless `matched` is false."""
     found = [candidate(text, protocol) for text in given]
     if baselines and len(found) == 1:
         found += [replace(candidate(name, protocol), baseline=True) for name in controls if name != given[0]]
@@ -97,21 +101,14 @@ def candidate(given: str, protocol: Protocol) -> Candidate:
 
 
 def _around(layer: Layer, protocol: Protocol) -> Architecture:
-    """Two blocks around one mixer; without options of its own it has those of the paper."""
-    if not layer.options and layer.name in _paper_blocks():
-        block = _paper_blocks()[layer.name]
-    elif layer.name in WHOLE_BLOCKS:
-        block = (layer, layer)
-    else:
-        block = (layer, *parse(CHANNEL_MIXERS["swiglu"]).layers)
+    """Two blocks around one mixer. Without options of its own it has those of the paper, and the paper's block has the
+    channel mixer of every other mixer's."""
+    as_in_paper = not layer.options and layer.name in PAPER_BLOCKS
+    block = parse(presets.describe(PAPER_BLOCKS[layer.name if as_in_paper else "attn"]).text).layers[:2]
+    if not as_in_paper:
+        block = (layer, layer if layer.name in WHOLE_BLOCKS else block[1])
     header = Header(d=PAPER_WIDTH, vocab=16)
     return _at_width(architecture(Spec(header, block * 2)), protocol, keep=dict(layer.options))
-
-
-def _paper_blocks() -> dict[str, tuple[Layer, ...]]:
-    """mixer → the layers of one block of the paper."""
-    blocks = {name: parse(f"{text} {CHANNEL_MIXERS['swiglu']}").layers for name, text in SEQUENCE_MIXERS.items()}
-    return {**blocks, "mamba": parse(presets.describe("mad-mamba").text).layers[:2]}
 
 
 def _at_width(arch: Architecture, protocol: Protocol, keep: Mapping[str, object] = NOTHING) -> Architecture:

@@ -1,12 +1,13 @@
-"""What is run: trials in the order in which they tell most.
+"""Which trials a probe runs: how many seeds and steps fit into a time budget.
 
-With a budget the number of steps is fixed by the protocol and the number of seeds by the budget: as many for every task
-as the measured speed lets finish in time, then one more for a task at a time, the most telling first. If not even one
-seed fits, trainings are shortened alike, but for the most telling task's as long as that helps: half trained on it, all
-architectures look the same. Below a tenth of their steps they would say nothing: a budget that is too small for that is
-refused. What is left at the end lengthens every training a little. The plan is a record of its own, so that a probe
-that is interrupted and run again, perhaps on a busier machine, does the very same work. What the machine's speed makes
-of it on the way: `scheduler`.
+The protocol sets the steps of each training, and the budget the seeds: as many for every task as finish in time at the
+measured speed, then one more for one task after the other, the most informative first. If not even one seed fits, all
+trainings are shortened, the most informative task's last: half trained on it, all architectures look the same. Below a
+tenth of their steps trainings would say nothing, so a smaller budget is refused. Time that is left at the end lengthens
+every training a little.
+
+The plan is stored as a record, so that a probe that is interrupted and run again, perhaps on a busier machine, does the
+very same work. `replan` adjusts it while it runs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ KIND = "probe-plan"
 FORMAT = 2  # of the record; raised by hand when its fields change
 MOST_SEEDS = 20
 FINISH_SECONDS = 2.0  # kept for the last evaluation, the table and the verdict
-SAFETY = 0.99  # drawing data and storing results add a little; short measurements are pessimistic by more
+SAFETY = 0.99  # short measurements overestimate by more than drawing data and storing results add
 SHORTEST = 0.1  # of a training's steps
 LONGEST = 1.25
 SLACK = 1.05  # the least budget that is advised, over what was found to be needed
@@ -67,7 +68,7 @@ def with_seeds(candidates: Sequence[Candidate], protocol: Protocol, seeds: Seque
 def plan_config(
     candidates: Sequence[Candidate], protocol: Protocol, budget: float, workers: int, seeds: int | None, device: str
 ) -> dict[str, Any]:
-    """What decides a plan, but for the machine's speed."""
+    """Everything a plan depends on except the machine's speed; its record's key is the hash of this."""
     return {
         "format": FORMAT,
         "protocol": VERSION,
@@ -84,17 +85,17 @@ def plan_config(
 
 @dataclass(frozen=True)
 class Plan:
-    """Seeds and steps of every setting, and what it takes to decide on them again."""
+    """Seeds and steps of every setting, and what is needed to decide on them again."""
 
     key: str
     config: dict[str, Any]
     candidates: tuple[Candidate, ...]
-    protocol: Protocol  # as it is in full
+    protocol: Protocol  # with all its steps
     seeds: tuple[int, ...]
     scales: tuple[float, ...]  # of each setting's steps
     speed: Speed
-    left: float  # seconds of the budget when the plan was made
-    expected_seconds: float  # of them
+    left: float  # seconds left of the budget when the plan was made
+    expected_seconds: float  # how many of these it should take
     made: str  # when
 
     @property
@@ -162,7 +163,7 @@ def fit(
     seconds: Callable[[Sequence[int], float], float], room: float, least: Sequence[int], limit: int | None
 ) -> tuple[list[int], float]:
     """Seeds for each setting, from `least` up to a `limit`, and the scale of their steps: the most that takes no longer
-    than `room`, or the shortest that is allowed. `seconds` tells what seeds and a scale take."""
+    than `room`, or the shortest that is allowed. `seconds(seeds, scale)` is how long that takes."""
     seeds, most = list(least), limit or MOST_SEEDS
     if seconds(seeds, 1.0) > room:
         return seeds, _largest(lambda scale: seconds(seeds, scale) <= room, SHORTEST, 1.0)
@@ -202,7 +203,7 @@ def _largest(fits: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def _too_short(budget: float, needed: float, architectures: int) -> str:
-    """`needed` seconds would do at the speed measured; a little more will do at the next measurement, too."""
+    """The message for a budget that is too small; it recommends a little more than `needed`, since speed varies."""
     least = SLACK * needed
     given, enough = f"{budget:g}s", f"{5 * math.ceil(least / 5)}s"
     if least > 90:

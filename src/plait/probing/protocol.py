@@ -132,7 +132,7 @@ QUICK_BATCH = 8
 QUICK_GRID = ((3e-3, 0.0), (6e-3, 0.0))
 QUICK_EVALUATION = 256
 QUICK_EVALUATIONS = 4  # of each run
-#: Suites beside MAD's: sizes at which two cores tell mixers apart in minutes.
+#: Suites beside MAD's: sizes at which mixers differ after minutes on two cores.
 QUICK_SUITES: dict[str, Quick] = {
     "parity": Quick({"length": 32}, steps=1200),
     "word-problem": Quick({"length": 16, "group": "S3"}, steps=2000),

@@ -1,13 +1,13 @@
-"""A plan on its way, corrected where the machine grows slower or faster.
+"""Adjust a plan while it runs, where the machine becomes slower or faster than measured.
 
-Tasks are begun one after the other. When no trial of those begun is left to start, the next one's turn has come: if
-with the slowdown of late the end would miss the budget, all tasks that are not begun are planned again, as in `plan`.
-Every architecture gets the same seeds and steps on a task, so comparisons stay fair.
+Tasks are begun one after the other. Before the next one begins, the end is predicted from the recent slowdown; if it
+would miss the budget, seeds and steps of all remaining tasks are planned again, as in `plan`. Every architecture gets
+the same seeds and steps on a task, so comparisons stay fair.
 
-What is decided before a task, be it that nothing changes, is a record that names the plan and the task, and is stored
-before any trial of the task is started. So an interrupted probe resumes with the very same trials, and of several on
-one store the first decides for all. Time is counted as the trials' own seconds: an interruption costs nothing of the
-budget, and processes that share a store share the budget.
+Each decision, also the one to change nothing, is stored as a record before any trial of the task starts. An interrupted
+probe therefore resumes with the very same trials, and of several probes on one store the first decides for all. Time is
+the sum of the trials' own seconds: an interruption costs nothing of the budget, and processes that share a store share
+the budget.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 
 from plait.probing.plan import FINISH_SECONDS, Plan, fit, makespan
 from plait.probing.protocol import VERSION
-from plait.probing.trial import Trial
+from plait.probing.trial import FleetProgress, Trial
 from plait.records import Record, Store, provenance_of, record_key
 
 KIND = "probe-replan"
 TOLERANCE = 0.03  # of the budget, by which the end may be missed
-RECENT = 0.15  # of the budget; what was trained in it tells the slowdown
-ENOUGH = 0.02  # of the budget; from less no slowdown is told
+RECENT = 0.15  # of the budget: the slowdown is measured over the trials trained in it
+ENOUGH = 0.02  # of the budget: from less training no slowdown is estimated
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Spent:
 
 @dataclass(frozen=True)
 class Replan:
-    """What changed before a task."""
+    """A decision before a task."""
 
-    first: int  # of the settings from which on
-    slowdown: float  # seconds of late for each second expected at the start
+    first: int  # the setting from which on it applies
+    slowdown: float  # recent seconds per second expected at the start
     before: Plan
     after: Plan
 
@@ -55,7 +55,7 @@ class Scheduler:
     """Follows one plan through the store."""
 
     def __init__(self, plan: Plan, store: Store) -> None:
-        self.plan = plan  # as it is by now
+        self.plan = plan  # with all decisions so far
         self.replans: list[Replan] = []
         self._store = store
         while not self.all_begun and (found := store.get(record_key(KIND, self._next))):
@@ -67,11 +67,11 @@ class Scheduler:
 
     @property
     def begun(self) -> tuple[Trial, ...]:
-        """The trials of the tasks that are decided for good."""
+        """The trials of the tasks whose seeds and steps are final."""
         return self.plan.work.trials[: (len(self.replans) + 1) * len(self.plan.candidates)]
 
-    def begin_next(self, running: Mapping[str, Mapping[str, Any]]) -> tuple[Trial, ...]:
-        """The trials of the next task, decided now unless it was before. `running` has step and seconds by key."""
+    def begin_next(self, running: Mapping[str, FleetProgress]) -> tuple[Trial, ...]:
+        """The trials of the next task. Their seeds and steps are decided now, unless another probe has decided them."""
         if self.all_begun:
             return ()
         before, started = self.begun, time.time()
@@ -98,13 +98,14 @@ class Scheduler:
         )
         self.replans.append(Replan(first, found.result["slowdown"], before, self.plan))
 
-    def _spent(self, trials: Sequence[Trial], running: Mapping[str, Mapping[str, Any]]) -> list[Spent]:
+    def _spent(self, trials: Sequence[Trial], running: Mapping[str, FleetProgress]) -> list[Spent]:
         found = []
         for trial in trials:
             record, expected = self._store.get(trial.key), self.plan.speed.trial(trial)
             if record is None:
-                now = running.get(trial.key, {"step": 0, "seconds": 0.0})
-                found.append(Spent(expected, now["step"] / trial.training.steps, now["seconds"]))
+                now = running.get(trial.key)
+                share, seconds = (now["step"] / trial.training.steps, now["seconds"]) if now else (0.0, 0.0)
+                found.append(Spent(expected, share, seconds))
             elif record.provenance["started"] >= self.plan.made:  # else another probe's: it cost us nothing
                 found.append(Spent(expected, 1.0, record.provenance["seconds"]))
         return found
@@ -117,7 +118,7 @@ def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> dict[str, Any]:
     length = max(plan.left, plan.expected_seconds)  # a plan that may overrun can be made when nothing is left
     slowdown = _slowdown(spent, length * workers)
     unfinished = [one.expected * (1 - one.share) for one in spent if one.share < 1]
-    room = max(room, slowdown * makespan(unfinished, workers))  # what is being trained takes so long in any case
+    room = max(room, slowdown * makespan(unfinished, workers))  # what is in training will take this long in any case
 
     def seconds(seeds: Sequence[int], scale: float) -> float:
         scales = (*plan.scales[:first], *[scale] * len(seeds))
@@ -133,9 +134,9 @@ def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> dict[str, Any]:
 
 
 def _slowdown(spent: Sequence[Spent], budget: float) -> float:
-    """Seconds for each second expected of the trials begun last; 1 while too few have passed, or no step is done.
+    """Seconds per expected second of the trials begun last; 1 while too little time has passed or no step is done.
 
-    `budget` is of all workers together.
+    `budget` is the seconds of all workers together.
     """
     taken = expected = 0.0
     for one in reversed(spent):

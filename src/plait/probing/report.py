@@ -1,4 +1,4 @@
-"""What a probe found: every architecture with its accuracy per task, who is best at what, and a verdict."""
+"""The result of a probe: every architecture with its accuracy per task, the best at each task, and a verdict."""
 
 from __future__ import annotations
 
@@ -10,26 +10,14 @@ from plait.core.result import Result
 from plait.core.units import duration
 from plait.probing.replan import Replan
 from plait.probing.run import Machine, Outcome, compare
-from plait.probing.verdict import by_task, findings, verdict
-from plait.probing.verdict import document as scores
+from plait.probing.trial import SeedResult
+from plait.probing.verdict import BestAtTask, Comparison, Finding, Summary, by_task, findings, summary, verdict
 
 NAMED = 4  # architectures that share a note; more are counted
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Over all seeds, and over all tasks unless it is of one."""
-
-    accuracy: float
-    interval: tuple[float, float] | None  # 95 %; None with one seed
-    std: float | None  # from seed to seed
-    loss: float | None
-    rank: int
-    loss_rank: int
-
-
-@dataclass(frozen=True)
-class TaskEstimate(Estimate):
+class TaskEstimate(Summary):
     seeds: int
     ceiling: float  # the best accuracy that any model could expect
     diverged: bool  # at every seed and learning rate
@@ -49,26 +37,7 @@ class ProbedArchitecture:
     matching: str  # what was, or could not be, matched
     baseline: bool
     tasks: dict[str, TaskEstimate]
-    mean: Estimate
-
-
-@dataclass(frozen=True)
-class BestAtTask:
-    task: str
-    best: str
-    best_by_loss: str
-    best_mixer: str
-    mixers: dict[str, float]  # mean accuracy of the architectures that hold it
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A finding of MAD's (arXiv:2403.17844, section 4) on these architectures."""
-
-    finding: str
-    difference: float
-    interval: tuple[float, float] | None
-    paper: float
+    mean: Summary
 
 
 @dataclass(frozen=True)
@@ -126,26 +95,25 @@ class ProbeResult(Result):
 
 
 def report(outcome: Outcome, machine: Machine, seconds: float, asked: Asked, suite: str = "") -> ProbeResult:
-    """Everything that is known of an outcome, from its records alone."""
+    """The result of a probe, from its records alone."""
     work, comparison = outcome.work, compare(outcome)
-    architectures = _architectures(outcome, scores(comparison))
+    architectures = _architectures(outcome, comparison)
     subjects = [one.name for one in work.candidates if not one.baseline]
     chosen = len(subjects) > 1
     if chosen:
         subjects = [architectures[0].name]
     ran = Ran({task: len(found) for task, found in comparison.seeds.items()}, work.scale)
     core_seconds = sum(record.provenance["seconds"] for record in outcome.records.values())
-    best = by_task(comparison, {one.name: one.arch for one in work.candidates})
     return ProbeResult(
         protocol=work.protocol.name,
         device=machine.device,
         architectures=architectures,
         noise={**{task: comparison.noise(task) for task in comparison.tasks}, "mean": comparison.noise()},
-        by_task=tuple(BestAtTask(**row) for row in best),
+        by_task=tuple(by_task(comparison, {one.name: one.arch for one in work.candidates})),
         asked=asked,
         ran=ran,
         verdict=verdict(comparison, subjects, chosen=chosen),
-        findings=tuple(Finding(**row) for row in findings(comparison)) if suite == "mad21" else (),
+        findings=tuple(findings(comparison)) if suite == "mad21" else (),
         notes=(*_shortfall(asked, ran), *_notes(outcome)),
         cost=ProbeCost(
             seconds=round(seconds, 1),
@@ -158,52 +126,56 @@ def report(outcome: Outcome, machine: Machine, seconds: float, asked: Asked, sui
     )
 
 
-def _architectures(outcome: Outcome, scored: list[dict[str, Any]]) -> tuple[ProbedArchitecture, ...]:
+def _architectures(outcome: Outcome, comparison: Comparison) -> tuple[ProbedArchitecture, ...]:
+    """The best first."""
     candidates = {one.name: one for one in outcome.work.candidates}
-    seeds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    seeds: dict[tuple[str, str], list[SeedResult]] = {}
     for trial in outcome.work.trials:
         seeds.setdefault((trial.candidate, trial.task.name), []).extend(outcome.records[trial.key].result["seeds"])
-    found = []
-    for row in scored:
-        one = candidates[row["name"]]
-        tasks = {}
-        for task, estimate in row["tasks"].items():
-            mine = seeds[one.name, task]
-            ceiling = sum(seed["ceiling"] for seed in mine) / len(mine)
-            diverged = all(s["chosen"] is None for s in mine)
-            beyond = _beyond(mine, estimate["accuracy"])
-            tasks[task] = TaskEstimate(**estimate, ceiling=ceiling, diverged=diverged, **beyond)
-        found.append(
-            ProbedArchitecture(
-                name=one.name,
-                spec=one.arch.text,
-                params=one.params,
-                fixed_state=one.state,
-                state_grows=one.kv_cache(2) > one.kv_cache(1),
-                matching=one.note,
-                baseline=one.baseline,
-                tasks=tasks,
-                mean=Estimate(**row["mean"]),
-            )
+    return tuple(
+        ProbedArchitecture(
+            name=name,
+            spec=candidates[name].arch.text,
+            params=candidates[name].params,
+            fixed_state=candidates[name].state,
+            state_grows=candidates[name].kv_cache(2) > candidates[name].kv_cache(1),
+            matching=candidates[name].note,
+            baseline=candidates[name].baseline,
+            tasks={task: _on_task(comparison, name, task, seeds[name, task]) for task in comparison.tasks},
+            mean=summary(comparison, name),
         )
-    return tuple(found)
+        for name in sorted(comparison.names, key=comparison.rank)
+    )
 
 
-def _beyond(seeds: list[dict[str, Any]], accuracy: float) -> dict[str, Any]:
-    """What is known of longer sequences, the mean over seeds."""
-    if "lengths" not in seeds[0]:
-        return {"chance": None, "scaled": None, "lengths": {}, "exact": {}}
-    chance = sum(one["chance"] for one in seeds) / len(seeds)
-    lengths = {factor: sum(one["lengths"][factor] for one in seeds) / len(seeds) for factor in seeds[0]["lengths"]}
-    # Results of before have no exact shares.
-    known = [one["exact"] for one in seeds if "exact" in one]
-    exact = {f: sum(one[f] for one in known) / len(known) for f in known[0]} if len(known) == len(seeds) else {}
-    scaled = (accuracy - chance) / (1 - chance)
-    return {"chance": chance, "scaled": scaled, "lengths": lengths, "exact": exact}
+def _on_task(comparison: Comparison, name: str, task: str, seeds: Sequence[SeedResult]) -> TaskEstimate:
+    found = summary(comparison, name, task)
+    # Only with longer sequences are these recorded, and exact matches only since they are counted.
+    chance = _mean([one["chance"] for one in seeds]) if "lengths" in seeds[0] else None
+    return TaskEstimate(
+        **vars(found),
+        seeds=len(comparison.seeds[task]),
+        ceiling=_mean([one["ceiling"] for one in seeds]),
+        diverged=all(one["chosen"] is None for one in seeds),
+        chance=chance,
+        scaled=None if chance is None else (found.accuracy - chance) / (1 - chance),
+        lengths=_mean_by_length([one.get("lengths") for one in seeds]),
+        exact=_mean_by_length([one.get("exact") for one in seeds]),
+    )
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def _mean_by_length(found: Sequence[dict[str, float] | None]) -> dict[str, float]:
+    """By how many times as long sequences are, the mean over seeds; empty unless all seeds have it."""
+    known = [one for one in found if one is not None]
+    return {f: _mean([one[f] for one in known]) for f in known[0]} if len(known) == len(found) else {}
 
 
 def _shortfall(asked: Asked, ran: Ran) -> list[str]:
-    """What was run of what was asked for, where that is less."""
+    """A note where fewer seeds were run than were requested."""
     if not asked.seeds:
         return []
     fewer: dict[int, list[str]] = {}
@@ -217,7 +189,7 @@ def _shortfall(asked: Asked, ran: Ran) -> list[str]:
 
 
 def _notes(outcome: Outcome) -> list[str]:
-    """What a reader of the table must know beside it."""
+    """Notes beside the table: sizes that could not be matched, shortened trainings, changed plans, divergence."""
     same: dict[str, list[str]] = {}
     for one in outcome.work.candidates:
         if one.note:
@@ -244,7 +216,7 @@ def _notes(outcome: Outcome) -> list[str]:
 
 
 def changes(replans: Sequence[Replan]) -> str:
-    """What became of the plan, such as
+    """How the plan was changed on the way, for example
 
     'trainings took 1.40 times as long as measured at the start: 2 instead of 4 seeds for compression, memorization'
     """

@@ -1,5 +1,5 @@
-"""From a plan to a comparison, through the store: what is recorded is not computed again, what is not is trained by a
-pool of workers, and whatever interrupts them loses at most a few seconds."""
+"""Run a plan: trials that the store has are not trained again, the others are trained by a pool of workers. An
+interruption costs at most the seconds since the last checkpoint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from plait.core.errors import UserError
 from plait.probing import plan
@@ -15,39 +14,40 @@ from plait.probing.candidates import Candidate
 from plait.probing.plan import Work
 from plait.probing.protocol import Protocol
 from plait.probing.replan import Replan, Scheduler
-from plait.probing.trial import Speed, Trial, to_time
+from plait.probing.trial import FleetProgress, Speed, Trial, to_time
 from plait.probing.verdict import Comparison, Score
 from plait.records import Record, Store
 from plait.records.database import file_of, resolve
-from plait.workers.backend import Place
-from plait.workers.pool import Pool
+from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup, Task
 
 
 @dataclass
 class Progress:
-    """How far a probe is; `watch` is called whenever it has changed."""
+    """How far a probe has come; `on_progress` is called whenever this changes."""
 
     work: Work | None = None
     phase: str = "starting"
     started: float = field(default_factory=time.perf_counter)
     done: dict[str, float] = field(default_factory=dict)  # key → test accuracy
-    running: dict[str, dict[str, Any]] = field(default_factory=dict)  # key → the fleet's own progress
-    found_before: int = 0  # of those done
+    running: dict[str, FleetProgress] = field(default_factory=dict)  # by key
+    found_before: int = 0  # how many of those done were in the store
     where: str = ""  # the cluster's machines; empty: this one
 
     def share(self, trials: Iterable[Trial]) -> float:
-        """Of these trials' steps, how many are behind us."""
-        total = behind = 0.0
+        """The share of these trials' steps that is done."""
+        total = done = 0
         for trial in trials:
             total += trial.training.steps
-            now = self.running.get(trial.key, {}).get("step", 0)
-            behind += trial.training.steps if trial.key in self.done else now
-        return behind / total if total else 1.0
+            if trial.key in self.done:
+                done += trial.training.steps
+            elif trial.key in self.running:
+                done += self.running[trial.key]["step"]
+        return done / total if total else 1.0
 
 
-Watch = Callable[[Progress], None]
-More = Callable[[], Sequence[Trial]]
+OnProgress = Callable[[Progress], None]
+MoreTrials = Callable[[], Sequence[Trial]]
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it runs. A GPU of this machine is fed by two processes at most: while one compiles its step, the other
-    trains."""
+    """Where trials are trained. A GPU of this machine serves at most two processes: while one compiles its step, the
+    other trains."""
 
     place: Place
     checkpoint_seconds: float = 10.0
@@ -73,7 +73,7 @@ class Machine:
 
     @property
     def processes(self) -> int:
-        """Here; on a cluster, those that were asked for."""
+        """How many train at once: on this machine, or the number requested on a cluster."""
         workers = self.place.workers or 1
         if self.device == "cpu" or self.place.cluster:
             return workers
@@ -81,7 +81,7 @@ class Machine:
 
 
 def refuse_leaks(candidates: Sequence[Candidate]) -> None:
-    """A mixer that sees the future would look brilliant on every task: it is refused before anything is trained."""
+    """Refuse mixers that see later tokens, before anything is trained: they would score high on every task."""
     from plait.model.contract import causality, run_clauses
 
     for one in candidates:
@@ -94,13 +94,13 @@ def refuse_leaks(candidates: Sequence[Candidate]) -> None:
                     )
 
 
-def run_all(work: Work, store: Store, machine: Machine, watch: Watch) -> Outcome:
-    """Every trial of the work, however long it takes."""
+def run_all(work: Work, store: Store, machine: Machine, on_progress: OnProgress) -> Outcome:
+    """Train every trial, however long it takes."""
     progress = Progress(work, "training")
     _note_recorded(progress, work.trials, store)
     if any(trial.key not in progress.done for trial in work.trials):
         with _Trials(work.candidates, store, machine) as pool:
-            _train(pool, work.trials, progress, store, watch)
+            _train(pool, work.trials, progress, store, on_progress)
     return _outcome(work, store, progress)
 
 
@@ -110,15 +110,15 @@ def run_budget(
     budget: float,
     store: Store,
     machine: Machine,
-    watch: Watch,
+    on_progress: OnProgress,
     *,
     seeds: int | None = None,
     started: float | None = None,
     overrun: bool = True,
 ) -> Outcome:
-    """As much as `budget` seconds hold, counted from `started` (as `time.perf_counter()` counts).
+    """Train as much as fits into `budget` seconds, counted from `started` (a value of `time.perf_counter()`).
 
-    Where they hold not even the shortest trainings, those are run; unless they may not `overrun`: then a `UserError`.
+    If not even the shortest trainings fit, they are run all the same; with `overrun=False` a `UserError` is raised.
     """
     began = time.perf_counter() if started is None else started
     if machine.place.cluster and machine.place.workers is None:
@@ -134,20 +134,25 @@ def run_budget(
             return _outcome(scheduler.plan.work, store, progress, scheduler.replans)
     with _Trials(candidates, store, machine) as pool:
         if made is None:
-            speed = _measured(pool, to_time(candidates, protocol, machine.device), progress, watch)
+            speed = _measured(pool, to_time(candidates, protocol, machine.device), progress, on_progress)
             left = budget - (time.perf_counter() - began)
             made = plan.fitting(store, config, candidates, protocol, speed, left, overrun=overrun)
         scheduler = Scheduler(made, store)
-        _follow(scheduler, pool, progress, store, watch)
+        _follow(scheduler, pool, progress, store, on_progress)
     return _outcome(scheduler.plan.work, store, progress, scheduler.replans)
 
 
 def expected(
-    candidates: Sequence[Candidate], protocol: Protocol, store: Store, machine: Machine, watch: Watch, seeds: int = 1
+    candidates: Sequence[Candidate],
+    protocol: Protocol,
+    store: Store,
+    machine: Machine,
+    on_progress: OnProgress,
+    seeds: int = 1,
 ) -> dict[str, float]:
-    """Core-seconds that each architecture would take under a protocol, at most."""
+    """The core-seconds that each architecture would take at most, by name."""
     with _Trials(candidates, store, machine) as pool:
-        speed = _measured(pool, to_time(candidates, protocol, machine.device), Progress(), watch)
+        speed = _measured(pool, to_time(candidates, protocol, machine.device), Progress(), on_progress)
     work = plan.with_seeds(candidates, protocol, [seeds] * len(protocol.settings), machine.device)
     return {
         one.name: sum(speed.trial(trial) for trial in work.trials if trial.candidate == one.name) for one in candidates
@@ -169,13 +174,13 @@ def compare(outcome: Outcome) -> Comparison:
 
 
 def _room(candidates: Sequence[Candidate], store: Store, machine: Machine) -> int:
-    """Trainings at once that a cluster has room for now: what a plan in time is made for."""
+    """How many trainings the cluster has room for now."""
     with _Trials(candidates, store, machine) as pool:
         return pool.workers
 
 
 class _Trials:
-    """Trials as tasks, wherever there is room."""
+    """A pool of workers that trains and times trials."""
 
     def __init__(self, candidates: Sequence[Candidate], store: Store, machine: Machine) -> None:
         mixers = {source.hash: source for one in candidates for source in one.arch.mixer_sources.values()}
@@ -183,7 +188,7 @@ class _Trials:
         folder = path.parent if path is not None else Path("runs")
         self._checkpoints, self._seconds = str(folder.resolve() / "checkpoints"), machine.checkpoint_seconds
         setup = Setup.of(store, tuple(mixers.values()))
-        # Beside this process also where it is one, so that it is timed and trained as several are.
+        # A worker process even where there is only one, so that it is timed as it will train.
         self._pool = Pool(machine.place, setup, store, local_workers=machine.processes, apart=True)
 
     @property
@@ -197,12 +202,12 @@ class _Trials:
     def run(
         self,
         trials: Sequence[Trial],
-        on_told: Callable[[str, Any], object],
+        on_report: Callable[[str, FleetProgress], object],
         on_done: Callable[[str], object],
-        more: More = lambda: (),
+        more: MoreTrials = lambda: (),
     ) -> None:
-        """Every trial is recorded when this returns. Where there is room and none to start, `more` is asked for."""
-        self._pool.run(map(self._task, trials), on_told, on_done, lambda: [self._task(trial) for trial in more()])
+        """Returns when every trial is in the store. When a worker is free and no trial is left, `more` is called."""
+        self._pool.run(map(self._task, trials), on_report, on_done, lambda: [self._task(trial) for trial in more()])
 
     def _task(self, trial: Trial) -> Task:
         args = (trial, self._checkpoints, self._seconds)
@@ -210,7 +215,7 @@ class _Trials:
         return Task(trial.key, "plait.probing.worker:train_trial", args, (trial.key,), words)
 
     def time(self, trials: Sequence[Trial], on_timed: Callable[[str], object]) -> dict[str, float]:
-        """Seconds of a step of each, with as many at once as will train at once."""
+        """Seconds per step of each trial, by key, while as many run at once as will train at once."""
         tasks = [Task(trial.key, "plait.probing.worker:time_trial", (trial,)) for trial in trials]
         return dict(zip([trial.key for trial in trials], self._pool.timed(tasks, on_timed), strict=True))
 
@@ -221,48 +226,59 @@ class _Trials:
         self._pool.stop()
 
 
-def _measured(pool: _Trials, trials: Sequence[Trial], progress: Progress, watch: Watch) -> Speed:
-    """How fast these trials are here."""
+def _measured(pool: _Trials, trials: Sequence[Trial], progress: Progress, on_progress: OnProgress) -> Speed:
     timed: set[str] = set()
 
-    def listen(key: str) -> None:
+    def on_timed(key: str) -> None:
         timed.add(key)
         progress.phase = f"measuring speed, {len(timed)} of {len(trials)}"
-        watch(progress)
+        on_progress(progress)
 
     progress.phase = "measuring speed"
-    watch(progress)
-    return Speed.measured(trials, pool.time(trials, listen))
+    on_progress(progress)
+    return Speed.measured(trials, pool.time(trials, on_timed))
 
 
-def _follow(scheduler: Scheduler, pool: _Trials, progress: Progress, store: Store, watch: Watch) -> None:
-    """Train task after task; the next is decided when a worker finds nothing to start."""
+def _follow(scheduler: Scheduler, pool: _Trials, progress: Progress, store: Store, on_progress: OnProgress) -> None:
+    """Train task after task; seeds and steps of the next are decided when a worker has nothing left to start."""
 
     def begun(trials: Sequence[Trial]) -> Sequence[Trial]:
         progress.work, progress.phase = scheduler.plan.work, "training"
         _note_recorded(progress, trials, store)
         return trials
 
-    _train(pool, begun(scheduler.begun), progress, store, watch, lambda: begun(scheduler.begin_next(progress.running)))
+    _train(
+        pool,
+        begun(scheduler.begun),
+        progress,
+        store,
+        on_progress,
+        lambda: begun(scheduler.begin_next(progress.running)),
+    )
 
 
 def _train(
-    pool: _Trials, trials: Sequence[Trial], progress: Progress, store: Store, watch: Watch, more: More = lambda: ()
+    pool: _Trials,
+    trials: Sequence[Trial],
+    progress: Progress,
+    store: Store,
+    on_progress: OnProgress,
+    more: MoreTrials = lambda: (),
 ) -> None:
-    watch(progress)
+    on_progress(progress)
 
-    def told(key: str, detail: dict[str, Any]) -> None:
-        progress.running[key], progress.where = detail, pool.where
-        watch(progress)
+    def on_report(key: str, now: FleetProgress) -> None:
+        progress.running[key], progress.where = now, pool.where
+        on_progress(progress)
 
-    def done(key: str) -> None:
+    def on_done(key: str) -> None:
         if key not in progress.done:
             progress.running.pop(key, None)
             found = store.get(key)
             progress.done[key] = found.result["accuracy"] if found else 0.0
-        watch(progress)
+        on_progress(progress)
 
-    pool.run([trial for trial in trials if trial.key not in progress.done], told, done, more)
+    pool.run([trial for trial in trials if trial.key not in progress.done], on_report, on_done, more)
 
 
 def _note_recorded(progress: Progress, trials: Sequence[Trial], store: Store) -> None:

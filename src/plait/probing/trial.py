@@ -1,17 +1,14 @@
-"""A trial: one architecture on one task setting, with one or more seeds.
+"""A trial: one architecture on one task setting, with one or more seeds; and a prediction of how long it takes.
 
-For each seed there is a data set and a run for every point of the grid; the best of them by validation accuracy (ties:
-lower validation loss) is scored on the test split. All runs of a trial are one fleet: at these sizes most of a step's
-time is spent starting operations, so that three seeds cost little more than one.
+Each seed has a data set of its own and a run for every point of the grid; the best of these by validation accuracy
+(ties: lower validation loss) is scored on the test split. All runs of a trial are one fleet: at these sizes most of a
+step is spent on launching operations, so that three seeds cost little more than one.
 
-A trial is plain data, so that it travels to worker processes, and its key finds its result in the store.
+A trial is plain data that can be sent to worker processes, and its key finds its result in the store.
 
-How long a trial will take here, from a few timed steps.
-
-A step of a fleet costs a fixed time (every operation is started once, however many replicas it serves) and a time for
-each token of each member. Two sizes of fleet and two lengths of sequence are timed for every architecture; a straight
-line through them tells the rest. What the paper's protocol needs in one step takes a CPU a minute and its memory, so
-there batches are timed that are smaller.
+A step of a fleet takes a fixed time (every operation is launched once, however many replicas it serves) plus a time for
+each token of each replica. `Speed` fits these two numbers for every architecture to a few timed steps of different
+sizes. Steps of the paper's protocol would take a CPU a minute each, so there smaller batches are timed.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -36,6 +33,34 @@ if TYPE_CHECKING:
 
 
 KIND = "probe"
+
+
+class FleetProgress(TypedDict):
+    """How far the fleet of a trial has come."""
+
+    step: int
+    seconds: float
+    alive: int  # replicas still in training
+    accuracy: float | None  # the best on the validation split; None before the first evaluation
+
+
+class LongerScores(TypedDict, total=False):
+    """Where longer sequences are scored, too: by how many times as long they are."""
+
+    chance: float
+    lengths: dict[str, float]
+    exact: dict[str, float]  # share of sequences in which every answer is right
+    note: str
+
+
+class SeedResult(LongerScores):
+    """What is stored of one seed: the test scores of the run that counts."""
+
+    seed: int
+    ceiling: float
+    accuracy: float
+    loss: float | None
+    chosen: int | None  # which replica; None: every one diverged
 
 
 @dataclass(frozen=True)
@@ -61,7 +86,7 @@ class Trial:
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels: not the task, whose class may be of a user's file, nor its data."""
+        """What is pickled: not the cached task, whose class may come from a user's file, nor its data."""
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @cached_property
@@ -140,13 +165,22 @@ _PARTS = ("inputs_NT", "targets_NT", "allowed_NTK")
 
 def result(trial: Trial, records: Sequence[MemberRecord]) -> dict[str, Any]:
     """What is stored of a trained trial: plain JSON, in which a number that is not finite is null."""
-    seeds = []
+    seeds: list[SeedResult] = []
     for data, seed in enumerate(trial.seeds):
         mine = [i for i, record in enumerate(records) if record.member.data == data]
-        found = {"seed": seed, "ceiling": trial.data[data].ceiling, **_selected(records, mine)}
+        accuracy, loss, chosen = _selected(records, mine)
+        found: SeedResult = {
+            "seed": seed,
+            "ceiling": trial.data[data].ceiling,
+            "accuracy": accuracy,
+            "loss": loss,
+            "chosen": chosen,
+        }
+        if chosen is None:
+            found["note"] = "every member diverged"
         if trial.training.lengths:
             found["chance"] = chance(trial.data[data].test)
-            chosen, factors = found["chosen"], [str(factor) for factor in trial.training.lengths]
+            factors = [str(factor) for factor in trial.training.lengths]
             found["lengths"] = {f: 0.0 if chosen is None else records[chosen].others[f] for f in factors}
             whole = {} if chosen is None else records[chosen].exact
             found["exact"] = {f: whole.get("test" if f == "1" else f, 0.0) for f in ("1", *factors)}
@@ -158,13 +192,13 @@ def result(trial: Trial, records: Sequence[MemberRecord]) -> dict[str, Any]:
     }
 
 
-def _selected(records: Sequence[MemberRecord], replicas: Sequence[int]) -> dict[str, Any]:
-    """The member that counts, of those of one seed, and its test scores."""
+def _selected(records: Sequence[MemberRecord], replicas: Sequence[int]) -> tuple[float, float | None, int | None]:
+    """Test accuracy and loss of the best of these replicas, and which it is; None where all have diverged."""
     place = best([None if records[i].stopped == "diverged" else records[i].validation[-1][1:] for i in replicas])
     if place is None:
-        return {"accuracy": 0.0, "loss": None, "chosen": None, "note": "every member diverged"}
+        return 0.0, None, None
     accuracy, loss = records[replicas[place]].test or (0.0, math.nan)
-    return {"accuracy": accuracy, "loss": _finite(loss), "chosen": replicas[place]}
+    return accuracy, _finite(loss), replicas[place]
 
 
 def _described(record: MemberRecord, seeds: Sequence[int]) -> dict[str, Any]:
@@ -181,7 +215,7 @@ def _described(record: MemberRecord, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def best(validation: Sequence[tuple[float, float] | None]) -> int | None:
-    """Which member of a grid counts: the highest validation accuracy, then the lowest loss. None has diverged."""
+    """Which point of the grid counts: the highest validation accuracy, then the lowest loss; diverged ones are None."""
     alive = [
         (found[0], -found[1] if math.isfinite(found[1]) else -math.inf, -i)  # nothing compares with NaN
         for i, found in enumerate(validation)
@@ -203,7 +237,8 @@ MOST_TOKENS = 2**13  # in a timed step on a CPU
 
 
 def to_time(candidates: Sequence[Candidate], protocol: Protocol, device: str) -> list[Trial]:
-    """What to time: each architecture on its shortest sequences with one seed, on its longest with one and several."""
+    """The trials to time: each architecture on its shortest sequences with one seed, on its longest with one and with
+    several."""
     found = []
     for one in candidates:
         trials = [Trial.of(one, setting, (0,), device) for setting in protocol.settings]

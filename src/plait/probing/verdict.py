@@ -1,18 +1,19 @@
-"""From results to a verdict: accuracies with intervals, ranks, paired differences, and what they say in words.
+"""From scores to a verdict: accuracies with intervals, ranks, paired differences, and a few sentences about them.
 
-An architecture's accuracy on a task with one seed is its mean over the task's settings; on all tasks, the mean over
-tasks. Intervals are Student's t over these values, differences paired by seed (both architectures learn from the same
-data), so that they hold whatever the seeds' spread comes from. Seeds that not all tasks have count in the mean, but not
-in its interval. With one seed there is no interval and no verdict.
+For one seed, an architecture's accuracy on a task is its mean over the task's settings, and its overall accuracy the
+mean over tasks. Intervals are Student's t over seeds. Differences are paired by seed, since both architectures learn
+from the same data. Seeds that some task lacks count in the overall mean, but not in its interval. With one seed there
+is no interval and no verdict.
 
-A verdict compares one architecture with all others, overall and on every task. Holm's correction, over all others at
-once, keeps the probability of any false statement at 5 %: half of it is for those overall, half for those by task.
-Where the architecture was chosen by these very results, as the best of many is, all pairs are counted.
+A verdict compares one architecture with all others, overall and on every task. Holm's correction over all these
+comparisons keeps the probability of any false statement at 5 %, half of it for the overall statements and half for
+those about tasks. Where the architecture was picked by these very results (the best of many), all pairs count as
+comparisons.
 
-Letters: A architectures, T tasks, S seeds.
+`findings` and `by_task` check what the MAD paper reports (Sec. 3.4): its findings 1 to 3 as paired differences over the
+21 architectures, and who is best at which task.
 
-The paper's findings are checked, too: 1 to 3 (Sec. 3.4) from the 21 architectures as paired differences, and who is
-best at which task (Sec. 3.4: Mamba at compression, Hyena at fuzzy recall).
+Letters: A architectures, S seeds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from plait.analysis.intervals import CONFIDENCE, Estimate, Share, estimate, holm
 from plait.model.architecture import Architecture
 
 MOST_NAMES = 6  # in one list
-Asked = tuple[str, str, "str | None"]  # an architecture, another, and a task (None: overall)
+#: An architecture, another, and the task on which they are compared (None: overall).
+Pair = tuple[str, str, "str | None"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Signs:
-    """Where one architecture is better (1) or worse (−1) than others beyond doubt; 0 where that cannot be told."""
+    """Where one architecture is significantly better (1) or worse (−1) than others; 0 where it is neither."""
 
     overall: dict[str, int]
     by_task: dict[str, dict[str, int]]  # task → other → sign
@@ -82,7 +84,7 @@ class Comparison:
         # A sequence counts as one observation however many of its tokens are scored: they stand or fall together.
         self._sequences[task] = sum(s.sequences for s in scores if s.task == task and s.architecture == self.names[0])
 
-    # ---- what can be asked
+    # ---- estimates
 
     def accuracy(self, name: str, task: str | None = None) -> Estimate:
         """On one task, or the mean over tasks."""
@@ -132,25 +134,26 @@ class Comparison:
         return float(np.sqrt(np.mean(np.square(known)))) if known else None
 
     def signs(self, name: str, *, chosen: bool = False) -> Signs:
-        """Whom `name` differs from beyond doubt. `chosen`: it was picked by these results, so that all pairs count."""
+        """Whom `name` differs from significantly. `chosen`: it was picked by these results, so that all pairs count."""
         others = [other for other in self.names if other != name]
         pairs = list(itertools.combinations(self.names, 2)) if chosen else [(name, other) for other in others]
         level = (1 - CONFIDENCE) / (2 if len(self.tasks) > 1 else 1)
-        told = self._told([(*pair, None) for pair in pairs], level)
-        told |= self._told([(*pair, task) for task in self.tasks for pair in pairs], level)
+        signs = self._significant([(*pair, None) for pair in pairs], level)
+        signs |= self._significant([(*pair, task) for task in self.tasks for pair in pairs], level)
         return Signs(
-            {other: _between(told, name, other, None) for other in others},
-            {task: {other: _between(told, name, other, task) for other in others} for task in self.tasks},
+            {other: _sign(signs, name, other, None) for other in others},
+            {task: {other: _sign(signs, name, other, task) for other in others} for task in self.tasks},
         )
 
-    def _told(self, asked: Sequence[Asked], level: float) -> dict[Asked, int]:
-        """The sign of each (name, other, task) that Holm's correction over all of them leaves; 0 below the noise."""
-        found = [self.difference(*one) for one in asked]
-        told = holm([one.p for one in found], level)
-        floor = {task: self.noise(task) or 0.0 for task in {one[2] for one in asked}}
+    def _significant(self, pairs: Sequence[Pair], level: float) -> dict[Pair, int]:
+        """The sign of each difference that is significant after Holm's correction over all of them and larger than the
+        standard deviation from seed to seed; 0 for the others."""
+        differences = [self.difference(*pair) for pair in pairs]
+        significant = holm([difference.p for difference in differences], level)
+        floor = {task: self.noise(task) or 0.0 for _, _, task in pairs}
         return {
-            one: int(np.sign(f.value)) if sure and abs(f.value) >= floor[one[2]] else 0
-            for one, f, sure in zip(asked, found, told, strict=True)
+            pair: int(np.sign(difference.value)) if sure and abs(difference.value) >= floor[pair[2]] else 0
+            for pair, difference, sure in zip(pairs, differences, significant, strict=True)
         }
 
     def rank(self, name: str, task: str | None = None) -> int:
@@ -173,47 +176,48 @@ class Comparison:
         return float(np.mean([self._accuracy_AS[t][a].mean() for t in ([task] if task else self.tasks)]))
 
 
-def _between(told: Mapping[Asked, int], name: str, other: str, task: str | None) -> int:
-    return told[name, other, task] if (name, other, task) in told else -told[other, name, task]
+def _sign(signs: Mapping[Pair, int], name: str, other: str, task: str | None) -> int:
+    """Of the difference between two, whichever of them was named first."""
+    return signs[name, other, task] if (name, other, task) in signs else -signs[other, name, task]
 
 
 def verdict(comparison: Comparison, subjects: Sequence[str], *, chosen: bool = False) -> str:
-    """In words: for each subject, whom it beats, overall and by task, and what decided it. `chosen`: subjects were
-    picked by these results."""
-    return " ".join(_about(comparison, name, chosen) for name in subjects)
+    """For each subject, in sentences: whom it beats, overall and by task, and which task decided it. `chosen`: the
+    subjects were picked by these results."""
+    return " ".join(_sentences(comparison, name, chosen) for name in subjects)
 
 
-def _about(c: Comparison, name: str, chosen: bool) -> str:
+def _sentences(c: Comparison, name: str, chosen: bool) -> str:
     others = [other for other in c.names if other != name]
     own = c.accuracy(name)
     place = f"rank {c.rank(name)} of {len(c.names)}"
     spread = "" if own.interval is None else " ({:.2f} to {:.2f})".format(*own.interval)
-    said = [f"{name}: mean accuracy {own.value:.2f}{spread}, {place}."]
-    once = [task for task in c.tasks if len(c.seeds[task]) < 2]
-    if len(once) == len(c.tasks):
-        said.append("One seed: no verdict. It cannot tell differences from luck; give 3 seeds or more.")
-    if not others or len(once) == len(c.tasks):
-        return " ".join(said)
+    sentences = [f"{name}: mean accuracy {own.value:.2f}{spread}, {place}."]
+    one_seed = [task for task in c.tasks if len(c.seeds[task]) < 2]
+    if len(one_seed) == len(c.tasks):
+        sentences.append("One seed: no verdict. It cannot tell differences from luck; give 3 seeds or more.")
+    if not others or len(one_seed) == len(c.tasks):
+        return " ".join(sentences)
     found = c.signs(name, chosen=chosen)
     known = len(c.shared_seeds) > 1
     clauses = _grouped(found.overall, " overall") if known else []
     for task in c.tasks:
-        # Only what overall does not say already.
+        # Only what the overall comparison does not already say.
         new = {o: sign for o, sign in found.by_task[task].items() if sign and not (known and sign == found.overall[o])}
         clauses += _grouped(new, f" on {task}")
     if clauses:
-        said.append(f"It is {'; '.join(clauses)}.")
+        sentences.append(f"It is {'; '.join(clauses)}.")
     clear = [other for other in others if found.overall[other]]
     if not known:
-        said.append(f"One seed on {_listed(once)}: no verdict overall.")
+        sentences.append(f"One seed on {_listed(one_seed)}: no verdict overall.")
     elif clear:
         gains = {task: c.contrast([name], clear, task).value for task in c.tasks}
         total = c.contrast([name], clear).value
         decisive = max(gains, key=lambda task: gains[task] * np.sign(total))
-        said.append(f"What decided it: {decisive} ({gains[decisive]:+.2f} against {_listed(clear)}).")
+        sentences.append(f"What decided it: {decisive} ({gains[decisive]:+.2f} against {_listed(clear)}).")
     else:
-        said.append("No difference in the mean is certain, all comparisons considered: more seeds may tell.")
-    return " ".join(said)
+        sentences.append("No difference in the mean is certain, all comparisons considered: more seeds may tell.")
+    return " ".join(sentences)
 
 
 _WORDS = {1: "better than", -1: "worse than", 0: "not distinguishable from"}
@@ -236,58 +240,84 @@ def _mean_loss(losses: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known and len(known) == len(losses) else None
 
 
-def document(comparison: Comparison) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Summary:
+    """One architecture over all seeds, on one task or over all of them."""
+
+    accuracy: float
+    interval: tuple[float, float] | None  # 95 %; None with one seed
+    std: float | None  # from seed to seed
+    loss: float | None
+    rank: int
+    loss_rank: int
+
+
+def summary(c: Comparison, name: str, task: str | None = None) -> Summary:
+    accuracy = c.accuracy(name, task)
+    return Summary(
+        accuracy.value,
+        accuracy.interval,
+        c.deviation(name, task),
+        c.loss(name, task),
+        c.rank(name, task),
+        c.loss_rank(name, task),
+    )
+
+
+def document(c: Comparison) -> list[dict[str, Any]]:
     """Every architecture with its tasks, as plain data, the best first."""
-    c = comparison
     return [
         {
             "name": name,
-            "tasks": {task: {**_plain(c, name, task), "seeds": len(c.seeds[task])} for task in c.tasks},
-            "mean": _plain(c, name, None),
+            "tasks": {task: {**_plain(summary(c, name, task)), "seeds": len(c.seeds[task])} for task in c.tasks},
+            "mean": _plain(summary(c, name)),
         }
         for name in sorted(c.names, key=c.rank)
     ]
 
 
-def _plain(c: Comparison, name: str, task: str | None) -> dict[str, Any]:
-    found = c.accuracy(name, task)
-    return {
-        "accuracy": found.value,
-        "interval": None if found.interval is None else list(found.interval),
-        "std": c.deviation(name, task),
-        "loss": c.loss(name, task),
-        "rank": c.rank(name, task),
-        "loss_rank": c.loss_rank(name, task),
-    }
+def _plain(found: Summary) -> dict[str, Any]:
+    return {**vars(found), "interval": None if found.interval is None else list(found.interval)}
 
 
-def findings(comparison: Comparison) -> list[dict[str, Any]]:
-    """Each finding: its sentence, the difference in mean accuracy with its interval, and the paper's figure."""
+@dataclass(frozen=True)
+class Finding:
+    """A finding of MAD's (arXiv:2403.17844, section 4) on these architectures."""
+
+    finding: str
+    difference: float  # in mean accuracy
+    interval: tuple[float, float] | None
+    paper: float  # the paper's own figure
+
+
+def findings(comparison: Comparison) -> list[Finding]:
     names = comparison.names
     striped = [name for name in names if "-striped-" in name]
     plain = [name for name in names if name not in striped]
     heads = [(name, name.replace("mh-hyena", "hyena")) for name in names if "mh-hyena" in name]
     experts = [(name, name.replace("-moe", "-swiglu")) for name in names if name.endswith("-moe")]
-    pairs = {
+    groups = {
         "striped architectures against all others": (striped, plain, 0.081),
         "heads against none (mh-hyena, hyena)": (*_sides(heads), 0.023),
         "sparse experts against SwiGLU": (*_sides(experts), 0.017),
     }
     found = []
-    for said, (ours, theirs, paper) in pairs.items():
+    for sentence, (ours, theirs, paper) in groups.items():
         difference = comparison.contrast(ours, theirs)
-        found.append(
-            {
-                "finding": said,
-                "difference": difference.value,
-                "interval": None if difference.interval is None else list(difference.interval),
-                "paper": paper,
-            }
-        )
+        found.append(Finding(sentence, difference.value, difference.interval, paper))
     return found
 
 
-def by_task(comparison: Comparison, architectures: Mapping[str, Architecture]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class BestAtTask:
+    task: str
+    best: str
+    best_by_loss: str
+    best_mixer: str
+    mixers: dict[str, float]  # mean accuracy of the architectures that hold it
+
+
+def by_task(comparison: Comparison, architectures: Mapping[str, Architecture]) -> list[BestAtTask]:
     """For every task the best architecture by accuracy and by loss, and the mean accuracy of every sequence mixer over
     the architectures that hold it."""
     c = comparison
@@ -301,13 +331,13 @@ def by_task(comparison: Comparison, architectures: Mapping[str, Architecture]) -
             mixer: float(np.mean([c.accuracy_value(name, task) for name in names])) for mixer, names in holding.items()
         }
         found.append(
-            {
-                "task": task,
-                "best": min((c.rank(name, task), name) for name in c.names)[1],
-                "best_by_loss": min((c.loss_rank(name, task), name) for name in c.names)[1],
-                "best_mixer": max((accuracy, mixer) for mixer, accuracy in mixers.items())[1],
-                "mixers": mixers,
-            }
+            BestAtTask(
+                task,
+                best=min((c.rank(name, task), name) for name in c.names)[1],
+                best_by_loss=min((c.loss_rank(name, task), name) for name in c.names)[1],
+                best_mixer=max((accuracy, mixer) for mixer, accuracy in mixers.items())[1],
+                mixers=mixers,
+            )
         )
     return found
 

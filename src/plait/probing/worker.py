@@ -1,21 +1,24 @@
-"""A trial in a worker: taken by claim, checkpoints as it goes, its result in the store."""
+"""What a worker process does with a trial: claim it, train it with checkpoints, and put the result into the store."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from plait.core.errors import UserError
 from plait.core.progress import Stopped
-from plait.probing.trial import KIND, Trial, checkpoint_path, result
+from plait.probing.trial import KIND, FleetProgress, Trial, checkpoint_path, result
 from plait.records import Record, provenance_of
 from plait.records.claims import held
 from plait.workers.task import Worker
 
-CLAIM_SECONDS = 20.0  # how long the trial of a machine that has gone stays taken
-SLICE_SECONDS = 0.5  # how long a fleet trains between looks at whether it shall stop
+if TYPE_CHECKING:
+    from plait.training.ensemble import Fleet
+
+CLAIM_SECONDS = 20.0  # after which the claim of a machine that no longer answers expires
+SLICE_SECONDS = 0.5  # how long a fleet trains before the worker checks whether it should stop
 TIMED_STEPS = 4
 
 
@@ -64,12 +67,12 @@ def time_trial(worker: Worker, trial: Trial) -> float:
 
 
 def _next_width(steps: int, seconds: float) -> int:
-    """How many steps take about a slice. (How a fleet is sliced does not change what it computes.)"""
+    """How many steps take about `SLICE_SECONDS`. (It does not change what the fleet computes.)"""
     wanted = steps * SLICE_SECONDS / max(seconds, 1e-3)
     return max(1, min(round(wanted), 4 * steps))
 
 
-def _progress(fleet: Any, seconds: float) -> dict[str, Any]:
+def _progress(fleet: Fleet, seconds: float) -> FleetProgress:
     accuracies = [record.validation[-1][1] for record in fleet.records if record.validation]
     return {
         "step": fleet.step,
@@ -80,7 +83,7 @@ def _progress(fleet: Any, seconds: float) -> dict[str, Any]:
 
 
 def step_seconds(trial: Trial) -> float:
-    """Seconds of one step of a trial's fleet, from a few."""
+    """Seconds per step of a trial's fleet, measured on a few steps."""
     t = trial.training
     small = replace(trial.task, train_size=min(trial.task.train_size, 4 * t.batch))
     training = replace(t, evaluation=t.batch, eval_every=t.steps)

@@ -40,7 +40,7 @@ from plait.racing.rates import (
 from plait.racing.workers import Workers
 from plait.records import Record, Store, provenance_of, record_key
 from plait.training.track import Replica
-from plait.workers.backend import Place
+from plait.workers.pool import Place
 
 PLAN = "compare-plan"
 PROTOCOL = 3

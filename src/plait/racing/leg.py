@@ -25,7 +25,7 @@ from plait.records import Record, provenance_of, record_key
 from plait.training import checkpoint
 from plait.training.recipe import Recipe, decay_steps
 from plait.training.sinks import Logged, Sinks, opened_sinks
-from plait.training.track import SLICE, Replica, Text, Track
+from plait.training.track import SLICE, SLICE_SECONDS, Replica, Text, Track
 
 KIND = "track"
 PROTOCOL = 1  # raised when the same settings come to give another loss
@@ -174,11 +174,13 @@ class Leg:
         sinks: Sequence[Sinks],
     ) -> None:
         """Train to `step`, where a decay begins; save every half minute and at the end."""
-        saved = time.perf_counter()
+        saved, next_log = time.perf_counter(), track.step + SLICE
         while track.step < step:
-            losses_M = track.advance_to(min(step, track.step + SLICE))
-            for loss, logged in zip(losses_M, sinks, strict=True):
-                logged.log(track.step, {"loss/train": float(loss)})
+            losses_M = track.advance_to(min(step, next_log), SLICE_SECONDS)
+            if track.step in (step, next_log):
+                next_log = track.step + SLICE
+                for loss, logged in zip(losses_M, sinks, strict=True):
+                    logged.log(track.step, {"loss/train": float(loss)})
             on_step(track.step)
             if (stop := stopping()) or time.perf_counter() - saved > SAVE_SECONDS:
                 self._save(track, longest)

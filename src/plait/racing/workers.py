@@ -27,8 +27,7 @@ from plait.racing.leg import Course, Leg
 from plait.records import Record, Store
 from plait.records.claims import held
 from plait.training.track import Replica, Text, Track
-from plait.workers.backend import Place
-from plait.workers.pool import Pool
+from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup, Task, Worker
 
 TIMED = 3  # steps that are timed, after one warm-up step

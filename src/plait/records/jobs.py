@@ -1,8 +1,9 @@
-"""Progress of long commands (probe, search, compare, scale run, design), published in the store for the dashboard.
+"""Long-running commands (probe, search, compare, scale run, design) in the store: how far each is, published for the
+dashboard, and the answer it gave (`keep_answer`).
 
-The command only sets what is new; a thread of it writes that to the store, at most once per second, and says that it
-is alive when nothing is new. The row is removed when the command ends. One that was killed leaves its row: its process
-is gone or silent, so it is listed as stopped, until the same command runs again or a day has passed.
+The command only sets what is new; one of its threads writes that to the store, at most once per second, and says that
+the command is alive when nothing is new. The row is removed when the command ends. A command that was killed leaves its
+row: its process is gone or silent, so it is listed as stopped, until the same command runs again or a day has passed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress
 from plait.records.claims import has_died, this_machine
+from plait.records.record import Record, provenance_of
 from plait.records.store import Store
 
 UPDATE = 1.0  # seconds between two writes
@@ -176,3 +178,43 @@ def _remove_stopped(store: Store, new: JobState) -> None:
     gone = [job for job in read_jobs(store) if not job.running and (job.state.verb, job.state.title) == again]
     old = [row.id for row in store.job_rows() if row.age > FORGOTTEN]
     store.remove_jobs([*old, *(job.id for job in gone)])
+
+
+ANSWER_PROTOCOL = 1
+
+
+def keep_answer(
+    store: Store, kind: str, asked: dict[str, Any], document: dict[str, Any], started: float, seconds: float
+) -> str:
+    """Store an answer that was computed from many records (a comparison's verdict, a design) and return its key.
+
+    `asked` is everything that decides the answer, `document` is what `--json` prints. The same question gives the same
+    key; a stored answer is replaced only if another version of the code made it. If the store cannot be written the
+    answer is not lost: the key is then empty.
+    """
+    config = {"protocol": ANSWER_PROTOCOL, **_plain(asked)}
+    record = Record.of(kind, config, _plain(document), provenance_of(started, seconds))
+    try:
+        known = store.get(record.key)
+        if known is not None:
+            if known.provenance.get("code") == record.provenance["code"]:
+                return record.key
+            store.delete([record.key])
+        store.put(record)
+    except UserError:
+        return ""
+    return record.key
+
+
+def _plain(document: dict[str, Any]) -> dict[str, Any]:
+    """The document as JSON represents it: tuples become lists, NaN and infinities null."""
+    plain: dict[str, Any] = _finite(json.loads(json.dumps(document, default=str), parse_constant=lambda name: None))
+    return plain
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

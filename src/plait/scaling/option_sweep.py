@@ -1,9 +1,9 @@
-"""One option of a mixer over stored trainings or probes that are alike in everything else: which value is best (as Poli
-et al. 2024, C.4.3, have it for multi-head Hyena's head dimension).
+"""Which value of a mixer's option is best, from stored trainings or probes that are equal in everything else (as Poli
+et al. 2024, C.4.3, do for the head dimension of multi-head Hyena).
 
-Records that differ in that option and in their seed alone are one setting; of probes a setting has many tasks, and a
-value counts where all of them were probed with it. Values that are no further from the best than the noise between
-seeds explains are tied with it; with one seed of each nothing is known of the noise, and all are.
+Records that differ only in the option and the seed form one setting. A setting of probes has many tasks, and a value
+counts only if all of them were probed with it. A value is tied with the best if the difference is within the noise
+between seeds; with one seed per value the noise is unknown, and all values are tied.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from plait.records import Record
 #: By kind of record: what its result calls the quality, and 1 where more of it is better.
 QUALITY = {"train": ("loss", -1.0), "probe": ("accuracy", 1.0)}
 
-ERRORS = 2.0  # standard errors of a difference, from which on it is called one
+ERRORS = 2.0  # a difference of more standard errors than this counts as one
 
 ByTask = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
 class OptionValue:
-    """One value in one setting: the mean over tasks and seeds. `head_dim` where the option counts heads. `noise`: the
-    standard deviation between seeds of the setting, None where no value has two. `tied`: not told from the best."""
+    """The mean quality of one value in one setting, over tasks and seeds. `head_dim` is given if the option counts
+    heads. `noise` is the standard deviation between seeds, None if no value has two. `tied`: not distinguishable from
+    the best value."""
 
     setting: str
     value: str
@@ -48,7 +49,7 @@ class OptionValue:
 
 
 def option_values(records: Iterable[Record], mixer: str, option: str, kind: str) -> list[OptionValue]:
-    """By setting, the best first; a `UserError` where no setting has two values."""
+    """All values, setting by setting, the best first; a `UserError` if no setting has two values."""
     _require(mixer, option)
     quality, sign = QUALITY[kind]
     found: dict[tuple[str, int], dict[str, ByTask]] = {}
@@ -86,7 +87,7 @@ def _rows(setting: str, values: dict[str, ByTask], sign: float, option: str, wid
 
 
 def _setting(record: Record, arch: Architecture, mixer: str, option: str) -> str:
-    """All that has to be alike: the spec without the option, and a mark for the rest (text, recipe, budget)."""
+    """Everything that has to be equal: the spec without the option, and a hash of the text, recipe and budget."""
     texts = (_without(layer, option) if layer.name == mixer else layer.to_layer().text for layer in arch.layers)
     kept = {name: value for name, value in record.config.items() if name not in ("spec", "seed", "task")}
     header = f"d={arch.header.d}" + ("" if "task" in record.config else f" vocab={arch.header.vocab}")

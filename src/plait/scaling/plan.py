@@ -1,8 +1,9 @@
-"""Which runs a scaling law needs: IsoFLOP groups × sizes × architectures under a budget, each run fully said.
+"""Which runs a scaling law needs: IsoFLOP groups × sizes × architectures under a budget.
 
-Groups lie a factor apart; with a total the largest is what it allows. A group's sizes lie around the size that has so
-many tokens for each parameter (20, Hoffmann et al. 2022), from that divided by `span` to that times `span`. A plan is
-plain JSON: it can be read, cut and sent to other machines, and `plait scale run` trains what of it is not yet trained.
+Budgets grow by a constant factor; given a total, the largest budget is the one at which all runs together cost that
+much. The sizes of a group are spread around the size that reads 20 tokens per parameter (Hoffmann et al. 2022), from
+that size divided by `span` to that size times `span`. A plan is plain JSON and names everything each run needs, so it
+can be edited or sent to another machine; `plait scale run` trains the runs that are not in the store yet.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ VALIDATION_TOKENS = 2**17
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """`params` are the active ones; `tokens` and `flops` those of whole steps."""
+    """`params` counts active parameters. `tokens` and `flops` are those of a whole number of steps, so they differ a
+    little from the budget."""
 
     architecture: str
     budget: float
@@ -106,13 +108,13 @@ def read_plan(path: Path) -> Plan:
 
 
 def tokens_per_byte(corpus: Corpus) -> float | None:
-    """What losses per token have to be multiplied by to be per byte; None of tokens that stand for no text."""
+    """The factor that turns a loss per token into a loss per byte; None if the tokens do not stand for text."""
     size = corpus.bytes("validation")
     return len(corpus.tokens("validation")) / size if size else None
 
 
 def budgets_of(total: float, groups: int, spacing: float, runs_per_group: int) -> list[float]:
-    """Groups a factor apart whose runs together cost `total` FLOPs."""
+    """Budgets, each `spacing` times the one before, whose runs together cost `total` FLOPs."""
     if not 1 < spacing < math.inf:
         raise UserError(f"--spacing {spacing:g}: each budget is a multiple of the one before, such as 2.5 times.")
     shape = [spacing**-g for g in range(groups)]
@@ -139,7 +141,8 @@ def make_plan(
     precision: str = "fp32",
     validation_tokens: int = VALIDATION_TOKENS,
 ) -> Plan:
-    """`explicit` sizes, in parameters, go before the rule; all of them in every group."""
+    """Every architecture at every budget. `explicit` sizes (in parameters) replace those around `per_parameter` tokens
+    per parameter, and are the same in every group."""
     if sizes < 3 and not explicit:
         raise UserError(f"--sizes {sizes}: a parabola needs 3 sizes or more; 7 give it some room.")
     if not (1 < span < math.inf and 0 < per_parameter < math.inf):
@@ -147,7 +150,7 @@ def make_plan(
     if seq_len < 1:
         raise UserError(f"--seq-len {seq_len}: a sequence has 1 token or more.")
     runs = []
-    members = {
+    archs_of = {
         (family.name, flops): family.nearest(
             explicit or wanted_sizes(family, flops, sizes, span, per_parameter, seq_len)
         )
@@ -156,10 +159,10 @@ def make_plan(
     }
     for family in families:
         for flops in sorted(budgets):
-            # One batch for all sizes and architectures of a group, small enough for the shortest training of them.
-            group = [arch for (_, of), archs in members.items() if of == flops for arch in archs]
+            # All sizes and architectures of a group share one batch size, small enough for the shortest training.
+            group = [arch for (_, budget), archs in archs_of.items() if budget == flops for arch in archs]
             shortest = min(flops / token_flops(arch, seq_len) for arch in group)
-            for arch in members[family.name, flops]:
+            for arch in archs_of[family.name, flops]:
                 params = model_cost(arch, seq=1).active_params
                 recipe = recipe_for(
                     paper, params=params, width=arch.header.d, flops=flops, seq_len=seq_len, batch=batch, rate=rate,
@@ -172,10 +175,10 @@ def make_plan(
 def wanted_sizes(
     family: Family, flops: float, sizes: int, span: float, per_parameter: float, seq_len: int
 ) -> list[float]:
-    """Around the size whose tokens at this budget are `per_parameter` times its parameters."""
+    """Parameter counts spread around the size that reads `per_parameter` tokens per parameter at this budget."""
     costs = family.token_flops(seq_len)
     ratio = [math.log(flops / each / n) for each, n in zip(costs, family.params, strict=True)]
-    # The ratio falls as the size grows.
+    # Tokens per parameter fall as the size grows; np.interp wants rising values, hence the signs.
     middle = float(np.interp(-math.log(per_parameter), [-r for r in ratio], np.log(family.params)))
     return [float(n) for n in np.exp(middle + np.linspace(-math.log(span), math.log(span), sizes))]
 
@@ -189,35 +192,35 @@ def _run(name: str, arch: Architecture, params: int, flops: float, recipe: Recip
 
 
 def warnings(plan: Plan, corpus_tokens: int | None = None) -> list[str]:
-    """What would bias the laws, before anything is trained."""
-    told = [*_growing_batches(plan)]
+    """Everything about the plan that would bias the laws fitted to it, in words for the user."""
+    found = [*_growing_batches(plan)]
     short = [run for run in plan.runs if run.steps < LEAST_STEPS]
     if short:
         least = min(run.steps for run in short)
-        told.append(
+        found.append(
             f"{len(short)} of {len(plan.runs)} runs have fewer than {LEAST_STEPS} steps, the shortest {least}: they "
             "are not on the law of longer ones, and E comes out wrong. A smaller batch or larger budgets help"
         )
     off = [run for run in plan.runs if abs(run.flops / run.budget - 1) > 0.05]
     if off:
-        told.append(f"{len(off)} runs miss their budget by more than 5 %, as steps are whole: make the batch smaller")
+        found.append(f"{len(off)} runs miss their budget by more than 5 %, as steps are whole: make the batch smaller")
     groups: dict[tuple[str, float], int] = {}
     for run in plan.runs:
         groups[run.architecture, run.budget] = groups.get((run.architecture, run.budget), 0) + (run.seed == 0)
     few = [f"{name} at {flops:.3g}" for (name, flops), count in groups.items() if count < 3]
     if few:
-        told.append(f"fewer than three sizes for {', '.join(few[:4])}: these sizes are not in the family")
+        found.append(f"fewer than three sizes for {', '.join(few[:4])}: these sizes are not in the family")
     if len(plan.budgets) < 3:
-        told.append("fewer than three groups: the exponents will be unsure")
+        found.append("fewer than three groups: the exponents will be unsure")
     repeated = [run for run in plan.runs if corpus_tokens and run.tokens > corpus_tokens]
     if repeated and corpus_tokens:
         most = max(run.tokens for run in repeated) / corpus_tokens
-        told.append(f"{len(repeated)} runs read the text more than once, up to {most:.1f} times: D is not new tokens")
-    return told
+        found.append(f"{len(repeated)} runs read the text more than once, up to {most:.1f} times: D is not new tokens")
+    return found
 
 
 def _growing_batches(plan: Plan) -> list[str]:
-    """Poli et al. 2024, Figure C.1."""
+    """Groups in which the largest model has a larger batch than the smallest (Poli et al. 2024, Figure C.1)."""
     growing = []
     for name, flops in dict.fromkeys((run.architecture, run.budget) for run in plan.runs):
         own = sorted(

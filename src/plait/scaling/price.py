@@ -1,7 +1,7 @@
-"""How long a plan takes here: some steps of its smallest and largest models are timed, the others lie between.
+"""How long a plan will take on this machine, from timing a few steps of up to three models of each architecture.
 
-A token's seconds are a power of its FLOPs between two models that were timed; beyond them the machine is as busy as
-with the nearest. Models whose step would take longer than the timing is worth are told by the last one that was timed.
+Seconds per token of the other models are interpolated in log-log space over FLOPs per token; outside the timed range
+they are proportional to FLOPs. Models whose step would take longer than `LONGEST_STEP` are not timed but extrapolated.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 from plait.data import Corpus
 from plait.scaling.plan import Plan, PlannedRun
 
-LONGEST_STEP = 5.0  # seconds, guessed from the one before
-TIMED = 3  # models of an architecture
+LONGEST_STEP = 5.0  # seconds; a model whose step is expected to take longer is not timed
+TIMED = 3  # models per architecture
 STEPS = 3
-_BUSY = 1e9  # FLOPs per second, before anything is timed: a slow core
+_FIRST_GUESS = 1e9  # FLOPs per second, before anything is timed: a slow core
 
 
 @dataclass(frozen=True)
 class Price:
-    """Of one run."""
+    """How long one run takes."""
 
     run: PlannedRun
     seconds: float
@@ -32,7 +32,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a token by its FLOPs, of one architecture, as timed."""
+    """Measured seconds per token of one architecture, at increasing FLOPs per token."""
 
     flops: Sequence[float]
     seconds: Sequence[float]
@@ -45,7 +45,7 @@ class Speed:
 
 
 def price(plan: Plan, corpus: Corpus, device: str = "cpu") -> list[Price]:
-    """Seconds of every run on this machine, one after the other."""
+    """Time the plan's models here; the seconds each run would take by itself."""
     speeds = {name: _timed(plan, name, corpus, device) for name in dict.fromkeys(r.architecture for r in plan.runs)}
     return [
         Price(run, run.tokens * speeds[run.architecture].token_seconds(run.flops / run.tokens)) for run in plan.runs
@@ -53,7 +53,7 @@ def price(plan: Plan, corpus: Corpus, device: str = "cpu") -> list[Price]:
 
 
 def given_speed(plan: Plan, flops_per_second: float, devices: int = 1) -> list[Price]:
-    """At so many sustained FLOPs per second of each device, for a machine that is not here."""
+    """The same for another machine, whose devices each sustain so many FLOPs per second."""
     return [Price(run, run.flops / (flops_per_second * devices)) for run in plan.runs]
 
 
@@ -65,7 +65,7 @@ def _timed(plan: Plan, name: str, corpus: Corpus, device: str) -> Speed:
     for place in places:
         run = own[place]
         each = run.flops / run.tokens
-        per_token = seconds[-1] * each / flops[-1] if flops else each / _BUSY
+        per_token = seconds[-1] * each / flops[-1] if flops else each / _FIRST_GUESS
         if flops and (per_token * run.recipe.batch * run.recipe.seq_len > LONGEST_STEP or each <= flops[-1]):
             continue
         flops.append(each)
@@ -74,14 +74,14 @@ def _timed(plan: Plan, name: str, corpus: Corpus, device: str) -> Speed:
 
 
 def _token_seconds(run: PlannedRun, plan: Plan, corpus: Corpus, device: str) -> float:
-    """The median of a few steps. Where a whole batch would take too long, with fewer sequences."""
+    """Median over a few training steps, with a smaller batch if a whole one would take too long."""
     import torch
 
     from plait.scaling.run import job_of
     from plait.training.distributed import Processes
     from plait.training.trainer import Trainer
 
-    most = max(1, int(LONGEST_STEP * _BUSY / (run.flops / run.tokens) / run.recipe.seq_len))
+    most = max(1, int(LONGEST_STEP * _FIRST_GUESS / (run.flops / run.tokens) / run.recipe.seq_len))
     job = job_of(run, plan, corpus, batch=min(run.recipe.batch, most))
     trainer = Trainer(
         job, 10_000, Processes(0, 1, torch.device(device)), activation_checkpointing=False, compiled=False

@@ -1,7 +1,7 @@
-"""Stored probes as scores by architecture: what `probe_scale` sets against scaling runs.
+"""Scores of stored probes by architecture, to be compared with scaling runs of the same architectures.
 
-A probed model and a scaled one are the same architecture where their mixers follow the same pattern, whatever their
-sizes: two blocks of width 128 and twenty-four of 1024.
+Two models are of the same architecture if their mixers follow the same pattern, whatever their sizes: two blocks of
+width 128 may be the small version of twenty-four blocks of width 1024.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ KIND = "probe"
 
 @dataclass(frozen=True)
 class Probed:
-    """One probed architecture: accuracy by task, the mean over its settings and seeds."""
+    """One probed architecture, with its accuracy on each task: the mean over the task's settings and over seeds."""
 
     pattern: str
     spec: str
     state: int
     attention: float
-    order: tuple[str, ...]  # its sequence mixers
+    order: tuple[str, ...]  # names of its sequence mixers, first layer first
     scores: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -37,7 +37,7 @@ class Probed:
 
 
 def probed(store: Store) -> list[Probed]:
-    """All architectures that were probed; a UserError where there are none."""
+    """All probed architectures of a store; a `UserError` if there are none."""
     found: dict[str, dict[str, list[float]]] = {}
     for record in store.find(KIND):
         spec, task = str(record.config["spec"]), str(record.config["task"]["task"])
@@ -49,7 +49,7 @@ def probed(store: Store) -> list[Probed]:
 
 
 def _core(spec: str) -> str:
-    """A probe's spec without what the task decides: its vocabulary and kind."""
+    """The layers and the width of a probe's spec, without the vocabulary and the kind, which depend on the task."""
     arch = architecture(spec)
     return " ".join(layer.to_layer().text for layer in arch.layers) + f" @{arch.header.d}"
 
@@ -64,7 +64,7 @@ def _probed(core: str, scores: Mapping[str, list[float]]) -> Probed:
 
 
 def scores_by_pattern(models: list[Probed]) -> dict[str, dict[str, float]]:
-    """The best of each pattern where several settings of it were probed."""
+    """Scores of each pattern; of patterns that were probed with several settings, those of the best one."""
     best: dict[str, Probed] = {}
     for one in sorted(models, key=lambda each: each.mean):
         best[one.pattern] = one
@@ -72,7 +72,7 @@ def scores_by_pattern(models: list[Probed]) -> dict[str, dict[str, float]]:
 
 
 def order_pairs(models: list[Probed]) -> list[tuple[Probed, Probed]]:
-    """Hybrids of the same mixers in both orders: the first of each pair ends with attention, its twin begins so."""
+    """Pairs of hybrids with the same mixers in opposite orders: attention last, then attention first."""
     by_order = {one.order: one for one in models}
     pairs = []
     for order, one in by_order.items():

@@ -1,12 +1,12 @@
-"""How runs of a plan are trained: batch by budget, learning rate by size.
+"""Batch size and learning rate of planned runs: the batch depends on the budget, the rate on the width.
 
-From the smallest group of a paper's table on its own rule holds (`papers.recipes`: Tables C.1 and C.2). Below it:
+Budgets that MAD's tables cover follow its rules (`papers.recipes`: Tables C.1 and C.2). Smaller budgets follow these:
 
-batch   TABLE_BATCH · (C / TABLE_FLOPS)^(1/3) tokens, to a power of two: the critical batch grows with the tokens, and
-        those grow as C^(1/2) (McCandlish et al. 2018). One batch for all sizes of a group: one that grows with the size
-        biases the group's best size downward (Poli et al. 2024, Figure C.1). Never so large that the group's shortest
-        run has fewer than LEAST_STEPS steps: short trainings do not lie on the law of long ones
-end     of the cosine at 0: a tenth of the peak, as in the tables, leaves a short training above what it could reach
+batch   TABLE_BATCH · (C / TABLE_FLOPS)^(1/3) tokens, rounded to a power of two: the critical batch grows with the
+        number of tokens, which grows as C^(1/2) (McCandlish et al. 2018). All sizes of a group have the same batch: one
+        that grows with the size biases the group's best size downward (Poli et al. 2024, Figure C.1). The batch is
+        small enough for the group's shortest run to have LEAST_STEPS steps: shorter runs do not follow the law
+decay   the cosine ends at 0: the tables' tenth of the peak would leave a short training above the loss it can reach
 rate    found at one width and transferred as 1/d (Yang et al. 2022: a matrix of d inputs moves d times as far at the
         same rate). On builtin:language the best of 1, 2, 4 … 64e-3 after 300 steps is 32e-3 at width 16, 8e-3 at 64 and
         4e-3 at 128: 0.512 / d each time (attn swiglu, 2 blocks, 32 × 32 tokens per step)
@@ -24,9 +24,9 @@ from plait.training.recipe import Recipe
 
 TABLE_FLOPS, TABLE_BATCH = 4e18, 2**19
 RATE_POWER = -1.0
-#: The rate at the width where it was found, for models far below the tables'.
+#: The learning rate, and the width it was found at, of models far smaller than the tables'.
 SMALL_RATE, SMALL_WIDTH = 8e-3, 64
-LEAST_STEPS = 500  # fewer do not lie on the law of longer trainings
+LEAST_STEPS = 500  # runs with fewer lie above the law of longer ones
 
 #: Active parameters, FLOPs and tokens of a sequence → a recipe.
 PaperRule = Callable[[float, float, int], Recipe]
@@ -34,7 +34,7 @@ PaperRule = Callable[[float, float, int], Recipe]
 
 @dataclass(frozen=True)
 class Rate:
-    """A learning rate that was found at a width."""
+    """A learning rate and the width at which it was found to be the best."""
 
     value: float = SMALL_RATE
     width: int = SMALL_WIDTH
@@ -56,7 +56,7 @@ class Rate:
 
 
 def batch_tokens(flops: float) -> int:
-    """Below the tables; the same for every size of a group."""
+    """Tokens per step at budgets below the tables', the same for every size of a group."""
     return int(2 ** max(0, round(math.log2(TABLE_BATCH * (flops / TABLE_FLOPS) ** (1 / 3)))))
 
 
@@ -72,8 +72,8 @@ def recipe_for(
     values: dict[str, Any] | None = None,
     shortest: float = math.inf,
 ) -> Recipe:
-    """`batch` (sequences) and `rate` where they are given go before the rules. `shortest`: tokens of the group's
-    largest model."""
+    """The recipe of one run. A given `batch` (in sequences) or `rate` replaces the rule's. `shortest`: how many tokens
+    the group's largest model reads, which limits the batch."""
     recipe = paper(params, flops, seq_len)
     small = flops < TABLE_FLOPS
     if batch is None and small:

@@ -1,7 +1,8 @@
-"""A plan's runs, trained: each once, by `plait train`'s own trainer, with its own record.
+"""Trains the runs of a plan, each once, with the trainer of `plait train` and a record of its own.
 
-A task per run, wherever there is room. Several programs, on machines that share a store, may run one plan: the trainer
-claims what it trains, and what another holds is left to it. Interrupted, the same call resumes.
+Every run is one task of a worker pool. Several programs on machines that share a store may work on one plan: each
+claims a run before training it and skips runs that another one has claimed. After an interruption the same call
+resumes.
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ from plait.mixers.options import MixerSource
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of
 from plait.scaling.plan import Plan, PlannedRun, tokens_per_byte
-from plait.workers.backend import Place
-from plait.workers.pool import Pool
+from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup, Task, Worker
 
 KIND = "scale"
 PROTOCOL = 1
 DIVERGED = "diverged"
 
-#: Called with the runs that are behind us, how many there are, and what is being done.
+#: Called with how many runs are done (a fraction counts), how many there are, and what is being trained.
 OnProgress = Callable[[float, int, str], None]
 
 
@@ -61,48 +61,50 @@ def run_plan(
     log: tuple[str, ...] = (),
     on_progress: OnProgress = lambda *_: None,
 ) -> list[RunOutcome]:
-    """Train what is not in the store yet, the cheapest first; then store which runs belong together."""
+    """Train the runs that are not in the store yet, the cheapest first, then store a record that lists all of them."""
     started = time.time()
     jobs = {job_of(run, plan, corpus).key: run for run in sorted(plan.runs, key=lambda run: run.flops)}
     stored = store.has(jobs)
     shares = {key: float(key in stored) for key in jobs}
     common = replace(plan, runs=())
     tasks = [
-        Task(key, f"{__name__}:train_planned", (run, common, runs.resolve(), place.device, log), (key,), _words(run))
+        Task(key, f"{__name__}:train_planned", (run, common, runs.resolve(), place.device, log), (key,), _label(run))
         for key, run in jobs.items()
         if key not in stored
     ]
     diverged: set[str] = set()
 
-    def told(key: str, share: float) -> None:
+    def report(key: str, share: float) -> None:
         shares[key] = share
         where = f", {pool.where}" if pool.where else ""
-        on_progress(sum(shares.values()), len(jobs), f"{_words(jobs[key])}{where}")
+        on_progress(sum(shares.values()), len(jobs), f"{_label(jobs[key])}{where}")
 
     if tasks:
         workers = place.workers or 1
         threads = 0 if workers == 1 and not place.cluster else max(1, (os.cpu_count() or 1) // workers)
         setup = Setup.of(store, mixers, 1 if place.cluster else threads)
         with stop_signals() as asked, Pool(place, setup, store, local_workers=min(workers, len(tasks))) as pool:
-            told(tasks[0].name, 0.0)
-            found = pool.run(tasks, told, lambda key: told(key, 1.0), asked=asked, wait_for_others=bool(place.cluster))
-            diverged = {key for key, result in found.items() if result == DIVERGED}
+            report(tasks[0].name, 0.0)
+            results = pool.run(
+                tasks, report, lambda key: report(key, 1.0), asked=asked, wait_for_others=bool(place.cluster)
+            )
+            diverged = {key for key, result in results.items() if result == DIVERGED}
     on_progress(len(jobs), len(jobs), "done")
     outcomes = []
     for key, run in jobs.items():
         known = store.get(key)
         why = "" if known else DIVERGED if key in diverged else "another process trains it"
         outcomes.append(RunOutcome(run, key, known.result if known else None, why))
-    _remember(plan, corpus, outcomes, store, started)
+    _store_study(plan, corpus, outcomes, store, started)
     return outcomes
 
 
-def _words(run: PlannedRun) -> str:
+def _label(run: PlannedRun) -> str:
     return f"{run.architecture} {run.params:,} at {run.budget:.3g}"
 
 
 def train_planned(worker: Worker, run: PlannedRun, plan: Plan, runs: Path, device: str, log: tuple[str, ...]) -> str:
-    """In a worker. A training that diverges is told of, and the others go on."""
+    """Train one run in a worker process. Returns `DIVERGED` if its loss did, so that the other runs go on; else ""."""
     from plait.data import open_corpus
     from plait.training.fit import fit_alone
     from plait.training.trainer import Diverged
@@ -121,9 +123,9 @@ def train_planned(worker: Worker, run: PlannedRun, plan: Plan, runs: Path, devic
     return ""
 
 
-def _remember(plan: Plan, corpus: Corpus, outcomes: list[RunOutcome], store: Store, started: float) -> None:
-    """The record that says which trainings are one study, and what each is called there. Only of a whole plan: the
-    first writer of a record wins."""
+def _store_study(plan: Plan, corpus: Corpus, outcomes: list[RunOutcome], store: Store, started: float) -> None:
+    """Store which trainings form this study, and each one's architecture and budget. Only once the whole plan is
+    trained: a stored record cannot be changed afterwards."""
     if any(one.result is None and one.why != DIVERGED for one in outcomes):
         return
     rows = [{"key": one.key, "architecture": one.run.architecture, "budget": one.run.budget} for one in outcomes]

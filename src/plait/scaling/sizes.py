@@ -1,8 +1,8 @@
 """One architecture in many sizes: those of a paper's table, or grown from a spec.
 
-A family of presets is named without its size: `mad-striped-hyena-1-3` has the 35 sizes of Table C.2. From a spec,
-widths are multiples of what keeps heads whole and as wide as they were; explicit inner and expert widths grow with d,
-and the depth as its square root, in whole periods of the pattern, so that a stripe stays what it is.
+A family of presets is named without its size: `mad-striped-hyena-1-3` has the 35 sizes of Table C.2. When a spec is
+grown, head widths stay as they are and the number of heads grows; explicit inner and expert widths grow with d; the
+depth grows as the square root of d, in whole repetitions of the layer pattern, so that a hybrid keeps its ratio.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.spec import Header, presets
 
-#: Options that count heads, and widths that are no multiple of d by themselves.
+#: Options that count heads, and options whose widths are given as absolute numbers.
 HEADS = ("heads", "kv_heads")
 WIDTHS = ("inner", "width", "dt_rank")
 DEPTH_POWER = 0.5
-MOST_WIDTHS = 64  # of a grown family
+MOST_WIDTHS = 64  # sizes of a grown family at most
 _SIZED = re.compile(r"(?P<family>.+)-(?P<millions>\d+)m")
 
 
 @dataclass(frozen=True)
 class Family:
-    """An architecture's sizes, smallest first. `vocab` is the corpus's."""
+    """The sizes of one architecture, smallest first."""
 
     name: str
     members: tuple[Architecture, ...]
@@ -38,37 +38,37 @@ class Family:
 
     @cached_property
     def params(self) -> list[int]:
-        """Active ones: of mixtures of experts what a token meets."""
+        """Active parameters of each member: of mixtures of experts, those that one token uses."""
         return [model_cost(arch, seq=1).active_params for arch in self.members]
 
     def token_flops(self, seq_len: int) -> list[float]:
-        """Of training each member on one token."""
+        """FLOPs of training each member on one token."""
         if seq_len not in self._token_flops:
             self._token_flops[seq_len] = [token_flops(arch, seq_len) for arch in self.members]
         return self._token_flops[seq_len]
 
     def nearest(self, wanted: Sequence[float]) -> list[Architecture]:
-        """A member for each size wanted, none twice, smallest first."""
+        """The member nearest to each wanted size, without duplicates, smallest first."""
         chosen = {min(range(len(self.members)), key=lambda i: abs(math.log(self.params[i] / n))) for n in wanted}
         return [self.members[i] for i in sorted(chosen)]
 
 
 def token_flops(arch: Architecture, seq_len: int) -> float:
-    """Of training on one token: forward and backward, as three times the forward pass."""
+    """FLOPs of training on one token: three times the forward pass."""
     return 3 * model_cost(arch, seq=seq_len).flops / seq_len
 
 
 def family(given: str, vocab: int, depth_power: float = DEPTH_POWER) -> Family:
-    """Of NAME, NAME=SPEC or SPEC: a family of presets, or sizes grown from a spec, all with this vocabulary."""
-    name, text = _named(given)
-    of_presets = [(int(found["millions"]), preset) for found, preset in _sized() if found["family"] == text]
+    """`given` is the name of a family of presets, a spec to grow, or NAME=SPEC. All members get this vocabulary."""
+    name, text = _split_name(given)
+    of_presets = [(int(found["millions"]), preset) for found, preset in _sized_presets() if found["family"] == text]
     if of_presets:
         members = tuple(architecture(preset) for _, preset in sorted(of_presets))
     else:
         try:
             base = architecture(text)
         except UserError as wrong:
-            families = dict.fromkeys(found["family"] for found, _ in _sized())
+            families = dict.fromkeys(found["family"] for found, _ in _sized_presets())
             near = did_you_mean(text, families)
             raise UserError(f"--arch {given}: neither a family of presets nor a spec.{near} {wrong}") from None
         members = grown(base, depth_power)
@@ -76,8 +76,8 @@ def family(given: str, vocab: int, depth_power: float = DEPTH_POWER) -> Family:
     return Family(name or (text if of_presets else pattern_of(fitted[0])), fitted)
 
 
-def _named(given: str) -> tuple[str, str]:
-    """`striped=d=64 | …` has a name; a spec's own header begins with one of its keys."""
+def _split_name(given: str) -> tuple[str, str]:
+    """Name and spec of `striped=d=64 | …`; no name where the first word is a key of the spec's header, as in `d=64`."""
     name, _, text = given.partition("=")
     known = {each.name for each in dataclasses.fields(Header)}
     if text and re.fullmatch(r"[A-Za-z][\w.+-]*", name.strip()) and name.strip() not in known:
@@ -85,17 +85,17 @@ def _named(given: str) -> tuple[str, str]:
     return "", given.strip()
 
 
-def _sized() -> list[tuple[re.Match[str], str]]:
+def _sized_presets() -> list[tuple[re.Match[str], str]]:
     return [(found, name) for name in presets.names() if (found := _SIZED.fullmatch(name)) is not None]
 
 
 def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Architecture, ...]:
-    """Widths from one head's to `MOST_WIDTHS` times that; the depth is a power of the width, 0 keeps it."""
+    """All sizes from the width of one head to `MOST_WIDTHS` heads. The depth grows as the width to `depth_power`."""
     if not 0 <= depth_power < math.inf:
         raise UserError(f"--depth-power {depth_power:g}: a number from 0 on, such as 0.5; 0 keeps the depth.")
     d = base.header.d
     mixers = [mixer for layer in base.layers for mixer in layer.parts]
-    heads = math.gcd(*(getattr(o, name) for o in mixers for name in HEADS if getattr(o, name, 0))) or _even(d)
+    heads = math.gcd(*(getattr(o, name) for o in mixers for name in HEADS if getattr(o, name, 0))) or _steps_of_eight(d)
     period = _period(base.layers)
     periods = len(base.layers) // len(period)
     made = []
@@ -107,15 +107,15 @@ def grown(base: Architecture, depth_power: float = DEPTH_POWER) -> tuple[Archite
             for options in set(layers):
                 options.check(width)
         except UserError:
-            continue  # this width does not go with some option
+            continue  # some option does not allow this width
         made.append(Architecture(dataclasses.replace(base.header, d=width), layers))
     if not made:
         raise UserError(f"{base.text}: no other width goes with its options.")
     return tuple(sorted(made, key=lambda arch: model_cost(arch, seq=1).active_params))
 
 
-def _even(d: int) -> int:
-    """Where nothing counts heads: steps of 8 channels."""
+def _steps_of_eight(d: int) -> int:
+    """Into how many steps of 8 channels the width divides, for architectures without heads; 1 if it does not."""
     return max(1, d // 8) if d % 8 == 0 else 1
 
 
@@ -129,7 +129,7 @@ def _widened(options: MixerOptions, width: int, d: int) -> MixerOptions:
 
 
 def _period(layers: tuple[MixerOptions, ...]) -> tuple[MixerOptions, ...]:
-    """The shortest pattern whose repetition the layers are."""
+    """The shortest pattern that gives the layers when repeated."""
     for length in range(1, len(layers) + 1):
         if len(layers) % length == 0 and layers[:length] * (len(layers) // length) == layers:
             return layers[:length]
@@ -137,14 +137,14 @@ def _period(layers: tuple[MixerOptions, ...]) -> tuple[MixerOptions, ...]:
 
 
 def attention_share(arch: Architecture) -> float:
-    """Of the sequence mixers, those whose cache grows with the text."""
+    """The share of sequence mixers whose cache grows with the text."""
     mixers = [options for options in arch.layers if options.kind == "sequence"]
     growing = [options for options in mixers if options.cost(arch.header.d, 2).kv_cache]
     return len(growing) / len(mixers) if mixers else 0.0
 
 
 def pattern_of(arch: Architecture) -> str:
-    """What sizes of one architecture have in common, in words: `attn swiglu`, `25 % attn 75 % hyena swiglu`."""
+    """A name that all sizes of one architecture share: `attn swiglu`, `25 % attn 75 % hyena swiglu`."""
     words = []
     for kind in ("sequence", "channel"):
         names = [options.name for options in arch.layers if options.kind == kind]

@@ -1,7 +1,7 @@
-"""Runs in a store as the table that scaling laws are fitted to.
+"""The trainings in a store, as the table of runs that scaling laws are fitted to.
 
-Runs of `plait scale run` are those that its latest records name, of the text of the newest, whatever the tokenizers; a
-store without any gives all its trainings, called by their patterns of mixers.
+If the store has records of `plait scale run`, these are the runs they list, of all studies on the same text as the
+newest one. Otherwise all trainings of the store are taken, each architecture named by its pattern of mixers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def stored_runs(store: Store) -> Table:
 
 
 def _studied(store: Store) -> dict[str, tuple[str, float | None]]:
-    """Key → architecture's name and tokens per byte, over all records of plans on the newest one's text."""
+    """Key of a training → the architecture's name and tokens per byte, for all studies on the newest one's text."""
     found = store.find("scale")
     return {
         row["key"]: (row["architecture"], record.result.get(PER_BYTE))
@@ -42,7 +42,7 @@ def _studied(store: Store) -> dict[str, tuple[str, float | None]]:
 
 
 def _newest_sources(records: list[Record], studied: Mapping[str, tuple[str, float | None]]) -> list[Record]:
-    """Of an architecture whose mixers are the user's own and were edited, the runs of the newest text of them."""
+    """Leave out runs of a user's own mixer that were trained before its file was last edited."""
     sources = {_name(record, studied): record.config.get("sources") for record in records}  # the last is the newest
     return [record for record in records if record.config.get("sources") == sources[_name(record, studied)]]
 
@@ -56,7 +56,7 @@ def _text(record: Record) -> Any:
 
 
 def run_row(record: Record, name: str | None = None, per_byte: float | None = None) -> dict[str, Any]:
-    """One training as a scaling fit reads it."""
+    """One training as a row of the table that a scaling fit reads."""
     config, result = record.config, record.result
     arch = architecture(str(config["spec"]))
     recipe: Mapping[str, Any] = config["recipe"]

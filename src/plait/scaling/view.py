@@ -1,4 +1,4 @@
-"""The view of a scaling study: the laws fitted to its runs, as `plait scale fit` fits them, and the runs themselves."""
+"""The report's view of a scaling study: its runs, and the laws that `plait scale fit` would fit to them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from plait.reporting.scaling_page import laws_parts, laws_title
 from plait.reporting.views import Context, View
 from plait.scaling.stored import run_row
 
-DRAWS = 100  # of the bootstrap: a page is to appear at once; `plait scale fit` draws a thousand
-BEYOND = 10.0  # times the largest budget of the runs: the target that a page speaks of
-FEWEST = 6  # runs to fit a surface to
+DRAWS = 100  # of the bootstrap, so that the page appears at once; `plait scale fit` draws a thousand
+BEYOND = 10.0  # the target of the forecast is so many times the largest budget trained
+FEWEST = 6  # runs, below which no surface is fitted
 
 
 def scale_view(record: Record, context: Context) -> View:

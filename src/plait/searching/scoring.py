@@ -21,8 +21,7 @@ from plait.algorithms.search import Search
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of, record_key
-from plait.workers.backend import Place
-from plait.workers.pool import Pool
+from plait.workers.pool import Place, Pool
 from plait.workers.task import Setup, Task, Worker
 
 KIND = "score"

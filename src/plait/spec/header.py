@@ -27,7 +27,7 @@ _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def parse_name(text: str) -> str:
-    """A name in lower case: the language does not tell `Attn` from `attn`."""
+    """A name in lower case: case does not matter in the language."""
     if not NAME.fullmatch(text):
         raise UserError(f"{quoted(text)} is not a name: names start with a letter, then letters, digits, - _ .")
     if len(text) > MAX_NAME:

@@ -35,7 +35,7 @@ Default = TypeVar("Default")
 
 
 def option_key(layer: str, key: str) -> str:
-    """The option that `key` names in this layer, be it by another word."""
+    """The option that `key` names in this layer; `key` may be an alias."""
     return OPTION_ALIASES.get(layer, {}).get(key, key)
 
 

@@ -117,8 +117,10 @@ def _kinds(data: Mapping[str, Any], layers: int) -> list[str]:
     if (words := data.get("layer_types")) is not None:
         unknown = sorted({str(word) for word in words} - WORDS)
         if unknown or len(words) != layers:
-            told = f"no layer type {', '.join(unknown)}" if unknown else f"{len(words)} layer types for {layers} layers"
-            raise UserError(f"{told}; known: {', '.join(sorted(WORDS))}.")
+            wrong = (
+                f"no layer type {', '.join(unknown)}" if unknown else f"{len(words)} layer types for {layers} layers"
+            )
+            raise UserError(f"{wrong}; known: {', '.join(sorted(WORDS))}.")
         return [str(word) for word in words]
     usual = str(data.get("model_type", ""))
     attn = data.get("attn") or {}

@@ -33,6 +33,7 @@ from plait.supernet.settings import SupernetJob
 from plait.training.fit import fit_alone
 from plait.training.job import Budget, Job, fitted
 from plait.training.recipe import Recipe
+from plait.training.result import Result
 from plait.training.validation import MOST_NATS, perplexity_of
 
 INTERLEAVED = "interleaved"
@@ -127,7 +128,7 @@ class PlacementStudy:
 
     def run(self, store: Store, runs: Path, on_progress: OnProgress = ignore) -> PlacementFindings:
         """Train what is not in the store yet."""
-        results: list[list[dict[str, Any]]] = [[] for _ in self.patterns]
+        results: list[list[Result]] = [[] for _ in self.patterns]
         for place, (at, job) in enumerate((at, job) for seed in self.jobs for at, job in enumerate(seed)):
             what = self.patterns[at].name
 
@@ -140,7 +141,7 @@ class PlacementStudy:
         rows = [self._row(pattern, found) for pattern, found in zip(self.patterns, results, strict=True)]
         return PlacementFindings(self, rows)
 
-    def _row(self, pattern: Pattern, found: Sequence[dict[str, Any]]) -> Row:
+    def _row(self, pattern: Pattern, found: Sequence[Result]) -> Row:
         flops = model_cost(pattern.arch, seq=self.recipe.seq_len).flops / self.recipe.seq_len
         return Row(pattern, [one["loss"] for one in found], flops, sum(one["seconds"] for one in found))
 

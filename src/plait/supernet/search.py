@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from plait.algorithms.evaluate import Seen
+from plait.algorithms.candidates import Seen
 from plait.algorithms.front import Front
 from plait.algorithms.objectives import Objective
 from plait.algorithms.predicted import DevicePredictor

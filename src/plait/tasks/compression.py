@@ -1,11 +1,11 @@
 """Compression (arXiv:2403.17844, Sec. 3.1.5, App. B.1.5): a whole sequence into the vector of its last token.
 
     a e c b h g i [c]        [c] the compression token
-    a e c b h g i            asked for, each from the vector of [c] and the position alone
+    a e c b h g i            the targets, each predicted from the vector of [c] and the position alone
 
 The model is an auto-encoder: a two-layer MLP reads the last position's vector plus a sine-cosine code of the position
-asked for. "seed" asks for the random tokens and gives [c] an id beyond `vocab`; "mad-lab" asks for [c] too, which is
-the last of `vocab`.
+to be recovered. "paper" scores the random tokens and gives [c] an id beyond `vocab`; "mad-lab" scores [c], too, whose
+id is the last of `vocab`.
 """
 
 from __future__ import annotations

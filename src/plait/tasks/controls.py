@@ -25,8 +25,8 @@ class Control:
 
     def __str__(self) -> str:
         """Short, for a table: the mixer's name and the accuracy, after "none" where that is no solution."""
-        told = f"{self.model.split('[')[0].split()[0]} {self.accuracy:.2f}"
-        return told if self.solves else f"none ({told})"
+        text = f"{self.model.split('[')[0].split()[0]} {self.accuracy:.2f}"
+        return text if self.solves else f"none ({text})"
 
 
 _LOOKING, _DEEP = "attn[canon=ab]", "attn x4"

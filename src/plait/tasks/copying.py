@@ -1,11 +1,11 @@
 """Selective copying (arXiv:2403.17844, Sec. 3.1.4, App. B.1.4): tokens among blanks, to be copied in their order.
 
     a c [b] t [b] [i] [i] [b] [i]        [b] blank, [i] insert
-                   a   c       t         asked for
+                   a   c       t         targets
 
 (App. B.1.4 prints this example with one [i] too few for its three tokens.)
 
-"seed": the tokens come first, an insert token for each of them later, blanks anywhere; the special tokens have ids
+"paper": the tokens come first, an insert token for each of them later, blanks anywhere; the special tokens have ids
 beyond `vocab`. "mad-lab": tokens among blanks, one copy token, then a blank for each token to be put out; a token
 always stands right before the copy token, and the special tokens are the last two of `vocab`.
 

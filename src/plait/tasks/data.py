@@ -21,7 +21,7 @@ from plait.tasks.task import IGNORE, Examples, Task
 
 EVALUATION = 1280  # sequences of the validation and of the test split (Table B.1)
 BLOCK = 512  # sequences drawn from one stream
-REDRAWS = 100  # rounds, before the setting is said to have too few different sequences
+REDRAWS = 100  # rounds, after which the setting is taken to have too few different sequences
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def make_data(task: Task, seed: int, *, evaluation: int = EVALUATION) -> TaskDat
 
 def draw(task: Task, seed: int, split: str, count: int) -> Examples:
     """The first `count` sequences of a split."""
-    # Blocks, the whole of them, and what they are compared by, of eight-byte numbers.
+    # Eight-byte numbers: blocks, all blocks joined, and copies to compare sequences by.
     needed = 8.0 * 4 * max(count, BLOCK) * (task.input_length + 1)
     require_memory(needed, f"{count:,} sequences of {task.name}", "Lower train_size or length.")
     training = split == "train"
@@ -88,7 +88,7 @@ def unseen(task: Task, seed: int, split: str, count: int, others: list[Examples]
 
 
 def chance(examples: Examples) -> float:
-    """The accuracy of always giving the most frequent answer, of all that are right."""
+    """The accuracy of always giving the answer that is right most often."""
     scored_NT = examples.targets_NT != IGNORE
     right = (examples.targets_NT if examples.allowed_NTK is None else examples.allowed_NTK)[scored_NT]
     return float(np.unique(right[right != IGNORE], return_counts=True)[1].max() / scored_NT.sum())

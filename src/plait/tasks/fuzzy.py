@@ -1,13 +1,13 @@
 """Fuzzy in-context recall (arXiv:2403.17844, Sec. 3.1.2, App. B.1.2): recall where keys and values are several tokens.
 
     (a d) (b) (d a f) (e g) (d a f) (e g)        keys of a d f, values of b e g; the brackets are not there
-                                    (e g)        asked for, token by token
+                                    (e g)        targets, token by token
 
-A key or value is a motif: one to `motif` different tokens. Sequences are padded on the left. Evaluation asks for the
-values of repeated keys of full length only: after a shorter one, a further token could still make it another key.
+A key or value is a motif: one to `motif` different tokens. Sequences are padded on the left. Evaluation scores only the
+values of repeated keys of full length: a shorter key could still be the beginning of a longer one.
 The last pair always repeats a key of full length.
 
-"seed" mixes key lengths in all splits, as the example of App. B.1.2 does, and gives the pad token an id beyond
+"paper" mixes key lengths in all splits, as the example of App. B.1.2 does, and gives the pad token an id beyond
 `vocab`. "mad-lab" mixes them in training and evaluates on sequences whose keys are all of full length; its pad token
 is the last of `vocab`, and it reads `length` tokens of a sequence one longer. (Its authors' code asks for keys that
 never occurred in 2 % of the sequences; here every key asked for has been seen.)

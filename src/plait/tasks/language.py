@@ -1,9 +1,9 @@
-"""Languages learnt from the text itself: every sequence has a law of its own, which only the sequence tells.
+"""Languages learnt in context: every sequence has a random law of its own, to be inferred from the sequence alone.
 
-markov     a Markov chain with a transition matrix of its own, each row uniform over all laws (Dirichlet with all ones).
-           Asked for: the token that followed the present one most often so far, which is the best guess there is
-           (Edelman et al. 2024, arXiv:2402.11004; Akyürek et al. 2024, arXiv:2401.12973)
-regbench   strings of a random automaton, a bar between two. Asked for: any symbol that may come next (RegBench, Akyürek
+markov     a Markov chain whose transition matrix is drawn per sequence, each row from a Dirichlet with all ones. The
+           target is the token that has followed the current one most often so far, the best possible guess (Edelman et
+           al. 2024, arXiv:2402.11004; Akyürek et al. 2024, arXiv:2401.12973)
+regbench   strings of a random automaton, separated by bars. Right is any symbol that may come next (RegBench, Akyürek
            et al. 2024). Automata have 4 to `nodes` states, 4 to `vocab` symbols, one to three edges out of a state with
            different symbols to different states other than itself; states that no string reaches are dropped, and so
            are automata in which two states accept the same strings. Strings have 1 to `string` symbols.
@@ -33,7 +33,7 @@ Automaton = list[dict[int, int]]
 
 @dataclass(frozen=True)
 class Markov(Task):
-    """A chain with a law of its own: what is likeliest next, by what was read?"""
+    """A Markov chain with a random transition matrix per sequence: which token is most likely next?"""
 
     name: ClassVar[str] = "markov"
     skill: ClassVar[str] = "learn a Markov chain from one sequence"
@@ -95,7 +95,7 @@ class Markov(Task):
 
 @dataclass(frozen=True)
 class RegBench(Task):
-    """Strings of an automaton that is in this sequence alone: what may come next?"""
+    """Strings of an automaton drawn per sequence: which symbol may come next?"""
 
     name: ClassVar[str] = "regbench"
     skill: ClassVar[str] = "learn a regular language from one sequence"
@@ -189,8 +189,8 @@ class RegBench(Task):
         return tokens[: self.length + 1], may_follow[: self.length]
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """The next symbol of the text; the law is not in the input, so that all that can be told is one right answer of
-        each place but the last."""
+        """The next symbol of the text: the input does not contain the automaton, so one right answer per place is
+        known, and none for the last."""
         bar = self.ids("bar").start
         if len(inputs) != self.length or any(token not in range(bar + 1) for token in inputs):
             return None

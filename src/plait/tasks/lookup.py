@@ -1,8 +1,8 @@
-"""Recall at a chosen load: how much a state can hold, and whether it can be asked for.
+"""Recall at a chosen load: how much a state can hold, and whether it can be read out again.
 
-palindrome   x1 … xn <sep> xn … x1, each token but the first of the second half asked for
-stack        <push> s e and <pop> s e for many stacks at once; the element that a pop gives is asked for
-phonebook    name, number, name, number … then one name, and its number is asked for digit by digit (Jelassi et al.
+palindrome   x1 … xn <sep> xn … x1; every token of the second half but the first is scored
+stack        <push> s e and <pop> s e for many stacks at once; the element that a pop returns is scored
+phonebook    name, number, name, number … then one of the names; its number is scored digit by digit (Jelassi et al.
              2024, arXiv:2402.01032)
 
 Palindrome and stack: Kimi Team 2025, arXiv:2510.26692, Sec. 5.1, which does not say how operations are drawn: here a

@@ -1,12 +1,12 @@
-"""Memorization (arXiv:2403.17844, Sec. 3.1.6, App. B.1.6): facts that only the training data tells.
+"""Memorization (arXiv:2403.17844, Sec. 3.1.6, App. B.1.6): facts that occur only as targets of the training data.
 
     a [i] c [i] e [i] a [i]        [i] the insert token; the facts are a:b, c:d, e:f
-       b     d     f     b         asked for
+       b     d     f     b         targets
 
-The facts are the same in all splits: every key has a value of its own, drawn once for a seed. The values are never
-read, only asked for. A fact that never occurs in training can only be guessed, which bounds the accuracy: `ceiling`.
+The facts are the same in all splits: every key has a value of its own, drawn once for a seed. Values are never
+inputs, only targets. A fact that does not occur in training can only be guessed, which bounds the accuracy (`ceiling`).
 
-"seed" gives the insert token an id beyond `vocab`; "mad-lab" takes the last of `vocab` (127 keys for 128 values).
+"paper" gives the insert token an id beyond `vocab`; "mad-lab" takes the last of `vocab` (127 keys for 128 values).
 
     N  sequences      F  facts of a sequence      K  keys
 """

@@ -1,9 +1,9 @@
-"""Multi-query associative recall: pairs, then their keys among noise, each asked for its value.
+"""Multi-query associative recall: pairs of keys and values, then the keys among noise; the targets are their values.
 
 mqar                 k1 v1 k2 v2 … then the keys (Arora et al. 2023, arXiv:2312.04927; the authors' public code, as are
                      the other two)
-forgetting-mqar      some keys get a second value, and the last one counts: what is only added up cannot be replaced
-compositional-mqar   a key is two tokens, of which all combinations occur: neither alone tells the value
+forgetting-mqar      some keys get a second value, and the last one counts: a state that only adds keeps the first
+compositional-mqar   a key is two tokens, and all combinations occur: neither token alone determines the value
 
     N  sequences      T  tokens of a sequence      P  pairs
 """
@@ -40,7 +40,7 @@ class Mqar(Task):
 
     @property
     def asked(self) -> str:
-        """Which keys evaluation asks for: all, updated or kept, with and without a second value."""
+        """Which keys evaluation scores: all, updated (those with a second value) or kept (the others)."""
         return "all"
 
     @property
@@ -66,7 +66,7 @@ class Mqar(Task):
         inputs_NT[:, 1:context:2] = values_NV
         answers_NP = values_NV[:, :P].copy()
         answers_NP[rows, updated_NU] = values_NV[:, P:]
-        at_NP = context + 2 * soon(stream, (self.length - context) // 2, (count, P))
+        at_NP = context + 2 * early_slots(stream, (self.length - context) // 2, (count, P))
         targets_NT = np.full((count, self.length), IGNORE)
         if self.asked != "all" and not training:
             changed_NP = np.zeros((count, P), dtype=bool)
@@ -89,7 +89,7 @@ class Mqar(Task):
         return None if known else targets
 
     def valid(self, inputs: Sequence[int], targets: Sequence[int]) -> bool:
-        """Noise may hold a key as well, so that which of two equal tokens is asked cannot be told from the input."""
+        """Noise may equal a key, so the input alone does not say which of two equal tokens is scored."""
         known, asked = self._known([int(token) for token in inputs])
         given = {int(inputs[at]): int(target) for at, target in enumerate(targets) if target != IGNORE}
         right = given == {key: known[key] for key in asked}
@@ -165,7 +165,7 @@ class CompositionalMqar(Task):
         triples_NP3 = triples_NP3[rows, stream.permuted(np.tile(pair_P, (count, 1)), axis=1)]
         inputs_NT = stream.integers(self.vocab, size=(count, self.length))
         inputs_NT[:, : 3 * P] = triples_NP3.reshape(count, -1)
-        at_NP = 3 * P + 3 * soon(stream, (self.length - 3 * P) // 3, (count, P))
+        at_NP = 3 * P + 3 * early_slots(stream, (self.length - 3 * P) // 3, (count, P))
         targets_NT = np.full((count, self.length), IGNORE)
         inputs_NT[rows, at_NP], inputs_NT[rows, at_NP + 1] = triples_NP3[..., 0], triples_NP3[..., 1]
         targets_NT[rows, at_NP + 1] = triples_NP3[..., 2]
@@ -183,16 +183,16 @@ class CompositionalMqar(Task):
         return None if known else targets
 
     def valid(self, inputs: Sequence[int], targets: Sequence[int]) -> bool:
-        """Noise may hold a key as well, so that which of two equal ones is asked cannot be told from the input."""
+        """Noise may equal a key, so the input alone does not say which of two equal pairs is scored."""
         tokens, context = [int(token) for token in inputs], 3 * self.side**2
         known = {tuple(tokens[at : at + 2]): tokens[at + 2] for at in range(0, context, 3)}
         asked = {tuple(tokens[at - 1 : at + 1]): int(t) for at, t in enumerate(targets) if t != IGNORE}
         return asked == known and int((np.asarray(targets) != IGNORE).sum()) == len(known)
 
 
-def soon(stream: np.random.Generator, slots: int, shape: tuple[int, int]) -> np.ndarray:
-    """Rows of different slots. Gaps to the queries follow a power law; drawing without replacement by weight is sorting
-    exponentials."""
+def early_slots(stream: np.random.Generator, slots: int, shape: tuple[int, int]) -> np.ndarray:
+    """Rows of different slots, early ones preferred: slot i has weight i^-0.99. (To draw by weight without replacement,
+    divide exponential noise by the weights and sort.)"""
     count, width = shape
     weight = np.arange(1, slots + 1) ** (0.01 - 1)
     lots = stream.exponential(size=(count, slots)) / weight

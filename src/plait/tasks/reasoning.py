@@ -4,8 +4,8 @@ depo   n names in a ring, as pairs `u v` in any order; then questions `<k> u <an
        Training has rings of 3 to N names (n with odds 1/(n + √N)) and every k up to `hops`; evaluation has N and the
        powers of two. Names are `word` tokens, the last of a second alphabet.
 mano   an expression over the numbers modulo `vocab` in prefix form, `+ * 3 5 - 1 2 <ans>`: its value. Training has 1 to
-       L operators, evaluation L. (The authors begin with a token that says how many there are; sequences longer than
-       training's would begin with one that was never seen, so it is left out.)
+       L operators, evaluation L. (The authors' sequences begin with a token for the number of operators; longer
+       sequences than in training would begin with an unseen one, so it is left out.)
 
 Allen-Zhu 2025, arXiv:2512.17351, and its public code. Sequences are padded on the left.
 
@@ -29,7 +29,7 @@ LEAST_RING = 3
 
 @dataclass(frozen=True)
 class Depo(Task):
-    """Names in a ring, told pair by pair in any order: which is k steps after this one?"""
+    """Names in a ring, given as pairs in random order: which name is k steps after this one?"""
 
     name: ClassVar[str] = "depo"
     skill: ClassVar[str] = "follow links k steps"
@@ -72,15 +72,15 @@ class Depo(Task):
             n = int(stream.choice(sizes, p=odds / odds.sum())) if training else self.ring
             names = self._names(stream, n)
             text = [token for i in stream.permutation(n) for token in (*names[i], *names[(i + 1) % n])]
-            asked: list[int] = []
+            targets: list[int] = []
             for _ in range(self.queries):
                 start = int(stream.integers(n))
                 k = int(stream.integers(1, self.hops + 1)) if training else int(stream.choice(powers))
                 answer = names[(start + k) % n]
-                asked += [*[IGNORE] * (1 + self.word), *answer, IGNORE]
+                targets += [*[IGNORE] * (1 + self.word), *answer, IGNORE]
                 text += [hop + k - 1, *names[start], ans, *answer]
             inputs_NT[row, self.length - len(text) :] = text
-            targets_NT[row, self.length - len(asked) :] = asked
+            targets_NT[row, self.length - len(targets) :] = targets
         return Examples(inputs_NT, targets_NT)
 
     def _names(self, stream: np.random.Generator, n: int) -> list[tuple[int, ...]]:

@@ -1,19 +1,19 @@
 """In-context recall, plain and noisy: key-value pairs, then the value of a key seen before (arXiv:2403.17844).
 
     a b d e f g a b f g        keys a d f, values b e g
-                  b   g        asked for: the value of every key that has occurred before
+                  b   g        targets: the value of every key that has occurred before
 
-Sec. 3.1.1, App. B.1.1. The values are drawn again for every sequence, so nothing but the sequence itself tells them.
-The last pair always repeats a key. Training asks for every next token, evaluation for the values that can be known. The
+Sec. 3.1.1, App. B.1.1. Values are drawn anew for every sequence, so they can only be learnt from the sequence itself.
+The last pair always repeats a key. Training scores every next token, evaluation the values of keys seen before. Both
 variants draw the same sequences; "mad-lab" cuts the last token (127 tokens of 128).
 
     a b h d e f g i a b f g        keys a d f, values b e g, noise h i
-                      b   g        asked for
+                      b   g        targets
 
-Sec. 3.1.3, App. B.1.3, with noise between the pairs. "paper" puts single noise tokens anywhere between pairs, a fixed
-share of the sequence; the last unit may be noise. "mad-lab" turns each place of two tokens into noise with that
-probability, so that pairs stay aligned, and cuts the last token. (Its authors' code may leave no pair at all to ask
-for; here one is always kept.)
+Sec. 3.1.3, App. B.1.3: the same with noise. "paper" puts single noise tokens anywhere between the pairs, a fixed share
+of the sequence; the last unit may be noise. "mad-lab" turns each place of two tokens into noise with that
+probability, so that pairs stay aligned, and cuts the last token. (Its authors' code may leave no pair at all to
+score; here one is always kept.)
 
 N  sequences  P  pairs of a sequence  M  tokens of a motif  U  units: pairs and noise tokens  T  tokens of a sequence
 """
@@ -61,9 +61,9 @@ def choose(stream: np.random.Generator, allowed_NP: np.ndarray) -> np.ndarray:
 
 
 def autoregressive(task: Task, tokens_NT: np.ndarray, scored_NT: np.ndarray, *, training: bool) -> Examples:
-    """Every position is asked for the token after it: in training always, in evaluation where that token is scored.
+    """The target of a position is the token after it: everywhere in training, in evaluation where that token is scored.
 
-    "seed" reads the sequence whole and asks nothing of its last token; "mad-lab" leaves the last token out.
+    "paper" keeps the last token, which has no target; "mad-lab" leaves it out.
     """
     next_NT = np.full(tokens_NT.shape, IGNORE, dtype=task.dtype)
     next_NT[:, :-1] = tokens_NT[:, 1:] if training else np.where(scored_NT[:, 1:], tokens_NT[:, 1:], IGNORE)
@@ -125,7 +125,7 @@ class InContextRecall(Task):
         return np.stack([codes_NP, values_NP], axis=-1), present_NP & (first_NP != places)
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """Read pair by pair, a dictionary in hand."""
+        """Pair by pair, with a dictionary of the values so far."""
         if len(inputs) != self.input_length:
             return None
         known: dict[int, int] = {}
@@ -166,7 +166,7 @@ class NoisyInContextRecall(InContextRecall):
 
     @property
     def noise_tokens(self) -> int:
-        """How many tokens of a sequence are noise ("seed"): the even number nearest the share."""
+        """How many tokens of a sequence are noise ("paper"): the even number nearest the share."""
         return 2 * round(self.noise * self.length / 2)
 
     def check(self) -> None:

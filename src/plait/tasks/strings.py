@@ -1,7 +1,7 @@
-"""Copying a string, and finding a piece of one: what attention does by looking back and a fixed state must hold.
+"""Copying a string, and finding a piece of it: attention can look back, a fixed state has to hold the whole string.
 
 copy           x | x           the string again, after the bar
-ngram-lookup   x | g → a       a piece g that occurs once in x, asked for the letter that followed it there; with
+ngram-lookup   x | g → a       a piece g that occurs once in x; the target is the letter that followed it there. With
                g | x | → a     `before=1` the piece comes first, so that a fixed state knows what to look for
 
 Jelassi et al. 2024, arXiv:2402.01032, Secs. 3 and 4 (letters, pieces of three).

@@ -1,4 +1,4 @@
-"""What a task is: a setting of difficulty, and sequences drawn under it.
+"""What a task is: settings that make it easier or harder, and sequences drawn under them.
 
 A task is a frozen dataclass. Its fields are the difficulty variables, its defaults the baseline, and `steps` the
 values each variable takes when it alone is made harder (Poli et al. 2024, arXiv:2403.17844, App. B.1 and B.2).
@@ -38,8 +38,8 @@ Self = TypeVar("Self", bound="Task")
 
 @dataclass(frozen=True)
 class Examples:
-    """Sequences and what a model should answer: `IGNORE` where it is not asked. Where several answers are right,
-    `allowed_NTK` has all of them, `IGNORE` beyond; the target is one."""
+    """Sequences and their targets, `IGNORE` where a position is not scored. Where several answers are right,
+    `allowed_NTK` holds all of them, filled up with `IGNORE`; the target is one of them."""
 
     inputs_NT: np.ndarray
     targets_NT: np.ndarray
@@ -71,7 +71,7 @@ class Task(ABC):
     train_size: int = 12_800
     variant: str = "paper"
 
-    # -- what a subclass defines
+    # ---- to be defined by a subclass
 
     @property
     @abstractmethod
@@ -84,21 +84,21 @@ class Task(ABC):
 
     @abstractmethod
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """The targets of one evaluation sequence, worked out from its input alone, token by token; None if the input
-        is no sequence of this task."""
+        """The targets of one evaluation sequence, computed from its input alone, independently of `generate`; None if
+        the input is not a sequence of this task."""
 
     def check(self) -> None:  # noqa: B027 (not every task has one)
         """Raise `UserError` for a setting under which no sequence can be drawn."""
 
     def seeded(self: Self, seed: int) -> Self:
-        """The task with whatever all splits of one seed have in common (memorization: its facts)."""
+        """The task with what all splits of one seed have in common (for memorization: its facts)."""
         return self
 
     def ceiling(self, train: Examples, test: Examples) -> float:
         """The best accuracy on `test` that can be expected of a model that knows `train` by heart."""
         return 1.0
 
-    # -- what follows from it
+    # ---- the same for all tasks
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):

@@ -1,13 +1,13 @@
-"""State tracking: what has become of a state after all that happened to it, which no look-up of single tokens tells.
+"""State tracking: the current value of something that every token changes, which no look-up of single tokens gives.
 
 parity               how many ones so far, modulo 2
 modular-arithmetic   3 + 4 * 2 - 1 = 0   modulo 5, products before sums; with `brackets` ((3 + 4) * (2 - 1)) = 2
 word-problem         the product of all elements of a group so far: S3, A5, S5 … (60 elements of A5 are 60 tokens)
 
-Training asks for the state after every token, evaluation for that in the second half of a sequence alone: at twice the
-length of training all positions that are scored are farther than training went. (Arithmetic has one answer, after =.)
+Training scores the state after every token, evaluation only in the second half of a sequence: at twice the training
+length, all scored positions lie beyond those seen in training. (Arithmetic has a single target, after the =.)
 
-parity and arithmetic: Grazzi et al. 2024, arXiv:2411.12537 (there parity is asked for at the end only); word problems:
+parity and arithmetic: Grazzi et al. 2024, arXiv:2411.12537 (which scores parity at the end only); word problems:
 Merrill et al. 2024, arXiv:2404.08819; Siems et al. 2025, arXiv:2502.10297.
 
     N  sequences      T  tokens of a sequence
@@ -51,7 +51,7 @@ class Parity(Task):
 
     def generate(self, stream: np.random.Generator, count: int, *, training: bool) -> Examples:
         inputs_NT = stream.integers(2, size=(count, self.length), dtype=self.dtype)
-        return Examples(inputs_NT, _asked(np.cumsum(inputs_NT, axis=1, dtype=self.dtype) % 2, training))
+        return Examples(inputs_NT, _targets(np.cumsum(inputs_NT, axis=1, dtype=self.dtype) % 2, training))
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
         if len(inputs) != self.length or any(token not in (0, 1) for token in inputs):
@@ -87,10 +87,10 @@ class WordProblem(Task):
         states_NT[:, 0] = inputs_NT[:, 0]
         for t in range(1, self.length):
             states_NT[:, t] = table[states_NT[:, t - 1], inputs_NT[:, t]]
-        return Examples(inputs_NT, _asked(states_NT, training))
+        return Examples(inputs_NT, _targets(states_NT, training))
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """By moving things from place to place, element after element."""
+        """By applying one permutation after the other."""
         known = elements(self.group)
         if len(inputs) != self.length or any(token not in range(len(known)) for token in inputs):
             return None
@@ -176,7 +176,7 @@ class ModularArithmetic(Task):
         return [self.ids("(").start, *left, operator, *right, self.ids(")").start]
 
     def _value(self, text: Sequence[int]) -> int:
-        """By two stacks, of numbers and of operators, as calculators do it."""
+        """By two stacks, one of numbers and one of operators."""
         plus, times, opening, closing = (self.ids(kind).start for kind in ("+", "*", "(", ")"))
         numbers: list[int] = []
         operators: list[int] = []
@@ -203,7 +203,7 @@ class ModularArithmetic(Task):
         return numbers[0]
 
     def answers(self, inputs: Sequence[int]) -> list[int] | None:
-        """Written out as Python, which has the same precedence."""
+        """Evaluated by Python, which has the same precedence of operators."""
         words = {self.ids(kind).start: kind for kind in self.layout if kind != "digit"}
         if len(inputs) != self.length or words.get(inputs[-1]) != "=":
             return None
@@ -216,7 +216,7 @@ class ModularArithmetic(Task):
         return [IGNORE] * (self.length - 1) + [value % self.vocab]
 
 
-def _asked(states_NT: np.ndarray, training: bool) -> np.ndarray:
+def _targets(states_NT: np.ndarray, training: bool) -> np.ndarray:
     targets_NT: np.ndarray = states_NT.copy()
     if not training:
         targets_NT[:, : -(-states_NT.shape[1] // 2)] = IGNORE

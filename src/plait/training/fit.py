@@ -4,7 +4,7 @@ settings    `recipe`: how to train;  `job`: what, on which data, how long
 data        `batches`: what the model sees at a step;  `validation`: the held-out loss
 a step      `trainer`: model, loss, gradients, one update by `optimizer`
 the loop    here: take steps; log, evaluate and save on the way
-on disk     `run`: the folder;  `checkpoint`: to resume from;  `training_log` and `sinks`;  `result`: the record
+on disk     `run`: the folder;  `checkpoint`: to resume from;  `result`: the log and the record;  `sinks`
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from plait.training.batches import Batches
 from plait.training.checkpoint import newest_checkpoint, remove_checkpoints
 from plait.training.distributed import Processes
 from plait.training.job import Job
-from plait.training.result import Result, claimed, result_of, store_result, stored_result
+from plait.training.result import Result, TrainingLog, claimed, result_of, store_result, stored_result
 from plait.training.run import RUNS, Run, folder_of, write_json
 from plait.training.speed import (
     VALIDATION_SHARE,
@@ -39,7 +39,6 @@ from plait.training.speed import (
     planned_steps,
 )
 from plait.training.trainer import Diverged, PendingStep, Trainer
-from plait.training.training_log import TrainingLog
 
 LOGGED = 200  # rows in a run's log, about
 SAVE_SECONDS = 60.0
@@ -103,11 +102,11 @@ def fit(
     `time.perf_counter`) is when a time budget began."""
     started = time.perf_counter() if started is None else started
     run = Run(folder_of(job.key, options.root))
-    done = dist.broadcast(stored_result(run, job, store) if dist.first else None)
+    done: Result | None = dist.broadcast(stored_result(run, job, store) if dist.first else None)
     if done is not None:
         if dist.first:
             run.begin()
-        return dict(done)
+        return done
     if dist.first and store is not None:
         store.require_writable()
     if not dist.broadcast(run.folder.exists() if dist.first else None):
@@ -120,7 +119,7 @@ def fit(
         # Another process may have finished it since we looked, and so have freed the lock.
         done = dist.broadcast(stored_result(run, job, store) if dist.first else None)
         if done is not None:
-            return dict(done)
+            return done
         if dist.first:
             run.begin()
         try:

@@ -254,7 +254,7 @@ def fill(model: torch.nn.Module, weights: dict[str, Tensor], source: str) -> Non
             parameter.copy_(weights[name])
 
 
-def write_json(path: Path, document: dict[str, Any]) -> None:
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
     with _atomic_write(path) as draft:
         draft.write_text(json.dumps(sealed(document), indent=1) + "\n", encoding="utf-8")
 

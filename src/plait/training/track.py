@@ -14,6 +14,7 @@ Letters: M replicas, B batch, T time, N held-out windows.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,10 @@ from plait.training.optimizer import decayed_parameters
 from plait.training.recipe import Recipe
 
 AHEAD = 64  # steps whose windows are sent to the device at once
-SLICE = 8  # steps between looks at the clock and at a request to stop
+SLICE = 8  # most steps between two checks of the clock and of a request to stop
+SLICE_SECONDS = (
+    0.5  # most seconds between them, at least one step: on a busy machine eight steps can take half a minute
+)
 
 
 @dataclass(frozen=True)
@@ -114,13 +118,15 @@ class Track:
     def tokens_per_step(self) -> int:
         return self.recipe.batch * self.recipe.seq_len
 
-    def advance_to(self, step: int) -> np.ndarray:
-        """Take steps up to a number of them; the last training losses, (M,)."""
+    def advance_to(self, step: int, seconds: float = math.inf) -> np.ndarray:
+        """Take steps up to a number of them, or until so many seconds have passed; the last training losses, (M,)."""
         began = time.perf_counter()
         loss_M = torch.full((len(self.replicas),), torch.nan, device=self.device)
         while self.step < step:
             loss_M = self._stepper(self._starts(self.step))
             self.step += 1
+            if time.perf_counter() - began > seconds:
+                break
         found = loss_M.float().cpu().numpy()
         self.seconds += time.perf_counter() - began
         return found
@@ -128,16 +134,16 @@ class Track:
     def annealed(self, steps: int, decay: int, on_step: Callable[[int], None] = lambda step: None) -> np.ndarray:
         """Held-out losses by window, (M, N), as if the training ended at `steps`, its last `decay` steps with the rate
         falling to zero. The track advances to where that decay begins, and stands there afterwards; also where
-        `on_step`, called now and then during the decay, raises."""
+        `on_step`, called now and then during the decay and the scoring, raises."""
         self.advance_to(steps - decay)
         kept = [{name: p.clone() for name, p in stack.items()} for stack in self._stacks]
         self._decay_from.fill_(float(self.step))
         self._decay_steps.fill_(float(decay))
         try:
             while self.step < steps:
-                self.advance_to(min(steps, self.step + SLICE))
+                self.advance_to(min(steps, self.step + SLICE), SLICE_SECONDS)
                 on_step(self.step)
-            return self.score()
+            return self.score(lambda: on_step(self.step))
         finally:
             self._decay_from.fill_(torch.inf)
             for stack, before in zip(self._stacks, kept, strict=True):
@@ -146,8 +152,9 @@ class Track:
             self._set_step(steps - decay)
 
     @torch.no_grad()
-    def score(self) -> np.ndarray:
-        """Held-out nats per token of every window as the weights stand, (M, N)."""
+    def score(self, on_batch: Callable[[], object] = lambda: None) -> np.ndarray:
+        """Held-out nats per token of every window as the weights stand, (M, N); `on_batch` is called between batches
+        and may raise."""
         began = time.perf_counter()
         texts = [self._texts[replica.text] for replica in self.replicas]
         losses: list[Tensor] = []
@@ -160,6 +167,7 @@ class Track:
                 logits_MBTV = self._forward_all(tokens).float()
             nll_MBT = -logits_MBTV.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
             losses.append(nll_MBT.mean(-1))
+            on_batch()
         found = torch.cat(losses, dim=1).double().cpu().numpy()
         self.seconds += time.perf_counter() - began
         return found

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from plait.core.child_process import start_process
 from plait.core.errors import UserError
 from plait.records import Store
-from plait.workers.backend import Backend, OnEvent, Place
+from plait.workers.pool import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
 
 STOP_SECONDS = 20.0
@@ -106,6 +106,8 @@ class LocalProcesses(Backend):
 
     def stop(self, on_event: OnEvent) -> None:
         for worker in self._workers:
+            if not worker.ready or (worker.task is not None and not worker.task.keys):
+                worker.process.kill()  # it is still importing or only timing something: there is nothing to save
             with suppress(OSError):  # it may have left already
                 worker.pipe.send(None)
         deadline = time.monotonic() + STOP_SECONDS

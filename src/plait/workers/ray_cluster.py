@@ -18,7 +18,7 @@ from typing import Any
 
 from plait.core.child_process import start_process
 from plait.core.errors import UserError
-from plait.workers.backend import Backend, OnEvent, Place
+from plait.workers.pool import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
 
 CONNECT_SECONDS = 90.0  # for the first time

@@ -23,7 +23,7 @@ from typing import Any
 from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
 from plait.core.json_files import parse_json
-from plait.workers.backend import Backend, OnEvent, Place
+from plait.workers.pool import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
 
 FOLDER = Path("runs") / "jobs"

@@ -101,20 +101,20 @@ def _by_hand(*, pro: bool) -> list[int]:
 
 def _counted(model: str, *, pro: bool) -> tuple[str, str, bool]:
     found = [model_cost(f"{model}-{size}").params_without_input_embedding for size in ("125m", "360m", "760m")]
-    told, ours = (", ".join(f"{n:,}" for n in values) for values in (_by_hand(pro=pro), found))
-    return told, ours, told == ours
+    published, ours = (", ".join(f"{n:,}" for n in values) for values in (_by_hand(pro=pro), found))
+    return published, ours, published == ours
 
 
 @facts.fact("F03", "FoX (LLaMA) parameters without input embedding: 125M, 360M, 760M (printed 757M)")
 def llama_counts() -> tuple[str, str, bool]:
-    told, ours, good = _counted("fox-llama", pro=False)
-    return told, ours, good and int(_millions("fox-llama-760m")[0]) == 757
+    published, ours, good = _counted("fox-llama", pro=False)
+    return published, ours, good and int(_millions("fox-llama-760m")[0]) == 757
 
 
 @facts.fact("F04", "FoX (Pro) parameters without input embedding: 125M, 360M, 760M (printed 759M)")
 def pro_counts() -> tuple[str, str, bool]:
-    told, ours, good = _counted("fox-pro", pro=True)
-    return told, ours, good and int(_millions("fox-pro-760m")[0]) == 759
+    published, ours, good = _counted("fox-pro", pro=True)
+    return published, ours, good and int(_millions("fox-pro-760m")[0]) == 759
 
 
 @facts.fact("F05", "Transformer (LLaMA) and (Pro) at 760M")
@@ -224,8 +224,12 @@ def table_1_averages() -> tuple[str, str, bool]:
     ours = {model: Decimal(repr(round(average(accuracies(model)), 6))) for model in TABLE_1}
     rounded = {model: float(mean.quantize(Decimal("0.01"), ROUND_HALF_UP)) for model, mean in ours.items()}
     other = {model: mean for model, mean in rounded.items() if mean != printed_average(model)}
-    told = ", ".join(f"{model} {mean:.2f} (printed {printed_average(model):.2f})" for model, mean in other.items())
-    return "6 of 7; FoX (LLaMA) 49.83", f"{len(TABLE_1) - len(other)} of 7; {told}", other == {"FoX (LLaMA)": 49.83}
+    differing = ", ".join(f"{model} {mean:.2f} (printed {printed_average(model):.2f})" for model, mean in other.items())
+    return (
+        "6 of 7; FoX (LLaMA) 49.83",
+        f"{len(TABLE_1) - len(other)} of 7; {differing}",
+        other == {"FoX (LLaMA)": 49.83},
+    )
 
 
 @facts.fact("F24", "decoding step by step, in chunks, and left-padded gives the parallel logits (FoX Pro)")

@@ -39,11 +39,11 @@ def _agreeing(chosen: list[LtsRow]) -> int:
 def _table(backbone: str, *, earlier: bool) -> tuple[str, str, bool]:
     chosen = [row for row in rows() if row.backbone == backbone and row.earlier == earlier]
     clean, repaired = ([row for row in chosen if row.clean == state] for state in (True, False))
-    told, ours = (
+    published, ours = (
         f"{good} of {len(chosen)} rows as printed" + (f", {mended} of {len(repaired)} repaired" if repaired else "")
         for good, mended in ((len(clean), len(repaired)), (_agreeing(clean), _agreeing(repaired)))
     )
-    return told, ours, told == ours and bool(clean)
+    return published, ours, published == ours and bool(clean)
 
 
 @facts.fact("L02", "decoder parameters do not change with the vocabulary, embedding parameters do")
@@ -137,8 +137,8 @@ def per_device() -> tuple[str, str, bool]:
             found.append(len(there))
             ordered += there == names[: len(there)] and sizes == sorted(sizes)
     expected = [39, 35, 40, 45, 38, 39]
-    told, ours = (f"{', '.join(map(str, n))}; in order {k} of 6" for n, k in ((expected, 6), (found, ordered)))
-    return told, ours, told == ours
+    published, ours = (f"{', '.join(map(str, n))}; in order {k} of 6" for n, k in ((expected, 6), (found, ordered)))
+    return published, ours, published == ours
 
 
 @facts.fact("L27", "scaled baselines: Transformer-XL d512 h8 f2048, GPT-2 d1024 h12 f3072, 1 to 16 layers")

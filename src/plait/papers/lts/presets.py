@@ -10,7 +10,7 @@ the paper's earlier version. Their printed decoder parameters (d width, f inner 
     OPT                   Σ(4d² + 9d + 2df + f) + 2050d
 
 The earlier version counts heads 64 wide although its text says d / h, so its presets have head_dim=64. Its 7d holds
-position and content biases of width d where heads of that width have 64h, so `plait` counts 2(64h - d) more a layer.
+position and content biases of width d where heads of that width have 64h, so `plait` counts 2(64h - d) more per layer.
 OPT's count includes the learned positions (2048d), against the paper's own definition of decoder parameters.
 
 From the paper: widths, heads, vocabularies, adaptive embeddings that get 4 times narrower band by band, as wide as the

@@ -119,8 +119,8 @@ def profiles() -> tuple[str, str, bool]:
             refused = "ARM CPU" in str(why)
         anywhere = Profile.load(path, anywhere=True).hash == other.hash != made.hash
     ours = f"{', '.join(sorted(named))}; round trip {same}, refused {refused}, anywhere {anywhere}"
-    told = "a6000, arm, corei7, titanxp; round trip True, refused True, anywhere True"
-    return told, ours, ours == told and bool(made.device["cpu"])
+    published = "a6000, arm, corei7, titanxp; round trip True, refused True, anywhere True"
+    return published, ours, ours == published and bool(made.device["cpu"])
 
 
 @facts.fact("L11", "2-D and 3-D Pareto fronts, lower convex hull")
@@ -152,8 +152,8 @@ def ranking() -> tuple[str, str, bool]:
     textbook = 1 - 6 * int(((proxy - truth) ** 2).sum()) / (10 * (10**2 - 1))  # holds where nothing ties
     found = spearman(proxy, truth), top_spearman(proxy, truth, 40), common_ratio(proxy, truth, 40)
     expected = textbook, 0.4, 0.75
-    told, ours = ("SRC {:.4f}, SRC(40 %) {:.4f}, CR(40 %) {:.2f}".format(*values) for values in (expected, found))
-    return told, ours, np.allclose(found, expected, rtol=0, atol=1e-12)
+    published, ours = ("SRC {:.4f}, SRC(40 %) {:.4f}, CR(40 %) {:.2f}".format(*values) for values in (expected, found))
+    return published, ours, np.allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @facts.fact("L21", "3-D view and matched pairs (Fig. 15): equal on two axes, far apart on the third")

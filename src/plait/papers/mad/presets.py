@@ -17,9 +17,16 @@ from __future__ import annotations
 from functools import cache, partial
 
 from plait.papers.mad import scaling_presets
-from plait.probing.sizes import CHANNEL_MIXERS, SEQUENCE_MIXERS
 from plait.spec.presets import Catalog, Preset
 
+SEQUENCE_MIXERS = {
+    "hyena": "hyena[order=2,short=3,state=16]",
+    "mh-hyena": "mh-hyena[heads=16,order=2,short=3,state=2]",
+    "hyena-experts": "hyena-experts[experts=8,active=2,width=16,short=3,state=16]",
+    "gla": "gla[heads=8]",
+    "attn": "attn[heads=16]",
+}
+CHANNEL_MIXERS = {"swiglu": "swiglu[inner=512]", "moe": "moe[experts=8,active=2,inner=16]"}
 _MAMBA = "mamba[state=4,expand=2,conv=4,conv_bias=false]"
 
 

@@ -210,9 +210,9 @@ def ratios() -> tuple[str, str, bool]:
             costs = _block_multiply_adds(1024 if "large" in par else 512)
             small, whole = (sum(n * cost for n, cost in zip(kinds, costs, strict=True)) for kinds in counts)
             by_hand.append(f"{small / whole:.3f}")
-    told = f"fewer 62.5%, 61.1%, 58.3%, 58.3%; FLOPs left {', '.join(by_hand)}"
+    published = f"fewer 62.5%, 61.1%, 58.3%, 58.3%; FLOPs left {', '.join(by_hand)}"
     ours = f"fewer {', '.join(fewer)}; FLOPs left {', '.join(left)}"
-    return told, ours, ours == told
+    return published, ours, ours == published
 
 
 def _block_multiply_adds(d: int, new: int = 64, memory: int = 640) -> tuple[int, int]:
@@ -270,8 +270,10 @@ def sizes() -> tuple[str, str, bool]:
         training = (made.recipe.seq_len, made.recipe.memory, made.recipe.batch, made.steps)[: len(printed)]
         evaluation = presets.describe(name).what.rpartition(" ")[2]
         found[name] = (shape, named, training, evaluation)
-    told, ours = ("; ".join(f"{name} {row[2]} {row[3]}" for name, row in rows.items()) for rows in (expected, found))
-    return told, ours, found == expected
+    published, ours = (
+        "; ".join(f"{name} {row[2]} {row[3]}" for name, row in rows.items()) for rows in (expected, found)
+    )
+    return published, ours, found == expected
 
 
 def _first(arch: Architecture, name: str) -> Any:
