@@ -189,17 +189,11 @@ def learn_sharpness(
         asked = table.subset([table.names.index(name) for name in left_out]).until(whole.budgets[-1])
         runs, observed = asked.loss_ASB.shape[1], max(FEWEST, ends - 2 - number % 3)
         seen = asked.observations(dict.fromkeys(left_out, observed), [int(rng.integers(runs))])
-        screened = dict(zip(left_out, screenings(asked), strict=True)) if asked.screen_budgets else {}
-        known = Known(whole.without(left_out, same_covariances=True), traits, {}, screened)
+        known = Known(whole.without(left_out, same_covariances=True), traits, {})
         forecast = extrapolate(seen, asked.budgets[-1:], "library", calibration, 400, number, math.inf, known)
         chances.append(np.array(list(forecast.at(asked.budgets[-1]).p_best_of_means(runs).values())))
         winners.append(int(asked.truth.argmin()))
     return fit_sharpness(chances, winners)
-
-
-def screenings(table: CurveTable) -> list[tuple[float, float]]:
-    """(tokens, loss) of the longest screening of every architecture."""
-    return [(float(table.screen_budgets[-1]), float(loss)) for loss in table.screen_AP[:, -1]]
 
 
 def fit_sharpness(chances: Sequence[Floats], winners: Sequence[int]) -> float:

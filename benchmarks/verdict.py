@@ -32,10 +32,10 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from curve_calibration import calibrate, learn_sharpness, screenings
+from curve_calibration import calibrate, learn_sharpness
 
 from plait.analysis.curve_library import Known, library
-from plait.analysis.curve_table import CurveTable, read_tables, simulate_table, with_screenings
+from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
 from plait.analysis.foresight import count
 from plait.analysis.learning_curve import CALIBRATION, WAYS, Calibration, extrapolate
 from plait.analysis.race_policy import POLICIES
@@ -138,8 +138,7 @@ class Backtest:
         if without:
             rest = [_without(table, set(without)) for table in tables]
             curves = replace(curves, sharpness=learn_sharpness(rest, curves, self.traits, calibration, INNER_SETS))
-        screened = dict(zip(asked.names, screenings(asked), strict=True)) if asked.screen_budgets else {}
-        return Known(curves, self.traits, {name: name for name in asked.names}, screened)
+        return Known(curves, self.traits, {name: name for name in asked.names})
 
 
 def _without(table: CurveTable, names: set[str]) -> CurveTable:
@@ -540,7 +539,6 @@ def main() -> None:
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     parser.add_argument("--out", type=Path, help="a Markdown file; the JSON goes beside it")
     parser.add_argument("--keep", type=Path, help="a JSON file of fitted constants, read and added to")
-    parser.add_argument("--screening", nargs="*", default=[], metavar="FILE SETUP [PART]", help="of proxy_training.py")
     parser.add_argument("--draw", type=int, default=0, help="other sets of candidates")
     parser.add_argument("--p-best", action="store_true", help="only the default, and how well P(best) is calibrated")
     parser.add_argument("--write", action="store_true", help="make the library that comes with plait, and nothing else")
@@ -558,10 +556,7 @@ def main() -> None:
     else:
         path = given.truth or max(RESULTS.glob("*truth*.json"))
         name, tables = path.name, read_tables(path)
-        if given.screening:
-            tables = with_screenings(tables, Path(given.screening[0]), *given.screening[1:])
         rows = json.loads(path.read_text(encoding="utf-8"))["architectures"]
-        rows = [row for row in rows if row["name"] in tables[0].names]
         if given.write:
             specs = {row["name"]: row["spec"] for row in rows}
             traits = {name: traits_of(architecture(spec)) for name, spec in specs.items()}

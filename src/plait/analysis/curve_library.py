@@ -8,17 +8,13 @@ How deviations vary over budgets, with traits, between architectures and between
 (`Known.prior`). Between the library's budgets curves are taken as straight lines in ln tokens; beyond them the
 library's last deviation goes on with a slope that is as uncertain as slopes are there, and fades.
 
-A library may also hold screenings: losses of short trainings with a small batch, which takes many more steps per token.
-They are further columns beside the budgets, and a candidate's own screening (`Known.screened`) is one more observation.
-
-Letters: A architectures of the library, B its budgets, P budgets of screenings, K = B + P columns, F traits, T texts,
-C candidates, U budgets asked, N = A·K.
+Letters: A architectures of the library, B its budgets, F traits, T texts, C candidates, U budgets asked, N = A·B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,8 +26,6 @@ from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 
 FADES = 1.0  # e-folds over which a slope lasts beyond the library's budgets
-SCREEN_WORTH = 1.5  # tokens of a training with the usual batch that are worth one of a screening, about
-LEVEL_VARIANCE = 4.0  # of the common level of screenings on a text, in ln loss: unknown
 OUTSIDE = 0.5  # standard deviations beyond the range of a trait in the library, up to which it speaks of a candidate
 
 
@@ -50,36 +44,10 @@ class Library:
     runs: int
     fitted: Covariances | None = None
     sharpness: float = 1.0
-    screen_budgets: Sequence[float] = ()
-    screen_TAP: Floats | None = None  # ln loss of one seed, less its text's mean over architectures
 
     @cached_property
     def x_B(self) -> Floats:
         return np.log(self.budgets)
-
-    @cached_property
-    def x_P(self) -> Floats:
-        """Of screenings: ln of the tokens of the training with the usual batch that is about as far."""
-        return np.log(SCREEN_WORTH * np.asarray(self.screen_budgets, np.float64))
-
-    @cached_property
-    def columns_TAK(self) -> Floats:
-        """Deviations at the budgets, then those of screenings."""
-        if self.screen_TAP is None:
-            return self.deviation_TAB
-        return np.concatenate([self.deviation_TAB, self.screen_TAP], axis=2)
-
-    @cached_property
-    def seeds_KK(self) -> Floats:
-        """Between seeds; a screening has one, while all is divided by `runs`, and its luck is its own."""
-        if self.screen_TAP is None:
-            return self.seeds_BB
-        at_PB = self.between(self.x_P)
-        budgets, columns = len(self.x_B), self.columns_TAK.shape[2]
-        seeds_KK = np.zeros((columns, columns))
-        seeds_KK[:budgets, :budgets] = self.seeds_BB
-        seeds_KK[budgets:, budgets:] = self.runs * (at_PB @ self.seeds_BB @ at_PB.T)
-        return seeds_KK
 
     @cached_property
     def center(self) -> tuple[Floats, Floats]:
@@ -101,7 +69,6 @@ class Library:
             names=[self.names[i] for i in keep],
             traits_AF=self.traits_AF[keep],
             deviation_TAB=kept_TAB - kept_TAB.mean(axis=1, keepdims=True),
-            screen_TAP=None if self.screen_TAP is None else _centred(self.screen_TAP[:, keep]),
             fitted=whole and replace(whole, weight_A=whole.weight_A[keep]),
             sharpness=1.0,
         )
@@ -111,22 +78,21 @@ class Library:
         if self.fitted is not None:
             return self.fitted
         standard_AF = self.standard(self.traits_AF)
-        x_K = np.concatenate([self.x_B, self.x_P])
-        return learn_covariances(self.columns_TAK, standard_AF, self.seeds_KK, self.runs, x_K)
+        return learn_covariances(self.deviation_TAB, standard_AF, self.seeds_BB, self.runs, self.x_B)
 
     @cached_property
     def inverse_NN(self) -> Floats:
         """Of the covariance of the mean over texts."""
         found, texts = self.covariances, len(self.deviation_TAB)
         standard_AF = self.standard(self.traits_AF)
-        rest_KK = (found.text_BB + self.seeds_KK / self.runs) / texts
-        return inverted(alike(standard_AF, standard_AF), found.alike_BB, 1 / found.weight_A, found.own_BB, rest_KK)
+        rest_BB = (found.text_BB + self.seeds_BB / self.runs) / texts
+        return inverted(alike(standard_AF, standard_AF), found.alike_BB, 1 / found.weight_A, found.own_BB, rest_BB)
 
     @cached_property
     def slopes(self) -> tuple[float, float]:
         """Standard deviation of the slope of a deviation at the first and at the last budgets, per e-fold."""
-        found, budgets = self.covariances, len(self.x_B)
-        whole_BB = (found.alike_BB + found.own_BB + found.text_BB)[:budgets, :budgets]
+        found = self.covariances
+        whole_BB = found.alike_BB + found.own_BB + found.text_BB
 
         def slope(a: int, b: int) -> float:
             apart = whole_BB[a, a] + whole_BB[b, b] - 2 * whole_BB[a, b]
@@ -164,27 +130,16 @@ def library(tables: Sequence[CurveTable], traits: Mapping[str, Sequence[float]])
     traits_AF = np.array([traits[name] for name in names], np.float64)
     deviation_TAB = log_TAB - log_TAB.mean(axis=1, keepdims=True)
     curve_B, seeds_BB = log_TAB.mean(axis=(0, 1)), seed_covariance(loss_TASB, np.log(budgets))
-    found = Library(names, traits_AF, budgets, deviation_TAB, curve_B, seeds_BB, runs)
-    if not all(table.screen_budgets for table in tables):
-        return found
-    screen_TAP = np.stack([np.log(table.screen_AP[[table.names.index(name) for name in names]]) for table in tables])
-    return replace(found, screen_budgets=tables[0].screen_budgets, screen_TAP=_centred(screen_TAP))
-
-
-def _centred(values_TAP: Floats) -> Floats:
-    """Less the mean over architectures."""
-    return np.asarray(values_TAP - values_TAP.mean(axis=1, keepdims=True))
+    return Library(names, traits_AF, budgets, deviation_TAB, curve_B, seeds_BB, runs)
 
 
 @dataclass(frozen=True)
 class Known:
-    """A library, and the candidates' place in it: their traits, and which of its architectures each is, if any.
-    `screened`: (tokens, loss) of the screening of each, where there was one."""
+    """A library, and the candidates' place in it: their traits, and which of its architectures each is, if any."""
 
     library: Library
     traits: Mapping[str, Sequence[float]]
     same: Mapping[str, str]
-    screened: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def speaks_of(self, names: Sequence[str]) -> bool:
         """Whether most of these are in the library, or have traits within its range: of others it can only guess, and
@@ -219,7 +174,7 @@ class Known:
         return {}
 
     def _conditional(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
-        """The same at the library's budgets, given the screenings: (C, B), (C, B, C, B)."""
+        """The same at the library's budgets: (C, B), (C, B, C, B)."""
         if names not in self._kept:
             lib, found = self.library, self.library.covariances
             count, middle = len(names), list(lib.center[0])
@@ -230,37 +185,11 @@ class Known:
             across = np.kron(alike(phi_CF, phi_AF), found.alike_BB) + np.kron(same_CA / found.weight_A, found.own_BB)
             cov = np.kron(alike(phi_CF, phi_CF), found.alike_BB) + np.kron(np.diag(wide_C), found.own_BB)
             cov += np.kron(np.eye(count), found.text_BB) - across @ lib.inverse_NN @ across.T
-            mean = across @ lib.inverse_NN @ lib.columns_TAK.mean(axis=0).reshape(-1)
-            columns, budgets = len(found.own_BB), len(lib.x_B)
-            mean_CK, cov_CKCK = mean.reshape(count, columns), np.asarray(cov).reshape(count, columns, count, columns)
-            mean_CK, cov_CKCK = self._given_screenings(names, mean_CK, cov_CKCK)
-            self._kept[names] = mean_CK[:, :budgets], cov_CKCK[:, :budgets, :, :budgets]
+            mean = across @ lib.inverse_NN @ lib.deviation_TAB.mean(axis=0).reshape(-1)
+            budgets = len(lib.x_B)
+            cov_CBCB = np.asarray(cov, np.float64).reshape(count, budgets, count, budgets)
+            self._kept[names] = mean.reshape(count, budgets), cov_CBCB
         return self._kept[names]
-
-    def _given_screenings(self, names: tuple[str, ...], mean_CK: Floats, cov_CKCK: Floats) -> tuple[Floats, Floats]:
-        """Conditioned on the screenings of these candidates, whose common level on this text is unknown."""
-        lib = self.library
-        seen = [place for place, name in enumerate(names) if name in self.screened]
-        if lib.screen_TAP is None or len(seen) < 2:
-            return mean_CK, cov_CKCK
-        budgets = len(lib.x_B)
-        tokens_S, loss_S = np.array([self.screened[names[place]] for place in seen]).T
-        at_SP = np.stack(
-            [np.interp(np.log(tokens_S * SCREEN_WORTH), lib.x_P, row_P) for row_P in np.eye(len(lib.x_P))], 1
-        )
-        noise_SS = np.diag(np.einsum("sp,pq,sq->s", at_SP, lib.seeds_KK[budgets:, budgets:], at_SP)) / lib.runs
-        across_CKS = np.stack(
-            [cov_CKCK[:, :, place, budgets:] @ row_P for place, row_P in zip(seen, at_SP, strict=True)], axis=2
-        )
-        cov_SS = np.stack(
-            [across_CKS[place, budgets:].T @ row_P for place, row_P in zip(seen, at_SP, strict=True)], axis=1
-        )
-        off_S = np.log(loss_S) - np.einsum("sp,sp->s", at_SP, mean_CK[seen, budgets:])
-        inverse_SS = np.linalg.inv(cov_SS + noise_SS + LEVEL_VARIANCE)
-        across = across_CKS.reshape(-1, len(seen))
-        mean = mean_CK + (across @ inverse_SS @ (off_S - off_S.mean())).reshape(mean_CK.shape)
-        cov = cov_CKCK - (across @ inverse_SS @ across.T).reshape(cov_CKCK.shape)
-        return mean, cov
 
     def _beyond(self, x_U: Floats) -> Floats:
         """The covariance (U, U) of what a slope makes of a deviation outside of the library's budgets."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,7 @@ BUDGETS = tuple(0.2621e6 * 2.0**k for k in range(8))
 @dataclass(frozen=True)
 class CurveTable:
     """`loss_ASB`: after the learning rate's decay at each budget. `cost`: of one token, in any unit. `families`: what
-    each is made of. `provenance`: where the numbers are from. `screen_AP`: losses of short trainings with small batches
-    (screenings) after `screen_budgets` tokens, one seed; none where P is 0."""
+    each is made of. `provenance`: where the numbers are from."""
 
     text: str
     names: list[str]
@@ -38,8 +37,6 @@ class CurveTable:
     loss_ASB: Floats
     cost: Floats
     provenance: Mapping[str, Any]
-    screen_budgets: Sequence[float] = ()
-    screen_AP: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     @cached_property
     def truth(self) -> Floats:
@@ -59,7 +56,6 @@ class CurveTable:
             families=[self.families[i] for i in rows],
             loss_ASB=self.loss_ASB[rows],
             cost=self.cost[rows],
-            screen_AP=self.screen_AP[rows] if self.screen_budgets else self.screen_AP,
         )
 
     def until(self, budget: float) -> CurveTable:
@@ -108,24 +104,6 @@ def read_tables(path: Path, cost: str = "flops_per_token") -> list[CurveTable]:
         costs = np.array([float(rows[name].get(cost) or 1.0) for name in whole])
         tables.append(CurveTable(text, whole, families, budgets, loss_ASB, costs, provenance))
     return tables
-
-
-def with_screenings(tables: Sequence[CurveTable], path: Path, setup: str, part: str = "loss") -> list[CurveTable]:
-    """The tables with the screenings of `benchmarks/proxy_training.py`; architectures without one are left out."""
-    rows = loads(path.read_text(encoding="utf-8"), constants=True)["setups"]
-    found: dict[tuple[str, str], dict[float, float]] = {}
-    for row in rows:
-        for run in row["runs"]:
-            if row["setup"] == setup and run["kind"] == "plain" and row["done"]:
-                losses = {float(tokens): scores[part] for tokens, scores in run["annealed"]}
-                found[run["text"], row["architecture"]] = losses
-    budgets = sorted(set.intersection(*(set(losses) for losses in found.values())))
-    screened = []
-    for table in tables:
-        rest = table.subset([i for i, name in enumerate(table.names) if (table.text, name) in found])
-        screen_AP = np.array([[found[table.text, name][b] for b in budgets] for name in rest.names], np.float64)
-        screened.append(replace(rest, screen_budgets=budgets, screen_AP=screen_AP))
-    return screened
 
 
 def _finite(loss: float | None) -> bool:

@@ -52,28 +52,22 @@ def replay(
     noise: float | None = None,
     known: Known | None = None,
 ) -> Replayed:
-    """`noise`: between seeds, in nats, if it is known better than from this table alone. The screenings that `known`
-    holds are paid for, too."""
+    """`noise`: between seeds, in nats, if it is known better than from this table alone."""
     run = int(np.random.default_rng(seed).integers(table.loss_ASB.shape[1]))
     cost = dict(zip(table.names, table.cost.tolist(), strict=True))
-    whole = sum(cost.values()) * table.budgets[-1]
-    screened = known.screened if known is not None else {}
-    screening = sum(cost[name] * tokens for name, (tokens, _) in screened.items()) / whole
-    state = RaceState(table.budgets, dict.fromkeys(table.names, 0), cost, limit - screening, decay, batch)
+    state = RaceState(table.budgets, dict.fromkeys(table.names, 0), cost, limit, decay, batch)
     rounds = 0
     while True:
         seen = {name: count for name, count in state.reached.items() if count}
         decision = decide(state, table.observations(seen, [run]), policy, way, calibration, draws, seed, known)
         if not decision.train:
-            return _judged(table, state, decision, rounds, noise or table.noise, screening)
+            return _judged(table, state, decision, rounds, noise or table.noise)
         rounds += 1
         on = {name: count + (name in decision.train) for name, count in state.reached.items()}
         state = replace(state, reached=on)
 
 
-def _judged(
-    table: CurveTable, state: RaceState, decision: Decision, rounds: int, noise: float, screening: float
-) -> Replayed:
+def _judged(table: CurveTable, state: RaceState, decision: Decision, rounds: int, noise: float) -> Replayed:
     seen = decision.prediction
     assert seen is not None  # somebody was trained, so there is a forecast
     truth = dict(zip(table.names, table.truth.tolist(), strict=True))
@@ -88,7 +82,7 @@ def _judged(
         regret,
         regret / truth[best],
         regret / noise if noise else math.inf if regret else 0.0,
-        screening + state.spent / state.whole,
+        state.spent / state.whole,
         spearman([seen.loss[name] for name in table.names], [truth[name] for name in table.names]),
         float(np.mean([intervals[name][0] <= truth[name] <= intervals[name][1] for name in table.names])),
         [(p_best[name], name == best) for name in table.names],

@@ -59,10 +59,6 @@ def reference_library() -> Library:
             np.array([row["weight"] for row in document["architectures"]], np.float64),
         ),
         float(document["sharpness"]),
-        [float(b) for b in document.get("screen_budgets", [])],
-        np.array([row["screenings"] for row in document["architectures"]], np.float64).swapaxes(0, 1)
-        if document.get("screen_budgets")
-        else None,
     )
 
 
@@ -78,15 +74,16 @@ def library_document(
 ) -> dict[str, Any]:
     """What `reference_curves.json` holds, from a truth table. `sharpness`: by `benchmarks/curve_calibration.py`."""
     whole = library(tables, {name: traits(architecture(spec)) for name, spec in specs.items()})
-    learnt, budgets = whole.covariances, len(whole.budgets)
+    learnt = whole.covariances
     rows = [
         {
             "spec": architecture(specs[name]).text,
             "weight": round(float(weight), 3),
-            "deviations": [[round(float(x), 4) for x in text_B] for text_B in columns_TK[:, :budgets]],
-            **({"screenings": columns_TK[:, budgets:].round(4).tolist()} if whole.screen_budgets else {}),
+            "deviations": [[round(float(x), 4) for x in text_B] for text_B in deviation_TB],
         }
-        for name, weight, columns_TK in zip(whole.names, learnt.weight_A, whole.columns_TAK.swapaxes(0, 1), strict=True)
+        for name, weight, deviation_TB in zip(
+            whole.names, learnt.weight_A, whole.deviation_TAB.swapaxes(0, 1), strict=True
+        )
     ]
     matrices = {"alike": learnt.alike_BB, "own": learnt.own_BB, "text": learnt.text_BB, "seeds": whole.seeds_BB}
     return {
@@ -95,7 +92,6 @@ def library_document(
         "runs": whole.runs,
         "budgets": whole.budgets,
         "sharpness": round(sharpness, 3),
-        **({"screen_budgets": list(whole.screen_budgets)} if whole.screen_budgets else {}),
         "curve": [round(float(x), 4) for x in whole.curve_B],
         **{f"{name}_covariance": [[round(float(x), 7) for x in row] for row in m] for name, m in matrices.items()},
         "architectures": rows,

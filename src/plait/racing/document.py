@@ -11,7 +11,6 @@ from plait.analysis.foresight import Foresight
 from plait.analysis.learning_curve import Prediction
 from plait.analysis.paired import NOT_DISTINGUISHABLE
 from plait.racing.comparison import Comparison
-from plait.racing.leg import loss_of
 from plait.racing.race import Raced
 
 SURE = 0.95  # probability from which one candidate is called better than another
@@ -105,7 +104,6 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
                 "p_best": prediction.p_best[name],
                 "regret": _plain(prediction.regret[name]),
                 "stopped": name in raced.decision.stopped,
-                "screening": _plain(loss_of(raced.screened[name])) if name in raced.screened else None,
             }
         )
     return {
@@ -116,9 +114,6 @@ def race_document(raced: Raced, prediction: Prediction, tokens: dict[str, float]
         "rungs": [steps * raced.course.tokens_per_step for steps in raced.rungs],
         "rates_searched": raced.searched,
         "notes": [few] if (few := raced.course.few_steps(raced.longest)) else [],
-        "screening": None
-        if raced.screening is None
-        else {"tokens": raced.screening.tokens, "batch": raced.screening.course.recipe.batch},
         "ended": raced.decision.why,
         "cost": {"share": raced.cost, "seconds": raced.seconds},
     }

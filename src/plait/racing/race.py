@@ -6,9 +6,6 @@ trains on (`analysis.race_policy`; the defaults did best on complete trainings, 
 are paused and resumed, never repeated. The answer depends only on the losses and on speeds that are measured once and
 stored, so a race that was killed continues as if nothing had happened.
 
-Before the race every candidate may be screened: trained shortly with a small batch (`screening`), where the library
-holds such trainings and the limit allows for it.
-
 Learning rates: each candidate's is chosen among three at the first rung that has enough steps to compare them, if the
 limit allows for that; otherwise each trains at the usual rate for its width (`rates`).
 """
@@ -18,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -32,7 +29,6 @@ from plait.racing.budget import SCORING
 from plait.racing.contenders import Contender
 from plait.racing.leg import Course, Leg, loss_of
 from plait.racing.rates import FACTORS, RATE_STEPS, best_rate, search_rates, usual_rate
-from plait.racing.screening import Screening, can_screen, plan_screening, small_batch_course
 from plait.racing.workers import Workers
 from plait.records import Record, provenance_of, record_key
 from plait.training.track import Replica
@@ -63,8 +59,6 @@ class Raced:
     decision: Decision
     cost: float
     seconds: float
-    screening: Screening | None = None
-    screened: Mapping[str, Record] = field(default_factory=dict)
 
     @property
     def target(self) -> int:
@@ -73,13 +67,12 @@ class Raced:
 
     @cached_property
     def known(self) -> Known:
-        return known_of(self.contenders, self.screened)
+        return known_of(self.contenders)
 
     @property
     def reach(self) -> float:
         """The largest budget, in tokens, that forecasts may speak about."""
-        screened = 0.0 if self.screening is None else float(self.screening.tokens)
-        return CALIBRATION.reach * max(self.longest, screened)
+        return CALIBRATION.reach * self.longest
 
     @property
     def longest(self) -> float:
@@ -96,31 +89,26 @@ class Raced:
         budgets = [float(steps * self.course.tokens_per_step) for steps in self.rungs]
         budgets += [budgets[-1] * 2**k for k in range(1, int(math.log2(REACH)) + 1)]
         spoken_for = [tokens for tokens in budgets if tokens <= self.reach]
-        return self._extrapolate(spoken_for)
+        return extrapolate(self.observations, spoken_for, WAY, known=self.known)
 
     def prediction_at(self, tokens: Mapping[str, float]) -> Prediction:
         """Every candidate's loss at a budget of its own: what equal time or equal FLOPs mean in its tokens."""
         budgets = sorted(set(tokens.values()))
-        forecast = self._extrapolate(budgets)
+        forecast = extrapolate(self.observations, budgets, WAY, known=self.known)
         places = [budgets.index(tokens[name]) for name in forecast.names]
         loss_DC = forecast.loss_DBC[:, places, range(len(places))]
         shift_DC = None if forecast.shift_DB is None else forecast.shift_DB[:, places]
         last = forecast.at(max(budgets))
         return Prediction(forecast.names, last.tokens, loss_DC, forecast.noise, last.sharpness, shift_DC)
 
-    def _extrapolate(self, budgets: Sequence[float]) -> Forecast:
-        return extrapolate(self.observations, budgets, WAY, reach=self.reach / self.longest, known=self.known)
-
     @cached_property
     def foresight(self) -> Foresight | None:
         return foresee(self.forecast) if len(self.contenders) > 1 else None
 
 
-def known_of(contenders: Sequence[Contender], screened: Mapping[str, Record]) -> Known:
-    """What the library of complete learning curves tells about these candidates, with their screenings."""
-    found = {name: (float(record.result["tokens"]), loss_of(record)) for name, record in screened.items()}
-    finite = {name: pair for name, pair in found.items() if math.isfinite(pair[1])}
-    return replace(reference_known({c.name: c.arch for c in contenders}), screened=finite)
+def known_of(contenders: Sequence[Contender]) -> Known:
+    """What the library of complete learning curves tells about these candidates."""
+    return reference_known({c.name: c.arch for c in contenders})
 
 
 def observed(records: Mapping[str, Sequence[Sequence[Record]]]) -> dict[str, dict[int, list[tuple[float, float]]]]:
@@ -160,12 +148,10 @@ def race(
         race_.rates = dict(rates)
     else:
         race_.search_rates()
-    race_.screen(timed=seconds is not None)
     decision = race_.run()
     return Raced(
         course, list(contenders), rungs, race_.rates, race_.searched, race_.records, decision,
-        race_.screening_cost + race_.state.spent / race_.state.whole, time.perf_counter() - began, race_.screening,
-        race_.screened,
+        race_.state.spent / race_.state.whole, time.perf_counter() - began,
     )  # fmt: skip
 
 
@@ -176,10 +162,9 @@ def rungs_to(target: float, course: Course) -> list[int]:
     return sorted({max(4, round(steps / 2**k)) for k in range(doublings + 1)})
 
 
-def speeds(contenders: Sequence[Contender], pool: Workers, course: Course | None = None) -> dict[str, float]:
-    """Seconds per token of each candidate, timed with all workers busy; stored, so that a resumed race plans alike.
-    `course`: the pool's, if none is given."""
-    course = course or pool.course
+def speeds(contenders: Sequence[Contender], pool: Workers) -> dict[str, float]:
+    """Seconds per token of each candidate, timed with all workers busy; stored, so that a resumed race plans alike."""
+    course = pool.course
     config = {
         "protocol": PROTOCOL,
         "architectures": [c.arch.identity() for c in contenders],
@@ -189,7 +174,7 @@ def speeds(contenders: Sequence[Contender], pool: Workers, course: Course | None
     known = pool.store.get(record_key(SPEED, config))
     if known is None:
         begun = time.time()
-        timed = pool.step_seconds([c.arch for c in contenders], course)
+        timed = pool.step_seconds([c.arch for c in contenders])
         result = {"seconds_per_token": [took / course.tokens_per_step for took in timed]}
         known = Record.of(SPEED, config, result, provenance_of(begun, time.time() - begun))
         pool.store.put(known)
@@ -214,8 +199,6 @@ class _Race:
         self.on_stage = on_stage
         self.rates = {c.name: usual_rate(c, course) for c in contenders}
         self.searched = False
-        self.screening: Screening | None = None
-        self.screened: dict[str, Record] = {}
         self.records: dict[str, list[list[Record]]] = {c.name: [] for c in contenders}
         budgets = [float(steps * course.tokens_per_step) for steps in rungs]
         reached = {c.name: 0 for c in contenders}
@@ -237,29 +220,9 @@ class _Race:
         self.searched = True
         self.state = replace(self.state, limit=self.state.limit - share)
 
-    @property
-    def screening_cost(self) -> float:
-        """As a share of training all to the target."""
-        return 0.0 if self.screening is None else self.screening.cost
-
-    def screen(self, timed: bool) -> None:
-        """Train everybody shortly with a small batch, if the library can use that and the limit allows for it. `timed`:
-        the limit is one of time, so that the speed with a small batch counts."""
-        target, course = self.state.rungs[-1], small_batch_course(self.course)
-        if course is None or not can_screen(known_of(self.contenders, {}), self.state.names, target):
-            return
-        small_speed = speeds(self.contenders, self.pool, course) if timed else self.state.cost
-        self.screening = plan_screening(course, target, self.state.cost, small_speed, self.state.limit)
-        if self.screening is None:
-            return
-        legs = self.screening.legs(self.contenders, self.rates, self.runs)
-        found = self.pool.run(legs, lambda done, total: self._report("screening"))
-        self.screened = {c.name: records[0] for c, (records,) in zip(self.contenders, found, strict=True)}
-        self.state = replace(self.state, limit=self.state.limit - self.screening.cost)
-
     def run(self) -> Decision:
         archs = {c.name: c.arch for c in self.contenders}
-        known = known_of(self.contenders, self.screened)
+        known = known_of(self.contenders)
         while True:
             seen = {name: records for name, records in self.records.items() if records}
             decision = decide(self.state, observed(seen), POLICY, WAY, known=known)
