@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import secrets
 import signal
 import socket
 import subprocess
@@ -121,11 +122,15 @@ def family(pid: int) -> list[int]:
 
 @dataclass
 class RayNodes:
-    """Nodes of a cluster, each with one CPU; killed with all their processes, as a machine that is switched off."""
+    """Nodes of a cluster, each with one CPU; killed with all their processes, as a machine that is switched off. Who
+    connects must have their token, which is in the environment of everything that is started from here."""
 
     folder: Path
     port: int = field(default_factory=free_port)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
     def start(self, name: str) -> None:
         head = ["--head", "--port", str(self.port), "--include-dashboard", "false", "--temp-dir", str(self.folder)]

@@ -29,7 +29,7 @@ WALKS = {
     "train": (("train", SMALL, "--data", "builtin:language", "--steps", "2", "--batch", "2", "--seq-len", "16"), 65),
     "probe": (
         ("probe", SMALL, "--no-match", "--no-baselines", "--tasks", "memorization", "--seeds", "1", "--workers", "1"),
-        57,
+        55,
     ),
 }  # fmt: skip
 

@@ -26,7 +26,11 @@ def test_records_are_found_shown_and_removed(stored):
     assert stored("runs", "show", one.key[:8]) == plait.runs.show(one.key[:8]).document()
     assert {row["result.loss"] for row in found.rows()} == {1.5, 0.5, -0.5}
     assert plait.runs.export("out.csv", "toy") == 3
-    assert plait.runs.remove([one.key]) == 1
+    assert stored("runs", "export", "out.json") == {"file": "out.json", "records": 3}
+    with pytest.raises(plait.UserError, match="give --yes"):  # a program cannot be asked
+        stored("runs", "rm", one.key)
+    told = stored("runs", "rm", "--yes", one.key[:8])
+    assert (told["removed"], told["keys"]) == (1, [one.key])
     assert len(plait.runs.find().records) == 2
     with pytest.raises(plait.UserError, match="Did you mean 'toy'"):
         plait.runs.find("toi")

@@ -76,6 +76,8 @@ def test_what_it_means_is_shown(run, tmp_path):
     assert found["options"]["lr"] == {"value": "0.5", "from": "command line"}
     assert found["options"]["batch"] == {"value": 2, "from": "file"}
     assert found["options"]["seed"] == {"value": 0, "from": "default"}
+    assert {"compile", "activation-checkpointing", "seq-len"} <= set(found["options"])
+    assert not {"no-compile", "no-activation-checkpointing", "length"} & set(found["options"])
     assert "plait train" in run("config", "show", "exp.yaml")
 
 

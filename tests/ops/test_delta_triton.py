@@ -152,3 +152,11 @@ def test_a_compiled_graph_holds_one_operator(regime: str | None) -> None:
 @pytest.mark.parametrize("T", [1, 63, 257])
 def test_half_precision(T: int, regime: str | None) -> None:
     assert_equals_the_loop(make_inputs(1, T, 2, 128, 128, regime=regime, dtype=torch.bfloat16), 1e-2)
+
+
+@needs_gpu
+@pytest.mark.parametrize("regime", [None, "mixed"])
+@pytest.mark.parametrize("head", [1, 8, 16, 24])
+def test_narrow_heads_in_half_precision(head: int, regime: str | None) -> None:
+    """Tiles of 16 channels left their shared memory."""
+    assert_equals_the_loop(make_inputs(2, 130, 2, head, head, regime=regime, dtype=torch.bfloat16), 1e-2)

@@ -1,4 +1,5 @@
-"""What kernels cannot reach takes the plain form: more programs than a grid has, offsets beyond 32 bits."""
+"""What kernels cannot reach takes the plain form: offsets beyond 32 bits. A batch with more programs than a grid has is
+taken in slices."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from torch._subclasses import FakeTensorMode
 from plait.ops.channel_delta import channel_delta_path
 from plait.ops.delta import delta_path
 from plait.ops.gla_operator import gla_takes
+from plait.ops.stacking import MOST_PROGRAMS, in_batch_slices
 
-#: Sequences, tokens, heads, width, and whether a grid of 65,535 programs and offsets of 31 bits reach all of it.
+#: Sequences, tokens, heads, width, and whether offsets of 31 bits reach all of it.
 SIZES = [
     ((8, 4096, 6, 64), True),
     ((8191, 1, 8, 16), True),
-    ((8192, 1, 8, 16), False),
+    ((8192, 1, 8, 16), True),
     ((1, 1 << 20, 8, 128), True),
     ((1, 1 << 21, 8, 128), False),
 ]
@@ -34,3 +36,19 @@ def test_a_slice_of_a_wide_projection_reaches_less_far():
         size, stride = (1, 1 << 20, 8, 128), (8 * 384 << 20, 8 * 384, 384, 1)
         x = torch.empty_strided(size, stride, device="cuda", dtype=torch.bfloat16)
         assert not gla_takes(x, x, x)
+
+
+def test_a_batch_beyond_the_grid_is_taken_in_slices():
+    seen = []
+
+    def run(x_BH, z_Z, missing, factor):
+        seen.append(x_BH.shape[0] * x_BH.shape[1])
+        return factor * x_BH, z_Z.square(), x_BH.new_empty(0)
+
+    x_BH, z_Z = torch.randn(3 * MOST_PROGRAMS // 8, 8), torch.randn(3 * MOST_PROGRAMS // 8 * 8)
+    doubled, squared, nothing = in_batch_slices(run, 8, x_BH, z_Z, None, 2.0)
+    assert len(seen) == 4
+    assert max(seen) <= MOST_PROGRAMS
+    assert torch.equal(doubled, 2 * x_BH)
+    assert torch.equal(squared, z_Z.square())
+    assert nothing.shape == (0,)

@@ -81,6 +81,32 @@ def test_the_scan_operator_equals_the_two_level_scan(run):
             torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("op", ["gla", "delta", "channel delta"])
+def test_slices_of_a_batch_give_the_same_bits(op, monkeypatch):
+    from plait.ops import stacking
+    from plait.ops.channel_delta import channel_delta_kernels
+    from plait.ops.delta_operator import delta_kernels
+    from plait.ops.gla_operator import gla_kernels
+
+    stream, device = torch.Generator().manual_seed(0), "cpu" if INTERPRETED else "cuda"
+    q, k, v, e, g = (torch.randn(5, 20, 2, 16, generator=stream).to(device) for _ in range(5))
+    beta, g, first = q[..., 0].sigmoid(), -g.exp(), torch.ones(5, 2, 16, 16, device=device)
+    ops = {
+        "gla": lambda q, k, v: gla_kernels(q, k, v, g, scale=0.3),
+        "delta": lambda q, k, v: delta_kernels(q, k, v, beta, g[..., 0], first, 0.3),
+        "channel delta": lambda q, k, v: channel_delta_kernels(q, 0.2 * k, e, v, g, None, 0.3),
+    }
+
+    def results():
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        o, state = ops[op](*leaves)
+        return [o, state, *torch.autograd.grad(o.square().sum() + state.sum(), leaves)]
+
+    whole = results()
+    monkeypatch.setattr(stacking, "MOST_PROGRAMS", 4)  # two sequences of two heads at a time
+    assert all(torch.equal(a, b) for a, b in zip(whole, results(), strict=True))
+
+
 @pytest.mark.parametrize(("tokens", "width"), [(1, 4), (2, 3), (33, 4), (70, 3)])
 def test_short_convolution(tokens, width):
     from plait.ops.shortconv_triton import conv_backward, conv_forward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -21,6 +22,10 @@ def started() -> Iterator[Callable[..., str]]:
         process = subprocess.Popen([sys.executable, "-u", "-m", "plait", *asked], stdout=subprocess.PIPE, text=True)
         processes.append(process)
         assert process.stdout is not None
+        if "--json" in options:
+            told = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+            assert told["process"] == process.pid
+            return str(told["url"])
         address = process.stdout.readline().strip()
         assert address.startswith("http://"), address
         return address

@@ -464,7 +464,7 @@ def test_a_port_that_is_taken_is_told_of(folder: Path) -> None:
 
 def test_the_program_listens_and_prints_where(folder: Path, started: Callable[..., str]) -> None:
     """On every address of the machine: with a token that it made."""
-    address = started(folder, "--host", "0.0.0.0")
+    address = started(folder, "--host", "0.0.0.0", "--json")
     port, token = re.match(r"http://[^:]+:(\d+)/\?token=([\w-]{32,})$", address).groups()  # type: ignore[union-attr]
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from plait.core.progress import OnProgress
 from plait.core.units import parse_duration
 from plait.model.architecture import Architecture
 from plait.records import Store, open_store
@@ -35,6 +36,18 @@ def writable_store(store: str | Store | None) -> Iterator[Store]:
     with opened_store(store) as opened:
         opened.require_writable()
         yield opened
+
+
+@contextmanager
+def published_store(
+    store: str | Store | None, verb: str, title: str, on_progress: OnProgress
+) -> Iterator[tuple[Store, OnProgress]]:
+    """A store that can be written to, and an `on_progress` that also publishes there how far the command is, so that
+    `plait serve` shows it."""
+    from plait.records.jobs import published
+
+    with writable_store(store) as opened, published(opened, verb, title) as job:
+        yield opened, job.alongside(on_progress)
 
 
 def read_specs(specs: str | Architecture | Sequence[str | Architecture]) -> list[Architecture]:

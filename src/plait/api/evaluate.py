@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plait.api.arguments import published_store
 from plait.api.open_run import OpenRun, run_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
@@ -90,15 +91,14 @@ def evaluate(
     out       the folder of the pictures; RUN/evals unless given
     """
     from plait.evals.evaluation import evaluated
-    from plait.records import open_store
 
     load_mixers(mixers)
     # Every name and setting is checked before anything is read or measured.
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
     opened = [_run(run, Path(root)) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
     records: dict[tuple[str, str], tuple[Any, bool, dict[str, Any]]] = {}
-    with open_store(store) as records_store:
-        records_store.require_writable()
+    title = f"{', '.join(each.name for each in chosen)} of {', '.join(run.name for run in opened)}"
+    with published_store(store, "eval", title, on_progress) as (records_store, report):
         for run in opened:
             subject, text = _subject(run, data, split, device, text=any(each.needs_text for each in chosen))
             for evaluation in chosen:
@@ -108,7 +108,7 @@ def evaluate(
                     subject,
                     data={"fingerprint": text["fingerprint"], "split": text["split"]},
                     store=records_store,
-                    progress=lambda done, total, what=what: on_progress(what, done, total),  # type: ignore[misc]
+                    progress=lambda done, total, what=what: report(what, done, total),  # type: ignore[misc]
                 )
                 records[run.name, evaluation.name] = record, stored, text
     folder = Path(out) if out else opened[0].folder / "evals"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import read_setting, read_specs, writable_store
+from plait.api.arguments import published_store, read_setting, read_specs
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -144,9 +144,13 @@ def measure(
     require_measurable(needed, setting)
     archs = read_specs(specs)  # all of them are checked before the first is measured
     models = []
-    with writable_store(store) as opened, Measurements(opened, setting, archai=archai) as known:
+    title = f"{len(archs)} models" if len(archs) > 1 else archs[0].text
+    with (
+        published_store(store, "measure", title, on_progress) as (opened, report),
+        Measurements(opened, setting, archai=archai) as known,
+    ):
         for done, arch in enumerate(archs):
-            on_progress(f"measuring {arch.text}", done, len(archs))
+            report(f"measuring {arch.text}", done, len(archs))
             models.append(_model(known.measure(arch.text, again=again or noisy(known.find(arch.text)))))
     return MeasureResult(setting, tuple(models))
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.api.arguments import seconds_of
+from plait.api.arguments import opened_store, seconds_of
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -69,6 +69,7 @@ def profile(
     least sure of, and write them to `out`; where that exists, they are added to it."""
     from plait.device.features import Components
     from plait.device.setting import Setting
+    from plait.records.jobs import published
     from plait.space.table import load_space
 
     started = clock.perf_counter()
@@ -83,7 +84,11 @@ def profile(
         import_module("torch")  # a GPU is known, and written down, only once torch is there
     component_sets = [components for name in spaces for components in Components.of(load_space(str(name)))]
     begun = _begun(path, settings[0])
-    _extend(begun, component_sets, settings, started + seconds, path, on_progress)
+    # A profile is a file and needs no store; where there is one, `plait serve` shows how far the profile is.
+    with opened_store(None) as store, published(store, "profile", str(path)) as job:
+        there = store.file is None or store.file.exists()
+        report = job.alongside(on_progress) if there else on_progress
+        _extend(begun, component_sets, settings, started + seconds, path, report)
     return ProfileResult(str(path), begun)
 
 

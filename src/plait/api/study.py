@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from plait.api.arguments import training_place, writable_store
+from plait.api.arguments import published_store, training_place
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.core.result import Result
@@ -74,8 +74,9 @@ def proxies(
     recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     whole, corpus, precision = study_space(space), open_corpus(data), precision_on(usable(device))
     study = Study(whole, corpus, models, steps, chosen, recipe, seed, device, precision, seeds)
-    with writable_store(store) as opened:
-        found = study.run(opened, Path(runs), on_progress)
+    title = f"{models} models of {space} on {data}"
+    with published_store(store, "study proxies", title, on_progress) as (opened, report):
+        found = study.run(opened, Path(runs), report)
     return StudyResult(found, found.as_dict(), "rankings")
 
 
@@ -112,8 +113,9 @@ def placement(
     patterns = patterns_of(corpus, Shape(layers, width, heads, d_ff), list(p), specs, k)
     recipe = RECIPE.with_values({"batch": batch, "seq_len": seq_len, "lr": lr})
     study = PlacementStudy(patterns, corpus, steps, seeds, recipe, device, precision_on(device))
-    with writable_store(store) as opened:
-        found = study.run(opened, Path(runs), on_progress)
+    title = f"{len(patterns)} patterns on {data}"
+    with published_store(store, "study placement", title, on_progress) as (opened, report):
+        found = study.run(opened, Path(runs), report)
     return StudyResult(found, found.as_dict(), "patterns")
 
 
@@ -152,8 +154,9 @@ def lr(
         fitting = type(whole)(whole.declared.with_vocabulary(corpus.vocab))
         archs += [architecture(fitting.spec(row_G)) for row_G in drawn(fitting, models, seed)]
     sweep = RateSweep(archs, corpus, list(rates), seeds, steps, batch, seq_len, device=device)
-    with writable_store(store) as opened:
-        found = sweep.run(opened, on_progress)
+    title = f"{len(archs)} architectures, {len(rates)} rates, on {data}"
+    with published_store(store, "study lr", title, on_progress) as (opened, report):
+        found = sweep.run(opened, report)
     return StudyResult(found, found.as_dict(), "best")
 
 
@@ -194,8 +197,9 @@ def shapes(
     setting = Setting(seq=seq_len, threads=threads)
     size = _count(params) if isinstance(params, str) else params
     study = ShapeStudy(chosen, setting, models, size, tolerance, seed, training)
-    with writable_store(store) as opened:
-        found = study.run(opened, Path(runs), on_progress)
+    title = f"{models} shapes of {space}"
+    with published_store(store, "study shapes", title, on_progress) as (opened, report):
+        found = study.run(opened, Path(runs), report)
     return StudyResult(found, found.as_dict(), "models")
 
 
@@ -244,8 +248,12 @@ def verdict(
     course = Course(data, None, corpus.fingerprint, recipe, held_out, device)
     sources = {source.hash: source for each in contenders for source in each.arch.mixer_sources.values()}
     place = training_place(cluster, workers, device, gpus_per_training)
-    with writable_store(store) as opened, Workers(course, opened, place, tuple(sources.values())) as pool:
-        found = verdict_study(contenders, tokens, seeds, pool, Path(runs), on_progress)
+    title = f"{len(contenders)} architectures on {data}"
+    with (
+        published_store(store, "study verdict", title, on_progress) as (opened, report),
+        Workers(course, opened, place, tuple(sources.values())) as pool,
+    ):
+        found = verdict_study(contenders, tokens, seeds, pool, Path(runs), report)
     return StudyResult(found, found.as_dict(), "signals")
 
 

@@ -153,7 +153,10 @@ def show(
     for parameter in command.params:
         sources = [one.get_parameter_source(parameter.name).name for one in (asked, whole)]
         origin = ("command line" if sources[0] == TYPED else "file") if TYPED in sources else "default"
-        rows.append((max(_names(parameter), key=len), whole.params.get(parameter.name), origin))
+        if origin == "default" and getattr(parameter, "hidden", False):  # a former name of another option
+            continue
+        name = max((option.lstrip("-") for option in parameter.opts), key=len)
+        rows.append((name, whole.params.get(parameter.name), origin))
     if as_json:
         print_json({"command": words, "options": {n: {"value": _plain(v), "from": o} for n, v, o in rows}})
         return

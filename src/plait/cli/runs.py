@@ -106,11 +106,18 @@ def rm(
     keys: Annotated[list[str], typer.Argument(help="Keys, or enough of their beginnings.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove records."""
     from plait.api.runs import named, remove
 
     doomed = named(keys, store=store)
+    if as_json:
+        if not yes:
+            raise UserError("--json asks nothing: give --yes with it to remove the records.")
+        found = [record.key for record in doomed.records]
+        print_json({"store": doomed.store, "removed": remove(found, store=store), "keys": found})
+        return
     _print_table(doomed.records)
     if yes or typer.confirm(f"Remove {_number(len(doomed.records))} from {doomed.store}?"):
         print(f"{_number(remove([record.key for record in doomed.records], store=store))} removed")
@@ -123,11 +130,15 @@ def export(
     where: Where = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write records to a file, a column per field."""
     from plait.api.runs import export as write
 
     written = write(path, kind, where=_conditions(where), overwrite=force, store=store)
+    if as_json:
+        print_json({"file": str(path), "records": written})
+        return
     print(f"{_number(written)} in {path}")
 
 

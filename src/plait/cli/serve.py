@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,12 +29,17 @@ def command(
         Path | None, typer.Option(help="Where trainings are kept.  \\[default: beside the store's file]")
     ] = None,
     store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the store in a browser, live: what runs, every record with its pictures, records side by side. Read-only."""
     from plait.serving.server import serve
 
     def started(address: Address) -> None:
-        console().print(f"{address.url}\nCtrl-C ends it.", markup=False, soft_wrap=True)
+        if as_json:  # once it answers, for programs that start it
+            print_json({"url": address.url, "host": address.host, "port": address.port, "process": os.getpid()})
+            sys.stdout.flush()
+        else:
+            console().print(f"{address.url}\nCtrl-C ends it.", markup=False, soft_wrap=True)
         if open_browser:
             import webbrowser
 

@@ -48,12 +48,13 @@ def remove_leftovers(path: Path) -> None:
     with suppress(OSError):
         for name in os.listdir(path.parent):
             number, dot, _ = name.removeprefix(begin).partition(".")
-            if name.startswith(begin) and dot and number.isdecimal() and _has_ended(int(number)):
+            if name.startswith(begin) and dot and number.isdecimal() and process_has_ended(int(number)):
                 draft = path.parent / name
                 shutil.rmtree(draft) if draft.is_dir() and not draft.is_symlink() else draft.unlink()
 
 
-def _has_ended(process: int) -> bool:
+def process_has_ended(process: int) -> bool:
+    """Whether no process of this machine has this number any more; False where that cannot be told."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -4,7 +4,8 @@
     time per token       = one decoded token, in the middle of the answer
     latency              = time to first token + answer · time per token
 
-Memory is the higher of the two peaks. Measured and predicted alike; intervals add up, for both err alike.
+Memory is the higher of the two peaks. The same sums serve measurements and predictions. Interval bounds add up as well,
+because the errors of prompt and token are correlated.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ADDED = ("latency", "energy")
 
 
 class FirstToken:
-    """Of the table of quantities: says where there is such a thing."""
+    """Time to the first token, an entry of the table of quantities; only mode both has it."""
 
     @staticmethod
     def unavailable(setting: Setting) -> str:
@@ -36,7 +37,7 @@ class NextToken(FirstToken):
 
 
 class AnswerPredictor:
-    """As a `Predictor`, for mode both; it asks one for each part."""
+    """A `Predictor` for mode both: one predictor for the prompt and one for a token of the answer."""
 
     def __init__(self, profile: Profile, setting: Setting) -> None:
         self.profile, self.answer = profile, setting.answer
@@ -47,7 +48,7 @@ class AnswerPredictor:
         return self.joined([part.predict(given) for part in self.parts])
 
     def joined(self, found: Sequence[dict[str, Prediction]]) -> dict[str, Prediction]:
-        """From what the parts predict."""
+        """Combine the predictions for the prompt and for one token of the answer."""
         prompt, token = found
         made = {
             name: Prediction(*(getattr(prompt[name], e) + self.answer * getattr(token[name], e) for e in ENDS))
@@ -67,7 +68,7 @@ def predictor_of(profile: Profile, setting: Setting) -> Predictor | AnswerPredic
 
 
 def joined_result(prompt: Mapping[str, Any], token: Mapping[str, Any], answer: int) -> dict[str, Any]:
-    """A measurement of mode both, from those of its parts: an entry per quantity."""
+    """The result of mode both, computed from the results for prompt and token; one entry per quantity."""
     found: dict[str, Any] = {}
     for name in ADDED:
         if name in prompt and name in token:

@@ -30,7 +30,7 @@ from plait.model.architecture import Architecture
 
 
 class LiveTensors(TorchDispatchMode):
-    """While active: `peak` of what is alive at once, `made` for the sum of all that was ever allocated."""
+    """While active, counts bytes of tensors: `peak` of those alive at once, `made` of all that were ever allocated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class LiveTensors(TorchDispatchMode):
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor):
                 storage = leaf.untyped_storage()
-                # A view's storage, or one changed in place, was there before.
+                # Views and results of in-place operations use storage that was counted before.
                 if storage._cdata not in given and storage._cdata not in self._alive:
                     self._add(storage)
         return out

@@ -12,7 +12,7 @@ from plait.core.errors import UserError
 
 
 def bench_device(given: str | None) -> torch.device:
-    """The one given, if it is here; else a GPU where there is one."""
+    """The device given, checked to be available; by default the GPU if there is one, else the CPU."""
     here = torch.cuda.is_available()
     if given is not None and given.startswith("cuda") and not here:
         raise UserError("no CUDA device is here; leave out the device, or give cpu.")
@@ -23,7 +23,7 @@ def bench_device(given: str | None) -> torch.device:
 
 
 def bench_size(device: torch.device, batch: int | None, seq_len: int | None) -> tuple[int, int]:
-    """Sequences and their tokens: as given, else what fills a GPU, or what a CPU does in seconds."""
+    """Batch size and sequence length: as given, else a size that fills a GPU, or that a CPU finishes in seconds."""
     usual = (8, 4096) if device.type == "cuda" else (1, 256)
     return batch or usual[0], seq_len or usual[1]
 
@@ -35,7 +35,7 @@ def device_name(device: torch.device) -> str:
 
 
 def bench_versions() -> dict[str, str]:
-    """Of plait, and of what a kernel's speed depends on, where it is installed."""
+    """Versions of plait and of the installed packages that a kernel's speed depends on."""
     known = {package: _version(package) for package in ("torch", "triton", "flash-linear-attention")}
     return {"plait": __version__} | {package: found for package, found in known.items() if found is not None}
 

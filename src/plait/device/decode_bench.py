@@ -30,7 +30,7 @@ WARM_UP = 4
 
 @dataclass(frozen=True)
 class DecodeTiming:
-    """Of `batch` rows together, each `position` tokens into its text."""
+    """The time of one generated token for `batch` rows together, each `position` tokens into its text."""
 
     spec: str
     generator: str
@@ -117,7 +117,7 @@ def hugging_face_speed(
         return time.perf_counter() - begun
 
     run(2)
-    # The prompt takes the same time both times.
+    # The prompt takes the same time in both calls, so it cancels.
     seconds = (run(tokens + 1) - run(1)) / tokens
     return DecodeTiming(spec, "Hugging Face", batch, position, batch / seconds, 1e3 * seconds)
 

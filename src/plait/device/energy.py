@@ -26,7 +26,7 @@ from plait.device.setting import Setting
 from plait.model.architecture import Architecture
 
 POWERCAP = Path("/sys/class/powercap")
-WINDOWS = 6  # the least number whose extremes hold the median with 95 %
+WINDOWS = 6  # the smallest number of windows whose extremes contain the median with probability 95 %
 SECONDS = {"cpu": 0.2, "cuda": 1.0}  # of one window
 SPREAD = 0.10  # interquartile range over median, beyond which a result is called noisy
 
@@ -51,21 +51,21 @@ class Counter(Protocol):
     name: str
 
     def joules(self) -> float:
-        """Since some moment; never less than before."""
+        """Energy used since some fixed moment; it never decreases."""
         ...
 
 
 class Unreadable(Exception):
-    """Says why, and what to do."""
+    """Energy cannot be read here; the message says why, and what to do."""
 
 
 class Rapl:
-    """All packages of the processor. Their counters begin again at 0 after `max_energy_range_uj`."""
+    """Counters of all processor packages. They wrap around to 0 after `max_energy_range_uj`."""
 
     name = "rapl"
 
     def __init__(self, root: Path) -> None:
-        # Zones below a package (intel-rapl:0:0) are parts of it, and `psys` holds the packages once more.
+        # Zones inside a package (intel-rapl:0:0) are part of it, and `psys` counts the packages a second time.
         self._zones = [zone for zone in sorted(root.glob("intel-rapl:*")) if _is_package(zone)]
         if not self._zones:
             raise Unreadable(
@@ -151,7 +151,7 @@ class EnergyMeter:
             return self.measure_call(Workload(arch, setting).run, setting)
 
     def measure_call(self, call: Callable[[], object], setting: Setting, share: float = 1.0) -> Energy:
-        """`share` of the usual windows' length, where many calls are to be measured."""
+        """Energy of one call. `share` shortens the windows, for callers that measure many calls."""
         import torch
 
         try:
@@ -189,7 +189,7 @@ def joules_of(call: Callable[[], object], found: Counter, wait: Callable[[], obj
     middle = float(np.median(values))
     low, high = median_interval(values) or (float(values.min()), float(values.max()))
     upper, lower = np.quantile(values, (0.75, 0.25))
-    # A counter that stood still has told nothing.
+    # A counter that did not move gives no information.
     noisy = middle <= 0 or float(upper - lower) > SPREAD * middle
     return Energy(middle, low, high, float(np.median(watts)), calls, found.name, noisy)
 

@@ -24,11 +24,11 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.spec import Header
 
-DEEPEST_CHECK = 8  # layers of a whole model: a deeper one takes longer and says no more
+DEEPEST_CHECK = 8  # layers of a whole model that is measured; a deeper one takes longer and tells nothing new
 
 
 class Spacelike(Protocol):
-    """What a search space tells: slots with `options`, depths, and in `headers.all` every header or None."""
+    """What is needed of a search space: slots with `options`, depths, and in `headers.all` every header or None."""
 
     slots: Any
     depths: tuple[int, ...]
@@ -68,7 +68,7 @@ class Components:
                     yield d, options
 
     def model(self, rng: np.random.Generator) -> Architecture:
-        """Some architecture made of the components."""
+        """An architecture made of randomly chosen components."""
         d = int(rng.choice(self.widths))
         depth = int(rng.integers(self.depths[0], max(self.depths[0], min(self.depths[1], DEEPEST_CHECK)) + 1))
         header, layers = self.header.replace({"d": d}), list[MixerOptions]()
@@ -89,7 +89,7 @@ def _fits(options: MixerOptions, d: int) -> bool:
 
 
 def _fits_behind(header: Header, before: list[MixerOptions], options: MixerOptions) -> bool:
-    """Whether the layers before it are such that it can read of them or share with them."""
+    """Whether the layers before it are ones that it can read from or share weights with."""
     if not options.reads and options.share == NOT_SHARED:
         return True
     try:

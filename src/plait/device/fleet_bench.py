@@ -56,8 +56,8 @@ def fleet_body(name: str) -> str:
 
 
 def fleet_data(device: torch.device, batch: int, tokens: int) -> Split:
-    """As many batches as an epoch has there: the steps that are compared must not reach into the next, whose order the
-    plain loop does not know."""
+    """One epoch of batches. The compared steps must stay within it: the plain loop does not reproduce the fleet's order
+    of the next epoch."""
     x = torch.randint(VOCAB, (1, EPOCH * batch, tokens), generator=torch.Generator().manual_seed(0), dtype=torch.int16)
     return Split(x.to(device), x.roll(-1, dims=2).to(device))
 

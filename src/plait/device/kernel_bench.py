@@ -37,8 +37,9 @@ CHECKED_LENGTH = 200  # tokens; no multiple of a chunk
 
 @dataclass(frozen=True)
 class KernelCase:
-    """An op at one shape: its inputs (decays and other `wide` ones never below fp32), ours, the definition, and the
-    peers, each made when it is asked for and raising ImportError where it is not installed."""
+    """An op at one shape: how to draw its inputs (those in `wide`, such as decays, are never below fp32), our
+    implementation, the definition, and the peers. A peer is imported when its function is called, which raises
+    ImportError if it is not installed."""
 
     name: str
     shape: str
@@ -230,7 +231,7 @@ CASES: dict[str, KernelCase] = {
 
 
 def cases(names: tuple[str, ...]) -> list[KernelCase]:
-    """Those of these names; without names, all."""
+    """The cases with these names; all of them if none is named."""
     for name in names:
         if name not in CASES:
             raise UserError(f"unknown op '{name}'.{did_you_mean(name, CASES)} Known: {', '.join(CASES)}.")
@@ -267,7 +268,7 @@ def bench_case(
 
 
 def peers_of(case: KernelCase, device: torch.device) -> Mapping[str, Callable[[], Run]]:
-    """All of them on a GPU; on a CPU others have no kernels."""
+    """The peers to compare with: all of them on a GPU, none on a CPU, where they have no kernels."""
     return {} if device.type == "cpu" else case.peers
 
 
@@ -289,7 +290,7 @@ def _drawn(case: KernelCase, batch: int, length: int, device: torch.device, dtyp
 
 
 def _output_and_gradients(run: Run, drawn: Inputs, dtype: torch.dtype | None) -> Iterator[Tensor]:
-    """As drawn, or (no dtype) in float64."""
+    """Of the inputs as drawn, or, without a dtype, in float64."""
     leaves = {name: (x.double() if dtype is None else x.clone()).requires_grad_() for name, x in drawn.items()}
     o = run(leaves)
     weights = torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(o)
@@ -316,7 +317,8 @@ def _timed(
 
 
 def median_ms(call: Callable[[], Any], device: torch.device, repeats: int) -> float:
-    """After three calls that do not count. On a GPU its own clock counts, and caches are cold as in training."""
+    """Median time of a call, after three warm-up calls. On a GPU it is measured by events, with a cold cache as in
+    training."""
     for _ in range(3):
         call()
     if device.type != "cuda":

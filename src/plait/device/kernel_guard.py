@@ -74,7 +74,7 @@ def case_of(mixer: str) -> KernelCase:
 
 
 def settings(case: KernelCase, *, longest: int = LONG[-1]) -> list[Setting]:
-    """Short ones first."""
+    """All settings at which an op is checked, short sequences first."""
     stream = torch.Generator().manual_seed(0)
     decays = list(DECAYS) if "g" in case.draw(1, 1, stream) else [""]
     usual = "mixed" if decays[0] else ""
@@ -145,13 +145,14 @@ def _results(run: Run, given: list[Inputs]) -> list[list[Tensor]]:
 
 
 def _weights(o: Tensor) -> Tensor:
-    """Of the outputs in the loss whose gradients are compared."""
+    """Random weights of the outputs in the loss whose gradients are compared."""
     return torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(o)
 
 
 @contextmanager
 def unwritten_memory_is_nan() -> Iterator[None]:
-    """What `new_empty` and `empty_like` give is full of NaN: a kernel that reads what it has not written shows it."""
+    """Fill what `new_empty` and `empty_like` return with NaN, so that a kernel which reads memory it has not written
+    gives NaN."""
     kept = torch.Tensor.new_empty, torch.empty_like, torch.empty
 
     def poisoned(make: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -108,7 +108,7 @@ class Stopwatch:
         return self._result(rounds)
 
     def kernel_seconds(self) -> float:
-        """The least of a few runs of a fixed matrix product."""
+        """The shortest of a few runs of a fixed matrix product."""
         took = min(self._once(lambda: self._left @ self._right.mT, None)[1] for _ in range(KERNEL_RUNS))
         self._best = min(self._best, took)
         return took
@@ -182,7 +182,7 @@ MOST = 1 << 30  # bytes: a block above it is still handed back
 
 
 def keep_freed_memory() -> None:
-    """From now on what a call frees is there for the next one, as in a server that runs for long."""
+    """From now on keep freed memory in the process for the next call, as a long-running server does."""
     with suppress(OSError, AttributeError):  # not glibc
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(M_MMAP_THRESHOLD, MOST)
@@ -190,7 +190,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back() -> None:
-    """All that is free goes back to the system."""
+    """Give all freed memory back to the system."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

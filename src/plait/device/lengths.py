@@ -128,7 +128,7 @@ class BlockScaling:
     flops: Growth
 
     def seconds_low_high(self) -> tuple[list[float], list[float], list[float]]:
-        """Each over the lengths."""
+        """Times and their interval bounds, one entry per length."""
         each = ([timing.seconds for timing in self.timings], [timing.low for timing in self.timings])
         return (*each, [timing.high for timing in self.timings])
 
@@ -191,7 +191,7 @@ def _timed(block: BlockKind, setting: Setting, watch: Stopwatch, seconds: float)
         work = Layers(block.d, block.options, block.norm, setting, copies=1)
         return watch.time(work.run, seconds=seconds, least=REPEATS, limit=LIMIT)
     except RuntimeError as wrong:
-        # The processor's allocator has no exception of its own.
+        # On a CPU, torch raises a plain RuntimeError when memory runs out.
         if isinstance(wrong, torch.OutOfMemoryError) or "allocate memory" in str(wrong):
             raise UserError(
                 f"{block.text} of {setting.seq:,} tokens, batch {setting.batch}, does not fit into memory; "

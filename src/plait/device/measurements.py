@@ -22,8 +22,8 @@ PROTOCOL = 1  # raised when the same setting comes to mean another measurement
 
 
 class Measurements:
-    """Of one setting; with `archai` also as LiteTransformerSearch's code counts. Nothing is started, and torch not
-    imported, before something must be measured."""
+    """Measures models under one setting and stores the results; `archai` adds memory as LiteTransformerSearch's code
+    counts it. No process is started and torch is not imported until something has to be measured."""
 
     def __init__(self, store: Store, setting: Setting, *, archai: bool = False) -> None:
         self.store, self.setting, self.archai = store, setting, archai
@@ -39,7 +39,7 @@ class Measurements:
 
     def config(self, spec: str) -> dict[str, Any]:
         if not self.setting.on_cpu:
-            import_module("torch")  # a GPU is known, and written down, only once torch is there
+            import_module("torch")  # the GPU's name, which is part of the record, comes from torch
         # Unlike a loss or a probe's score, this result belongs to the machine.
         machine = Profile.here(self.setting).device
         arch = architecture(spec)
@@ -50,7 +50,8 @@ class Measurements:
         return self.store.get(record_key("measure", self.config(spec)))
 
     def measure(self, spec: str, *, again: bool = False) -> Record:
-        """From the store, unless it is not there, lacks what can be read by now, or is to be measured `again`."""
+        """The stored record; a new measurement if there is none, if it lacks a quantity that can be measured now, or
+        `again`."""
         stored, names = self.find(spec), measurable(self.setting)
         if stored is not None and not again and all(name in stored.result for name in names):
             return stored
@@ -63,7 +64,7 @@ class Measurements:
         return record
 
     def _joined(self, spec: str, again: bool) -> dict[str, Any]:
-        """Of a prompt and its answer, from a measurement of each."""
+        """The result for a prompt and its answer, from one measurement of each."""
         from plait.device.answer import joined_result
 
         if self.archai:

@@ -1,22 +1,20 @@
-"""True peak memory of a model: weights, state and activations, in a process of its own.
+"""Peak memory of a model (weights, state and activations), measured in a process of its own.
 
     with MemoryMeter() as meter:
         for spec in specs:
             meter.measure(architecture(spec), setting)
 
-Importing torch takes seconds and a measurement less than one, so a meter keeps a process that has imported it and forks
-a fresh child for every model (`plait.device.memory`). That process is told the texts of users' own mixers. When
-it is ended from outside (by a system that is short of memory, for one), nothing is lost: another is started.
+Importing torch takes seconds and a measurement less than one. So `MemoryMeter` starts one server process (`serve`) that
+has imported everything and forks a fresh child per model: nothing that one model leaves behind counts for the next, and
+a child that is killed takes nothing with it. If the server itself is killed, for example by a system short of memory,
+another one is started.
 
-The peak memory of models, each measured in a child of a process that has imported all there is to import.
+The server reads one JSON `Request` per line and answers each with one line, a `Memory` or an error. Output of users'
+mixer files goes to stderr, because stdout carries the answers.
 
-Only anonymous memory counts: pages of libraries and of the interpreter are the same for every model, and how many of
-them are resident is chance. The model runs once to settle what libraries keep for themselves, free memory is handed
-back, the kernel's high-water mark is set back, and the second run is the one that counts.
-
-The process reads one JSON request a line, `{"spec": …, "setting": …, "mixers": [source, …]}`, and answers each with one
-line. The child's memory is its own, so that nothing one model leaves behind is counted for the next, and a child that
-is killed takes nothing along. What users' files print goes to the error stream: the output is for answers.
+On a CPU only anonymous memory counts: pages of libraries and of the interpreter are the same for every model, and how
+many of them are resident is chance. The model runs once so that libraries allocate what they keep, freed memory goes
+back to the system, the kernel's high-water mark is reset, and the peak of the second run is the result.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -46,8 +44,8 @@ from plait.mixers.table import MIXERS
 from plait.model.architecture import Architecture, architecture
 from plait.model.user_mixers import adopt
 
-#: Freed blocks of this size and above go back to the system at once, so that the peak is what the model needs. What a
-#: process keeps beyond that, to be faster, is its own affair, and by default chance: see `plait.device.latency`.
+#: Freed blocks of this many bytes and more go back to the system at once, so that the peak is what the model needs. By
+#: default malloc keeps some of them for later, and how many is chance (see `plait.device.latency`).
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 
 
@@ -64,9 +62,19 @@ class Memory:
         return asdict(self)
 
 
+class Request(TypedDict):
+    spec: str
+    setting: dict[str, Any]  # `Setting.as_dict`
+    mixers: list[dict[str, str]]  # source files of the users' mixers in the spec
+
+
+class Failure(TypedDict):
+    error: str
+
+
 class MemoryMeter:
     def __init__(self) -> None:
-        self._process = _started()
+        self._process = _start_server()
 
     def __enter__(self) -> MemoryMeter:
         return self
@@ -75,12 +83,12 @@ class MemoryMeter:
         self.close()
 
     def measure(self, arch: Architecture, setting: Setting) -> Memory:
-        request = {"spec": arch.text, "setting": setting.as_dict(), "mixers": _sources(arch)}
-        answer = _asked(self._process, request)
+        request: Request = {"spec": arch.text, "setting": setting.as_dict(), "mixers": _user_mixers(arch)}
+        answer = _ask(self._process, request)
         if answer is None:
             self.close()
-            self._process = _started()
-            answer = _asked(self._process, request) or {"error": "the process that measures it was ended, twice"}
+            self._process = _start_server()
+            answer = _ask(self._process, request) or {"error": "the process that measures it was ended, twice"}
         if "error" in answer:
             raise UserError(f"the memory of '{arch.text}' was not measured: {answer['error'].removesuffix('.')}.")
         return Memory(**answer)
@@ -94,7 +102,7 @@ class MemoryMeter:
         self._process.stdout.close()
 
 
-def _started() -> subprocess.Popen[str]:
+def _start_server() -> subprocess.Popen[str]:
     process = subprocess.Popen(
         python_command("plait.device.memory", "serve"),
         stdin=subprocess.PIPE,
@@ -102,30 +110,30 @@ def _started() -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, **SAFE, **ALLOCATOR, "OMP_NUM_THREADS": "1"},
     )
-    if _read(process) is None:
+    if _read_line(process) is None:
         raise UserError("the process that measures memory does not start; see what it printed above.")
     return process
 
 
-def _asked(process: subprocess.Popen[str], request: dict[str, Any]) -> dict[str, Any] | None:
-    """The answer; None where the process has ended."""
+def _ask(process: subprocess.Popen[str], request: Request) -> dict[str, Any] | None:
+    """The server's answer; None if the server has ended."""
     assert process.stdin is not None
     try:
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
     except BrokenPipeError:
         return None
-    return _read(process)
+    return _read_line(process)
 
 
-def _read(process: subprocess.Popen[str]) -> dict[str, Any] | None:
+def _read_line(process: subprocess.Popen[str]) -> dict[str, Any] | None:
     assert process.stdout is not None
     line = process.stdout.readline()
     return dict(json.loads(line)) if line.endswith("\n") else None
 
 
-def _sources(arch: Architecture) -> list[dict[str, str]]:
-    """Of the mixers that are not plait's own."""
+def _user_mixers(arch: Architecture) -> list[dict[str, str]]:
+    """Source files of the mixers that are not plait's own."""
     for options in arch.layers:
         if options.name not in MIXERS.lines and options.source is None:
             raise UserError(
@@ -136,7 +144,7 @@ def _sources(arch: Architecture) -> list[dict[str, str]]:
 
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-RESET_PEAK = "5"  # as `man 5 proc` has it
+RESET_PEAK = "5"  # see clear_refs in `man 5 proc`
 
 
 def measure_here(spec: str, setting: Setting) -> dict[str, int]:
@@ -153,22 +161,24 @@ def measure_here(spec: str, setting: Setting) -> dict[str, int]:
         _, state = work.run()
     peak = torch.cuda.max_memory_allocated() if on_gpu else highest_anonymous() - before
     held = 0 if state is None else state.nbytes
-    # The least models fit into pages that the process had before.
+    # A very small model fits into pages that the process already had, and would seem to need less than its weights.
     peak = max(peak, work.weight_bytes + held)
     return {"peak": peak, "weights": work.weight_bytes, "state": held, "activations": peak - work.weight_bytes - held}
 
 
 def anonymous() -> int:
-    return _status("RssAnon") if STATUS.exists() else _most_ever()
+    return _status("RssAnon") if STATUS.exists() else _peak_of_process_lifetime()
 
 
 def highest_anonymous() -> int:
-    """The peak without the libraries' pages, of which a second run touches no new ones."""
-    return _status("VmHWM") - _status("RssFile") - _status("RssShmem") if STATUS.exists() else _most_ever()
+    """The peak without the pages of libraries; a second run touches no new ones of those."""
+    return (
+        _status("VmHWM") - _status("RssFile") - _status("RssShmem") if STATUS.exists() else _peak_of_process_lifetime()
+    )
 
 
 def reset_peak() -> None:
-    # Where the system has no such switch, building the model counts towards the peak, too.
+    # On a system without this switch, building the model counts towards the peak as well.
     with suppress(OSError):
         CLEAR.write_text(RESET_PEAK)
 
@@ -178,20 +188,20 @@ def _status(field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _most_ever() -> int:
+def _peak_of_process_lifetime() -> int:
     most: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(most) * (1 if sys.platform == "darwin" else 1024)
 
 
-#: Every mixer, and tokens enough for the paths that only long sequences take: some import more of torch when first
-#: used, which no model should be charged with.
+#: A model with every mixer, run by the server before it forks, on enough tokens to take the paths for long sequences
+#: too: some paths import more of torch when first used, and that memory should count for no model.
 EVERYTHING = f"d=128 vocab=64 embed=adaptive cutoffs=32 div=2 | {' '.join(table.MIXERS.lines)}"
 MANY_TOKENS = 520
 
 
 def serve() -> None:
     announce_nothing()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked; it closes our input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the meter's process, which then closes our input
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     # A process that has started threads must not fork: the children start their own.
@@ -201,26 +211,26 @@ def serve() -> None:
     try:
         print(json.dumps({"ready": True}), file=answers, flush=True)
         for line in sys.stdin:
-            print(json.dumps(_answered(json.loads(line))), file=answers, flush=True)
+            print(json.dumps(_handle(json.loads(line))), file=answers, flush=True)
     except BrokenPipeError:
-        os._exit(0)  # whoever asked is gone, and so is the place for a complaint
+        os._exit(0)  # the meter's process has ended, so nobody could read an error message
 
 
-def _answered(request: dict[str, Any]) -> dict[str, Any]:
+def _handle(request: Request) -> dict[str, Any] | Failure:
     try:
-        # Here, not in the child: what a user's file imports is there before a model's memory is counted.
+        # Here and not in the child, so that modules imported by a user's file do not count for the model.
         adopt(MixerSource.from_dict(source) for source in request["mixers"])
     except UserError as wrong:
         return {"error": str(wrong)}
-    return _in_a_child(request)
+    return _measure_in_child(request)
 
 
-def _in_a_child(request: dict[str, Any]) -> dict[str, Any]:
+def _measure_in_child(request: Request) -> dict[str, Any] | Failure:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        answer = _answer(request)
+        answer = _measure_or_explain(request)
         with os.fdopen(writing, "w") as out:
             json.dump(answer, out)
         os._exit(0)
@@ -234,7 +244,7 @@ def _in_a_child(request: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _measure_or_explain(request: Request) -> dict[str, int] | Failure:
     try:
         return dict(measure_here(request["spec"], Setting(**request["setting"])))
     except (UserError, RuntimeError, MemoryError) as wrong:

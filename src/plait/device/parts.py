@@ -26,7 +26,7 @@ from plait.spec import Header
 
 EVICTED = 1 << 26  # bytes: twice a large last-level cache
 SECONDS, REPEATS, LIMIT = 0.12, 4, 4  # for one part
-FOR_OTHERS = 0.25  # of the time that energy takes, say, by itself
+FOR_OTHERS = 0.25  # of the time that an optional quantity such as energy takes when it is measured alone
 #: Copies of a layer in a row, by its FLOPs: short ones need more for the clock, long ones cost time.
 COPIES = ((2e7, 8), (2e8, 4), (float("inf"), 2))
 
@@ -39,7 +39,7 @@ class PartMeter:
         self.common = setting
         self._watch = Stopwatch(setting)
         self._memory = memory
-        #: Of what not every machine can tell.
+        #: Meters of the quantities that not every machine can measure.
         self._others: dict[str, OptionalMeter] = {
             name: meter_of(name)() for name in measurable(setting) if quantity(name).optional
         }
@@ -75,7 +75,7 @@ class PartMeter:
         return replace(made, memory=memory.peak, source=arch.source_hash, others=others)
 
     def _others_of(self, call: Call, setting: Setting, copies: int = 1) -> dict[str, tuple[float, float]]:
-        """Of one of so many copies; and how far the measurement reaches, as a share of it. Zero tells nothing."""
+        """Optional quantities of one copy, each with its relative uncertainty. A value of zero is left out."""
         found = {}
         for name, meter in self._others.items():
             entries = meter.measure_call(call, setting, FOR_OTHERS).as_dict()

@@ -38,7 +38,7 @@ from plait.model.cost import model_cost
 from plait.spec import Header, parse
 
 Ints = NDArray[np.integer]
-LEAST_ERROR = 0.02  # of a prediction for a whole model, however well its parts are known
+LEAST_ERROR = 0.02  # smallest relative error of a prediction for a whole model, however well its parts are known
 
 
 #: Columns with one entry per distinct layer (or header): every quantity that adds up and, under DEVIATION and its name,
@@ -80,7 +80,7 @@ class Predictor:
         return self.predict(archs)["memory"]
 
     def predict(self, given: Sequence[Architecture | str]) -> dict[str, Prediction]:
-        """Every quantity that the profile suffices for, by name."""
+        """Predictions of all quantities that the profile has enough data for, by name."""
         archs = [architecture(one) for one in given]
         keys = [(arch.header.d, options, arch.header.norm) for arch in archs for options in arch.layers]
         distinct = {key: at for at, key in enumerate(dict.fromkeys(keys))}
@@ -101,11 +101,11 @@ class Predictor:
     # ---- many candidates
 
     def layer_table(self, layers: Sequence[tuple[int, MixerOptions]], norm: str = "rms") -> PartTable:
-        """For every (width, options) a table's columns. Invalid pairs must be left out."""
+        """The columns of the table of layers, one row per (width, options). Invalid pairs must be left out."""
         return self._table([(d, options, norm) for d, options in layers])
 
     def embedding_and_head_table(self, headers: Sequence[Header]) -> PartTable:
-        """The same for what stands around the layers of models with these headers."""
+        """The same for embedding, final norm and output layer, one row per header."""
         found = self.empty_table(len(headers))
         self._fill(
             found, slice(None), EMBEDDING_AND_HEAD, [of_embedding_and_head(header, self.setting) for header in headers]
@@ -119,10 +119,10 @@ class Predictor:
     def compose(
         self, embedding_and_head: PartTable, header_N: Ints, layers: PartTable, layers_NL: Ints, weights_N: Floats
     ) -> dict[str, Prediction]:
-        """Quantities of candidates given as indices into the tables; -1 where there is no layer."""
-        # A last entry of zeros: index -1 is a layer that is not there.
+        """Quantities of candidates, which are given as indices into the tables; -1 means no layer."""
+        # A last row of zeros, which index -1 selects: no layer.
         table = {name: np.append(column, 0.0) for name, column in layers.items()}
-        # Neighbouring layers err alike: deviations add up, not their squares.
+        # Errors of neighbouring layers are correlated: deviations add up, not their squares.
         adding = [*self.sums, *(DEVIATION + name for name in self.sums)]
         sums = {name: embedding_and_head[name][header_N] for name in adding}
         state_N, highest_N = np.zeros(len(header_N)), np.zeros(len(header_N))
@@ -145,7 +145,7 @@ class Predictor:
 
     @property
     def kinds(self) -> list[str]:
-        """Mixers that were measured in this mode, and what is outside of layers."""
+        """What was measured in this mode: names of mixers, and the embedding with the output layer."""
         return list(dict.fromkeys(features.kind for _, features in self._measured))
 
     def measured(self, kind: str) -> list[tuple[Point, Features]]:
@@ -204,7 +204,7 @@ class Predictor:
 
     @cached_property
     def _measured(self) -> list[tuple[Point, Features]]:
-        """Points with their features; those of users' mixers that are not loaded here, or were edited, stay out."""
+        """Points with their features, without points of users' mixers that are not loaded here or were edited since."""
         found = []
         for point in self.profile.points:
             if point.mode != self.setting.mode or point.what == "model":
@@ -222,7 +222,7 @@ class Predictor:
 
     @cached_property
     def _checks(self) -> list[tuple[Point, dict[str, float]]]:
-        """Whole models that were measured, with what their parts add up to."""
+        """The measured whole models, each with the sum of its parts."""
         found = []
         for point in self.profile.of("model"):
             if point.mode != self.setting.mode:
@@ -252,7 +252,7 @@ class Predictor:
 
     @cached_property
     def _kept(self) -> tuple[float, float]:
-        """Bytes that libraries keep for themselves, and the error that remains, as a share of the whole."""
+        """Bytes that libraries allocate for themselves, and the remaining relative error."""
         if not self._checks:
             return 0.0, 2 * LEAST_ERROR
         surplus = np.array([point.memory - parts["memory"] for point, parts in self._checks])
@@ -261,12 +261,12 @@ class Predictor:
         return middle, _error((surplus - middle) / whole)
 
     def _held_before(self, state_N: Floats) -> Floats:
-        """A step keeps the state before it until the one after it is whole."""
+        """Bytes of the state before a step, which is kept until the new state is complete."""
         return state_N if self.setting.mode == "decode" else np.zeros_like(state_N)
 
 
 def _error(off_N: Floats) -> float:
-    """A standard error from how far a few models are off their median, larger where they are few: Student's t."""
+    """A standard error from the deviations of a few models from their median, widened by Student's t for few models."""
     if len(off_N) < 2:
         return 2 * LEAST_ERROR
     freedom = len(off_N) - 1
@@ -294,7 +294,7 @@ class Ratio:
 
 
 def compare(first: Profile, second: Profile) -> list[Ratio]:
-    """Kinds that both have. What the second has not measured itself it predicts."""
+    """Compare the kinds of layers that both profiles have. The second one predicts what it has not measured."""
     found = []
     for mode in MODES:
         one, other = (Predictor(profile, Setting(mode=mode)) for profile in (first, second))

@@ -106,7 +106,7 @@ class Profile:
 
     @classmethod
     def here(cls, setting: Setting) -> Profile:
-        """Empty, for this machine."""
+        """An empty profile for this machine."""
         surroundings = provenance_of(0.0, 0.0)
         common = {name: getattr(setting, name) for name in ("device", "dtype", "threads")}
         return cls({name: surroundings[name] for name in (*SAME, "python", "plait")}, common)
@@ -131,7 +131,7 @@ class Profile:
         return made
 
     def save(self, path: Path | str) -> None:
-        """Whole or not at all: a killed process leaves the file as it was."""
+        """Write the file atomically: a killed process leaves the old file intact."""
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -151,7 +151,7 @@ class Profile:
 
     def require_here(self, name: str) -> None:
         here = Profile.here(Setting()).device
-        # A GPU shows only once torch is imported; a profile of a CPU holds with or without one.
+        # A GPU is visible only after torch was imported; a profile of a CPU does not depend on it.
         compared = [key for key in SAME if key != "gpu" or (self.common["device"] != "cpu" and here["gpu"])]
         other = [
             f"{key} {self.device.get(key)}, not {here[key]}" for key in compared if self.device.get(key) != here[key]
@@ -171,7 +171,7 @@ class Profile:
         return [point for point in self.points if point.what == what]
 
     def describe(self) -> dict[str, Any]:
-        """Plain JSON: all but the points."""
+        """Everything but the points, as plain JSON."""
         counts = {what: len(self.of(what)) for what in ("layer", "outside", "model")}
         noisy = sum(point.noisy for point in self.points)
         return {

@@ -80,11 +80,12 @@ class Group:
 
     @property
     def barely_begun(self) -> bool:
-        """Too little to predict from, however short the time."""
+        """Whether there are too few points to predict from; more are measured even if the time is up."""
         return bool(self.left) and len(self.points) < LEAST
 
     def doubt(self) -> float:
-        """The largest relative deviation among what is left; infinite before the first fit, zero when all is done."""
+        """The largest predicted relative error among unmeasured candidates; infinite before the first fit, 0 if none
+        is left."""
         if not self.left:
             return 0.0
         if self._order:
@@ -92,7 +93,7 @@ class Group:
         if self._doubt_N is None:
             values = np.array([point.seconds for _, point in self.points])
             noise = np.array([point.noise / 2 for _, point in self.points])
-            # Tuning is most of the work, and a few more points change little in its outcome.
+            # Choosing the shape is most of the work, and a few more points hardly change it.
             like = self._surface if len(self.points) < TUNE_AGAIN * self._tuned_at else None
             self._tuned_at = self._tuned_at if like else len(self.points)
             surface = self._surface = Surface([features for features, _ in self.points], values, noise, like=like)
@@ -100,7 +101,7 @@ class Group:
         return float(self._doubt_N.max())
 
     def take(self) -> Candidate:
-        """The one to measure next; it is no longer among what is left."""
+        """Remove and return the candidate to measure next."""
         if self._order:
             at = self._order.pop(0)
             self._order = [other - (other > at) for other in self._order]
@@ -154,14 +155,14 @@ def extend_profile(
         usual = _layers_per_model(component_sets, rng)
         while groups:
             if not any(group.barely_begun for group in groups):
-                if not checks:  # one early, to know how much time the others need
+                if not checks:  # one early, to estimate the time of the others
                     check(meter)
                     checks += 1
                 left_for_checks = (LEAST_CHECKS - checks) * took["check"]
                 if not fits("part", min(FOR_PARTS * seconds, seconds - left_for_checks)):
                     break
             start = time.monotonic()
-            # Kinds that are not fitted yet are infinitely unsure; they take turns.
+            # Kinds without a fit have an infinite error; they take turns.
             group = max(groups, key=lambda one: (one.doubt() * one.share**0.5, -len(one.points)))
             if not group.left:
                 break
@@ -224,7 +225,7 @@ def _candidates(components: Components, setting: Setting) -> list[Candidate]:
 
 
 def _far_apart(points: Sequence[Features], count: int) -> list[int]:
-    """Places of points, each as far as can be from those before it; the first is in the middle."""
+    """Indices of points, each as far as possible from those before it; the first is the one in the middle."""
     coordinates = sorted({name for point in points for name in point.place})
     names = sorted({name for point in points for name in point.names})
     place_ND = np.array([[point.place.get(name, 0.0) for name in coordinates] for point in points])

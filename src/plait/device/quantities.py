@@ -42,15 +42,15 @@ class Meter(Protocol):
 
 
 class OptionalMeter(Meter, Protocol):
-    """Of what not every machine can tell."""
+    """A meter of a quantity that not every machine can measure."""
 
     @staticmethod
     def unavailable(setting: Setting) -> str:
-        """Why it cannot be read here and what to do; empty where it can be."""
+        """Why the quantity cannot be measured here and what to do about it; empty if it can."""
         ...
 
     def measure_call(self, call: Callable[[], object], setting: Setting, share: float = 1.0) -> Measured:
-        """Of a part of a model, for a profile, in so much of the usual time."""
+        """Measure a part of a model, for a profile, within this share of the usual time."""
         ...
 
 
@@ -85,7 +85,7 @@ class Quantity(Entry):
 
     @property
     def scale(self) -> float:
-        """From the base unit to `unit`."""
+        """Factor from the base unit to `unit`."""
         return 1 / UNITS[self.dimension][self.unit]
 
     @property
@@ -104,11 +104,11 @@ class Quantity(Entry):
         return self.name if self.predicted == EXACT else f"{self.name}_high"
 
     def text(self, value: float, digits: int = 6) -> str:
-        """As it is written on a command line: 40ms."""
+        """The value as written on a command line: 40ms."""
         return with_unit(value, self.unit, digits, space="")
 
     def shown(self, value: float, digits: int = 3) -> str:
-        """As it is read in prose: 40 ms."""
+        """The value as written in prose: 40 ms."""
         return with_unit(value, self.unit, digits)
 
 
@@ -211,7 +211,8 @@ def quantities() -> list[Quantity]:
 
 @cache
 def _discover() -> None:
-    """Once per process. A package that does not load is told of by `plait list quantities`, and stops nothing else."""
+    """Load the quantities of installed packages, once per process. `plait list quantities` reports a package that fails
+    to load; nothing else is affected by it."""
     with suppress(UserError):
         QUANTITIES.discover()
 
@@ -222,12 +223,12 @@ def meter_of(name: str) -> Any:
 
 
 def on_device() -> dict[str, Quantity]:
-    """Those that only a device can tell, by name: measured, and predicted from a profile."""
+    """Quantities that depend on the device, by name: they are measured, or predicted from a profile."""
     return {each.name: each for each in quantities() if each.predicted != EXACT}
 
 
 def everywhere() -> list[str]:
-    """Those that every device can tell."""
+    """Quantities that every device can measure."""
     return [each.name for each in on_device().values() if not each.optional]
 
 
@@ -247,6 +248,6 @@ def measurable(setting: Setting) -> list[str]:
 
 
 def in_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, Quantity]:
-    """Those that have a column in documents' rows."""
+    """Quantities that have a column in the rows of documents."""
     found = {key for row in rows for key in row}
     return {name: each for name, each in on_device().items() if each.column in found}

@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 LENGTHS = (1.0, 2.0, 4.0, 8.0)  # octaves
 SCALES = (0.03, 0.06, 0.12, 0.25, 0.5)  # of g: 0.12 is twelve per cent
-#: How well two measurements of one layer agree, minutes apart: never better than the first.
+#: Relative noise between two measurements of one layer, minutes apart.
 NOISES = (0.01, 0.02, 0.04, 0.08)
 #: What is expected of lengths and of s before any data, and how far (in e-folds) they may well be from it: a few points
 #: that the terms happen to fit exactly are no proof that everything between them is known.
@@ -45,7 +45,7 @@ OTHER_NAME = 0.7  # distance, in length scales, between layers that differ in an
 
 @dataclass(frozen=True)
 class Shape:
-    """What is chosen by likelihood."""
+    """Parameters of the covariance, chosen by likelihood."""
 
     lengths_D: tuple[float, ...]
     scale: float = USUAL_SCALE
@@ -100,7 +100,7 @@ class Surface:
         self.shape: Shape = like.shape if like is not None and known else self._tuned(tune)
         self._factor_NN, half_N, _ = self._solve(self.shape, self._inputs, self._left_N, self._noise_N)
         self._doubt(half_N)
-        # L' turned upside down and back to front is a lower triangle again.
+        # Flipping both axes of L' gives a lower triangle again.
         self._solved_N = forward(self._factor_NN.T[::-1, ::-1], half_N[::-1, None])[::-1, 0]
 
     def inputs(self, points: Sequence[Features]) -> Inputs:
@@ -134,7 +134,7 @@ class Surface:
         self._stretch = float(spread) * t_quantile(max(free - varying, LEAST_FREEDOM)) / NORMAL
 
     def _shares(self, asked: Inputs) -> Floats:
-        """Of the roofline, by the terms that have a weight."""
+        """The share of each weighted term in the roofline."""
         used = self._weights_K > 0
         parts_NK = (asked.terms_NK / self._size_K * self._weights_K)[:, used]
         return np.asarray(parts_NK / self._roofline(asked)[:, None])
@@ -151,7 +151,7 @@ class Surface:
         return factor_NN, half_N, likelihood + shape.log_prior()
 
     def _tuned(self, tune: bool) -> Shape:
-        """One number of the shape at a time, the others held; twice round."""
+        """Coordinate ascent: optimize one parameter of the shape at a time, in two rounds."""
         best = Shape((USUAL_LENGTH,) * len(self._coordinates))
         if not tune:
             return best

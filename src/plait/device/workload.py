@@ -25,7 +25,7 @@ from plait.spec import Header
 
 @contextmanager
 def threads(setting: Setting) -> Iterator[None]:
-    """torch's threads as the setting has them, and afterwards as they were."""
+    """Run with the setting's number of torch threads, and restore the old number afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(setting.threads)
     try:
@@ -68,7 +68,7 @@ class Workload:
 
 
 def check(arch: Architecture, setting: Setting) -> None:
-    """Raise `UserError` for a model that cannot be run so."""
+    """Raise `UserError` for a model that cannot run in this setting."""
     header = arch.header
     if setting.mode == "decode" and header.kind != "lm":
         raise UserError(f"a model of kind={header.kind} does not decode; measure it with mode=prefill.")

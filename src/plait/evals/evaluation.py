@@ -62,10 +62,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Evaluation(ABC):
-    """A subclass gives `name`, `what`, `measure` and `table`; `resolved` and `pictures` where it has any."""
+    """Subclasses define `name`, `what`, `measure` and `table`; they may override `resolved` and `pictures`."""
 
     name: ClassVar[str]
-    what: ClassVar[str]  # in a line
+    what: ClassVar[str]  # one line for listings
     protocol: ClassVar[int] = 1  # raised by hand when results change meaning
 
     @abstractmethod
@@ -78,11 +78,11 @@ class Evaluation(ABC):
 
     @property
     def needs_text(self) -> bool:
-        """Whether it reads held-out text of a corpus; False of one that brings its own."""
+        """Whether it needs held-out text of a corpus; False if it brings its own."""
         return True
 
     def resolved(self: Self, subject: Subject) -> Self:
-        """These settings with every 0 that stands for a choice replaced by the choice."""
+        """These settings with every 0 that means "choose for me" replaced by the value chosen."""
         return self
 
     def pictures(self, results: Results) -> dict[str, str]:
@@ -128,7 +128,7 @@ KIND = "eval"
 
 
 def weights_hash(model: LanguageModel | Encoder) -> str:
-    """32 hex digits that stand for all parameters and buffers: a model that was trained on has others."""
+    """A hash of all parameters and buffers, 32 hex digits, which changes when the model is trained further."""
     import torch
 
     total = hashlib.sha256()
@@ -146,8 +146,8 @@ def evaluated(
     store: Store,
     progress: OnCount = silent,
 ) -> tuple[Record, bool]:
-    """The record of an evaluation, measured only if the store does not hold it; and whether it did. `data` says in
-    plain JSON which text the subject's tokens are."""
+    """The record of an evaluation, and whether it was in the store already; if not, it is measured and stored. `data`
+    identifies the text of the subject's tokens, in plain JSON."""
     evaluation = evaluation.resolved(subject)
     config: dict[str, Any] = {
         "protocol": evaluation.protocol,

@@ -1,4 +1,4 @@
-"""Does a model go on beyond its training length, or does it fall apart? A slope with an interval says which.
+"""Does a model keep its quality beyond its training length? The slope of its loss, with an interval, tells.
 
 Sequences are longer than those of training. The positions are grouped by octave, (l/2, l] for l = the trained length,
 twice that, and so on; the slope is that of an octave's mean loss L(i) against log2 l, by least squares, from the last
@@ -33,7 +33,7 @@ from plait.evals.per_token import (
     sequences,
 )
 
-#: Nats a doubling of the length within which a slope is of no consequence: one per cent of perplexity.
+#: A slope within this many nats per doubling of the length is negligible: one per cent of perplexity.
 FLAT = 0.01
 
 

@@ -55,7 +55,8 @@ class Tuned:
 
 
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, max_len: int) -> Row:
-    """Boundary, text, boundary (text, boundary); where it is too long, the longer text loses its end."""
+    """One or two texts with a boundary token before, between and after them. If they are too long, tokens are dropped
+    from the end of the longer text."""
     parts = [[int(token) for token in tokenizer.encode(text)] for text in texts]
     while sum(map(len, parts)) > max_len - len(parts) - 1:
         max(parts, key=len).pop()
@@ -75,7 +76,8 @@ def tune_glue(
     plan: Plan,
     progress: OnProgress | None = None,
 ) -> Tuned:
-    """One seed of a GLUE task. Regression learns standardised scores, so that a rate fits whatever their scale."""
+    """Fine-tune on a GLUE task with one seed. For regression the targets are standardised, so that one learning rate
+    suits any scale."""
 
     def rows(examples: Examples) -> list[Row]:
         return [encode_texts(texts, tokenizer, plan.max_len) for texts in examples.texts]
@@ -118,7 +120,7 @@ def tune_squad(
     plan: Plan,
     progress: OnProgress | None = None,
 ) -> Tuned:
-    """One seed of SQuAD v1.1: two logits per token, for being an answer's first and its last."""
+    """Fine-tune on SQuAD v1.1 with one seed: two logits per token, for an answer's first and last token."""
 
     contexts = {question.context for question in (*train, *dev)}
     passages = {context: read_passage(context, tokenizer) for context in contexts}
@@ -163,7 +165,8 @@ def finetune(
     seeds: int = 1,
     progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """A task of GLUE or `squad`, once a seed; predictions are those of the seed that is best on the dev files."""
+    """Fine-tune on a GLUE task or on `squad`, once per seed; the predictions are those of the best seed on the dev
+    files."""
     require_same_vocabulary(model.arch, tokenizer)
     if seeds < 1:
         raise UserError(f"seeds={seeds}: must be at least 1.")

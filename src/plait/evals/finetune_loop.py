@@ -50,7 +50,7 @@ class Plan:
 
     @property
     def recipe(self) -> Recipe:
-        """As every training's: what the optimizer and the learning rate are."""
+        """The optimizer and the learning rate as a recipe of `plait.training`."""
         return Recipe(
             batch=self.batch, seq_len=self.max_len, lr=self.lr, schedule="linear", warmup=self.warmup, beta2=0.999,
             eps=1e-6, weight_decay=self.weight_decay, clip=self.clip,
@@ -59,7 +59,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Row:
-    """What the backbone reads: tokens, and which of two texts each belongs to."""
+    """One input of the backbone: tokens, and which of two texts each of them belongs to."""
 
     tokens: list[int]
     segments: list[int]
@@ -94,7 +94,7 @@ class TunedModel(nn.Module):
         self.to(self.device)
 
     def hidden(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
-        """Hidden vectors, and where each row's first token stands in them."""
+        """Hidden vectors, and the index of each row's first token in them."""
         width = max(map(len, rows))
         pads = [width - len(row) for row in rows]
         pad_B = torch.tensor(pads, device=self.device)
@@ -106,7 +106,7 @@ class TunedModel(nn.Module):
         return self.backbone(tokens_BT, pad_B=pad_B if any(pads) else None, segments_BT=segments_BT), pad_B
 
     def classify(self, rows: Sequence[Row]) -> Tensor:
-        """(B, C), from the one position that has seen the whole row: an encoder's first, a language model's last."""
+        """(B, C) logits at the position that has seen the whole row: an encoder's first, a language model's last."""
         hidden_BTD, first_B = self.hidden(rows)
         lengths_B = torch.tensor([len(row) for row in rows], device=self.device)
         at_B = first_B if self.two_way else lengths_B - 1
@@ -115,7 +115,7 @@ class TunedModel(nn.Module):
         return logits_BC
 
     def tag(self, rows: Sequence[Row]) -> Tensor:
-        """(B, T, C): every token of every row, counted from its first; -inf where a row has ended."""
+        """(B, T, C) logits of every token, each row starting at its first token; -inf beyond the end of a row."""
         hidden_BTD, first_B = self.hidden(rows)
         logits_BTC = self.head(self.dropout(hidden_BTD))
         place_T = torch.arange(hidden_BTD.shape[1], device=self.device)
@@ -178,7 +178,7 @@ def _shuffled(
 
 @torch.inference_mode()
 def in_order(rows: Sequence[Row], batch: int, scores: Callable[[Sequence[Row]], Tensor]) -> list[Tensor]:
-    """Each row's scores, in the order of the rows; batches are of like length."""
+    """The logits of every row, in the order of the rows; rows of similar length are batched together."""
     found: dict[int, Tensor] = {}
     by_length = sorted(range(len(rows)), key=lambda index: len(rows[index]))
     for start in range(0, len(rows), batch):

@@ -27,7 +27,7 @@ def accuracy(predicted_N: np.ndarray, truth_N: np.ndarray) -> float:
 
 
 def f1(predicted_N: np.ndarray, truth_N: np.ndarray) -> float:
-    """Of class 1: 2·hits / (2·hits + misses + false alarms); 0 where there is nothing to hit."""
+    """F1 of class 1: 2·hits / (2·hits + misses + false alarms); 0 without hits."""
     hits = np.sum((predicted_N == 1) & (truth_N == 1))
     wrong = np.sum((predicted_N == 1) != (truth_N == 1))
     return float(2 * hits / (2 * hits + wrong)) if hits else 0.0
@@ -56,7 +56,7 @@ BINARY = ("0", "1")
 
 @dataclass(frozen=True)
 class Task:
-    """Where a task's texts and labels are, and how it is judged."""
+    """The columns of a task's texts and labels, and its metrics."""
 
     name: str
     title: str  # of the file to submit
@@ -106,11 +106,11 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Examples:
-    """One file's texts (one or two an example) and, where it has them, labels: class numbers, or the values."""
+    """The texts of one file (one or two per example) and its labels, if it has any: class numbers, or values."""
 
     texts: list[tuple[str, ...]]
     labels_N: np.ndarray | None
-    skipped: int = 0  # torn rows
+    skipped: int = 0  # rows with missing columns
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -142,7 +142,7 @@ def read_glue(task: Task, folder: Path) -> GlueData:
 
 
 def read_tsv(task: Task, path: Path, *, labelled: bool) -> Examples:
-    """Quotes mean nothing in these files: a line is a row, a tab ends a column."""
+    """Rows of a TSV file. Quotes have no meaning in these files: a line is a row, a tab ends a column."""
     if not path.is_file():
         raise UserError(f"there is no file {path}.")
     try:

@@ -1,4 +1,7 @@
-"""lm-evaluation-harness on a model in this process: its task files, its metrics, our forward passes."""
+"""lm-evaluation-harness on a model in this process: its task files, its metrics, our forward passes.
+
+A task file's templates are rendered in a sandbox, where an expression can use the fields of the item and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,20 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lm_eval.utils
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress
+from plait.evals.harness_lm import PlaitLM
+from plait.evals.local_tasks import task_configs
+from plait.model.heads import Encoder, LanguageModel
+
+if TYPE_CHECKING:
+    from plait.data import Tokenizer
+
 
 try:
     import datasets
@@ -24,13 +39,6 @@ try:
 except ImportError as missing:
     raise UserError(f"this needs lm-evaluation-harness ({missing}): install plait[eval].") from None
 
-from plait.evals.harness_lm import PlaitLM
-from plait.evals.local_tasks import task_configs
-from plait.evals.templates import templates
-from plait.model.heads import Encoder, LanguageModel
-
-if TYPE_CHECKING:
-    from plait.data import Tokenizer
 
 #: The harness's own seed for drawing few-shot examples: the same examples as every other model sees.
 FEWSHOT_SEED = 1234
@@ -112,7 +120,7 @@ def _rows(results: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The terminal stays the caller's: no chatter, no bars, no worker processes. Errors are raised, not printed."""
+    """Keep the harness from printing, drawing progress bars and starting worker processes. Errors are still raised."""
     logger, level = logging.getLogger("lm_eval"), logging.getLogger("lm_eval").level
     before = os.environ.get("DISABLE_MULTIPROC")
     bars = datasets.utils.are_progress_bars_disabled()
@@ -130,3 +138,41 @@ def _quiet() -> Iterator[None]:
             os.environ["DISABLE_MULTIPROC"] = before
         if not bars:
             datasets.enable_progress_bars()
+
+
+MOST = 10**7  # characters, items, or digits that an expression may make
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's own, which hides what begins with an underscore, and no product or power that fills the memory."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "*":
+            for many, times in ((left, right), (right, left)):
+                if isinstance(times, int) and hasattr(many, "__len__") and len(many) * times > MOST:
+                    raise SecurityError(f"a product of {len(many)} and {times} is too large for a template.")
+        elif isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > MOST:
+            raise SecurityError("a power is too large for a template.")
+        return super().call_binop(context, operator, left, right)
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
+        # Said at once: the harness would print what is undefined as an empty text.
+        raise SecurityError(f"a template may not use {attribute!r} of a {type(obj).__name__}; say --trust to let it.")
+
+
+@contextmanager
+def templates(*, sandboxed: bool) -> Iterator[None]:
+    """The harness has one environment for all its templates."""
+    before = lm_eval.utils.env
+    if sandboxed:
+        sandbox = Sandbox(
+            loader=before.loader, undefined=before.undefined, keep_trailing_newline=before.keep_trailing_newline
+        )
+        sandbox.filters.update(before.filters)
+        lm_eval.utils.env = sandbox
+    try:
+        yield
+    finally:
+        lm_eval.utils.env = before

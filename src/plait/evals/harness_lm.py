@@ -1,7 +1,7 @@
 """A plait language model as lm-evaluation-harness sees one.
 
-`PlaitLM` answers the harness's three questions: how likely is a continuation, how likely is a whole text, and what
-comes next until a stop string. Every mixer is causal, so padding on the right is never seen by what is scored.
+`PlaitLM` implements the harness's three requests: the likelihood of a continuation, the likelihood of a whole text, and
+generation up to a stop string. Every mixer is causal, so padding on the right does not change what is scored.
 
 Letters: B batch, T time, D width, V vocabulary, N scored tokens.
 """
@@ -45,7 +45,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text to go on from."""
+    """A prompt to continue."""
 
     index: int  # of the request
     tokens: list[int]
@@ -66,7 +66,7 @@ class UntilStop(Generation):
         return super().ended(row) or any(stop in text for stop in self.stops[row])
 
     def text(self, row: int) -> str:
-        """What was written before the first stop string."""
+        """The generated text before the first stop string."""
         text = self._decoded(row)
         return text[: min((at for stop in self.stops[row] if (at := text.find(stop)) >= 0), default=len(text))]
 

@@ -21,7 +21,7 @@ RESERVE = 200
 
 
 class Writer(Protocol):
-    """What is needed of a tokenizer."""
+    """What an evaluation needs of a tokenizer."""
 
     @property
     def vocab(self) -> int: ...
@@ -98,7 +98,7 @@ class Haystack:
 
     @property
     def shortest(self) -> int:
-        """The least length with as much filler as needle."""
+        """The shortest prompt in which there is as much filler as needle."""
         return 2 * len(self.hidden) + len(self.asked) + len(self.answer)
 
     def prompt(self, length: int, depth: float) -> np.ndarray:
@@ -115,26 +115,26 @@ class Haystack:
         return np.concatenate([hay[:at], self.hidden, hay[at:], self.asked])
 
     def _cut(self, room: int) -> tuple[np.ndarray, np.ndarray]:
-        """So many tokens of filler, and the places right behind a full stop."""
+        """`room` tokens of filler, and the positions right after a full stop."""
         times = -(-room // len(self.filler))
         hay, is_stop = np.tile(self.filler, times)[:room], np.tile(self._stops, times)[:room]
         return hay, np.flatnonzero(is_stop) + 1
 
 
 def stops(tokenizer: Writer, tokens: np.ndarray) -> np.ndarray:
-    """Which tokens end with a full stop, however the tokenizer cuts words."""
+    """Which tokens end with a full stop."""
     kinds = np.unique(tokens)
     ending = [kind for kind in kinds if tokenizer.decode(np.array([kind])).rstrip().endswith(".")]
     return np.isin(tokens, np.array(ending, dtype=np.int64))
 
 
 def plain(text: str) -> str:
-    """Words with one space between them: tokenizers differ in blanks."""
+    """The text with single spaces between words: tokenizers treat blanks differently."""
     return " ".join(text.split())
 
 
 def judged(written: str, answer: str) -> bool:
-    """Exact match: what was written begins with the answer, word for word."""
+    """Exact match: whether the decoded text begins with the answer, word for word."""
     written, answer = plain(written), plain(answer)
     return written.startswith(answer) and not written[len(answer) : len(answer) + 1].isalnum()
 

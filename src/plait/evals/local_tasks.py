@@ -34,8 +34,8 @@ FUNCTION = "!function"
 
 
 def task_configs(given: Sequence[Path | str], cache: Path, *, trust: bool = False) -> list[dict[str, Any]]:
-    """Every task's configuration, its data found and its metrics known. `cache` is where `datasets` may write; with
-    `trust` a task file may run code of its own."""
+    """The configuration of every task, with its data files and metrics checked. `datasets` writes into `cache`. With
+    `trust`, a task file may run its own code."""
     paths = [path for one in given for path in _files(Path(one).expanduser(), trust)]
     configs = [published_config(path) if path.suffix == ".jsonl" else yaml_config(path, trust) for path in paths]
     names: dict[str, Path] = {}
@@ -87,7 +87,7 @@ def _read(path: Path, trust: bool) -> dict[str, Any]:
 
 
 def _runs_code(path: Path) -> bool:
-    """Whether a file names functions of others; the harness's own are its installed package."""
+    """Whether a task file refers to Python functions; those of the harness's installed package do not count."""
     if path.is_relative_to(HARNESS_TASKS.resolve()):
         return False
     events = yaml.parse(path.read_bytes(), Loader=yaml.SafeLoader)
@@ -131,7 +131,7 @@ def _absolute(files: Any, task: Path) -> Any:
 
 
 def check_json_lines(path: Path) -> None:
-    """Say which line is broken; `datasets` would not."""
+    """Raise a `UserError` that names the first broken line, which `datasets` does not."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if text.lstrip().startswith("[") or path.suffix == ".json":
         return  # one document, not lines
@@ -145,7 +145,7 @@ def check_json_lines(path: Path) -> None:
 
 
 def _require_known_metrics(config: dict[str, Any], path: Path, trust: bool) -> None:
-    """The harness looks for a metric it does not have on the network, or runs a script of that name."""
+    """Refuse unknown metrics: the harness would look for them on the network, or run a script of that name."""
     if callable(config.get("process_results")):
         return
     for entry in config.get("metric_list") or []:
@@ -159,7 +159,7 @@ def _require_known_metrics(config: dict[str, Any], path: Path, trust: bool) -> N
 
 
 def published_config(path: Path) -> dict[str, Any]:
-    """The harness's own task, reading a published file, known by its name, instead of the network."""
+    """The harness's own task, found by the name of a published file, reading that file instead of the network."""
     if path.stem not in BY_NAME:
         return longbench_config(path)
     published = BY_NAME[path.stem]

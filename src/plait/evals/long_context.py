@@ -1,10 +1,10 @@
 """Questions about long texts, answered by generation: accuracy against length, and the effective length.
 
-A question is a prompt and what its greedy continuation must hold. Prompts of one length have one number of tokens: what
-a question leaves of it is filled up in front, so that rows of a batch need no padding and every mixer reads them alike.
-Likelihood is not asked: a model that can tell the answer when it is shown may still not write it.
+A question is a prompt and the texts that its greedy continuation must contain. All prompts of one length have exactly
+that many tokens: filler is put in front of shorter ones, so that the rows of a batch need no padding. The likelihood of
+an answer does not count: a model that finds the right answer likely may still not write it.
 
-Letters: B batch, T time, V vocabulary, A tokens to write, N questions.
+Letters: B batch, T time, A decoded tokens, N questions.
 """
 
 from __future__ import annotations
@@ -12,24 +12,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from plait.analysis.intervals import group_share_interval, share_interval
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
 from plait.core.random_streams import stream
+from plait.evals.decoding import Reader, decode_greedily, decoded_text, read_prompts
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
-from plait.evals.haystack import Writer
 from plait.evals.losses import rows_at_once
 from plait.evals.questions import Asks, Question, Script, TooShort
 from plait.reporting.axes import Axis
 from plait.reporting.charts import Series, xy_chart
 
-PREFILL = 1024  # tokens read at a time, all rows together: their logits over the vocabulary exist at once
 #: Llama-2-7B's score at 4,096 tokens, from which on RULER calls a length effective (Hsieh et al. 2024,
 #: arXiv:2404.06654).
 THRESHOLD = 0.856
@@ -37,45 +35,15 @@ THRESHOLD = 0.856
 Self = TypeVar("Self", bound="LongContextEvaluation")
 
 
-class Reader(Protocol):
-    """What is needed of a model: `plait.model`'s language models are readers."""
-
-    def init_state(self, batch: int) -> Any: ...
-
-    def extend(self, tokens_BT: Tensor, state: Any) -> tuple[Tensor, Any]: ...
-
-
-@torch.no_grad()
-def written(model: Reader, prompts_BT: Tensor, tokens: int) -> Tensor:
-    """So many greedily decoded tokens after prompts of one length, (B, A)."""
-    state = model.init_state(len(prompts_BT))
-    for part_BT in prompts_BT.split(max(1, PREFILL // len(prompts_BT)), dim=1):
-        logits_BTV, state = model.extend(part_BT, state)
-    decoded_A = []
-    for _ in range(tokens):
-        row_BV = logits_BTV[:, -1]
-        if not torch.isfinite(row_BV.amax(dim=-1)).all():
-            raise UserError("the model's logits are not finite at this length; it diverged.")
-        decoded_A.append(row_BV.argmax(dim=-1))
-        logits_BTV, state = model.extend(decoded_A[-1][:, None], state)
-    return torch.stack(decoded_A, dim=1)
-
-
-def text_of(tokenizer: Writer, ids_A: np.ndarray) -> str:
-    """What was decoded, up to the first id that only the model has: its vocabulary may be rounded up."""
-    unknown = np.flatnonzero(ids_A >= tokenizer.vocab)
-    return tokenizer.decode(ids_A[: unknown[0]] if len(unknown) else ids_A)
-
-
 def matched(text: str, answers: Sequence[str]) -> float:
-    """The share of answers that occur in the text, in whatever case: RULER's "string match all"."""
+    """The share of answers that occur in the text, ignoring case: RULER's "string match all"."""
     lower = text.lower()
     return float(np.mean([answer.lower() in lower for answer in answers]))
 
 
 @dataclass(frozen=True)
 class LengthScore:
-    """Of one kind of question at one length."""
+    """The score of one kind of question at one length."""
 
     length: int  # tokens, the room to answer included
     score: float
@@ -86,7 +54,7 @@ class LengthScore:
 
 @dataclass(frozen=True)
 class Curve:
-    """Of one kind of question."""
+    """The scores of one kind of question at all lengths."""
 
     task: str
     points: tuple[LengthScore, ...]
@@ -105,7 +73,8 @@ def _listed(value: Any) -> Any:
 
 
 def effective(points: Sequence[LengthScore], threshold: float, *, certain: bool = False) -> int:
-    """The longest length up to which every one reaches the threshold, or does by its interval's lower end."""
+    """The longest length up to which all scores reach the threshold; if `certain`, the lower ends of their intervals
+    have to."""
     longest = 0
     for point in points:
         value = point.score if not certain else point.interval[0] if point.interval else 0.0
@@ -129,7 +98,7 @@ def curve_of(
     device: torch.device | str = "cpu",
     progress: OnCount = silent,
 ) -> Curve:
-    """One kind of question at every length that holds it."""
+    """Ask one kind of question at every length that is long enough for it."""
     points, shortest = [], 0
     for number, length in enumerate(lengths):
         try:
@@ -162,8 +131,9 @@ def _scores(
         some = questions[first : first + batch]
         room = length - len(some[0].prompt)
         prompts_BT = torch.from_numpy(np.stack([question.prompt for question in some])).to(device)
-        for question, ids_A in zip(some, written(model, prompts_BT, room).cpu().numpy(), strict=True):
-            scores.append(judge(text_of(script.tokenizer, ids_A), question.answers))
+        decoded_BA = decode_greedily(model, *read_prompts(model, prompts_BT), room)
+        for question, ids_A in zip(some, decoded_BA.cpu().numpy(), strict=True):
+            scores.append(judge(decoded_text(script.tokenizer, ids_A), question.answers))
     return scores
 
 
@@ -190,7 +160,7 @@ class LongContextEvaluation(Evaluation):
         """What prompts are filled up with."""
 
     def judged(self, text: str, answers: Sequence[str]) -> float:
-        """The score of what was written, 0 to 1."""
+        """The score of the decoded text, 0 to 1."""
         return matched(text, answers)
 
     def factors(self) -> list[int]:

@@ -34,13 +34,13 @@ TOKENS_AT_ONCE = 8192
 
 
 def rows_at_once(length: int) -> int:
-    """How many rows of a length make one batch."""
+    """How many rows of this length are read as one batch."""
     return max(1, TOKENS_AT_ONCE // length)
 
 
 @torch.no_grad()
 def token_losses(model: LanguageModel, inputs_BT: Tensor, targets_BT: Tensor, *, chunk: int = 0) -> Tensor:
-    """(B, T) losses in nats, 0 where the target is `IGNORE`. With `chunk`, so many tokens are read at a time."""
+    """(B, T) losses in nats, 0 where the target is `IGNORE`. With `chunk`, that many tokens are read at a time."""
     check_length(model, inputs_BT.shape[1])
     inputs_BT, targets_BT = _on_device(model, inputs_BT), _on_device(model, targets_BT)
     if not chunk or inputs_BT.shape[1] <= chunk:

@@ -47,7 +47,7 @@ class AttentionMap:
 
     @property
     def sharp(self) -> float:
-        """Share of the rows that give one key more than half."""
+        """The share of queries that give one key more than half of their attention."""
         return float((self.attention_TT.max(axis=1) > SHARP).mean())
 
     @property
@@ -59,7 +59,7 @@ class AttentionMap:
 
     @property
     def memory(self) -> float | None:
-        """Mean over rows of Σ_j F_ij: how many tokens the gate leaves in sight."""
+        """How many tokens the forget gate leaves visible: the mean over i of Σ_j F_ij."""
         return None if self.forget_TT is None else float(self.forget_TT.sum(axis=1).mean())
 
 
@@ -86,8 +86,8 @@ def attention_map(model: LanguageModel | Encoder, tokens_T: Tensor, layer: int, 
 
 
 def _input_of(model: LanguageModel | Encoder, layer: int, tokens_T: Tensor) -> Tensor:
-    """What the layer's mixer is given when the model reads the text: what its norm gives. The mixer itself may stand in
-    several layers, or be called by another name."""
+    """The input of a layer's mixer while the model reads the text, taken from the layer's norm: the mixer itself may be
+    shared by several layers, or be called by a method other than forward."""
     seen: list[Tensor] = []
     norm = model.backbone.blocks[layer].get_submodule("norm")
     handle = norm.register_forward_hook(lambda _module, _given, out: seen.append(out))
@@ -136,7 +136,7 @@ def _relative_map(mixer: RelativeAttention, x_BTD: Tensor, layer: int, head: int
 
 
 def forget_matrix(log_f_T: Tensor) -> np.ndarray:
-    """F: 1 on the diagonal, 0 above it, below it what the gates between two tokens have left."""
+    """F: 1 on the diagonal, 0 above it, and below it the product of the gates between two tokens."""
     c_T = log_f_T.double().cumsum(0)
     # Above the diagonal c_i − c_j is positive and may overflow: it is masked before the exponential.
     hidden_TT = torch.ones(len(c_T), len(c_T), dtype=torch.bool, device=c_T.device).triu(1)
@@ -154,7 +154,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 
 def pooled(matrix_TT: np.ndarray, most: int = MOST_CELLS) -> np.ndarray:
-    """The matrix with at most so many cells a side: each the largest of the entries that it stands for."""
+    """The matrix reduced to at most `most` cells per side, each the maximum of the entries it covers."""
     cells = min(most, len(matrix_TT))
     edges = np.linspace(0, len(matrix_TT), cells + 1).astype(np.int64)[:-1]
     found: np.ndarray = np.maximum.reduceat(np.maximum.reduceat(matrix_TT, edges, axis=0), edges, axis=1)
@@ -231,7 +231,7 @@ class MapsEvaluation(Evaluation):
         return columns, rows
 
     def pictures(self, results: Results) -> dict[str, str]:
-        """F and A side by side, a head a row."""
+        """F and A side by side, one row per head."""
         drawn = {}
         for run, found in results.items():
             panels = []

@@ -1,9 +1,9 @@
 """Needle in a haystack: can a model find one fact, at any depth of texts of any length?
 
-Two judges, both offline, for each cell of the grid of depths and lengths: whether greedy decoding writes the answer
-word for word, and the mean log-likelihood of the answer's tokens given the prompt (teacher-forced). The first is what
-counts in use; the second moves before the first does, and tells small models apart. Lin et al. 2025, arXiv:2503.02130,
-section 4.3 has a large language model give marks instead.
+Each cell of the grid of depths and lengths has two scores: whether greedy decoding writes the answer word for word, and
+the mean log-likelihood of the answer's tokens given the prompt (teacher-forced). The first is what counts in use; the
+second improves earlier and distinguishes small models. Neither needs a network; in Lin et al. 2025, arXiv:2503.02130,
+section 4.3, a large language model grades the answers.
 
 Letters: B batch, T time, V vocabulary, A tokens of the answer, R depths (rows), C lengths (columns).
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,21 +21,13 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.core.progress import OnCount, silent
+from plait.evals.decoding import Reader, decode_greedily, decoded_text, read_prompts
 from plait.evals.evaluation import Evaluation, Results, ResultTable, Subject
 from plait.evals.haystack import MODES, NEEDLES, Haystack, Needle, Writer, depths, judged, lengths_up_to
 from plait.evals.losses import check_length, rows_at_once
 from plait.reporting.charts import heat_map
 
-PREFILL = 1024  # tokens read at a time, all rows together: their logits over the vocabulary exist at once
 SPARE = 2  # tokens decoded beyond the answer's own number, in case it is cut into other tokens
-
-
-class Reader(Protocol):
-    """What is needed of a model: `plait.model`'s language models are readers."""
-
-    def init_state(self, batch: int) -> Any: ...
-
-    def extend(self, tokens_BT: Tensor, state: Any) -> tuple[Tensor, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +37,7 @@ class Grid:
     depths: Sequence[float]
     lengths: Sequence[int]
     exact_RC: np.ndarray  # share of needles whose answer was written word for word
-    log_likelihood_RC: np.ndarray  # nats a token of the answer
+    log_likelihood_RC: np.ndarray  # nats per token of the answer
 
     @property
     def score(self) -> float:
@@ -56,22 +48,14 @@ class Grid:
 def answers(model: Reader, prompts_BT: Tensor, answer_A: Tensor) -> tuple[Tensor, Tensor]:
     """After prompts of one length: greedily decoded tokens (B, A + SPARE), and each row's mean log-likelihood of the
     answer's tokens."""
-    state = model.init_state(len(prompts_BT))
-    for part_BT in prompts_BT.split(max(1, PREFILL // len(prompts_BT)), dim=1):
-        logits_BTV, state = model.extend(part_BT, state)
-    last_BV = logits_BTV[:, -1]
-    # A state is never changed in place: the prompt is read once and continued twice.
-    decoded, row_BV, at = [], last_BV, state
-    for _ in range(len(answer_A) + SPARE):
-        decoded.append(row_BV.argmax(dim=-1))
-        logits_BTV, at = model.extend(decoded[-1][:, None], at)
-        row_BV = logits_BTV[:, -1]
+    last_BV, state = read_prompts(model, prompts_BT)
+    decoded_BA = decode_greedily(model, last_BV, state, len(answer_A) + SPARE)
     answer_BA = answer_A.expand(len(prompts_BT), -1)
     rows_BAV = last_BV[:, None]
     if len(answer_A) > 1:
         rows_BAV = torch.cat([rows_BAV, model.extend(answer_BA[:, :-1], state)[0]], dim=1)
     log_p_BAV = rows_BAV.to(torch.promote_types(rows_BAV.dtype, torch.float32)).log_softmax(dim=-1)
-    return torch.stack(decoded, dim=1), log_p_BAV.gather(-1, answer_BA[..., None])[..., 0].mean(dim=1)
+    return decoded_BA, log_p_BAV.gather(-1, answer_BA[..., None])[..., 0].mean(dim=1)
 
 
 def needle_grid(
@@ -86,7 +70,7 @@ def needle_grid(
     device: torch.device | str = "cpu",
     progress: OnCount = silent,
 ) -> Grid:
-    """The needles in prompts of every length, at every depth."""
+    """Ask for every needle in prompts of every length, hidden at every depth."""
     stacks = [Haystack(tokenizer, filler, needle, mode) for needle in needles]
     exact_RC, likely_RC = np.zeros((2, len(depths), len(lengths)))
     done, total = 0, len(stacks) * len(lengths) * len(depths)
@@ -98,7 +82,7 @@ def needle_grid(
                 some_BT = torch.from_numpy(prompts[first : first + rows_at_once(length)]).to(device)
                 decoded_BA, likely_B = answers(model, some_BT, answer_A)
                 for row, (ids_A, likely) in enumerate(zip(decoded_BA.cpu().numpy(), likely_B.tolist(), strict=True)):
-                    right = judged(_written(tokenizer, ids_A), stack.needle.answer)
+                    right = judged(decoded_text(tokenizer, ids_A), stack.needle.answer)
                     exact_RC[first + row, column] += right / len(stacks)
                     likely_RC[first + row, column] += likely / len(stacks)
                 done += len(some_BT)
@@ -106,12 +90,6 @@ def needle_grid(
     if not np.isfinite(likely_RC).all():
         raise UserError("the model's logits are not finite at this length; it diverged.")
     return Grid(list(depths), list(lengths), exact_RC, likely_RC)
-
-
-def _written(tokenizer: Writer, ids_A: np.ndarray) -> str:
-    """What was decoded, up to the first id that only the model has: its vocabulary may be rounded up."""
-    unknown = np.flatnonzero(ids_A >= tokenizer.vocab)
-    return tokenizer.decode(ids_A[: unknown[0]] if len(unknown) else ids_A)
 
 
 @dataclass(frozen=True)
@@ -170,7 +148,7 @@ class NeedleEvaluation(Evaluation):
         return result
 
     def table(self, results: Results) -> ResultTable:
-        """Exact matches by length, all depths together, and both judges' means."""
+        """Exact matches by length, over all depths, and the means of both scores."""
         lengths = sorted({n for found in results.values() for mode in MODES if mode in found
                           for n in found[mode]["lengths"]})  # fmt: skip
         columns = {"run": "left", "mode": "left", "score": "right", "log p/token": "right"}

@@ -34,7 +34,7 @@ MOST_POINTS = 512  # of a curve that is stored and drawn
 
 
 def windows(tokens: np.ndarray, length: int, most: int = 0) -> np.ndarray:
-    """(N, length + 1) pieces of a text side by side; `most` of them, evenly spread, or all (0)."""
+    """(N, length + 1) consecutive windows of a text; `most` of them, evenly spread, or all (0)."""
     number = (len(tokens) - 1) // length
     if number < 1:
         raise UserError(f"a window of {length} positions needs {length + 1} tokens; the text has {len(tokens)}.")
@@ -76,8 +76,8 @@ def losses_by_position(
 
 
 def doubling(longest: int, first: int = 0) -> list[int]:
-    """first, 2·first, … up to `longest`, which is always the last. Unless given, `first` is the paper's 512, or less so
-    that there are five."""
+    """first, 2·first, … up to `longest`, which is always included. By default `first` is the paper's 512, or less if
+    that would give fewer than five lengths."""
     first = first or min(512, max(1, 2 ** int(math.log2(longest)) // 16))
     lengths = []
     while first < longest:
@@ -151,14 +151,14 @@ def sequences(subject: Subject, length: int, most: int, cut: str) -> np.ndarray:
 
 
 def curves(mean_T: np.ndarray) -> dict[str, Any]:
-    """L(i), bare and smoothed, at a bounded number of positions; those are counted from 1."""
+    """L(i), raw and smoothed, at up to `MOST_POINTS` positions, counted from 1."""
     shown = np.unique(np.linspace(0, len(mean_T) - 1, min(len(mean_T), MOST_POINTS)).round().astype(np.int64))
     smoothed = {f"smooth_{window}": smooth(mean_T, window)[shown].tolist() for window in WINDOWS}
     return {"positions": (shown + 1).tolist(), "loss_at": mean_T[shown].tolist(), **smoothed}
 
 
 def length_table(results: Results) -> ResultTable:
-    """P(l): a row a run, a column a length."""
+    """P(l), one row per run and one column per length."""
     lengths = sorted({length for found in results.values() for length in found["lengths"]})
     columns = {"run": "left", **{f"P({length})": "right" for length in lengths}, "sequences": "right"}
     rows = []

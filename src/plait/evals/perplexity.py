@@ -45,7 +45,7 @@ class Perplexity:
         return perplexity_of(self.loss)
 
     def bits_per(self, units: float) -> float:
-        """Bits per character, byte, …, given how many of them the scored tokens stand for."""
+        """Bits per character (or byte), given how many of them the scored tokens have."""
         return self.nats / math.log(2) / units
 
 

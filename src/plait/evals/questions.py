@@ -13,7 +13,7 @@ from plait.evals.haystack import Writer, plain, stops
 
 
 class TooShort(UserError):
-    """A length that holds no question of this kind; `least` is one that does."""
+    """Raised for a length that is too short for this kind of question; `least` is long enough."""
 
     def __init__(self, what: str, length: int, least: int) -> None:
         super().__init__(f"{what} needs at least {least} tokens, not {length}; give a larger --length.")
@@ -22,8 +22,8 @@ class TooShort(UserError):
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt in tokens, and the texts that its continuation must hold. `chance`: the score of naming things of the
-    right kind at random, of those that the text has beside the right ones or, where it has none, of all there are."""
+    """A prompt in tokens, and the texts that its continuation must contain. `chance` is the expected score of a guess
+    among the things of the right kind that occur in the text or, if there are no wrong ones in it, among all."""
 
     prompt: np.ndarray
     answers: tuple[str, ...]
@@ -31,7 +31,7 @@ class Question:
 
 
 class Script:
-    """Text as a tokenizer writes it, and filler to put around questions."""
+    """A tokenizer, and the filler that is put around questions."""
 
     def __init__(self, tokenizer: Writer, filler: np.ndarray) -> None:
         self.tokenizer, self.filler = tokenizer, np.asarray(filler, np.int64)
@@ -48,8 +48,8 @@ class Script:
         return tokens
 
     def room(self, answer: str, answers: int = 1) -> int:
-        """Tokens that may be written: twice what so many answers like this one need, since words come around them. The
-        same for all questions of a kind, so that their prompts have one length."""
+        """How many tokens are decoded: twice what so many answers like this one need, since a model may write other
+        words around them. It is the same for all questions of a kind, so that their prompts have one length."""
         return 2 * answers * len(self.encode(f" {answer},")) + 8
 
     def fill(self, room: int) -> np.ndarray:

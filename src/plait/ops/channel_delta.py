@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.delta_operator import delta_takes
+from plait.ops.delta_operator import delta_takes, padded_width
 from plait.ops.dplr import dplr
 from plait.ops.paths import LONGEST_IN_GRAPH, autocast_dtype, plain_asked, took
-from plait.ops.stacking import dense, register_stacked, with_dense_rows
+from plait.ops.stacking import dense, in_batch_slices, register_stacked, with_dense_rows
 
 
 def channel_delta(
@@ -61,7 +61,7 @@ def _rule(
     from plait.ops.channel_delta_triton import channel_forward  # Triton comes with CUDA builds of torch
 
     q, k, e, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
-    return channel_forward(q, k, e, v, g_BTHK.contiguous(), dense(state), scale)
+    return in_batch_slices(channel_forward, v.shape[2], q, k, e, v, g_BTHK.contiguous(), dense(state), scale)
 
 
 @torch.library.custom_op("plait::channel_delta_rule_backward", mutates_args=())
@@ -72,9 +72,9 @@ def _rule_backward(
     from plait.ops.channel_delta_triton import channel_backward
 
     q, k, e, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, e_BTHK, v_BTHV))
-    return channel_backward(
-        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, e, v, g_BTHK.contiguous(), dense(state),
-        P_ZNCC.contiguous(), X_ZNCC.contiguous(), w_ZNCV.contiguous(), scale,
+    return in_batch_slices(
+        channel_backward, v.shape[2], do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, e, v,
+        g_BTHK.contiguous(), dense(state), P_ZNCC.contiguous(), X_ZNCC.contiguous(), w_ZNCV.contiguous(), scale,
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def _fake(
 ) -> tuple[Tensor, ...]:
     (B, T, H, K), V = k.shape, v.shape[3]
     C = 32 if k.dtype == torch.float32 else 64
-    N, wide = (T + C - 1) // C, max(16, 1 << (V - 1).bit_length())
+    N, wide = (T + C - 1) // C, padded_width(V)
     o, final = v.new_empty(B, T, H, V), v.new_empty(B, H, K, V, dtype=torch.float32)
     return o, final, *(k.new_empty(B * H, N, C, width) for width in (C, C, wide))
 

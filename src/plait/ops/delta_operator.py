@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.stacking import dense, in_reach, register_stacked, with_dense_rows
+from plait.ops.stacking import dense, in_batch_slices, in_reach, register_stacked, with_dense_rows
 
 WIDEST_KEY = 128
 DTYPES = (torch.bfloat16, torch.float32)
+# Narrower heads are padded to this. With 16 channels Triton 3.6 compiles kernels for Hopper that leave their shared
+# memory (found by compute-sanitizer): an illegal access, which under MPS ends the other processes as well.
+NARROWEST = 32
 
 
 def delta_kernels(
@@ -36,6 +39,11 @@ def delta_takes(k_BTHK: Tensor, v_BTHV: Tensor, dtype: torch.dtype) -> bool:
     return made and in_reach(k_BTHK, v_BTHV)
 
 
+def padded_width(width: int) -> int:
+    """The power of two that holds a head's keys or values within the kernels."""
+    return max(NARROWEST, 1 << (width - 1).bit_length())
+
+
 @torch.library.custom_op("plait::delta_rule", mutates_args=())
 def _delta_rule(
     q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, beta_BTH: Tensor, g_BTH: Tensor | None, state: Tensor | None,
@@ -44,7 +52,8 @@ def _delta_rule(
     from plait.ops.delta_triton import delta_forward  # Triton comes with CUDA builds of torch
 
     q, k, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
-    return delta_forward(q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state), scale)
+    given = (q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state), scale)
+    return in_batch_slices(delta_forward, v.shape[2], *given)
 
 
 @torch.library.custom_op("plait::delta_rule_backward", mutates_args=())
@@ -55,9 +64,9 @@ def _delta_rule_backward(
     from plait.ops.delta_triton import delta_backward
 
     q, k, v = (with_dense_rows(x) for x in (q_BTHK, k_BTHK, v_BTHV))
-    return delta_backward(
-        do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, v, beta_BTH.contiguous(), dense(g_BTH), dense(state),
-        X_ZNCC.contiguous(), w_ZNCV.contiguous(), scale,
+    return in_batch_slices(
+        delta_backward, v.shape[2], do_BTHV.contiguous(), dfinal_BHKV.contiguous(), q, k, v, beta_BTH.contiguous(),
+        dense(g_BTH), dense(state), X_ZNCC.contiguous(), w_ZNCV.contiguous(), scale,
     )  # fmt: skip
 
 
@@ -92,7 +101,7 @@ def _fake(
 ) -> tuple[Tensor, ...]:
     (B, T, H, K), V = k.shape, v.shape[3]
     C = 32 if k.dtype == torch.float32 else 64
-    N, wide = (T + C - 1) // C, max(16, 1 << (V - 1).bit_length())
+    N, wide = (T + C - 1) // C, padded_width(V)
     return (
         v.new_empty(B, T, H, V),
         v.new_empty(B, H, K, V, dtype=torch.float32),

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from plait.ops.delta_backward_triton import gradients, prepare_backward, states_backward
 from plait.ops.delta_forward_triton import outputs, prepare, states
+from plait.ops.delta_operator import padded_width
 
 JOIN = "tf32x3"  # the products within the inverse
 KEYS = 64  # key channels that `gradients` takes at a time
@@ -158,9 +159,8 @@ def _tunings(sizes: dict[str, Any], k_BTHK: Tensor) -> Tunings:
 
 def widths(k_BTHK: Tensor, v_BTHV: Tensor) -> dict[str, Any]:
     K, V = k_BTHK.shape[3], v_BTHV.shape[3]
-    wide_k, wide_v = (max(16, triton.next_power_of_2(width)) for width in (K, V))
     # fp32 stays fp32: three tf32 products keep its digits. The inverse is in fp32 in any case.
-    return {"K": K, "WK": wide_k, "V": V, "WV": wide_v, "PRECISION": "tf32x3"}
+    return {"K": K, "WK": padded_width(K), "V": V, "WV": padded_width(V), "PRECISION": "tf32x3"}
 
 
 def _launch(tuning: Tuning, tuned: Tunings) -> dict[str, Any]:

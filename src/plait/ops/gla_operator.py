@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.ops.stacking import dense, in_reach, register_stacked, with_dense_rows
+from plait.ops.stacking import dense, in_batch_slices, in_reach, register_stacked, with_dense_rows
 
 WIDEST = 1024  # of keys and of values: programs walk through them in tiles
 DTYPES = (torch.bfloat16, torch.float32)
@@ -69,7 +69,7 @@ def _forward(
     from plait.ops.gla_triton import gla_forward  # Triton comes with CUDA builds of torch
 
     q, k, v = (with_dense_rows(x) for x in (q, k, v))
-    return gla_forward(q, k, v, g, dense(own_BTH), dense(state), scale)
+    return in_batch_slices(gla_forward, v.shape[2], q, k, v, g, dense(own_BTH), dense(state), scale)
 
 
 @torch.library.custom_op("plait::gated_linear_attention_backward", mutates_args=())
@@ -80,7 +80,8 @@ def _backward(
     from plait.ops.gla_triton import gla_backward
 
     q, k, v = (with_dense_rows(x) for x in (q, k, v))
-    return gla_backward(do.contiguous(), dense(dstate), q, k, v, g, dense(own_BTH), dense(state), scale)
+    given = (do.contiguous(), dense(dstate), q, k, v, g, dense(own_BTH), dense(state), scale)
+    return in_batch_slices(gla_backward, v.shape[2], *given)
 
 
 class _GatedLinearAttention(torch.autograd.Function):

@@ -83,12 +83,28 @@ def cache_blocks(
 MOST_PROGRAMS = 65535
 
 
+def in_batch_slices(run: Callable[..., tuple[Tensor, ...]], heads: int, *args: Any) -> tuple[Any, ...]:
+    """`run(*args)`, one slice of the batch after the other where a grid has fewer programs than batch × heads. All
+    tensors, given and returned, begin with the batch or with batch · heads."""
+    batch, most = args[0].shape[0], max(1, MOST_PROGRAMS // heads)
+    if batch <= most:
+        return run(*args)
+
+    def rows(x: Any, first: int) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        each = x.shape[0] // batch
+        return x[first * each : (first + most) * each]
+
+    parts = [run(*(rows(x, first) for x in args)) for first in range(0, batch, most)]
+    return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
+
+
 def in_reach(*tensors_BTHX: Tensor) -> bool:
-    """Whether chunked kernels can address all of these: one program for every sequence and head, and offsets within
-    a sequence in 32 bits."""
-    B, T, H = tensors_BTHX[0].shape[0], tensors_BTHX[0].shape[1], max(x.shape[2] for x in tensors_BTHX)
+    """Whether chunked kernels can address all of these: offsets within a sequence fit 32 bits."""
+    T, H = tensors_BTHX[0].shape[1], max(x.shape[2] for x in tensors_BTHX)
     wide = max(max(x.stride(1), H * x.shape[3]) for x in tensors_BTHX)
-    return B * H <= MOST_PROGRAMS and (T + 64) * wide < 2**31
+    return (T + 64) * wide < 2**31
 
 
 def with_dense_rows(x: Tensor) -> Tensor:

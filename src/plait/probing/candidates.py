@@ -86,18 +86,19 @@ def candidate(given: str, protocol: Protocol) -> Candidate:
     if split_path(split_options(given)[0]):
         options = load_mixer(given)
         return Candidate(str(options.to_layer()), _around(options.to_layer(), protocol))
+    if has_header(given):
+        return Candidate(given, architecture(given))
     if presets.lookup(given) is not None:
         arch = architecture(given)
         narrowed = given.lower() in presets.suite("mad21") and arch.header.d != protocol.d
         note = f"the preset at width {protocol.d}" if narrowed else "the preset as written"
         return Candidate(given, _at_width(arch, protocol) if narrowed else arch, note, preset=True)
-    if not has_header(given):
-        layers = parse(given).layers
-        if len(layers) == 1 and options_of(layers[0]).kind == "sequence":
-            return Candidate(given, _around(layers[0], protocol))
-        if len(layers) == 1:
-            raise UserError(f"'{given}' mixes channels only, so it sees one token at a time; give a sequence mixer.")
-    return Candidate(given, architecture(given))
+    layers = parse(given).layers
+    if len(layers) > 1:
+        return Candidate(given, architecture(given))
+    if options_of(layers[0]).kind == "sequence":
+        return Candidate(given, _around(layers[0], protocol))
+    raise UserError(f"'{given}' mixes channels only, so it sees one token at a time; give a sequence mixer.")
 
 
 def _around(layer: Layer, protocol: Protocol) -> Architecture:

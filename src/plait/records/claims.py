@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from plait.core.atomic_write import process_has_ended
 from plait.core.errors import UserError
 from plait.records.store import Store
 
@@ -78,12 +79,4 @@ def has_died(owner: str) -> bool:
     """Whether an owner ("machine:process:…") is a process of this machine that has ended. False if unknown."""
     machine, _, rest = owner.partition(":")
     number = rest.partition(":")[0]
-    if machine != this_machine() or not number.isdecimal():
-        return False
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
+    return machine == this_machine() and number.isdecimal() and process_has_ended(int(number))

@@ -1,4 +1,4 @@
-"""Long-running commands (probe, search, compare, scale run, design) in the store: how far each is, published for the
+"""Long-running commands (probe, search, compare, design, studies …) in the store: how far each is, published for the
 dashboard, and the answer it gave (`keep_answer`).
 
 The command only sets what is new; one of its threads writes that to the store, at most once per second, and says that

@@ -259,7 +259,7 @@ class Pages:
 
     def run_list_parts(self) -> list[Child]:
         jobs = read_jobs(self.store)
-        none = note("No probe, search, comparison, scale run or design runs now, or was stopped within a day.")
+        none = note("No command runs now, or was stopped within a day.")
         return [section("Commands", tag("div", *map(job_card, jobs), class_="grid") if jobs else none)]
 
     def run(self, name: str) -> str | None:

@@ -1,10 +1,10 @@
-"""Is one learning rate fair to all? Architectures × rates × seeds, the replicas of an architecture in one stack.
+"""Is one learning rate fair to all architectures? Each is trained at several rates and seeds, as a stacked ensemble.
 
 LiteTransformerSearch, App. B (Javaheripi et al. 2022, arXiv:2203.02094): 100 GPT-2 models, each with 1e-4, 1e-3, 1e-2
 and 1e-1; 98 % do best with 1e-2, and ranking by decoder parameters has SRC 0.96 at that rate, 0.93 with each
 model's best.
 
-Every replica is a record of its own, so that another rate, seed or architecture trains what is new and nothing else.
+Every replica has a record of its own, so another rate, seed or architecture trains only what is new.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROTOCOL = 1  # raised when the same settings come to give another loss
 RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 PROXY = "decoder_params"
 EVALUATED = 64  # windows of validation text
-NEVER = 2.0  # an accuracy that nothing reaches: text is not solved
+NEVER = 2.0  # an accuracy that cannot be reached, so that no replica stops early
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RateSweep:
             wanted = {key: self._config(arch, *key) for key in self._replicas}
             missing = [key for key, config in wanted.items() if store.get(record_key(KIND, config)) is None]
             if missing:
-                self._train(arch, missing, store, partial(self._tell, on_progress, place))
+                self._train(arch, missing, store, partial(self._report, on_progress, place))
             for (rate, seed), config in wanted.items():
                 found = store.get(record_key(KIND, config))
                 assert found is not None
@@ -76,7 +76,7 @@ class RateSweep:
         on_progress("done", len(self.archs), len(self.archs))
         return SweepFindings(self, rows)
 
-    def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
+    def _report(self, on_progress: OnProgress, place: int, share: float) -> None:
         on_progress("training", place + share, len(self.archs))
 
     @property
@@ -116,7 +116,7 @@ class RateSweep:
 
     @cached_property
     def _splits(self) -> tuple[Split, Split, Split]:
-        """Training text of every seed, a little of the validation text on the way, and more of it at the end."""
+        """Training text of every seed, a few validation windows for evaluation on the way, and more for the end."""
         train = [self._windows("train", self.steps * self.batch, seed) for seed in range(self.seeds)]
         some, most = (self._windows("validation", count, 0) for count in (8, EVALUATED))
         return _split(train), _split([some] * self.seeds), _split([most] * self.seeds)
@@ -127,14 +127,14 @@ class RateSweep:
 
 @dataclass(frozen=True)
 class SweepFindings:
-    """One row a replica: `spec`, `lr`, `seed`, `loss` (nats per token, None where it diverged), `decoder_params`."""
+    """One row per replica: `spec`, `lr`, `seed`, `loss` (nats per token, None if it diverged), `decoder_params`."""
 
     sweep: RateSweep
     rows: list[dict[str, Any]]
 
     @cached_property
     def means(self) -> list[dict[str, Any]]:
-        """One row an architecture and rate: the mean over seeds; infinite where a replica diverged."""
+        """One row per architecture and rate: the mean loss over seeds; infinite if a replica diverged."""
         losses: dict[tuple[str, float], list[float]] = {}
         for row in self.rows:
             loss = math.inf if row["loss"] is None else row["loss"]
@@ -152,12 +152,12 @@ class SweepFindings:
 
     @property
     def winner(self) -> float:
-        """The rate that is the best for most; of equally many, the smaller."""
+        """The rate that is the best of the most architectures; the smaller one of two that tie."""
         return max(self.study.rates, key=lambda one: (one.wins, -one.rate)).rate
 
     @property
     def noise(self) -> float | None:
-        """Nats: the standard deviation between seeds, of all architectures and rates together."""
+        """The standard deviation between seeds, in nats, pooled over all architectures and rates."""
         losses: dict[tuple[str, float], list[float]] = {}
         for row in self.rows:
             losses.setdefault((row["spec"], row["lr"]), []).append(math.inf if row["loss"] is None else row["loss"])
@@ -202,7 +202,7 @@ class SweepFindings:
 
 
 def _loss(found: MemberRecord) -> float | None:
-    """None where it diverged: JSON has no infinities."""
+    """None if it diverged: JSON has no infinities."""
     return float(found.test[1]) if found.test is not None and math.isfinite(found.test[1]) else None
 
 

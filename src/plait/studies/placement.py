@@ -1,12 +1,13 @@
-"""Does it matter where attention stands, and how much of it there is? Patterns trained from scratch and compared.
+"""Does the position and the number of attention layers matter? Patterns are trained from scratch and compared.
 
-PAR (Mandava et al. 2020, arXiv:2009.04534, sections 2.3 and 3) chooses p by the perplexity of retrained models: as few
-attention blocks as do not hurt. Here the PAR rule at several p, the interleaved pattern that it is to replace, a
-sandwich with as much attention as that (Press et al. 2020, arXiv:1911.03864), and whatever else is given are trained on
-the same batches. Of one seed all patterns are trained before the next begins, so that an interrupted study compares.
-Every training is a record of its own and is found again.
+PAR (Mandava et al. 2020, arXiv:2009.04534, sections 2.3 and 3) chooses p, the number of layers per attention layer, by
+the perplexity of retrained models: as few attention layers as possible without a higher perplexity. This study trains
+the PAR rule at several p, the interleaved pattern it replaces, a sandwich with the same amount of attention as that
+(Press et al. 2020, arXiv:1911.03864), and any given specs, all on the same batches. All patterns are trained with one
+seed before the next seed begins, so that an interrupted study can still compare them. Every training has a record of
+its own and is not repeated.
 
-What found architectures are worth by themselves: each trained from scratch, as `plait train` does.
+`retrain` does the same for architectures that a supernet search has found.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SANDWICHED = 3 / 8
 
 @dataclass(frozen=True)
 class Shape:
-    """The blocks of the patterns. Without memory, so that sequences are independent."""
+    """Size of the compared models. Their attention has no segment memory, so sequences are independent."""
 
     layers: int = 12
     width: int = 48
@@ -76,7 +77,7 @@ class Pattern:
 
     @property
     def attention(self) -> int:
-        """Layers that mix the sequence, however they do it."""
+        """The number of sequence mixers."""
         return sum(layer.kind == "sequence" for layer in self.arch.layers)
 
     @property
@@ -87,7 +88,7 @@ class Pattern:
 def patterns_of(
     corpus: Corpus, shape: Shape, ps: Sequence[float] = PS, given: Sequence[str] = (), k: int | None = None
 ) -> list[Pattern]:
-    """Interleaved first, then a sandwich, the PAR rule at every p, and the given specs."""
+    """The patterns to train: interleaved, a sandwich, the PAR rule at every p, then the given specs."""
     pairs = shape.layers // 2
     k = max(1, round(SANDWICHED * pairs)) if k is None else k
     patterns = {INTERLEAVED: f"sandwich(k=0,n={pairs})", f"sandwich k={k}": f"sandwich(k={k},n={pairs})"}
@@ -99,7 +100,7 @@ def patterns_of(
 
 @dataclass(frozen=True)
 class PlacementStudy:
-    """`patterns` begin with the one that the others are compared with."""
+    """The first of `patterns` is the baseline that the others are compared with."""
 
     patterns: Sequence[Pattern]
     corpus: Corpus
@@ -115,7 +116,7 @@ class PlacementStudy:
 
     @cached_property
     def jobs(self) -> list[list[Job]]:
-        """One training a pattern, for every seed."""
+        """For every seed, one training per pattern."""
         return [[self._job(one, seed) for one in self.patterns] for seed in range(self.seeds)]
 
     def _job(self, one: Pattern, seed: int) -> Job:
@@ -127,16 +128,16 @@ class PlacementStudy:
         return self.seeds * len(self.patterns)
 
     def run(self, store: Store, runs: Path, on_progress: OnProgress = ignore) -> PlacementFindings:
-        """Train what is not in the store yet."""
+        """Train the patterns that are not in the store yet, and compare all of them."""
         results: list[list[Result]] = [[] for _ in self.patterns]
         for place, (at, job) in enumerate((at, job) for seed in self.jobs for at, job in enumerate(seed)):
             what = self.patterns[at].name
 
-            def tell(share: float, behind: int = place, what: str = what) -> None:
-                on_progress(what, behind + share, self.models)
+            def report(share: float, done: int = place, what: str = what) -> None:
+                on_progress(what, done + share, self.models)
 
-            tell(0.0)
-            results[at].append(fit_alone(job, store, runs, device=self.device, on_progress=tell))
+            report(0.0)
+            results[at].append(fit_alone(job, store, runs, device=self.device, on_progress=report))
         on_progress("done", self.models, self.models)
         rows = [self._row(pattern, found) for pattern, found in zip(self.patterns, results, strict=True)]
         return PlacementFindings(self, rows)
@@ -148,7 +149,7 @@ class PlacementStudy:
 
 @dataclass(frozen=True)
 class Row:
-    """What training a pattern gave, one loss per seed (nats per token); `flops` are those of a token, forward."""
+    """The losses of one pattern (nats per token), one per seed. `flops`: of the forward pass of one token."""
 
     pattern: Pattern
     losses: Sequence[float]
@@ -164,7 +165,8 @@ class Row:
         return perplexity_of(self.loss)
 
     def against(self, other: Row, noise: float | None = None) -> Change:
-        """Over pairs of one seed, which saw the same batches. `noise`: nats."""
+        """How much higher this perplexity is, from the differences of runs with the same seed, which saw the same
+        batches. `noise`: the standard deviation between seeds, in nats."""
         gaps = np.subtract(self.losses, other.losses)
         interval = mean_interval(gaps)
         low_high = None if interval is None else (_share(interval[0]), _share(interval[1]))
@@ -177,8 +179,8 @@ def _share(nats: float) -> float:
 
 @dataclass(frozen=True)
 class Change:
-    """By which share a perplexity is above another, with its 95 % interval over the seeds if there are several; `noise`
-    is the share that the standard deviation between seeds makes."""
+    """The relative difference of two perplexities, with its 95 % interval if there are several seeds. `noise` is the
+    relative difference that one standard deviation between seeds makes."""
 
     value: float
     interval: tuple[float, float] | None
@@ -186,12 +188,12 @@ class Change:
 
     @property
     def surely_more(self) -> bool:
-        """No difference below the noise is called one."""
+        """Whether the interval lies above zero and the difference is not smaller than the noise."""
         return self.interval is not None and self.interval[0] > 0 and self.value >= self.noise
 
     def __str__(self) -> str:
-        told = f"{100 * self.value:+.1f} %"
-        return told if self.interval is None else f"{told} ({' … '.join(f'{100 * end:+.1f}' for end in self.interval)})"
+        value = f"{100 * self.value:+.1f} %"
+        return value if self.interval is None else f"{value} ({' … '.join(f'{100 * x:+.1f}' for x in self.interval)})"
 
 
 @dataclass(frozen=True)
@@ -205,12 +207,12 @@ class PlacementFindings:
 
     @property
     def noise(self) -> float | None:
-        """Nats: the standard deviation between seeds, of all patterns together."""
+        """The standard deviation of a loss between seeds, in nats, pooled over all patterns."""
         return seed_noise(row.losses for row in self.rows)
 
     @property
     def statement(self) -> str:
-        """The point of the study in words."""
+        """The result in one sentence: how few attention layers are not surely worse than the baseline's."""
         if self.study.seeds < 2:
             return "One seed cannot tell differences from luck; give --seeds 3 or more."
         base = self.baseline
@@ -259,7 +261,7 @@ class PlacementFindings:
 
 @dataclass(frozen=True)
 class Retrained:
-    """`losses`: of every spec, one for each seed."""
+    """`losses` of every spec, one per seed."""
 
     losses: dict[str, list[float]]
     compared: Compared
@@ -274,12 +276,12 @@ class Retrained:
         if self.compared.noise is None:
             return "retrained once each: the noise between seeds is not known; --retrain-seeds 3 tells it"
         ties = len(self.compared.best) - 1
-        told = (
+        others = (
             f"{ties} of {len(self.losses) - 1} others cannot be told from the lowest loss"
             if ties > 0
             else ("the lowest loss is distinguishable from all others")
         )
-        return f"standard deviation between seeds {self.compared.noise:.4f} nats; {told}"
+        return f"standard deviation between seeds {self.compared.noise:.4f} nats; {others}"
 
 
 def retrain(
@@ -292,10 +294,9 @@ def retrain(
     seeds: int = 1,
     on_progress: Callable[[float], None] = lambda done: None,
 ) -> Retrained:
-    """The held-out losses of every spec after `steps` steps on the search's data; each is trained once with each of the
-    seeds, and kept.
+    """Train every spec from scratch for `steps` steps on the search's data, once per seed; the held-out losses.
 
-    `on_progress` hears how many specs are done, with the share of the one in training.
+    `on_progress` is called with the number of specs done, including the fraction of the one in training.
     """
     losses: dict[str, list[float]] = {}
     for done, spec in enumerate(dict.fromkeys(specs)):

@@ -1,10 +1,9 @@
-"""How well proxies foretell training: models drawn from a space, trained for real, and ranked by every proxy.
+"""How well do proxies predict the ranking after training? Models drawn from a space are trained and ranked.
 
-LiteTransformerSearch, Sec. 4 (Javaheripi et al. 2022, arXiv:2203.02094) asks this of spaces of one kind of model, where
-decoder parameters win. `study-gpt2` is a small one of that sort, and `study-hybrid` asks it of models of one size whose
-layers differ in kind. All models see the same batches for the same number of steps.
-
-Every training and every score is a record of its own: what was computed is found again, whatever interrupted the study.
+LiteTransformerSearch, Sec. 4 (Javaheripi et al. 2022, arXiv:2203.02094) studies spaces of one kind of model, where the
+number of decoder parameters predicts best. `study-gpt2` is a small space of that kind; the models of `study-hybrid`
+have the same size and differ in the kinds of their layers. All models see the same batches for the same number of
+steps. Every training and every score has a record of its own, so an interrupted study resumes.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from plait.training.job import Budget, Job
 from plait.training.recipe import Recipe
 
 SHIPPED = ("study-gpt2", "study-hybrid")
-#: Known without building a model.
+#: Proxies that are known without building a model.
 COUNTS = ("decoder_params", "total_params", "flops", "state", "layers", "width")
 TOPS = (10, 20, 50)
 KIND = "proxy"
@@ -59,7 +58,7 @@ class Study:
     proxies: tuple[str, ...] = tuple(PROXIES)
     recipe: Recipe = RECIPE
     seed: int = 0
-    device: str = "cpu"  # of the trainings; proxies are computed on the processor
+    device: str = "cpu"  # of the trainings; proxies are always computed on the CPU
     precision: str = "fp32"
     seeds: int = 1  # trainings of each model, from `seed` on
 
@@ -71,9 +70,9 @@ class Study:
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """The first training of each model, alike in everything else."""
+        """The first training of each model; all have the same data, recipe, steps and seed."""
         masked = any(header is not None and header.kind == "encoder" for header in self.space.headers.all)
-        # Before drawing: the constraints are to hold for the models that are trained.
+        # The vocabulary is set before drawing, so that the constraints hold for the models that are trained.
         space = type(self.space)(self.space.declared.with_vocabulary(self.corpus.vocab + masked))
         archs = [architecture(space.spec(row_G)) for row_G in drawn(space, self.models, self.seed)]
         budget = Budget(steps=self.steps)
@@ -82,7 +81,7 @@ class Study:
         ]
 
     def run(self, store: Store, runs: Path, on_progress: OnProgress = ignore) -> Findings:
-        """Train and score what is not in the store yet."""
+        """Train and score the models that are not in the store yet, and rank all of them."""
         rows = []
         for place, job in enumerate(self.jobs):
             row: dict[str, Any] = {"spec": job.arch.text, **counts(job)}
@@ -91,20 +90,20 @@ class Study:
                 row[name], row[f"{name}_flops"] = self._score(job, name, store)
             trained = []
             for seed in range(self.seeds):
-                told = partial(self._tell, on_progress, place, seed)
+                report = partial(self._report, on_progress, place, seed)
                 again = replace(job, seed=self.seed + seed)
-                trained.append(fit_alone(again, store, runs, device=self.device, on_progress=told))
+                trained.append(fit_alone(again, store, runs, device=self.device, on_progress=report))
             row["losses"] = [found["loss"] for found in trained]
             row |= {"loss": float(np.mean(row["losses"])), "train_flops": trained[0]["flops"]}
             rows.append({**row, "seconds": sum(found["seconds"] for found in trained)})
         on_progress("done", self.models, self.models)
         return Findings(self, rows)
 
-    def _tell(self, on_progress: OnProgress, place: int, seed: int, share: float) -> None:
+    def _report(self, on_progress: OnProgress, place: int, seed: int, share: float) -> None:
         on_progress("training", place + (seed + share) / self.seeds, self.models)
 
     def _score(self, job: Job, name: str, store: Store) -> tuple[float, int]:
-        """A proxy's score of the untrained model, and its FLOPs."""
+        """A proxy's score of the untrained model, and the FLOPs it took; from the store if it is there."""
         proxy, recipe = load_proxy(name), self.recipe
         config = {
             "protocol": PROTOCOL,
@@ -159,13 +158,13 @@ class Findings:
 
     @cached_property
     def rankings(self) -> list[Ranking]:
-        """The best first; a proxy that ranks all models alike last."""
+        """All rankings, the best proxy first; proxies that give all models the same score come last."""
         found = [self._ranking(name) for name in (*COUNTS, *self.study.proxies)]
         return sorted(found, key=lambda one: (math.isnan(one.src), -one.src))
 
     @cached_property
     def noise(self) -> float | None:
-        """The standard deviation of a model's loss between seeds, in nats; None from one seed."""
+        """The standard deviation of a model's loss between seeds, in nats; None with one seed."""
         return seed_noise(row["losses"] for row in self.rows)
 
     @property
@@ -210,14 +209,14 @@ class Findings:
 
 
 def study_space(given: str) -> Space:
-    """One of the two spaces made for studies, or any that a search takes."""
+    """One of the two spaces made for studies, or any space that a search takes."""
     if given in SHIPPED:
         return read_space(files("plait.space").joinpath(f"{given}.txt").read_text(encoding="utf-8"), given)
     return load_space(given)
 
 
 def drawn(space: Space, models: int, seed: int) -> list[Genes]:
-    """So many different candidates that satisfy every constraint."""
+    """`models` different candidates that satisfy every constraint, drawn at random."""
     if late := sorted(space.needs()):
         raise UserError(
             f"{space.name} has constraints about {', '.join(late)}, which a study does not know; leave them out."
@@ -237,7 +236,7 @@ def drawn(space: Space, models: int, seed: int) -> list[Genes]:
 
 
 def counts(job: Job) -> dict[str, int]:
-    """`COUNTS` of a model, FLOPs and state for one sequence of the training's length."""
+    """The `COUNTS` of a model; FLOPs and state are of one training sequence."""
     cost = model_cost(job.arch, seq=job.recipe.seq_len)
     return {
         "decoder_params": cost.decoder_params,
@@ -250,12 +249,12 @@ def counts(job: Job) -> dict[str, int]:
 
 
 def best(rankings: Sequence[Ranking]) -> str:
-    """What the table says, in words."""
+    """In words: the best proxy, the best free one, and the rank of decoder parameters."""
     free = [one for one in rankings if one.cost == 0 and not math.isnan(one.src)]
     place = next(place for place, one in enumerate(rankings, start=1) if one.proxy == "decoder_params")
     own = rankings[place - 1]
     first = rankings[0]
-    said = f"{first.proxy} ranks best (SRC {first.src:.2f}, {100 * first.cost:.2g} % of training's FLOPs)"
+    text = f"{first.proxy} ranks best (SRC {first.src:.2f}, {100 * first.cost:.2g} % of training's FLOPs)"
     if first not in free and free:
-        said += f"; of what is free, {free[0].proxy} (SRC {free[0].src:.2f})"
-    return f"{said}. Decoder parameters come {place} of {len(rankings)} (SRC {own.src:.2f})."
+        text += f"; of what is free, {free[0].proxy} (SRC {free[0].src:.2f})"
+    return f"{text}. Decoder parameters come {place} of {len(rankings)} (SRC {own.src:.2f})."

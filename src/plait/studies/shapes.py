@@ -1,8 +1,8 @@
-"""Deep and narrow or shallow and wide: architectures of one size drawn, measured and, if wanted, trained.
+"""Deep and narrow or shallow and wide? Models of equal size are drawn, measured and, if wanted, trained.
 
 LiteTransformerSearch, App. E and Fig. 14 (Javaheripi et al. 2022, arXiv:2203.02094): at equal decoder parameters aspect
 ratios d_model / n_layer from 8 to 323 change the latency by 1.3×, the peak memory by 2.0× and the perplexity by less
-than 7 %. Every model is a record of kind `shape`, which `plait analyse aspect` reads from the store.
+than 7 %. Every model has a record of kind `shape`, which `plait analyse aspect` reads from the store.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ VALIDATION_TOKENS = 2**15
 
 @dataclass(frozen=True)
 class Training:
-    """How the models are trained, all alike."""
+    """How the models are trained; the same for all."""
 
     corpus: Corpus
     steps: int
     recipe: Recipe = RECIPE
-    seeds: int = 1  # of each, from the study's on
+    seeds: int = 1  # trainings of each model; the first has the study's seed
 
 
 @dataclass(frozen=True)
 class ShapeStudy:
-    """`params`: decoder parameters of every model, within a share of `tolerance`; None: where shapes differ most."""
+    """`params`: the number of decoder parameters that all models have, up to a share of `tolerance`. None takes the
+    number at which the space offers the largest range of aspect ratios."""
 
     space: Space
     setting: Setting
@@ -73,7 +74,7 @@ class ShapeStudy:
 
     @cached_property
     def archs(self) -> list[Architecture]:
-        """From the narrowest and deepest to the widest and shallowest, evenly by the logarithm of the aspect ratio."""
+        """The chosen models, from the deepest to the widest, evenly spaced in the logarithm of the aspect ratio."""
         genes_NG, params_N, aspect_N = self._valid()
         target = self.params if self.params is not None else _most_shapes(params_N, aspect_N, self.tolerance)
         equal = np.flatnonzero(np.abs(params_N / target - 1) <= self.tolerance)
@@ -91,16 +92,16 @@ class ShapeStudy:
         return [architecture(self.space.spec(genes_NG[equal[place]])) for place in rows]
 
     def run(self, store: Store, runs: Path, on_progress: OnProgress = ignore) -> ShapeFindings:
-        """Measure, and train, what is not in the store yet."""
+        """Measure and train the models; results in the store are used again."""
         rows = []
         with Measurements(store, self.setting) as known:
             for place, arch in enumerate(self.archs):
                 on_progress("measuring", place, self.models)
-                rows.append(self._row(arch, known, store, runs, partial(self._tell, on_progress, place)))
+                rows.append(self._row(arch, known, store, runs, partial(self._report, on_progress, place)))
         on_progress("done", self.models, self.models)
         return ShapeFindings(self, rows)
 
-    def _tell(self, on_progress: OnProgress, place: int, share: float) -> None:
+    def _report(self, on_progress: OnProgress, place: int, share: float) -> None:
         on_progress("training", place + share, self.models)
 
     def _valid(self) -> tuple[Genes, NDArray[np.float64], NDArray[np.float64]]:
@@ -139,8 +140,8 @@ class ShapeStudy:
             for seed in range(self.training.seeds):
                 job = Job(arch, self.training.corpus, self.training.recipe, budget, self.seed + seed,
                           validation_tokens=VALIDATION_TOKENS)  # fmt: skip
-                told = partial(_part, on_progress, seed, self.training.seeds)
-                losses.append(fit_alone(job, store, runs, on_progress=told)["loss"])
+                report = partial(_report_part, on_progress, seed, self.training.seeds)
+                losses.append(fit_alone(job, store, runs, on_progress=report)["loss"])
                 keys[f"training {seed}" if seed else "training"] = job.key
             loss = float(np.mean(losses))
             row |= {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "losses": losses}
@@ -156,7 +157,7 @@ class ShapeFindings:
 
     @cached_property
     def aspects(self) -> AspectStudy:
-        """All of them as one group: they are of one size."""
+        """The comparison of all models as one group, since they have the same size."""
         share = self.study.tolerance
         columns = {name: [row[name] for row in self.rows] for name in METRICS if name in self.rows[0]}
         width, depth, size = ([row[name] for row in self.rows] for name in ("d_model", "n_layer", "decoder_params"))
@@ -167,24 +168,24 @@ class ShapeFindings:
         spreads = ", ".join(f"{METRICS[name]} {ratio:.3g}×" for name, ratio in group.spread.items())
         return (
             f"{len(self.rows)} shapes of {group.size[0]:,.0f} to {group.size[1]:,.0f} decoder parameters, aspect ratio "
-            f"{group.aspect[0]:.3g} to {group.aspect[1]:.3g}: largest over smallest {spreads}{self._noise}"
+            f"{group.aspect[0]:.3g} to {group.aspect[1]:.3g}: largest over smallest {spreads}{self._noise_statement}"
         )
 
     @cached_property
     def noise(self) -> float | None:
-        """The standard deviation of a loss between seeds, in nats; None from one seed, or where nothing was trained."""
+        """The standard deviation of a loss between seeds, in nats; None with one seed or without training."""
         return seed_noise(row["losses"] for row in self.rows if "losses" in row)
 
     @property
-    def _noise(self) -> str:
+    def _noise_statement(self) -> str:
         if "loss" not in self.rows[0]:
             return ""
         if self.noise is None:
             return "; one seed each: how much of the perplexity's is noise between seeds is not known"
         losses = [row["loss"] for row in self.rows]
         apart = max(losses) - min(losses)
-        told = f"; standard deviation between seeds {self.noise:.4f} nats"
-        return told if apart >= self.noise else f"{told}, by which the perplexities are not distinguishable"
+        noise = f"; standard deviation between seeds {self.noise:.4f} nats"
+        return noise if apart >= self.noise else f"{noise}, by which the perplexities are not distinguishable"
 
     def as_dict(self) -> dict[str, Any]:
         (group,) = self.aspects.groups
@@ -198,12 +199,12 @@ class ShapeFindings:
         }
 
 
-def _part(on_progress: Callable[[float], None], done: int, count: int, share: float) -> None:
+def _report_part(on_progress: Callable[[float], None], done: int, count: int, share: float) -> None:
     on_progress((done + share) / count)
 
 
 def _most_shapes(params_N: NDArray[np.float64], aspect_N: NDArray[np.float64], tolerance: float) -> float:
-    """The size at which the aspect ratios of candidates reach furthest apart."""
+    """The size at which candidates have the largest range of aspect ratios."""
     order = np.argsort(params_N, kind="stable")
     sizes, ratio = params_N[order], np.log(aspect_N[order])
     ends = np.searchsorted(sizes, sizes * (1 + 2 * tolerance), side="right")

@@ -1,9 +1,11 @@
-"""Is the verdict right on this text? Every contender trained to the end, and every cheaper signal held against it.
+"""How far can `plait compare` be trusted on this text? All contenders are trained to the end, and every cheaper way of
+ranking them is compared with the result.
 
-The truth: annealed losses of all contenders and seeds at rungs that double up to the target. Against it: counts
-(parameters, FLOPs, state), the loss after every shorter training, and races replayed on the same curves with every
-policy and way of carrying curves on: rank correlation with the final ranking, how far the pick is above the best
-(regret), and what it costs of training all to the end. `benchmarks/verdict.py` is the same on a table from a GPU.
+The truth is the annealed losses of all contenders and seeds, at budgets that double up to the target. The cheaper ways
+are counts (parameters, FLOPs, state), the loss after every shorter training, and races replayed on the same curves with
+every policy and every way of extrapolating curves. For each: the rank correlation with the final ranking, how far its
+choice is above the best loss (regret), and its cost as a share of training all to the end. `benchmarks/verdict.py`
+does the same with a table of trainings from a GPU.
 """
 
 from __future__ import annotations
@@ -32,13 +34,14 @@ from plait.racing.rates import stacks, usual_rate
 from plait.racing.workers import Workers
 from plait.training.track import Replica
 
-LIMIT = 0.25  # of the cost of training all to the end, that a replayed race may take
-REPLAYS = 4  # of each policy, with streams of their own
+LIMIT = 0.25  # a replayed race may cost this share of training all to the end
+REPLAYS = 4  # of each policy, with different random streams
 
 
 @dataclass(frozen=True)
 class Signal:
-    """`cost`: the share of training all to the end. `regret`: in nats, of the one it ranks first."""
+    """One way of ranking the contenders. `cost`: the share of training all to the end. `regret`: how many nats the
+    contender it ranks first is above the best."""
 
     name: str
     spearman: float
@@ -60,7 +63,7 @@ class VerdictFindings:
         return [*self._counts(), *self._shorter(), *self._races()]
 
     def _signal(self, name: str, worse: Sequence[float], cost: float) -> Signal:
-        """Of numbers that are the less the better."""
+        """Rank by numbers of which lower is better."""
         truth, first = self.table.truth, int(np.argmin(worse))
         regret = float(truth[first] - truth.min())
         interval = spearman_interval(worse, truth)
@@ -135,7 +138,7 @@ def verdict_study(
     runs: Path,
     on_progress: OnProgress = ignore,
 ) -> VerdictFindings:
-    """Train what is not trained yet. Everybody has the usual rate for its width."""
+    """Train all contenders (those in the store are not trained again), with the usual learning rate of their width."""
     if len(contenders) < 3 or seeds < 2:
         raise UserError("a study of verdicts ranks 3 architectures or more, with 2 seeds or more.")
     course, rungs = pool.course, rungs_to(tokens, pool.course)

@@ -1,16 +1,15 @@
-"""Paths through a table of probabilities, the likeliest first.
+"""How architectures of a trained supernet are listed, scored and priced.
 
-The layers are independent, so every path but the first follows from a likelier one by the next likely choice in one
-layer. Taking that layer to be the last that is not at its best, each path follows from exactly one other, and a heap of
-followers gives all paths in order, as many as are asked for, none twice.
+`likeliest` lists paths (one choice per layer) by falling probability. Layers are independent, so every path except the
+first follows from a likelier one by taking the next likely choice in one layer. If that is the last layer which is not
+at its best choice, each path follows from exactly one other, and a heap of successors gives all paths in order, each
+once, without listing more than are asked for.
 
-Letters: L layers, K choices of a layer.
+`SupernetLoss` is the validation loss of a path with the supernet's weights, as an objective of a search; nothing is
+trained again. It ranks architectures of one supernet; how good they are by themselves only a training from scratch
+shows.
 
-The loss of a path through a trained supernet, as an objective of a search: lower is better, nothing is trained again.
-
-It ranks what one supernet holds. How good an architecture is by itself, a training from scratch tells.
-
-What every choice costs, so that a search can be told to spend less: PAR Transformer's search had no such thing.
+`cost_shares` prices every choice, for a penalty on latency, FLOPs or state. The PAR paper's search has none.
 
 Letters: L layers, K choices of a layer.
 """
@@ -39,7 +38,7 @@ Path = tuple[int, ...]
 
 
 def likeliest(probabilities: Sequence[NDArray[np.float64]]) -> Iterator[tuple[Path, float]]:
-    """Paths with their log-probabilities, falling; choices of probability 0 are left out, of equals the first leads."""
+    """Paths with their log-probabilities, the likeliest first. Choices of probability 0 are left out."""
     order = [np.argsort(-p, kind="stable")[: int((p > 0).sum())] for p in probabilities]
     logs = [np.log(p[best]) for p, best in zip(probabilities, order, strict=True)]
     waiting = [(-float(sum(log[0] for log in logs)), (0,) * len(logs))]
@@ -61,7 +60,7 @@ class SupernetLoss(Objective):
     cheap: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        #: Which path a candidate was, by its genes: these do not say where in the network its empty layers were.
+        #: The path of every candidate, by its genes, which do not say which layers of the supernet were empty.
         self.paths: dict[bytes, Path] = {}
         self.loss_of: Callable[[Path], float] | None = None
 
@@ -83,10 +82,10 @@ Floats = NDArray[np.float64]
 def cost_shares(
     quantity: str, header: Header, choices: Choices, *, seq: int, memory: int = 0, predictor: Predictor | None = None
 ) -> Floats:
-    """(L, K): each choice's cost as a share of the whole network's when every choice is equally likely.
+    """(L, K): the cost of each choice as a share of the network's expected cost when all choices are equally likely.
 
-    flops and state come from the architecture, others from a profile of the device; what is outside of the layers is
-    the same for all and left out. Nothing costs nothing.
+    FLOPs and state are computed from the architecture, other quantities come from a profile of the device. The
+    embedding and the head cost the same in all architectures and are left out. An empty layer costs nothing.
     """
     distinct = list(dict.fromkeys(option for layer in choices for option in layer if option is not None))
     if not distinct:

@@ -1,27 +1,23 @@
-"""A layer that is several layers at once: X^l = Σ_i m_i F_i(X^(l-1)), where one F may be "nothing" (eq. 5 and 6 of
-arXiv:2009.04534).
+"""A supernet's layer, which mixes several choices, and the gradient of the architecture logits.
 
-Letters: B batch, T time, D width, K choices.
-
-How much of each choice goes into a layer of a supernet, and which choice is better, by trying each of them.
-
-Each layer's share of its choices is a Gumbel softmax (Jang et al. 2017, arXiv:1611.01144):
+A layer computes X^l = Σ_i m_i F_i(X^(l-1)), where one F may be the identity (eq. 5 and 6 of arXiv:2009.04534). The
+weights m of its choices are a Gumbel softmax (Jang et al. 2017, arXiv:1611.01144):
 
     m = softmax((logits + g) / temperature),   g = -log(-log(u)),   u uniform in (0, 1)
 
-With noise g the largest entry of logits + g is choice i with probability softmax(logits)_i; the lower the temperature,
-the nearer m comes to that choice alone.
+The largest entry of logits + g is choice i with probability softmax(logits)_i; the lower the temperature, the closer m
+is to that choice alone.
 
-Trying each: one network is drawn. In a few of its layers every choice is put in turn, all else as drawn, on the same
-text. With the losses L_k of a layer's choices and their probabilities p,
+`swap_gradient` needs no mixture. It samples one network, and in a few of its layers tries every choice in turn, with
+all other layers as sampled and on the same text. With the losses L_k of a layer's choices and their probabilities p,
 
     ∂ E[loss] / ∂ logit_k = p_k (L_k - Σ_j p_j L_j)
 
-exactly, on average over the draws: it is the score-function gradient with the layer itself summed out. Every loss is
-that of a plain network, as the weights know them. A soft mixture runs all choices at a part of their strength instead;
-weights that were trained one choice at a time know no such network, and its gradient misjudges them.
+holds exactly in expectation: it is the score-function gradient with the layer itself summed out. Every loss is that of
+a plain network, the only kind the weights were trained for when paths are sampled. A soft mixture would run all
+choices at reduced strength, which such weights have never seen, and its gradient would be misleading.
 
-Letters: L layers, K choices of a layer.
+Letters: B batch, T time, D width, L layers, K choices of a layer.
 """
 
 from __future__ import annotations
@@ -44,10 +40,9 @@ Result = TypeVar("Result")
 
 
 class Mixture(nn.Module):
-    """Runs the one choice `path`, or all of them weighted by `weights_K`; both are set before a forward pass.
-
-    It stands where a `Block` stands. A choice that is not there (None) hands its input on. `loan` is the supernet's
-    own: the `first` layer puts its input there, the embeddings, for choices of any layer that read them.
+    """Takes the place of a `Block`. Runs the choice `path`, or all choices weighted by `weights_K`; both attributes are
+    set before a forward pass. The choice None is the identity. All layers of a supernet share one `loan`, into which
+    the `first` layer puts its input, the embeddings, for choices that read them.
     """
 
     def __init__(
@@ -62,7 +57,7 @@ class Mixture(nn.Module):
         )
         self.path: int | None = 0
         self.weights_K: Tensor | None = None
-        # While networks are compared that differ in later layers only: keep what comes out, or give it again.
+        # For comparing networks that differ only in later layers: store this layer's output, or return the stored one.
         self.keeps, self.replays = False, False
         self.kept: Any = None
 
@@ -78,7 +73,7 @@ class Mixture(nn.Module):
 
     def _forward_with_loss(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
         out_BTD, losses = self._mixed(x_BTD, lambda _, block: self._run_with_loss(block, x_BTD))
-        # A layer's own loss (load balancing) counts as much as the layer does.
+        # A layer's auxiliary loss (load balancing) has the same weight as the layer.
         own = [loss if self.weights_K is None else self.weights_K[k] * loss for k, loss in losses if loss is not None]
         return out_BTD, sum(own[1:], own[0]) if own else None
 
@@ -87,7 +82,7 @@ class Mixture(nn.Module):
         return {f"{key}.{name}": value for key, state in states.items() for name, value in state.items()}
 
     def extend(self, x_BTD: Tensor, memory: State) -> tuple[Tensor, State]:
-        """Segment memory grows in every choice, whether it runs or not: it may run next time."""
+        """Segment memory is updated in every choice, also in those that did not run: they may run next time."""
         return self._once(lambda: self._extend(x_BTD, memory))
 
     def _extend(self, x_BTD: Tensor, memory: State) -> tuple[Tensor, State]:
@@ -123,7 +118,7 @@ class Mixture(nn.Module):
     def _mixed(
         self, x_BTD: Tensor, run: Callable[[str, Block], tuple[Tensor, Extra]]
     ) -> tuple[Tensor, list[tuple[int, Extra]]]:
-        """The output, and what else came out of the choices that ran."""
+        """The layer's output, and the second result of every choice that ran, with the choice's number."""
         if self.first:
             self.loan["embedding"] = x_BTD
         if self.path is not None:
@@ -145,7 +140,7 @@ class Mixture(nn.Module):
         return total_BTD, extras
 
     def _straight_through(self, k: int, out_BTD: Tensor) -> Tensor:
-        """Times one, where the choice's share is to have a gradient."""
+        """Multiply by the choice's weight, which is 1, so that the weight gets a gradient."""
         if self.weights_K is None or not self.weights_K.requires_grad:
             return out_BTD
         return out_BTD * self.weights_K[k].to(out_BTD.dtype)
@@ -157,27 +152,27 @@ class Mixture(nn.Module):
 
 
 def noise(seed: int, step: int, shape: tuple[int, ...]) -> Tensor:
-    """Gumbel noise of one step: the same whenever and wherever it is asked for."""
+    """Gumbel noise of one step, a function of seed and step alone."""
     stream = torch.Generator().manual_seed(seed_of(f"gumbel/{seed}/{step}"))
     exponential = torch.empty(shape, dtype=torch.float64).exponential_(generator=stream)
     return -exponential.log().float()
 
 
 def mixture(logits_LK: Tensor, noise_LK: Tensor, temperature: float, sampling: str) -> Tensor:
-    """m, its rows summing to one. Choices that a layer does not have are -inf in the logits and 0 here."""
+    """m, whose rows sum to one. Choices that a layer does not have are -inf in the logits and 0 in m."""
     soft_LK = ((logits_LK + noise_LK.to(logits_LK.device)) / temperature).softmax(dim=1)
     if sampling == "soft":
         return soft_LK
     chosen_LK = torch.zeros_like(soft_LK).scatter(1, soft_LK.argmax(dim=1, keepdim=True), 1.0)
-    # The difference is exactly zero: the values are those of the one choice, the gradient is the soft one's.
+    # The difference is exactly zero: values are those of the one choice, gradients those of the soft mixture.
     return chosen_LK + (soft_LK - soft_LK.detach())
 
 
-USUAL = 100  # gradients over which their usual size is taken
+USUAL = 100  # gradients over which `EvenDescent` averages their squares
 
 
 def layers_in_turn(seed: int, number: int, layers: int, at_once: int) -> list[int]:
-    """The layers of the `number`-th comparison: each comes once, in random order, before any comes again."""
+    """The layers of the `number`-th comparison. All layers have their turn, in random order, before any comes again."""
     turn, part = divmod(number, -(-layers // at_once))
     order = np.random.default_rng([seed, turn]).permutation(layers)
     return [int(at) for at in order[part * at_once : (part + 1) * at_once]]
@@ -190,7 +185,8 @@ def swap_gradient(
     loss_of: Callable[[list[int]], Tensor],
     prices_LK: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The loss of `path`, and the gradient of the expected loss and price in some layers' logits (0 in the others')."""
+    """The loss of `path`, and the gradient of expected loss plus price with respect to the logits of some layers (0 for
+    all other layers)."""
     own, present = loss_of(list(path)), torch.isfinite(logits_LK).tolist()
     gradient_LK = torch.zeros_like(logits_LK)
     for at in layers:
@@ -204,17 +200,18 @@ def swap_gradient(
 
 
 class EvenDescent(torch.optim.Optimizer):
-    """Gradient descent in steps of `lr` times the gradient over its usual size, rows without a gradient left out.
+    """Gradient descent with steps of `lr` times the gradient divided by its root mean square over recent steps; rows
+    without a gradient do not move.
 
-    One size for the whole table: a layer whose choices hardly differ hardly moves. Adam, which gives every number a
-    size of its own, would walk there at random.
+    The root mean square is that of the whole table, so a layer whose choices make little difference moves little. Adam
+    scales every entry separately and would make such layers walk at random.
     """
 
     def __init__(self, parameters: Sequence[Tensor], lr: float, weight_decay: float = 0.0) -> None:
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override] # nobody asks for a loss
+    def step(self, closure: Any = None) -> None:  # type: ignore[override] # no loss is returned
         for group in self.param_groups:
             for table_LK in group["params"]:
                 if table_LK.grad is None:

@@ -33,7 +33,7 @@ Choices = Sequence[Sequence[MixerOptions | None]]
 
 
 class Supernet(nn.Module):
-    """`choices` lists for every layer what may stand there, None for nothing."""
+    """`choices` lists the options of every layer; None is an empty layer."""
 
     def __init__(self, header: Header, choices: Choices, *, seed: int = 0, device: torch.device | str = "cpu") -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Supernet(nn.Module):
 
     @property
     def logits_LK(self) -> Tensor:
-        """What is trained, and -inf where a layer has fewer choices than another."""
+        """The trained scores, and -inf for choices that a layer does not have."""
         return self.scores_LK + self.missing_LK
 
     @property
@@ -71,19 +71,20 @@ class Supernet(nn.Module):
         return [layer for layer in self.model.backbone.blocks if isinstance(layer, Mixture)]
 
     def mix(self, weights_LK: Tensor) -> None:
-        """From now on every layer is this mixture of its choices."""
+        """Make every layer this mixture of its choices, until it is changed again."""
         for layer, weights_K in zip(self.mixtures, weights_LK, strict=True):
             layer.path, layer.weights_K = None, weights_K
 
     def walk(self, path: Sequence[int], weights_LK: Tensor | None = None) -> None:
-        """From now on every layer is one of its choices. Its share in `weights_LK` is one; given, it has a gradient."""
+        """Make every layer one of its choices, until it is changed again. The choices' weights in `weights_LK`, if
+        given, are 1 and get a gradient."""
         for at, (layer, k) in enumerate(zip(self.mixtures, path, strict=True)):
             layer.path, layer.weights_K = int(k), None if weights_LK is None else weights_LK[at]
 
     @contextmanager
     def comparing(self, path: Sequence[int]) -> Iterator[Callable[[Sequence[int]], None]]:
-        """Inside, use what comes instead of `walk`: `path` first, then others, of which only the layers from the first
-        one that differs from it are run. All on the same input."""
+        """Yields a function to use instead of `walk` while paths are compared on the same input. `path` has to come
+        first; of the others, only the layers from the first one that differs from it are computed."""
 
         def walk(tried: Sequence[int]) -> None:
             first = next((at for at, (a, b) in enumerate(zip(tried, path, strict=True)) if a != b), None)
@@ -99,21 +100,21 @@ class Supernet(nn.Module):
 
     @property
     def probabilities_LK(self) -> Tensor:
-        """How likely every choice is, and so m without noise at temperature 1."""
+        """The probability of every choice, which is m without noise at temperature 1."""
         return self.logits_LK.detach().softmax(dim=1)
 
     @property
     def best(self) -> tuple[int, ...]:
-        """The likeliest path; of equals the first."""
+        """The likeliest path; the first one of several that tie."""
         return tuple(self.logits_LK.detach().argmax(dim=1).tolist())
 
     def architecture(self, path: Sequence[int]) -> Architecture:
-        """What a path is by itself; layers that are nothing are not there."""
+        """The architecture of a path, without its empty layers."""
         chosen = (layer[k] for layer, k in zip(self.choices, path, strict=True))
         return Architecture(self.header, tuple(options for options in chosen if options is not None))
 
     def extract(self, path: Sequence[int]) -> LanguageModel | Encoder:
-        """A plain model with a copy of the weights that the path uses; it gives the supernet's very scores."""
+        """A plain model with a copy of the path's weights; it gives exactly the supernet's logits for that path."""
         like = next(self.model.parameters())
         model = build(self.architecture(path), device=like.device, dtype=like.dtype)
         assert isinstance(model, (LanguageModel, Encoder))

@@ -1,8 +1,8 @@
-"""Differentiable search as one of the methods: every seed trains a supernet, its likeliest architectures are compared.
+"""Differentiable search (`--method gumbel`): every seed trains a supernet and compares its likeliest architectures.
 
-What it shares with the others: spaces, constraints and limits (an architecture that breaks one is passed over for the
-next likely one), objectives, checkpoints, records, the front. An iteration is a few training steps, so that it can be
-stopped, and goes on, anywhere.
+It shares spaces, constraints, limits, objectives, checkpoints, records and the Pareto front with the other methods; an
+architecture that violates a constraint is replaced by the next likely one. An iteration is a few training steps, so
+that a search can be interrupted and resumed anywhere.
 
 Letters: N candidates, G genes, L layers with all slots in a row, K choices of a layer, S slots.
 """
@@ -37,7 +37,7 @@ from plait.training.batches import Objective as TrainingLoss
 from plait.training.distributed import Processes
 from plait.training.validation import Validation
 
-AT_ONCE = 10  # training steps of an iteration
+AT_ONCE = 10  # training steps per iteration
 VALIDATION = 2**14  # tokens on which architectures are compared
 
 
@@ -63,7 +63,7 @@ class GumbelSearch(Search):
         assert self.header is not None
         self.dist = Processes(0, 1, torch.device(job.device))
         self.training: SupernetTraining | None = None
-        self.found: list[dict[str, Any]] = []  # one for every seed that is done
+        self.found: list[dict[str, Any]] = []  # one per finished seed
 
     @property
     def choices(self) -> list[list[MixerOptions | None]]:
@@ -152,7 +152,7 @@ class GumbelSearch(Search):
             return validation.loss(objective, net.model, self.dist, training.autocast)
 
         self.loss.loss_of = loss_of
-        # A supernet is asked about its own architectures, whatever an earlier seed's has said of them.
+        # Every supernet scores its architectures itself, also those that an earlier seed's supernet has scored.
         self.seen = Seen()
         best = net.best
         self.found.append(
@@ -173,10 +173,10 @@ class GumbelSearch(Search):
         self.loss.paths.clear()
 
     def _propose(self, in_order: Iterator[Path], waiting: list[Path], n: int) -> Genes:
-        """The next likely paths, behind those that were proposed and not looked at.
+        """The next likely paths, after those that were proposed before and not evaluated.
 
-        `collect` asks for more than it looks at. Where a limit refuses what it did look at, the others are still
-        likelier than all that follow.
+        `collect` asks for more candidates than it evaluates. If a limit rejects the ones it did evaluate, the others
+        are still likelier than all that follow.
         """
         paths = [*waiting, *itertools.islice(in_order, n)]
         genes_NG = self._genes(paths)
@@ -192,7 +192,8 @@ class GumbelSearch(Search):
         return self.space.of_layers(np.array(chosen, dtype=np.int16).reshape(shape))
 
     def _spec(self, path: Path) -> str | None:
-        """None where every layer is nothing, or layers do not go together. Other constraints it may break."""
+        """The spec of a path; None if all its layers are empty or do not fit together. It may violate other
+        constraints."""
         genes_NG = self._genes([path])
         passed = self.space.passed(genes_NG, {})
         whole = any(self._chosen(path)) and all(passed[name][0] for name in (FITS, LINKED) if name in passed)
@@ -201,7 +202,7 @@ class GumbelSearch(Search):
     def _chosen(self, path: Path) -> list[MixerOptions | None]:
         return [layer[k] for layer, k in zip(self.choices, path, strict=True)]
 
-    # ---- remembering
+    # ---- checkpoints
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         held = {} if self.training is None else {f"now/{k}": v for k, v in self.training.arrays().items()}

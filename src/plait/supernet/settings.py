@@ -1,10 +1,8 @@
-"""How a supernet is searched: every choice but the space, the data, the recipe of the weights and the seed.
+"""Settings and job of a differentiable search over a supernet; nothing here needs torch.
 
-A search has two stages that take turns (FBNet; eq. 7 of arXiv:2009.04534). For a while only the weights are trained,
-all choices being equally likely. Then, of every `cycle` steps, the last share trains the logits, on text of its own and
-with the weights held.
-
-What a differentiable search trains on (data, recipe, settings, seeds) and chooses among; known without torch.
+A search alternates between two stages (FBNet; eq. 7 of arXiv:2009.04534). During a warm-up only the weights are
+trained, with all choices equally likely. After that, the last steps of every `cycle` train the architecture logits
+with the weights frozen, on a part of the training text that the weights never see.
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ if TYPE_CHECKING:
 
 
 WEIGHTS, ARCHITECTURE = "weights", "architecture"
-#: soft: a little of every choice. straight-through: one choice, with the soft mixture's gradient.
-#: path: one choice, and no other is computed; its gradient knows of that choice only (Dong & Yang 2019,
+#: soft: a weighted sum of all choices. straight-through: the output of one choice with the gradient of the weighted
+#: sum. path: only one choice is computed, and the gradient is of that choice alone (Dong & Yang 2019,
 #: arXiv:1910.04465).
 SAMPLINGS = ("soft", "straight-through", "path")
-#: Every choice in turn in a few layers of a drawn network (`plait.supernet.mixture`): for the logits alone.
+#: Try every choice of a few layers of a sampled network (`plait.supernet.mixture`); only for steps of the logits.
 SWAP = "swap"
-PENALTIES = tuple(each.name for each in quantities() if each.predicted != PEAK)  # what has a share in every layer
-#: Field → its name in stored results and in earlier releases, which is accepted, too.
+PENALTIES = tuple(each.name for each in quantities() if each.predicted != PEAK)  # quantities that are sums over layers
+#: Field → its name in stored results and in earlier releases, which `with_values` accepts as well.
 STORED = {"warmup": "frozen", "start_temperature": "hot", "end_temperature": "cold"}
 
 
@@ -105,7 +103,7 @@ class Settings:
         return replace(self, **named)
 
     def as_dict(self) -> dict[str, Any]:
-        """By the names under which results are stored: they are part of every key."""
+        """With the names under which settings are stored: they are part of the keys of records."""
         return {STORED.get(name, name): value for name, value in asdict(self).items()}
 
     def _choose(self, name: str, allowed: tuple[str, ...]) -> None:
@@ -136,7 +134,7 @@ PAR = Settings(
 
 @dataclass(frozen=True)
 class Turns:
-    """Which stage a step belongs to, and how many of each came before: pure functions of the step."""
+    """The stage of every step, and how many steps of each stage came before it, as functions of the step number."""
 
     steps: int
     warmup: int
@@ -146,7 +144,7 @@ class Turns:
     @classmethod
     def of(cls, settings: Settings, epoch: int) -> Turns:
         warmup = min(round(settings.warmup * settings.steps), settings.steps - 1)
-        # A cycle that did not fit behind the warm-up, such as a long epoch, would never come to the logits.
+        # A cycle longer than what follows the warm-up (a long epoch, say) would never reach the logits.
         cycle = min(settings.cycle or epoch, settings.steps - warmup)
         logits = min(max(1, round(settings.share * cycle)), max(1, cycle - 1))
         return cls(settings.steps, warmup, cycle - logits, logits)
@@ -165,7 +163,7 @@ class Turns:
         return self.before(self.steps)
 
 
-MOST_CHOICES = 64  # of a layer
+MOST_CHOICES = 64  # per layer
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ class SupernetJob:
             raise UserError(f"{self.seeds} seeds: at least one is needed.")
 
     def as_dict(self) -> dict[str, Any]:
-        """All that decides the result."""
+        """Everything that determines the result."""
         return {
             "data": self.corpus.as_dict(),
             "recipe": self.recipe.as_dict(),
@@ -199,7 +197,7 @@ class SupernetJob:
         }
 
     def check(self, space: Space) -> None:
-        """Refuse what could not be trained: now, not after minutes of profiling."""
+        """Raise a `UserError` for jobs that could not be trained, before minutes are spent on profiling."""
         if self.recipe.seq_len > space.headers.positions:
             raise UserError(
                 f"sequences of {self.recipe.seq_len} tokens given, but models of {space.name} have "
@@ -214,7 +212,7 @@ class SupernetJob:
                 )
 
     def split(self) -> dict[str, Corpus]:
-        """The training text in two: the logits must not be tuned on what the weights have learnt by heart."""
+        """Split the training text: the logits must not be trained on text that the weights have memorised."""
         tokens = self.corpus.tokens("train")
         cut = round((1 - self.settings.share) * len(tokens))
         return {
@@ -231,7 +229,7 @@ class SupernetJob:
 
 
 def layer_choices(space: Space) -> list[list[int]]:
-    """For every layer and slot in order, the places of the slot's options that may stand there."""
+    """For every layer and slot in order, the indices of the slot's options that are allowed there."""
     varied = {key: values for key, values in space.choices.items() if len(values) > 1}
     if space.alike:
         raise UserError(f"{space.name}: all its layers are alike, and gumbel chooses layer by layer.")
@@ -253,7 +251,7 @@ def layer_choices(space: Space) -> list[list[int]]:
 
 
 def refuse_readers(choices: Iterable[MixerOptions | None]) -> None:
-    """Raise a `UserError` where a choice reads of an earlier layer: what that layer is, the search has yet to find."""
+    """Raise a `UserError` if a choice reads from an earlier layer, which is itself still being searched."""
     for option in choices:
         if option is not None and option.reads not in ("", ALWAYS_THERE):
             raise UserError(

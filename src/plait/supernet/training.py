@@ -1,8 +1,7 @@
-"""Training a supernet: weights and logits in turns.
+"""Training a supernet: steps of the weights and steps of the architecture logits, in turns.
 
-A step is a pure function of the state before it and its number, as in `plait.training.trainer`: batch, noise,
-temperature and learning rate come from the number, so a search that is stopped anywhere resumes to the same
-architecture.
+A step depends only on the state before it and on its number, as in `plait.training.trainer`: batch, noise, temperature
+and learning rate are functions of the number. So a search that was interrupted resumes to the same architecture.
 
 Letters: L layers, K choices of a layer.
 """
@@ -43,7 +42,7 @@ class Taken:
 
 
 class SupernetTraining:
-    """`costs_LK` is what a penalty weighs: every choice's share of the network's cost when all are equally likely."""
+    """`costs_LK`: the penalty of every choice, as a share of the network's cost (`plait.supernet.loss.cost_shares`)."""
 
     def __init__(
         self,
@@ -64,7 +63,8 @@ class SupernetTraining:
         set_dropout(net.model, recipe)
         self.objective = Objective(net.model).train()
         self.optimizers = {WEIGHTS: make_optimizer(net.model, recipe), ARCHITECTURE: self._logits_optimizer()}
-        # Nothing has no weights to train, and layers that are often not there learn to be superfluous.
+        # During the warm-up empty layers are not sampled: they have no weights to train, and a layer that is often
+        # missing learns to be superfluous.
         empty = [[option is None and any(layer) for option in layer] for layer in net.choices]
         width = net.scores_LK.shape[1]
         self.untrained_LK = torch.tensor([row + [False] * (width - len(row)) for row in empty], device=self.device)
@@ -72,7 +72,7 @@ class SupernetTraining:
         self.memory: dict[str, ModelState] = {}
         self.step = 0
         self.skipped = {WEIGHTS: 0, ARCHITECTURE: 0}  # steps in a row that came out infinite or NaN
-        self.changed = 0  # steps of the logits when the likeliest architecture last became another
+        self.changed = 0  # the step of the logits at which the likeliest architecture last changed
 
     def _logits_optimizer(self) -> torch.optim.Optimizer:
         of, lr, decay = [self.net.scores_LK], self.settings.lr, self.settings.weight_decay
@@ -102,12 +102,12 @@ class SupernetTraining:
             objective = loss if weights_turn or self.costs_LK is None else loss + self._penalty()
             objective.backward()
         before = self.net.best if not weights_turn else ()
-        told = float(loss.detach())
-        self._update(stage, told)
+        value = float(loss.detach())
+        self._update(stage, value)
         self.step += 1
         if not weights_turn and self.net.best != before:
             self.changed = number[ARCHITECTURE] + 1
-        return Taken(self.step, stage, told)
+        return Taken(self.step, stage, value)
 
     @property
     def temperature(self) -> float:
@@ -117,7 +117,7 @@ class SupernetTraining:
 
     @property
     def settled(self) -> float:
-        """For what share of the logits' stage the likeliest architecture has stayed the same."""
+        """The share of the logits' steps for which the likeliest architecture has not changed."""
         done, total = self.turns.before(self.step)[ARCHITECTURE], self.turns.total[ARCHITECTURE]
         return (done - self.changed) / total if total else 0.0
 
@@ -130,7 +130,7 @@ class SupernetTraining:
         return self.step >= self.turns.steps or self.converged
 
     def _choose(self, sampling: str) -> None:
-        """What the layers are in this step."""
+        """Sample the network of this step."""
         logits_LK = self.net.logits_LK
         if self.settings.architecture == SWAP:
             logits_LK = logits_LK / self.temperature
@@ -145,13 +145,13 @@ class SupernetTraining:
 
     @torch.no_grad()
     def _compare(self, batch: Batch, number: int) -> Tensor:
-        """The loss of a drawn network; what swapping choices in some of its layers does to it is the gradient."""
+        """The loss of a sampled network; the logits' gradient comes from swapping choices in some of its layers."""
         net = self.net
-        logits_LK = net.logits_LK / self.temperature  # as networks are drawn
+        logits_LK = net.logits_LK / self.temperature  # networks are sampled with these
         path = (logits_LK + self._noise().to(self.device)).argmax(dim=1).tolist()
         layers = layers_in_turn(self.seed, number, len(path), self.settings.swaps)
-        after: list[ModelState | None] = []  # the drawn path, which is tried first
-        self.objective.eval()  # dropout would compare luck
+        after: list[ModelState | None] = []  # memory after the sampled path, which is tried first
+        self.objective.eval()  # with dropout, choices would differ by chance
         with net.comparing(path) as walk:
 
             def loss_of(tried: list[int]) -> Tensor:
@@ -170,7 +170,7 @@ class SupernetTraining:
         return noise(self.seed, self.step, tuple(self.net.scores_LK.shape))
 
     def _run(self, stage: str, batch: Batch) -> tuple[Tensor, ModelState | None]:
-        """The loss of what the layers are now, and the memory after the batch."""
+        """The loss of the network as it is set now, and the segment memory after the batch."""
         if self.recipe.memory and (batch.fresh or stage not in self.memory):
             assert isinstance(self.net.model, LanguageModel)
             self.memory[stage] = self.net.model.init_memory(len(batch.tokens_BT), self.recipe.memory)
@@ -183,7 +183,7 @@ class SupernetTraining:
             self.memory[stage] = detached(memory)
 
     def _prices(self) -> Tensor:
-        """Of every choice, in nats."""
+        """The penalty of every choice, in nats."""
         return torch.zeros_like(self.net.scores_LK) if self.costs_LK is None else self.settings.strength * self.costs_LK
 
     def _penalty(self) -> Tensor:
@@ -200,10 +200,10 @@ class SupernetTraining:
                 f"{self.step}. Try a lower learning rate (now {self.recipe.lr:g})."
             )
 
-    # ---- remembering
+    # ---- checkpoints
 
     def arrays(self) -> Arrays:
-        """All that a later sitting needs, as plain arrays."""
+        """Everything needed to resume, as plain arrays."""
         found = {f"net/{name}": value for name, value in self.net.state_dict().items()}
         for stage, optimizer in self.optimizers.items():
             for at, held in optimizer.state_dict()["state"].items():
@@ -217,7 +217,7 @@ class SupernetTraining:
         return plain | {name: np.array(count) for name, count in counts.items()}
 
     def restore(self, arrays: Arrays) -> None:
-        """Go on from what `arrays` gave."""
+        """Resume from the result of `arrays`."""
         for name in _COUNTS:
             setattr(self, name, int(arrays[name]))
         self.skipped = {stage: int(arrays[f"skipped/{stage}"]) for stage in self.skipped}

@@ -26,7 +26,7 @@ from plait.model.heads import IGNORE, Encoder, LanguageModel, cross_entropy_of
 from plait.training.distributed import Processes
 from plait.training.recipe import Recipe
 
-_HELD_OUT_SEED = 0  # which tokens a held-out batch masks
+_HELD_OUT_SEED = 0  # seed of the masks of held-out batches
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class Batch:
     tokens_BT: Tensor
     targets_BT: Tensor  # IGNORE where not scored
     fresh: bool = False  # the memory of earlier segments is to be forgotten first
-    segments_BT: Tensor | None = None  # of pairs: which text a token belongs to, where the model wants to know
+    segments_BT: Tensor | None = (
+        None  # of pairs: which of the two texts a token belongs to, for models with segment embeddings
+    )
     follows_B: Tensor | None = None  # of pairs: 1 where the second text follows the first
     scored_B: np.ndarray | None = None  # targets of each row that are scored: then the device need not be asked
 
@@ -98,7 +100,7 @@ class Batches:
         return self._batch(inputs, targets)
 
     def _pair_batch(self, pairs: PairRows, step: int) -> Batch:
-        """The texts are masked before boundaries are put around them: those are given, not predicted."""
+        """Texts are masked before boundary tokens are added, because boundaries are never predicted."""
         tokenizer, device = self._corpus.tokenizer, self._among.device
         inputs, targets = masked(pairs.texts_BN, self._corpus, self._recipe, self._seed, step, self._among.rank)
         batch = self._batch(
@@ -119,7 +121,7 @@ class Batches:
 
 
 def sent(numbers: np.ndarray, device: torch.device) -> Tensor:
-    """On the device; to a GPU without waiting for what it computes now."""
+    """Copy an array to the device; for a GPU the copy is asynchronous."""
     here = torch.from_numpy(numbers)
     return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here.to(device)
 

@@ -39,7 +39,7 @@ from plait.core.json_files import CHECKSUM, parse_json, read_object, sealed, uns
 from plait.training.distributed import Processes, is_sharded
 
 _PLAIN = "state"  # the field of a header for everything that is no tensor
-#: What systems say when there is no room. An error of safetensors has nothing but this text.
+#: Messages of a full disk. An exception of safetensors can be recognised by this text alone.
 FULL = ("No space left", "File too large", "quota exceeded")
 
 
@@ -167,7 +167,7 @@ def _name(step: int) -> str:
 
 @contextmanager
 def _failing_together(dist: Processes, unfinished: Path) -> Iterator[None]:
-    """An error in one process is raised in all of them: none waits for another that has given up."""
+    """Raise an error of one process in all of them, so that none waits for a process that has failed."""
     failure = ""
     try:
         yield
@@ -221,7 +221,7 @@ class Checkpoint:
         return torch.cat([piece for _, piece in sorted(pieces, key=lambda pair: pair[0])])
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of the whole tensor."""
+        """The shape of the whole tensor."""
         for opened, where in zip(self._files, self._where, strict=True):
             if name in where:
                 here = opened.get_slice(name).get_shape()
@@ -238,7 +238,7 @@ class Checkpoint:
 
 
 def piece_of(tensor: Tensor, dist: Processes) -> Piece:
-    """What this process holds of a tensor."""
+    """The part of a tensor that this process holds."""
     if not is_sharded(tensor):
         return Piece.whole(tensor)
     return Piece(_local(tensor), _rows_here(tensor.shape[0], dist).start, tensor.shape[0])

@@ -110,7 +110,7 @@ class Processes:
             dist.barrier()
 
     def broadcast(self, value: Any) -> Any:
-        """The first process's plain value, in all of them."""
+        """The value of the first process, in all processes."""
         if self.world == 1:
             return value
         box = [value]
@@ -124,7 +124,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor gathered, which every process has to ask for; any other as it is."""
+    """The full tensor. A sharded one is gathered, which all processes must call together."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
@@ -134,7 +134,7 @@ def _share_parameters(blocks: Sequence[nn.Module]) -> bool:
 
 
 def _device_of_process(device: str, world: int) -> torch.device:
-    """The device that this process computes on: of several processes on GPUs, each has its own."""
+    """The device of this process; several processes on GPUs have one GPU each."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda", "mps") or (index and (kind != "cuda" or not index.isdecimal())):
         known = "cpu, mps (Apple's GPU), cuda, or one GPU of several, such as cuda:1"

@@ -79,7 +79,7 @@ class Split:
 
 @dataclass
 class MemberRecord:
-    """What became of a member."""
+    """The outcome of one member."""
 
     member: Member
     steps: int = 0
@@ -285,7 +285,9 @@ class Fleet:
         tokens, targets = train.inputs_DNT[which_M1, rows_MB].long(), train.targets_DNT[which_M1, rows_MB].long()
         if not self.plan.curriculum:
             return tokens, targets
-        if self._stepper.captured:  # a graph has one shape; what is not learnt from is not scored
+        if (
+            self._stepper.captured
+        ):  # the captured graph has one shape, so tokens beyond the prefix stay and are not scored
             return tokens, targets.where(torch.arange(tokens.shape[-1], device=self.device) < self._learnt, IGNORE)
         learnt = int(self._learnt)
         return tokens[..., :learnt], targets[..., :learnt]

@@ -90,7 +90,7 @@ class AdamW:
 
 
 def gradient_norms(grads: Tensors) -> Tensor:
-    """Of each replica's whole gradient, (M,)."""
+    """The norm of each replica's whole gradient, (M,)."""
     squares = [g.float().flatten(1).square().sum(1) for g in grads.values()]
     return torch.stack(squares).sum(0).sqrt()
 
@@ -103,11 +103,11 @@ Gradients = Callable[[Tensors, Tensor, Tensor], tuple[Tensors, Tensor]]
 
 
 def record_gradients(gradients: Gradients, params: Tensors, tokens_MBT: Tensor) -> Gradients:
-    """The same function for arguments of these shapes, recorded under the present autocast."""
-    from torch.fx.experimental.proxy_tensor import make_fx  # with all of sympy: only where something is recorded
+    """Record `gradients` as a graph for arguments of these shapes, under the current autocast."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # imports sympy, so only when something is recorded
 
     names = list(params)
-    targets_MBT = tokens_MBT.clone()  # one tensor given twice would be one input of the graph
+    targets_MBT = tokens_MBT.clone()  # a tensor passed twice would become a single input of the graph
 
     def flat(*tensors: Tensor) -> list[Tensor]:
         *values, tokens, targets = tensors
@@ -139,7 +139,7 @@ class WithLoss(nn.Module):
 
 
 class Replica(Protocol):
-    """What a replica has of its own besides its weights."""
+    """Settings that differ between replicas."""
 
     @property
     def lr(self) -> float: ...
@@ -189,11 +189,11 @@ class Stepper:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def set_step(self, step: int) -> None:
-        """After the stacked tensors were put back to an earlier step's, in place."""
+        """Set the step counter, after the stacked tensors were restored in place to an earlier step."""
         self._step.fill_(float(step))
 
     def set_members(self, members: Sequence[Replica]) -> None:
-        """Others in the same places: their rates, in place."""
+        """Replace the members by others of the same number: copies their rates in place."""
         self._lr_M.copy_(torch.tensor([m.lr for m in members]))
         self._decay_M.copy_(torch.tensor([m.weight_decay for m in members]))
 
@@ -236,10 +236,10 @@ class Stepper:
         return stacked, torch.stack(losses)
 
     def _capture(self, rows_MB: Tensor) -> None:
-        """Compile if that is wanted, warm up on copies so that no step is taken twice, then record the graph."""
+        """Compile if wanted, warm up, capture the graph, and undo the warm-up steps."""
         stacked = self._stacked
         self._rows_MB = rows_MB.clone()
-        # An eager pass first: what modules remember (rotary angles) a graph then reads instead of computing.
+        # An eager pass first fills the caches of modules (rotary angles), which the graph then reads.
         tokens_MBT, _ = self._stacked.batch(rows_MB)
         with precision(stacked.device), torch.no_grad():
             self._loss({name: p[0] for name, p in stacked.params.items()}, tokens_MBT[0, :1], tokens_MBT[0, :1])

@@ -40,7 +40,7 @@ from plait.training.speed import (
 )
 from plait.training.trainer import Diverged, PendingStep, Trainer
 
-LOGGED = 200  # rows in a run's log, about
+LOGGED = 200  # approximate number of rows in a run's log
 SAVE_SECONDS = 60.0
 _SAVE, _STOP = 1, 2  # what a process may ask for between two steps
 
@@ -51,7 +51,7 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class Options:
-    """What changes how a training runs, but not what comes out."""
+    """Options that change how a training runs but not its result."""
 
     root: Path = RUNS
     activation_checkpointing: bool = False
@@ -64,7 +64,7 @@ class Options:
 
 @dataclass
 class Progress:
-    """Handed to `report` after every step, in the first process."""
+    """What `report` is called with after every step, in the first process."""
 
     run: Run
     steps: int
@@ -229,14 +229,14 @@ class _Fit:
                 self.last_read = time.perf_counter()
 
     def _save_or_stop(self, step: int, asked: threading.Event) -> float:
-        """What is to be done after a step, the same in all processes: clocks and signals differ between them."""
+        """Whether to save or stop after a step. All processes must agree, although their clocks and signals differ."""
         stop = asked.is_set() or self.options.stopping()
         by_steps = self.options.save_steps and step % self.options.save_steps == 0
         by_time = time.perf_counter() - self.last_save > self.options.save_seconds
         return self.dist.all_reduce_max(_STOP if stop else _SAVE if by_steps or by_time else 0)
 
     def _read(self, trainer: Trainer, pending: PendingStep) -> None:
-        """Wait for a step, and log what came of it."""
+        """Wait for a step and log its result."""
         done = trainer.wait(pending)
         now = time.perf_counter()
         self.step_seconds, self.last_read = now - self.last_read, now
@@ -262,7 +262,7 @@ class _Fit:
         except UserError as wrong:
             if must:
                 raise
-            # The training can go on: the checkpoint before is still there, and the next one may succeed.
+            # The training continues: the previous checkpoint still exists, and the next save may succeed.
             self.progress.note = str(wrong)
         self.last_save = time.perf_counter()
 
@@ -291,7 +291,7 @@ class _Fit:
         return {**result, "trained_now": True}
 
     def _report_note(self, note: str) -> None:
-        """At once, and once: the next step has a note of its own."""
+        """Report a note immediately; the next report no longer has it."""
         if note and self.report is not None:
             self.progress.note = note
             self.report(self.progress)

@@ -81,7 +81,7 @@ def fuse(given: Sequence[str | Architecture], *, seed: int = 0) -> Fused:
 
 
 class Fused(nn.Module):
-    """Made by `fuse`. `loss` is what to train; `extract` gives the models back."""
+    """The supernet that `fuse` builds. Train `loss`; `extract` returns the single models."""
 
     def __init__(self, archs: Sequence[Architecture], widest: Prefix, seed: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Fused(nn.Module):
             make_norm(header.norm, header.d, header.eps) if header.final_norm else nn.Identity() for _ in archs
         )
         trunk.backbone.final_norm = nn.Identity()
-        #: The modules of narrower layers, which only lend their code: their weights are slices of the trunk's.
+        #: Modules of narrower layers, used only for their code: their weights are slices of the trunk's.
         self._narrow: dict[tuple[int, MixerOptions, torch.device], Block] = {}
 
     def forward(self, tokens_BT: Tensor) -> list[Tensor]:
@@ -207,7 +207,7 @@ def _widest(place: int, layers: Sequence[MixerOptions], d: int) -> MixerOptions:
 
 
 def _uncuttable(options: MixerOptions, widest: MixerOptions, d: int) -> str:
-    """Why the one's weights are no slices of the other's; empty where they are."""
+    """Why one layer's weights cannot be slices of the other's; empty if they can."""
     cuts, large, small = SLICES.get(widest.name, {}), _shapes(widest, d), _shapes(options, d)
     for name, shape in large.items():
         if small[name] == shape:

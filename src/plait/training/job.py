@@ -1,4 +1,5 @@
-"""A training fully said: architecture, data, recipe, length, seed. What it is decides its key, and so its folder."""
+"""A complete description of a training: architecture, data, recipe, length and seed. Its hash is the key of the record
+and names the folder."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Run:
 
     @cached_property
     def arch(self) -> Architecture:
-        """With the user's mixers as the folder has copies of them, whatever their files say by now."""
+        """The architecture, with users' mixers from the copies in the folder, whatever their files contain now."""
         with understood(str(self.folder / "run.json")):
             return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
 
@@ -168,7 +168,7 @@ class Run:
         write_json(self.folder / DIVERGED, {"reason": reason})
 
     def begin(self) -> None:
-        """To be called when it is trained or asked for again: `latest` is the run with the newest such call."""
+        """Mark this run as used now. `latest` is the run that was marked last."""
         (self.folder / DIVERGED).unlink(missing_ok=True)
         os.utime(self.folder / ABOUT)
 
@@ -194,7 +194,7 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Held by one process at a time; `Busy` for another. The system frees the lock of a process that dies."""
+        """A lock held by one process at a time (`Busy` for others). The system frees it when that process dies."""
         try:
             opened = open(self.folder / ".lock", "w", encoding="utf-8")  # noqa: SIM115 (closed below)
         except OSError as wrong:

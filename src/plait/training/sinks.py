@@ -31,7 +31,7 @@ from plait.core.errors import UserError
 from plait.core.registry import Entry, Table
 
 PROJECT = "plait"
-FLUSH_SECONDS = 10  # after which TensorBoard's rows are on disk; a checkpoint is saved less often
+FLUSH_SECONDS = 10  # after which TensorBoard writes to disk; checkpoints are less frequent
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class Sinks:
     def _tried(self, name: str, what: Callable[[], object]) -> None:
         try:
             what()
-        except Exception as wrong:  # each raises its own kinds; a training is worth more than its log
+        except Exception as wrong:  # any exception: a failing log must not end a training
             if name not in self._failed:
                 self._failed.add(name)
                 self.say(f"{name} cannot be written ({type(wrong).__name__}: {wrong}); the training goes on.")
@@ -253,7 +253,7 @@ def open_sinks(names: Sequence[str], training: Logged, say: Callable[[str], obje
 def opened_sinks(
     names: Sequence[str], training: Logged, say: Callable[[str], object] = lambda words: None
 ) -> Iterator[Sinks]:
-    """Closed at the end; as interrupted, unless they were closed with a result before."""
+    """Sinks that are closed at the end, as interrupted unless they were closed with a result before."""
     sinks = open_sinks(names, training, say)
     try:
         yield sinks

@@ -55,7 +55,7 @@ VALIDATION_SHARE = 1 / 16
 WARM_UP = 2
 MEASURED = 50
 MEASURING = 0.05
-SAFETY = 1.03  # checkpoints and logging; and a machine is rarely as fast later as in its first seconds
+SAFETY = 1.03  # for checkpoints and logging, and because machines slow down after their first seconds
 
 # Compiling, measured on an H200. A Transformer gains least: its kernels leave little to fuse.
 EAGER_STEPS = 5  # timed before it is decided
@@ -118,21 +118,21 @@ def steps_that_fit(job: Job, left: float, dist: Processes, *, activation_checkpo
     seconds = statistics.median(took[WARM_UP:] or took)
     steps = int(dist.broadcast(int((left - spent - evaluating) / (SAFETY * seconds))))  # as the first process measured
     if steps < 1:
-        given = f"{max(0.0, left):.0f} s"  # starting up alone may take longer than was given
+        given = f"{max(0.0, left):.0f} s"  # start-up alone may have used up the time
         evaluation = f"an evaluation {whole_evaluation:.2g} s"
         raise TooShort(f"{given} are too few: a step takes {seconds:.2g} s here, {evaluation}.")
     return steps
 
 
 def compile_seconds(arch: Architecture) -> float:
-    """What compiling costs, once: so much for each block of each distinct pattern (benchmarks/results, H200)."""
+    """Seconds that compiling takes: a fixed time per block of each distinct pattern (benchmarks/results, H200)."""
     period = repeated_pattern(arch.layers)
     distinct = {arch.layers[i : i + period] for i in range(0, len(arch.layers), period)}
     return COMPILE_SECONDS * sum(map(len, distinct))
 
 
 def repays(step_seconds: float, steps: int, arch: Architecture) -> bool:
-    """Whether compiling saves more than it costs over so many steps, each of so many seconds without it."""
+    """Whether compiling saves more time than it costs; `step_seconds` is the time of an eager step."""
     return GAIN * step_seconds * steps > compile_seconds(arch)
 
 
@@ -166,7 +166,7 @@ class CompileDecision:
         return self._keep(repays(statistics.median(self._eager_seconds[1:]), steps_left, self._job.arch))
 
     def _keep(self, worth: bool) -> bool:
-        """As the first process finds, in all of them and whenever the run resumes."""
+        """Store the decision of the first process, for all processes and for a resumed run."""
         worth = bool(self._dist.broadcast(worth))
         if self._dist.first:
             self._run.add_to_about(compiled=worth)

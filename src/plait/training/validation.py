@@ -2,7 +2,7 @@
 
 Letters: S streams read side by side, N windows of each, T time.
 
-Perplexity: what a loss in nats per token comes to, a number even where a model has diverged.
+`perplexity_of` is exp(loss), and finite even if a model has diverged.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Validation:
         )
 
 
-MOST_NATS = 700.0  # beyond, it would not be a number that JSON holds
+MOST_NATS = 700.0  # the exponential of more nats is not a finite number
 
 
 def perplexity_of(nats: float) -> float:
@@ -104,5 +104,5 @@ def perplexity_of(nats: float) -> float:
 
 
 def perplexities(nats: ArrayLike) -> NDArray[np.float64]:
-    """Of many losses at once."""
+    """Perplexities of many losses."""
     return np.asarray(np.exp(np.minimum(np.asarray(nats, dtype=np.float64), MOST_NATS)))

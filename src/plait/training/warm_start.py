@@ -14,7 +14,8 @@ _POSITIONS = "backbone.position.weight"
 
 
 def start_of(run: Run) -> Start:
-    """A finished run. Another one's weights still change, so that the same command would mean something else later."""
+    """The start for a job, from a finished run. An unfinished run is refused: its weights still change, so the same
+    command would mean something else later."""
     if not (run.folder / "weights.safetensors").exists():
         raise UserError(f"{run.name} has not finished: train it to its end, then go on from it.")
     return Start(run.folder, str(run.about["key"]), run.about.get("steps"))
