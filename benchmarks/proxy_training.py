@@ -280,7 +280,7 @@ def train(name: str, arch: Any, setup: Setup, rate: float, options: argparse.Nam
     }  # fmt: skip
     path = options.out / f"{setup.name}.{name}.json"
     scored: list[dict[str, float]] = []
-    track.score = lambda: scored.extend(score(track, held_out)) or np.zeros((len(replicas), 1))
+    track.score = lambda *_: scored.extend(score(track, held_out)) or np.zeros((len(replicas), 1))
     for steps in range(3, 5) if options.rehearse else setup.scored:
         decay = max(1, round(truth.DECAY * steps))
         if time.time() + 1.1 * (steps - track.step) * seconds_per_step + 8 > ends:
