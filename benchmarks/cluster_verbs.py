@@ -55,7 +55,8 @@ def probe(folder: Path, store: str, cluster: str) -> dict[str, Any]:
 def scale(folder: Path, store: str, cluster: str) -> dict[str, Any]:
     planned = plait.scale.plan(
         [f"{mixer}=d=16 vocab=32 | {mixer}[heads=2] swiglu" for mixer in ("attn", "gla")],
-        budgets="2e8,4e8", sizes=3, span=2.0, data="builtin:language", seq_len=16, batch=2, priced=False,
+        budgets="5e7,1e8", sizes=3, span=1.5, data="builtin:language", seq_len=16, batch=2, validation_tokens=1024,
+        priced=False,
     )  # fmt: skip
     found = plait.scale.run(planned.plan, cluster=cluster, runs=folder, store=store)
     return {"table": [{key: value for key, value in row.items() if "second" not in key} for row in found.rows()]}

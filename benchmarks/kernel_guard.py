@@ -22,12 +22,13 @@ def main() -> None:
     parser.add_argument("--ops", nargs="*", default=list(CASES))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--longest", type=int, default=16384)
+    parser.add_argument("--narrow", action="store_true", help="only heads of 8 and 16 channels")
     parser.add_argument("--device", default="cuda")
     asked = parser.parse_args()
     begun, device = time.perf_counter(), torch.device(asked.device)
     for name in asked.ops:
         rows: dict[tuple[str, str], list[Guarded]] = {}
-        wanted = settings(CASES[name], longest=asked.longest)
+        wanted = [each for each in settings(CASES[name], longest=asked.longest) if each.width or not asked.narrow]
         for setting in wanted:
             if time.perf_counter() - begun > asked.seconds:
                 break
@@ -40,7 +41,8 @@ def main() -> None:
             most = max(each.members for each in group)
             print(
                 f"{name} {dtype} {path}: {len(group)} settings, lengths to {max(each.tokens for each in group)}, "
-                f"up to {most} stacked members, worst {worst.error:.1e} ({worst.worst}, {worst.tokens} tokens, "
+                f"{sum(x.width > 0 for x in group)} with narrow heads, up to {most} stacked members, "
+                f"worst {worst.error:.1e} ({worst.worst}, {worst.tokens} tokens, "
                 f"{worst.decays}), {'right' if all(x.right for x in group) else 'WRONG'} "
                 f"[{time.perf_counter() - begun:.0f} s]",
                 flush=True,

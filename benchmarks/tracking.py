@@ -414,9 +414,10 @@ def page(rows: list[dict[str, Any]]) -> str:
             steps = (
                 f"{row['steps']}" if row["steps"] == row.get("of", row["steps"]) else f"{row['steps']} of {row['of']}"
             )
+            decay = f", decay {row['weight_decay']:g}" if row.get("weight_decay") else ""
             spent = f"{row['cpu_seconds']:.0f}" if row["where"].startswith("CPU") and "cpu_seconds" in row else ""
             text.append(
-                f"| `{row['mixer']}` | {row['state']:,} | {steps} | {row['lr']:g} | {means} | {by_seed} "
+                f"| `{row['mixer']}` | {row['state']:,} | {steps} | {row['lr']:g}{decay} | {means} | {by_seed} "
                 f"| {ends} | {row['chance']:.2f} | {scaled:.2f} | {spent} | {row['where']} |"
             )
         text.append("")

@@ -376,7 +376,18 @@ def help_pages() -> str:
     return "\n\n".join(text)
 
 
+def controls() -> str:
+    from plait.tasks.controls import CONTROLS
+
+    body = [
+        (f"`{task}`", f"`{one.model}`", one.setting, one.recipe, f"{one.accuracy:.3f}", "" if one.solves else "no")
+        for task, one in CONTROLS.items()
+    ]
+    return rows("task | sequence mixers | setting | training | accuracy | solved", *body)
+
+
 PARTS = {
+    "controls": controls,
     "rate-transfer": rate_transfer,
     "tree": source_tree,
     "header-keys": header_keys,

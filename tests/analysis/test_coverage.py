@@ -3,15 +3,9 @@ often as it says. Streams are fixed."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-from typing import Any
-
 import pytest
+from benchmark_modules import load_benchmark
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "intervals.py"
 FEW = {  # repetitions, by the beginning of a case's name
     "probe accuracy, 2 seeds, spread of seeds": 600,
     "probe accuracy, 3 seeds, spread of items": 600,
@@ -34,17 +28,7 @@ FEW = {  # repetitions, by the beginning of a case's name
 }
 
 
-def _loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("interval_simulation", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-SIMULATION: Any = _loaded()
+SIMULATION = load_benchmark("intervals")
 CASES = {names[0]: (names, kind, once) for names, kind, once, _ in SIMULATION.cases()}
 
 

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmark_modules import load_benchmark
 
 from plait.analysis.curve_library import library
 from plait.analysis.curve_table import simulate_table
 from plait.analysis.learning_curve import CALIBRATION, Calibration, extrapolate, sharpened
 from plait.core.errors import UserError
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "curve_calibration.py"
-
-
-def _loaded() -> Any:
-    spec = importlib.util.spec_from_file_location("curve_calibration_benchmark", BENCHMARK)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-curve_calibration = _loaded()
+curve_calibration = load_benchmark("curve_calibration")
 calibrate, cases = curve_calibration.calibrate, curve_calibration.cases
 fit_sharpness, learn_sharpness = curve_calibration.fit_sharpness, curve_calibration.learn_sharpness
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmark_modules import load_benchmark
 from scipy.optimize import minimize_scalar
 
 from plait.analysis.scaling_bootstrap import bootstrap, interval
@@ -26,7 +23,6 @@ from plait.analysis.scaling_surface import Layout, Points, fit_surface, log_loss
 from plait.analysis.table import Table
 from plait.core.errors import UserError
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "scaling.py"
 BUDGETS = np.logspace(18, 21, 5)
 
 
@@ -39,19 +35,9 @@ def rows(runs: Runs) -> list[dict[str, Any]]:
     return [{k: float(v) for k, v in zip(("flops", "params", "tokens", "loss"), row, strict=True)} for row in named]
 
 
-def _loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("scaling_simulation_benchmark", BENCHMARK)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["3 budgets", "9 budgets"])
 def test_intervals_hold_the_truth(name: str) -> None:
-    benchmark: Any = _loaded()
+    benchmark = load_benchmark("scaling")
     case = next(case for case in benchmark.cases() if case[0] == name)
     repetitions = 40
     for row in benchmark.simulate(*case, repetitions, seed=1):

@@ -25,6 +25,7 @@ def test_records_are_found_shown_and_removed(stored):
     assert one.result == {"loss": 0.5}
     assert stored("runs", "show", one.key[:8]) == plait.runs.show(one.key[:8]).document()
     assert {row["result.loss"] for row in found.rows()} == {1.5, 0.5, -0.5}
+    assert "loss 1.5" in found._repr_html_()  # the number that one asks for first
     assert plait.runs.export("out.csv", "toy") == 3
     assert stored("runs", "export", "out.json") == {"file": "out.json", "records": 3}
     with pytest.raises(plait.UserError, match="give --yes"):  # a program cannot be asked

@@ -42,7 +42,17 @@ def test_one_wide_row_is_turned_and_empty_columns_are_left_out() -> None:
     wide = card([{f"c{i}": i for i in range(12)} | {"nothing": None}])
     assert wide.count("<tr>") == 13
     assert "nothing" not in wide
-    assert card([{"a": 1, "b": None}]).count("<th>") == 1
+    assert card([{"a": 1, "b": None}]).count("<th ") == 1
+
+
+def test_of_a_wide_table_the_columns_that_differ_are_shown_and_lists_are_words() -> None:
+    rows = [{"key": n, "long": "x" * 500, **{f"same{i}": i for i in range(20)}, "loss": n / 2} for n in range(3)]
+    html = card(rows)
+    assert re.findall(r">([^<]*)</th>", html) == ["key", "loss"]
+    assert "2 of 23 columns; to_frame() has all" in html
+    listed = card([{"options": ["heads", "window"], "what": "w" * 300}])
+    assert ">heads, window<" in listed
+    assert len(listed) < 1400, "a long text is cut"
 
 
 @dataclass(frozen=True)

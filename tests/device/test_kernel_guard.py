@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import plait
 from plait.cli.main import app
+from plait.device.kernel_bench import CASES
 from plait.device.kernel_guard import OPS, Setting, case_of, guard, settings, unwritten_memory_is_nan
 
 CPU = torch.device("cpu")
@@ -77,6 +78,16 @@ def test_stacked_members_are_held_to_each_members_own_result(name):
     assert found.right
     assert found.members == 3
     assert max(setting.members for setting in settings(case_of(name))) == 3
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_narrow_heads_are_held_to_the_definition(name):
+    case = case_of(name)
+    assert {setting.width for setting in settings(case)} == {0, 8, 16}
+    decays = "mixed" if "g" in case.draw(1, 1, torch.Generator()) else ""
+    found = guard(case, Setting(torch.float32, 5, decays, width=8), CPU)
+    assert found.right
+    assert found.width == 8
 
 
 def test_a_member_that_sees_another_is_seen():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.mixers.table import names
-from plait.model.contract import CHECKS, run_clauses
+from plait.model.contract import CHECKS, run_checks
 from plait.model.user_mixers import load_mixer
 
 # Beside every mixer's defaults: options that take another way through its code.
@@ -75,7 +75,7 @@ def test_clause(mixer, check):
     options = load_mixer(mixer)
     # Mixers whose heads are 128 wide by default need that width.
     d = 128 if getattr(options, "head_dim", 0) >= 128 or mixer == "mamba2" else 64
-    (verdict,) = run_clauses(options, d=d, checks={check: CHECKS[check]})
+    (verdict,) = run_checks(options, d=d, checks={check: CHECKS[check]})
     assert verdict.status != "fail", verdict.detail
     if verdict.status == "skip":
         assert options.bidirectional or options.name == "identity"

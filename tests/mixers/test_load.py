@@ -10,7 +10,7 @@ import torch
 from plait.core.errors import UserError
 from plait.mixers import table as arch
 from plait.model import build
-from plait.model.contract import run_clauses
+from plait.model.contract import run_checks
 from plait.model.user_mixers import load_mixer
 
 TEMPLATE = files("plait").joinpath("model/mixer_template.txt").read_text()
@@ -29,7 +29,7 @@ def test_by_name_and_options():
 def test_the_template_is_short_and_keeps_the_contract(tmp_path):
     assert len(TEMPLATE.splitlines()) < 60
     options = load_mixer(written(tmp_path, TEMPLATE))
-    assert [v for v in run_clauses(options) if v.status == "fail"] == []
+    assert [v for v in run_checks(options) if v.status == "fail"] == []
 
 
 def test_a_users_mixer_becomes_part_of_the_language(tmp_path):

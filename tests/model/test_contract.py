@@ -14,7 +14,7 @@ from plait.mixers.cost import MIXING, Cost
 from plait.mixers.mixer import Mixer
 from plait.mixers.options import MixerOptions
 from plait.mixers.table import names
-from plait.model.contract import CHECKS, run_clauses
+from plait.model.contract import CHECKS, run_checks
 from plait.model.mixer_runs import fitting_width, timings
 from plait.model.user_mixers import load_mixer
 
@@ -133,7 +133,7 @@ BROKEN = {
 def verdicts(mixer, checks=CHECKS):
     """Run clauses on a mixer class of this file."""
     options = type("Options", (SumOptions,), {"module": f"{__name__}:{mixer.__name__}"})
-    return {verdict.check: verdict for verdict in run_clauses(options(), d=16, checks=checks)}
+    return {verdict.check: verdict for verdict in run_checks(options(), d=16, checks=checks)}
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +187,7 @@ def test_a_typo_is_told_once_and_with_its_line(tmp_path):
     broken.write_text(template.replace("my-mixer", "slip").replace("F.silu(gate)", "F.sillu(gate)"))
     line = next(n for n, text in enumerate(broken.read_text().splitlines(), 1) if "F.sillu" in text)
     checks = {name: check for name, check in CHECKS.items() if name != "torch.compile"}  # which has words of its own
-    found = run_clauses(load_mixer(broken), checks=checks)
+    found = run_checks(load_mixer(broken), checks=checks)
     failed = [verdict.detail for verdict in found if verdict.status == "fail"]
     assert f"(slip.py, line {line}: return value, F.sillu(gate)" in failed[0]
     assert sum("sillu" in detail for detail in failed) == 1

@@ -13,6 +13,7 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.model import build
 from plait.model.architecture import architecture
+from plait.model.compiled_blocks import compile_blocks
 from plait.model.cost import model_cost
 from plait.model.decoding import Decoder, decodes
 from plait.model.generation import pad_left, prefill
@@ -124,7 +125,7 @@ def test_checkpointed_and_compiled_training_is_the_same(name: str) -> None:
         model = build(SPECS[name], seed=2)
         model.backbone.activation_checkpointing = how == "checkpointed"
         if how == "compiled":
-            model.backbone.compile_blocks(23, torch.float32, backend="eager")
+            compile_blocks(model.backbone, 23, torch.float32, backend="eager")
         model.loss(TOKENS, TOKENS.roll(1, 1)).backward()
         gradients.append([p.grad for p in model.parameters()])
     for other in gradients[1:]:

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+from benchmark_modules import load_benchmark
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "mutate_verify.py"
-spec = importlib.util.spec_from_file_location("mutate_verify", PATH)
-assert spec is not None
-assert spec.loader is not None
-mutate = importlib.util.module_from_spec(spec)
-sys.modules["mutate_verify"] = mutate
-spec.loader.exec_module(mutate)
+mutate = load_benchmark("mutate_verify")
 
 
 @pytest.mark.parametrize("fault", mutate.FAULTS, ids=[fault.what for fault in mutate.FAULTS])

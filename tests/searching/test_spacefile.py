@@ -41,6 +41,15 @@ def test_files_beside_it(tmp_path: Path) -> None:
         load_space(str(path))
 
 
+def test_alternatives_may_be_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "mine.space"
+    read = []
+    for numbers in ("32|64", "[32, 64]"):
+        path.write_text(f"layers: {numbers}\nd: {numbers}\nvocab: {numbers}\nmixers: [attn]\n")
+        read.append(load_space(str(path)).declared)
+    assert read[0] == read[1]
+
+
 def test_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(TEXT)

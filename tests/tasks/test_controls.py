@@ -23,5 +23,5 @@ def test_the_setting_and_the_model_are_there(name: str) -> None:
 
 
 def test_what_does_not_solve_is_marked() -> None:
-    assert str(Control("attn[canon=ab] x2", "", 0.94)) == "none (attn 0.94)"
-    assert str(Control("attn x2", "", 0.94, 0.96)) == "attn 0.94"
+    assert str(Control("attn[canon=ab] x2", "", "", 0.94)) == "none (attn 0.94)"
+    assert str(Control("attn x2", "", "", 0.94, 0.96)) == "attn 0.94"

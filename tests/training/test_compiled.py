@@ -11,7 +11,7 @@ import torch
 from plait.mixers.table import MIXERS
 from plait.model import build
 from plait.model.architecture import architecture
-from plait.model.backbone import repeated_pattern
+from plait.model.compiled_blocks import compile_blocks, repeated_pattern
 from plait.training.distributed import Processes
 from plait.training.speed import compile_seconds, repays
 from plait.training.trainer import Trainer
@@ -36,7 +36,7 @@ def test_every_mixer_trains_compiled_as_one_graph_for_all_its_blocks(name: str) 
     tokens = torch.randint(11, (2, 20), generator=torch.Generator().manual_seed(0))
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    given.backbone.compile_blocks(20, torch.float32, backend="aot_eager")
+    compile_blocks(given.backbone, 20, torch.float32, backend="aot_eager")
     for model in (given, wanted):
         model.loss(tokens, tokens.roll(1, 1)).backward()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
@@ -65,7 +65,7 @@ def test_compiled_steps_are_those_of_the_eager_trainer() -> None:
     job = small_job("attn", dropout=0.0)
     torch._dynamo.reset()
     plain, compiled = Trainer(job, 12, ALONE), Trainer(job, 12, ALONE)
-    compiled.model.backbone.compile_blocks(24, torch.float32, backend="aot_eager")
+    compile_blocks(compiled.model.backbone, 24, torch.float32, backend="aot_eager")
     for _ in range(3):
         ours, theirs = compiled.advance(), plain.advance()
         assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)

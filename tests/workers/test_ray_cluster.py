@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
+from benchmark_modules import load_benchmark
 
 from plait.core.errors import UserError
 from plait.records import open_store
@@ -18,13 +17,7 @@ from plait.workers.task import Setup
 @pytest.mark.slow
 def test_everything_killed_once_changes_no_number() -> None:
     pytest.importorskip("ray")
-    path = Path(__file__).parents[2] / "benchmarks" / "cluster.py"
-    spec = importlib.util.spec_from_file_location("cluster_benchmark", path)
-    assert spec is not None
-    assert spec.loader is not None
-    benchmark = sys.modules["cluster_benchmark"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    found = benchmark.faults()
+    found = load_benchmark("cluster").faults()
     assert found["same_table"]
     assert found["records"] == found["expected_records"]
     assert found["trainings"] <= found["begun"] <= found["trainings"] + found["in_flight_at_kills"]

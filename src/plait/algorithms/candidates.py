@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.algorithms.objectives import Batch, Objective
+from plait.algorithms.objectives import BEYOND, Batch, Objective
 from plait.core.errors import UserError
 from plait.space.constraints import Mask, failures
 from plait.space.declaration import Declaration
@@ -96,6 +96,26 @@ class Evaluated:
         )
 
 
+def _columns(objective: Objective, batch: Batch) -> Columns:
+    """What an objective gives for a batch. An objective of a user's own may do anything; what it does wrong is told."""
+    if type(objective).__module__.startswith("plait."):
+        return objective.columns(batch)
+    try:
+        found = {name: np.asarray(column) for name, column in objective.columns(batch).items()}
+    except UserError:
+        raise
+    except Exception as wrong:
+        raise UserError(f"the objective {objective.name} fails: {type(wrong).__name__}: {wrong}.") from wrong
+    shapes = {name: column.shape for name, column in found.items()}
+    if objective.name not in found or any(shape != (len(batch),) for shape in shapes.values()):
+        raise UserError(
+            f"the objective {objective.name} should give a column '{objective.name}' with one number per candidate "
+            f"({len(batch)}); it gives {shapes}."
+        )
+    # JSON has no infinities.
+    return {name: np.clip(each, -BEYOND, BEYOND) if each.dtype.kind == "f" else each for name, each in found.items()}
+
+
 class Evaluator:
     def __init__(
         self, space: Space, objectives: Sequence[Objective], seq: int | None = None, memory: int | None = None
@@ -128,7 +148,7 @@ class Evaluator:
         batch = Batch(self.space, genes_NG, columns)
         found = dict(columns)
         for objective in self.objectives:
-            found |= objective.columns(batch)
+            found |= _columns(objective, batch)
             if np.isnan(found[objective.name]).any():
                 row = int(np.isnan(found[objective.name]).argmax())
                 raise UserError(f"{objective.name} is not a number for {self.space.spec(genes_NG[row])}")

@@ -8,6 +8,7 @@ For a zero-cost proxy every candidate is built and scored: tenths of a second ea
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.core.errors import UserError
-from plait.space.objective_table import load
+from plait.core.user_files import class_from_file, split_path
+from plait.space.objective_table import OBJECTIVES, load
 from plait.space.space import Genes, Space
 
-BEYOND = 1e300  # a proxy's score that is infinite
+BEYOND = 1e300  # in place of infinity, which JSON does not have
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,16 @@ class Objective(ABC):
     maximise: bool
     unit: ClassVar[str] = ""
     cheap: ClassVar[bool] = True  # costs microseconds per candidate
+    source: ClassVar[str] = ""  # hash of the text of a user's file, so that an edited file is another search
 
     @abstractmethod
     def columns(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        """One number a candidate; not a number (NaN) is an error, infinity merely bad or good."""
+        """One number per candidate; not a number (NaN) is an error, infinity merely bad or good."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON: all that decides the values, for the record of a search."""
-        return {"objective": self.name, "maximise": self.maximise}
+        named = {"objective": self.name, "maximise": self.maximise}
+        return {**named, "source": self.source} if self.source else named
 
 
 class Exact(Objective):
@@ -139,6 +143,27 @@ class KvCache(Exact):
     unit: ClassVar[str] = "bytes"
 
 
+def register_file(given: str) -> str:
+    """`my_objective.py`, or `my_objective.py:Class`: run the file and add its objective to the table; returns the
+    objective's name. Any other text is returned as it is."""
+    direction = given[:4] if given.startswith(("min:", "max:")) else ""
+    file = split_path(given.removeprefix(direction))
+    if file is None:
+        return given
+    path, attribute = file
+    mine = class_from_file(path, Objective, attribute)  # type: ignore[type-abstract]
+    for wanted, kind in (("name", str), ("maximise", bool)):
+        if not isinstance(getattr(mine, wanted, None), kind):
+            raise UserError(f"{path}: {mine.__name__} has no `{wanted}`; add it as a class attribute.")
+    try:
+        mine()
+    except TypeError as wrong:
+        raise UserError(f"{path}: a search cannot make the objective {mine.__name__}(): {wrong}.") from None
+    mine.source = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    OBJECTIVES.register(mine.name, mine)
+    return f"{direction}{mine.name}"
+
+
 def exact(wanted: Sequence[str]) -> list[Objective]:
     """Objectives that need nothing but the candidate: `decoder_params`, `min:decoder_params`, …"""
     found: list[Objective] = []
@@ -190,8 +215,6 @@ class ProxyObjective(Objective):
     @cached_property
     def fingerprint(self) -> str:
         """Of the text."""
-        import hashlib
-
         return hashlib.sha256(np.ascontiguousarray(self.data.tokens).tobytes()).hexdigest()[:16]
 
     def score(self, spec: str) -> float:

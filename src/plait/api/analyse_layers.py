@@ -29,26 +29,27 @@ def layers(
 
     called, found, seeds = _together([_found(key, store) for key in keys or [LATEST]])
     channel = _channel_mixers(seeds, called)
-    told = judge_placement([seed["layers"] for seed in seeds], channel)
+    placement = judge_placement([seed["layers"] for seed in seeds], channel)
     rows = [
         {
             "seed": seed.get("seed", number),
             "layers": pattern,
             "loss": seed.get("loss"),
             "attention": count,
-            "p": told.layers / count if count else None,
+            "p": placement.layers / count if count else None,
         }
-        for number, (seed, pattern, count) in enumerate(zip(seeds, told.patterns, told.counts, strict=True))
+        for number, (seed, pattern, count) in enumerate(zip(seeds, placement.patterns, placement.counts, strict=True))
     ]
-    spec = _spec(told.fitted.chosen.spec, seeds, channel) if told.fitted else None
+    spec = _spec(placement.fitted.chosen.spec, seeds, channel) if placement.fitted else None
     if svg is not None:
-        _draw(Path(svg), found, seeds, told, called)
-    fits = [{name: value for name, value in fit.as_dict().items() if name != "pattern"} for fit in told.fits]
-    document = {"source": called, "seeds": rows, **told.as_dict(), "spec": spec}
+        _draw(Path(svg), found, seeds, placement, called)
+    fits = [{name: value for name, value in fit.as_dict().items() if name != "pattern"} for fit in placement.fits]
+    document = {"source": called, "seeds": rows, **placement.as_dict(), "spec": spec}
     tables = {"seeds": rows, "thirds": document["thirds"], "fits": fits}
-    ready = spec if told.fitted and spec != told.fitted.chosen.spec else ""  # the statement has the pattern alone
-    legend = _legend(told) + ("; loss in nats per token" if any(row["loss"] is not None for row in rows) else "")
-    notes = [legend, told.statement, ready or "", f"drawn: {svg}" if svg else ""]
+    # The statement has the pattern alone; the whole spec is worth a line where it says more.
+    ready = spec if placement.fitted and spec != placement.fitted.chosen.spec else ""
+    legend = _legend(placement) + ("; loss in nats per token" if any(row["loss"] is not None for row in rows) else "")
+    notes = [legend, placement.statement, ready or "", f"drawn: {svg}" if svg else ""]
     return Analysis(document, tables, tuple(notes))
 
 
@@ -129,7 +130,7 @@ def _spec(fitted: str, seeds: Sequence[Mapping[str, Any]], channel: Collection[s
 
 
 def _draw(
-    path: Path, found: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], told: Placement, called: str
+    path: Path, found: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], placement: Placement, called: str
 ) -> None:
     from plait.reporting.studies import LayerChoices, mixture_chart
     from plait.reporting.svg import save
@@ -139,7 +140,7 @@ def _draw(
         raise UserError(f"{called}: to draw it needs 'choices', and 'probabilities' in every seed: a list per layer.")
     panels = [
         LayerChoices(_title(seed, number), seed["probabilities"], pattern)
-        for number, (seed, pattern) in enumerate(zip(seeds, told.patterns, strict=True))
+        for number, (seed, pattern) in enumerate(zip(seeds, placement.patterns, strict=True))
     ]
     save(mixture_chart(choices, panels, title=f"What each layer is, by {called}"), path)
 
@@ -155,11 +156,11 @@ def _title(seed: Mapping[str, Any], number: int) -> str:
     return f"seed {seed.get('seed', number)}" + (f", loss {loss:.4f}" if isinstance(loss, float | int) else "")
 
 
-def _legend(told: Placement) -> str:
+def _legend(placement: Placement) -> str:
     """What the letters stand for, of those that occur."""
-    used = set("".join(told.patterns))
+    used = set("".join(placement.patterns))
     known: dict[str, str] = {}
-    for name, letter in told.letters.items():
+    for name, letter in placement.letters.items():
         if letter in used:
             known.setdefault(letter, name)
     return ", ".join(f"{letter} {name}" for letter, name in known.items())

@@ -63,7 +63,7 @@ def check(
     >>> plait.check("identity", speed=False).passed
     True
     """
-    from plait.model.contract import CHECKS, run_clauses
+    from plait.model.contract import CHECKS, run_checks
     from plait.model.mixer_runs import fitting_width, timings
     from plait.model.user_mixers import load_mixer
 
@@ -73,7 +73,7 @@ def check(
     d = fitting_width(options) if d is None else d
     verdicts, total = [], len(CHECKS) + speed + len(wanted)
     on_progress(f"checking {options.name}", 0, total)
-    for verdict in run_clauses(options, d=d):
+    for verdict in run_checks(options, d=d):
         verdicts.append(verdict)
         on_progress(f"checking {options.name}", len(verdicts), total)
     kernels: list[Guarded] = []

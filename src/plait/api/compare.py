@@ -135,11 +135,11 @@ def compare(
         )
         result = _result(found, corpus, started)
         took = clock.perf_counter() - started
-        keep_answer(records, "compare", _asked(found), result.document, clock.time() - took, took)
+        keep_answer(records, "compare", _question(found), result.document, clock.time() - took, took)
     return result
 
 
-def _asked(found: Comparison) -> dict[str, Any]:
+def _question(found: Comparison) -> dict[str, Any]:
     """What decides the answer: its trainings, and what is equal among them."""
     keys = {row.contender.name: [[record.key for record in at] for at in row.records] for row in found.rows}
     return {"trainings": keys, "equal": found.terms.equal, "data": found.course.data}

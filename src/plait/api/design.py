@@ -126,7 +126,7 @@ def design(
 
         document = run(config, opened, report, started)
         took = clock.perf_counter() - started
-        keep_answer(opened, "design", _asked(config.as_dict(), document), dict(document), clock.time() - took, took)
+        keep_answer(opened, "design", _question(config.as_dict(), document), dict(document), clock.time() - took, took)
     write(page, report_page(document))
     return DesignResult(
         spec=document["pick"]["spec"],
@@ -137,7 +137,7 @@ def design(
     )
 
 
-def _asked(config: dict[str, Any], document: DesignDocument) -> dict[str, Any]:
+def _question(config: dict[str, Any], document: DesignDocument) -> dict[str, Any]:
     """What decides a design: users' mixers are in the identities, the data in the training's key."""
     raced = [architecture(row["spec"]).identity() for row in document["candidates"]]
     return {**config, "candidates": raced, "training": document["train"]["run"]}

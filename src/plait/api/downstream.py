@@ -17,6 +17,7 @@ from plait.core.result import Result
 from plait.model.architecture import load_mixers
 
 if TYPE_CHECKING:
+    from plait.evals.harness import HarnessRow
     from plait.records import Store
 
 
@@ -79,7 +80,19 @@ def finetune(
         progress=lambda what, done, total: on_progress(f"{task}, {what}", done, total),
     )
     written = _write(found["files"], Path(out)) if out else ()
-    return FinetuneResult(run=opened.name, **{**found, "seeds": tuple(found["seeds"])}, written=written)
+    return FinetuneResult(
+        run=opened.name,
+        task=found["task"],
+        metrics=found["metrics"],
+        spread=found["spread"],
+        median=found["median"],
+        seeds=tuple(found["seeds"]),
+        best_seed=found["best_seed"],
+        plan=found["plan"],
+        dev=found["dev"],
+        files=found["files"],
+        written=written,
+    )
 
 
 def _write(files: dict[str, str], folder: Path) -> tuple[str, ...]:
@@ -98,14 +111,14 @@ PROTOCOL = 1  # raised when the same settings come to mean another evaluation
 @dataclass(frozen=True)
 class HarnessResult(Result):
     run: str
-    results: dict[str, Any]  # as the harness gives them
-    table: tuple[dict[str, Any], ...]  # a row per number: task, metric, filter, value, stderr, items
+    results: dict[str, dict[str, Any]]  # as the harness gives them
+    table: tuple[HarnessRow, ...]
     shots: dict[str, int]  # by task
     max_length: int
     lm_eval: str  # the harness's version
 
     def rows(self) -> list[dict[str, Any]]:
-        return list(self.table)
+        return [dict(row) for row in self.table]
 
 
 @dataclass(frozen=True)
@@ -163,7 +176,14 @@ def harness(
         progress=on_progress,
         trust=trust,
     )
-    result = HarnessResult(run=opened.name, **{**found, "table": tuple(found["table"])})
+    result = HarnessResult(
+        run=opened.name,
+        results=found["results"],
+        table=tuple(found["table"]),
+        shots=found["shots"],
+        max_length=found["max_length"],
+        lm_eval=found["lm_eval"],
+    )
     _keep(result, opened.arch.text, limit, store)
     return result
 

@@ -18,12 +18,17 @@ from plait.model.architecture import load_mixers
 if TYPE_CHECKING:
     from plait.data import Corpus
     from plait.evals.evaluation import Evaluation, Subject
-    from plait.records import Store
+    from plait.records import Record, Store
     from plait.training.run import Run
 
 
-#: As a record names the text, where there is none.
-NO_TEXT = {"name": "", "fingerprint": "", "split": ""}
+@dataclass(frozen=True)
+class EvaluatedText:
+    """Which text a model was evaluated on; all empty where the evaluation needs none."""
+
+    name: str = ""
+    fingerprint: str = ""
+    split: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class EvaluationResult:
     key: str  # of its record
     stored: bool  # whether it was found in the store
     settings: dict[str, Any]
-    data: dict[str, Any]
+    data: EvaluatedText
     result: dict[str, Any]
     pictures: tuple[str, ...]  # files, of all runs together
 
@@ -96,7 +101,7 @@ def evaluate(
     # Every name and setting is checked before anything is read or measured.
     chosen = _chosen([on] if isinstance(on, str) else on, settings or {})
     opened = [_run(run, Path(root)) for run in ([runs] if isinstance(runs, (str, Path, OpenRun)) else runs)]
-    records: dict[tuple[str, str], tuple[Any, bool, dict[str, Any]]] = {}
+    records: dict[tuple[str, str], tuple[Record, bool, EvaluatedText]] = {}
     title = f"{', '.join(each.name for each in chosen)} of {', '.join(run.name for run in opened)}"
     with published_store(store, "eval", title, on_progress) as (records_store, report):
         for run in opened:
@@ -106,7 +111,7 @@ def evaluate(
                 record, stored = evaluated(
                     evaluation,
                     subject,
-                    data={"fingerprint": text["fingerprint"], "split": text["split"]},
+                    data={"fingerprint": text.fingerprint, "split": text.split},
                     store=records_store,
                     progress=lambda done, total, what=what: report(what, done, total),  # type: ignore[misc]
                 )
@@ -139,9 +144,9 @@ def _run(given: str | Path | OpenRun, root: Path) -> Run:
     return run_of(imported_run(folder, root) if folder is not None and is_theirs else given, root)
 
 
-def _conditions(data: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
+def _conditions(text: EvaluatedText, settings: Mapping[str, Any]) -> dict[str, str]:
     used = {name: "" if value in (0, -1) else f"{name} {value}" for name, value in settings.items()}
-    return {"data": f"{data['name']}, {data['split']}" if data["name"] else "", **used}
+    return {"data": f"{text.name}, {text.split}" if text.name else "", **used}
 
 
 def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
@@ -154,7 +159,7 @@ def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
     ]
 
 
-def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tuple[Subject, dict[str, Any]]:
+def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tuple[Subject, EvaluatedText]:
     """The run's model and the text it is evaluated on, and which text that is: none where no evaluation needs one and
     none was given."""
     import numpy as np
@@ -164,7 +169,9 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
 
     tokenizer = run.tokenizer()
     if not data and not text:
-        return Subject(run.model(device=usable(device)), np.empty(0, np.int64), run.seq_len or 1024, tokenizer), NO_TEXT
+        return Subject(
+            run.model(device=usable(device)), np.empty(0, np.int64), run.seq_len or 1024, tokenizer
+        ), EvaluatedText()
     corpus = _corpus(data, run.folder / "tokenizer") if data else run.corpus()
     if corpus.tokenizer.as_dict() != tokenizer.as_dict():
         raise UserError(f"{corpus.name} was tokenised by another tokenizer than {run.name}'s; its ids mean other text.")
@@ -174,7 +181,7 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
     assert trained_length is not None
     counts = corpus.characters(split), corpus.bytes(split)
     subject = Subject(model, tokens, trained_length, tokenizer, *counts, corpus.entropy)
-    return subject, {"name": corpus.name, "fingerprint": corpus.fingerprint, "split": split}
+    return subject, EvaluatedText(corpus.name, corpus.fingerprint, split)
 
 
 def _corpus(data: str, tokenizer: Path) -> Corpus:

@@ -33,6 +33,21 @@ class RecordsResult(Result):
 
         return [flat(record.document()) for record in self.records]
 
+    def _repr_html_(self) -> str:
+        """A line per record, as the dashboard lists them; `rows` have a hundred columns."""
+        from plait.core.display import card
+        from plait.reporting.summaries import started_text, summary
+
+        lines = [(record, summary(record)) for record in self.records]
+        return card(
+            [
+                {"key": record.key[:10], "kind": record.kind, "of": line.name, "result": line.words,
+                 "data or task": line.source, "started": started_text(record)}
+                for record, line in lines
+            ],
+            headline=f"{len(lines):,} records of {self.store}",
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Curve:

@@ -45,15 +45,15 @@ class ProbeScale(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """Both in words."""
-        told = []
+        notes = []
         if self.state is not None:
             ends = "" if self.state.interval is None else " ({:.2f} … {:.2f})".format(*self.state.interval)
             count = self.state.architectures
-            told.append(f"score against fixed state: Spearman {self.state.value:.2f}{ends}, {count} architectures")
+            notes.append(f"score against fixed state: Spearman {self.state.value:.2f}{ends}, {count} architectures")
         if self.order is not None:
             share = f"{self.order.above} of {self.order.pairs} pairs"
-            told.append(f"attention last beats attention first in {share}, p = {self.order.p:.2f}")
-        return tuple(told)
+            notes.append(f"attention last beats attention first in {share}, p = {self.order.p:.2f}")
+        return tuple(notes)
 
     def rows(self) -> list[dict[str, Any]]:
         return self.correlations

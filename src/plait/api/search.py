@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +86,11 @@ def search(
     `seq_len` tokens has an `answer` of so many (64), with limits `ttft`, `token_time` or `tokens_per_second`.
 
     The machine is profiled the first time, or `profile` names a file of `plait.profile`; with `anywhere` it may be
-    another machine's, and nothing is measured. Objectives that build models (`short_training`, `snip` …) are computed
-    by `workers` processes, or on a `cluster` (ray://HOST:PORT, auto, slurm). Interrupted, the same call resumes.
+    another machine's, and nothing is measured. An objective of your own is given as its file, `my_objective.py`.
+    Objectives that build models (`short_training`, `snip` …) are computed by `workers` processes, or on a `cluster`
+    (ray://HOST:PORT, auto, slurm). Interrupted, the same call resumes.
     """
+    from plait.algorithms.objectives import register_file
     from plait.searching.job import Request
     from plait.searching.validation import document
     from plait.space.table import load_space
@@ -95,8 +98,8 @@ def search(
 
     load_mixers(mixers)
     whole, asked = load_space(str(space)), supernets or Supernets()
-    common = {"mode": mode, "answer": answer, "seq": seq_len or whole.seq, "batch": batch}
-    read, setting = _given_profile(profile, anywhere, common, device, threads)
+    setting_on = partial(read_setting, mode, answer, seq=seq_len or whole.seq, batch=batch)
+    read, setting = _given_profile(profile, anywhere, setting_on, device, threads)
     # Another machine's device is predicted for, not trained on.
     where = device or ("cpu" if anywhere else setting.device)
     if method == GUMBEL:
@@ -106,7 +109,7 @@ def search(
     request = Request(
         adapted(whole, fix or {}, corpus),
         setting,
-        list(objectives),
+        [register_file(each) for each in objectives],
         read_limits(tokens_per_second, **limits),
         list(constraints),
         method,
@@ -197,21 +200,22 @@ def adapted(space: Space, fix: Mapping[str, str], corpus: Corpus | None) -> Spac
 
 
 def _given_profile(
-    path: str | Path | None, anywhere: bool, common: dict[str, Any], device: str | None, threads: int | None
+    path: str | Path | None, anywhere: bool, setting_on: Callable[..., Setting], device: str | None, threads: int | None
 ) -> tuple[Profile | None, Setting]:
+    """The profile named, and the setting that its machine runs in; without one, this machine's."""
     from plait.device.profile import Profile
 
-    given = {"device": device, "threads": threads}
-    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    given: dict[str, str | int | None] = {"device": device, "threads": threads}
+    asked = {name: value for name, value in given.items() if value is not None}
     if path is None:
         if anywhere:
             raise UserError("--anywhere is about a profile of another machine; name it with --profile.")
-        return None, read_setting(**common, **asked)
+        return None, setting_on(**asked)
     read = Profile.load(Path(path), anywhere=anywhere)
     for name, value in asked.items():
         if read.common[name] != value:
             raise UserError(f"--{name} {value} given, but {path} is a profile of {name} {read.common[name]}.")
-    return read, read_setting(**common, **read.common)
+    return read, setting_on(**read.common)
 
 
 def _predictor(

@@ -179,10 +179,10 @@ def _print(document: dict[str, Any]) -> None:
         )
     out.print(made)
     budget = count(document["budget"]["spoken_for"])
-    told = (
+    summary = (
         f"measured {' and '.join(each.name for each in shown)}; nats per token forecast at {budget} tokens with 90 % "
     )
-    out.print(f"{told}intervals; probability of being the best; mean probe accuracy", style="dim")
+    out.print(f"{summary}intervals; probability of being the best; mean probe accuracy", style="dim")
     verdict, *points = document["points"]
     out.print(f"\n{verdict}", markup=False, style="bold")
     for point in points:

@@ -72,14 +72,14 @@ def expanded(root: TyperGroup, context: Any, arguments: Sequence[str]) -> list[s
         value_of_an_option = place > 0 and arguments[place - 1].startswith("-")
         if not Path(argument).exists() and not value_of_an_option:
             raise UserError(f"there is no file '{argument}'.")
-        if (said := read_experiment(Path(argument))) is not None:
-            words = str(said[COMMAND]).split()
+        if (experiment := read_experiment(Path(argument))) is not None:
+            words = str(experiment[COMMAND]).split()
             if list(arguments[: len(words)]) != words:
                 given = " ".join(arguments[:place])
-                raise UserError(f"{argument} is for `plait {said[COMMAND]}`, not `plait {given}`.")
+                raise UserError(f"{argument} is for `plait {experiment[COMMAND]}`, not `plait {given}`.")
             command = command_of(root, context, words, argument)
             rest = [*arguments[len(words) : place], *arguments[place + 1 :]]
-            return [*words, *_options(command, said, argument), *rest]
+            return [*words, *_options(command, experiment, argument), *rest]
     return list(arguments)
 
 
@@ -92,11 +92,11 @@ def command_of(root: TyperGroup, context: Any, words: Sequence[str], where: str)
     return found
 
 
-def _options(command: Any, said: Mapping[str, Any], where: str) -> list[str]:
+def _options(command: Any, experiment: Mapping[str, Any], where: str) -> list[str]:
     """What a file says, as it would be typed."""
     named = {name: parameter for parameter in command.params for name in _names(parameter)}
     made: list[str] = []
-    for key, value in said.items():
+    for key, value in experiment.items():
         if key == COMMAND:
             continue
         name = key.replace("_", "-")
@@ -136,17 +136,17 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a command would be called with: every option, and whether file, command line or default says so."""
-    said = read_experiment(file)
-    if said is None:
+    experiment = read_experiment(file)
+    if experiment is None:
         if not file.is_file():
             why = "it is a folder" if file.is_dir() else "No such file or directory"
             raise UserError(f"cannot read {file}: {why}.")
         raise UserError(f"{file} is no experiment file: it should state its `command`, as in command: train.")
     root = context.find_root().command
     assert isinstance(root, TyperGroup)
-    words = str(said[COMMAND]).split()
+    words = str(experiment[COMMAND]).split()
     command = command_of(root, context, words, str(file))
-    from_file, typed = _options(command, said, str(file)), list(context.args)
+    from_file, typed = _options(command, experiment, str(file)), list(context.args)
     whole = command.make_context(words[-1], [*from_file, *typed], resilient_parsing=True)
     asked = command.make_context(words[-1], typed, resilient_parsing=True)
     rows = []

@@ -13,7 +13,7 @@ import typer
 
 from plait.cli.options import AsJson, Mixers, StoreUrl, Tokenizer, limit_options
 from plait.cli.output import console, count, plain, print_json, progress_bar, table
-from plait.core.units import digits, said, short
+from plait.core.units import digits, readable, short
 from plait.device.quantities import in_rows, on_device
 from plait.device.setting import Setting
 
@@ -74,12 +74,12 @@ def pick(
     if as_json:
         print_json(best.as_dict())
         return
-    words = [f"{best.by} {said(value_of(best.row, best.by))}"]
+    words = [f"{best.by} {readable(value_of(best.row, best.by))}"]
     shown = ((each, value_of(best.row, of)) for of, each in in_rows([best.row]).items())
-    words += [f"{said(value)} {each.unit}" for each, value in shown if value is not None]
+    words += [f"{readable(value)} {each.unit}" for each, value in shown if value is not None]
     basis = "measured" if best.is_measured else "predicted, not measured"
-    told = f"{', '.join(words)} ({basis}); the best of {best.among} that hold the limits"
-    console(stderr=True).print(told, style="dim")
+    note = f"{', '.join(words)} ({basis}); the best of {best.among} that hold the limits"
+    console(stderr=True).print(note, style="dim")
     print(best.spec)
 
 
@@ -115,10 +115,10 @@ def score(
         cells = ("–" if row[name] is None else short(row[name]) for name in shown)
         made.add_row("→" if row["on_front"] else "", *cells, plain(row["spec"]))
     console().print(made)
-    told = (
+    note = (
         f"{len(found.models)} models by {found.by} on {found.data}, more is better; → no other has a higher score and "
     )
-    console().print(f"{told}is as good in the search's other objectives", style="dim", markup=False)
+    console().print(f"{note}is as good in the search's other objectives", style="dim", markup=False)
 
 
 @group.command("table")
@@ -169,8 +169,8 @@ def candidates(
         print(found.csv(), end="")
     kept = len(found.candidates)
     of = "" if kept == found.evaluated else f" of {found.evaluated:,}; a record keeps the first"
-    told = f"{kept:,} candidates of search {found.key[:10]}{of}{f' in {out}' if out else ''}"
-    console(stderr=True).print(told, style="dim", markup=False)
+    note = f"{kept:,} candidates of search {found.key[:10]}{of}{f' in {out}' if out else ''}"
+    console(stderr=True).print(note, style="dim", markup=False)
 
 
 def _cell(name: str, value: Any, measured: bool) -> str:
@@ -179,7 +179,7 @@ def _cell(name: str, value: Any, measured: bool) -> str:
         return short(value)
     if isinstance(value, str | int | list):
         return cell(value)
-    return said(value) if measured or value is None else f"~{said(value)}"
+    return readable(value) if measured or value is None else f"~{readable(value)}"
 
 
 LONG = ("n-head", "d-inner", "layers")
@@ -210,8 +210,8 @@ def print_front(found: dict[str, Any], spent: Mapping[str, float] | None = None)
         f"{Setting(**setting).words}, batch {setting['batch']}; {where}{_units(found)}",
         style="dim",
     )
-    told = spent or {name: cost[f"{of}_seconds"] for name, of in COSTS.items()}
-    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in told.items())
+    seconds_by_stage = spent or {name: cost[f"{of}_seconds"] for name, of in COSTS.items()}
+    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in seconds_by_stage.items())
     out.print(f"{found['measured']} measured; {'' if spent else 'in all: '}{took}", style="dim")
     if found["over_limit"]:
         each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found["over_limit"]]
@@ -262,7 +262,7 @@ def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:
     if "retrained_loss" in row:
         cells["retrained"] = short(row["retrained_loss"])
     for each in in_rows(found["front"]).values():
-        cells[each.heading], cells[f"predicted_{each.heading}"] = _both(row.get(each.column))
+        cells[each.heading], cells[f"predicted_{each.heading}"] = _measured_and_predicted(row.get(each.column))
     state = {"state": short(row["state"])} if "state" in found["limits"] else {}
     return {**cells, **state, "limits": verdict(row)}
 
@@ -291,7 +291,7 @@ def verdict(row: dict[str, Any]) -> str:
     return "[yellow]within, noisy[/]" if noisy else "within"
 
 
-def _both(entry: dict[str, Any] | None) -> tuple[str, str]:
+def _measured_and_predicted(entry: dict[str, Any] | None) -> tuple[str, str]:
     """The measured value, and the predicted one with the reach of its interval."""
     if entry is None:
         return "", ""

@@ -227,8 +227,8 @@ def _cells(record: Record, same: Mapping[str, set[tuple[str, str]]]) -> tuple[st
     result = {name: value for name, value in flat(record.result).items() if not isinstance(value, (list, dict))}
     started = str(record.provenance.get("started", ""))[:16].replace("T", " ")
     seconds = str(record.provenance.get("seconds", ""))
-    told = _assignments(config, TELLING_CONFIG), _assignments(result, TELLING_RESULT)
-    return record.key[:SHORT_KEY], record.kind, started, seconds, *told
+    summaries = _assignments(config, TELLING_CONFIG), _assignments(result, TELLING_RESULT)
+    return record.key[:SHORT_KEY], record.kind, started, seconds, *summaries
 
 
 def _assignments(fields: dict[str, Any], telling: Sequence[str]) -> str:

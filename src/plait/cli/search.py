@@ -37,7 +37,8 @@ def command(
     objectives: Annotated[
         str,
         typer.Option(
-            help="By commas; min: or max: in front; proxies need --data. \\[default: decoder_params,latency,memory]"
+            help="By commas; min: or max: in front; proxies need --data; your own as my_objective.py. "
+            "\\[default: decoder_params,latency,memory]"
         ),
     ] = "",
     *,
@@ -153,7 +154,7 @@ def command(
         raise typer.Exit(130) from None
     print_json(found.as_dict()) if as_json else print_front(found.as_dict(), found.spent)
     if method is not None and found.method != method:
-        told = (
+        message = (
             f"the space is small: all of it was compared, in place of {method}; --iterations asks for {method} itself"
         )
-        console(stderr=True).print(told, style="dim", markup=False)
+        console(stderr=True).print(message, style="dim", markup=False)

@@ -68,7 +68,7 @@ def report_command(
     if as_json:
         print_json(found.as_dict())
     else:
-        told = ", ".join(f"{count} {name}" for name, count in found.kinds.items())
-        console().print(f"{found.page} written: {told}", markup=False)
+        counts = ", ".join(f"{count} {name}" for name, count in found.kinds.items())
+        console().print(f"{found.page} written: {counts}", markup=False)
         for file in found.files:
             console().print(file, markup=False)

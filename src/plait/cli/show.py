@@ -134,11 +134,11 @@ def _totals(shown: ShowResult) -> Any:
         made.add_row("  shared", count(params.shared), "of several layers, held once")
     if params.active != params.total:
         made.add_row("  active", count(params.active), "met by one token")
-    if (told := shown.printed) is not None:
+    if (printed := shown.printed) is not None:
         counts = ", ".join(
-            f"{millions:,}M {name} (here {told.off[name]:+.1%})" for name, millions in told.millions.items()
+            f"{millions:,}M {name} (here {printed.off[name]:+.1%})" for name, millions in printed.millions.items()
         )
-        made.add_row("  printed", "", f"{told.source}: {counts}. {told.why}")
+        made.add_row("  printed", "", f"{printed.source}: {counts}. {printed.why}")
     where = f"{shown.seq:,} new tokens" + (f" after {shown.memory:,}" if shown.memory else "")
     made.add_row("FLOPs", short(flops.forward), f"forward, {where}; {short(flops.per_token)} per token")
     if flops.generation != flops.forward:

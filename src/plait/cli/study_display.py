@@ -85,8 +85,8 @@ def print_placement(found: PlacementFindings) -> None:
         )
     out.print(made)
     if found.noise is not None:
-        told = f"standard deviation between seeds {found.noise:.4f} nats; no difference below it is called one"
-        out.print(told, style="dim")
+        note = f"standard deviation between seeds {found.noise:.4f} nats; no difference below it is called one"
+        out.print(note, style="dim")
     out.print(found.statement, soft_wrap=True)
 
 

@@ -98,7 +98,7 @@ def digits(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def said(value: float | None) -> str:
+def readable(value: float | None) -> str:
     """A count with its prefix, a measure with three digits, `?` where there is none."""
     if value is None:
         return "?"

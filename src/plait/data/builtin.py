@@ -107,7 +107,7 @@ class Stdlib(TextSource):
 
     def __init__(self, root: Path) -> None:
         self._files = {
-            path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.py")) if _wanted(path, root)
+            path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.py")) if _is_prose(path, root)
         }
         if not self._files:
             raise UserError(f"builtin:stdlib: this Python keeps no sources in {root}; give another corpus.")
@@ -120,7 +120,7 @@ class Stdlib(TextSource):
             yield Document(digests[name], text_pieces(path, errors="surrogateescape"), path.stat().st_size)
 
 
-def _wanted(path: Path, root: Path) -> bool:
+def _is_prose(path: Path, root: Path) -> bool:
     parts = path.relative_to(root).parts
     return LEFT_OUT.isdisjoint(parts) and not parts[-1].startswith(("_sysconfigdata", "sitecustomize"))
 

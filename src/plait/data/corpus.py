@@ -43,7 +43,7 @@ class Corpus:
 
     def tokens(self, split: str) -> np.ndarray:
         """All tokens of train, validation or test in order; a read-only array of unsigned integers."""
-        return self._tokens[_known(split)]
+        return self._tokens[_require_split(split)]
 
     def training_on(self, tokens: np.ndarray) -> Corpus:
         """The same corpus with these as its training tokens: a part of its own, say."""
@@ -51,14 +51,14 @@ class Corpus:
 
     def characters(self, split: str) -> int:
         """How many characters the tokens of a split stand for: what bits per character divide by."""
-        return self._characters(_known(split))
+        return self._characters(_require_split(split))
 
     def bytes(self, split: str) -> int:
         """How many bytes of UTF-8 the tokens of a split stand for: what bits per byte divide by."""
-        return self._bytes(_known(split))
+        return self._bytes(_require_split(split))
 
 
-def _known(split: str) -> str:
+def _require_split(split: str) -> str:
     if split not in SPLITS:
         raise UserError(f"unknown split '{split}'.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}.")
     return split

@@ -85,7 +85,7 @@ def _hash(*parts: Any) -> str:
 
 
 class _Reader:
-    """Goes through a source's documents and tells how far it is."""
+    """Reads a source's documents and reports how far it is."""
 
     def __init__(self, source: TextSource, digests: dict[str, str], progress: OnProgress | None) -> None:
         self._source = source
@@ -97,7 +97,7 @@ class _Reader:
         total = sum(path.stat().st_size for path in self._source.files().values())
         done = 0
         for document in divided(lambda: self._source.documents(self._digests), self._source.among):
-            yield replace(document, pieces=self._told(document, what, done, total))
+            yield replace(document, pieces=self._reported(document, what, done, total))
             done += document.size
 
     def texts(self, split: str, what: str) -> Iterator[str]:
@@ -105,7 +105,7 @@ class _Reader:
             if document.split == split:
                 yield from document.pieces
 
-    def _told(self, document: Document, what: str, done: int, total: int) -> Iterable[str]:
+    def _reported(self, document: Document, what: str, done: int, total: int) -> Iterable[str]:
         read = 0
         for piece in document.pieces:
             yield piece

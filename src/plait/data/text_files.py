@@ -234,7 +234,7 @@ ASIDE = ("readme", "license")  # lie in many folders of data and are none
 @final
 class Folder(TextSource):
     def __init__(self, root: Path) -> None:
-        paths = [path for path in sorted(root.rglob("*")) if path.is_file() and _wanted(path.relative_to(root))]
+        paths = [path for path in sorted(root.rglob("*")) if path.is_file() and _is_included(path.relative_to(root))]
         if not paths:
             raise UserError(f"{root} holds no files to read.")
         self._files = {path.relative_to(root).as_posix(): path for path in paths}
@@ -261,7 +261,7 @@ class Folder(TextSource):
                 yield Document(digests[name], text_pieces(path), path.stat().st_size, own)
 
 
-def _wanted(name: Path) -> bool:
+def _is_included(name: Path) -> bool:
     hidden = any(part.startswith(".") for part in name.parts)
     return not hidden and not name.name.lower().startswith(ASIDE)
 

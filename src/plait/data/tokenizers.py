@@ -102,7 +102,7 @@ def utf8(text: str) -> bytes:
 def string_field(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise UserError(f"the field '{name}' should be a string; found {_shown(value)}.")
+        raise UserError(f"the field '{name}' should be a string; found {_excerpt(value)}.")
     return value
 
 
@@ -121,27 +121,27 @@ def boundary_token(tokenizer: Tokenizer) -> int:
 def flag_field(fields: Mapping[str, Any], name: str) -> bool:
     value = fields.get(name)
     if not isinstance(value, bool):
-        raise UserError(f"the field '{name}' should be true or false; found {_shown(value)}.")
+        raise UserError(f"the field '{name}' should be true or false; found {_excerpt(value)}.")
     return value
 
 
 def count_field(fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UserError(f"the field '{name}' should be a whole number above 0; found {_shown(value)}.")
+        raise UserError(f"the field '{name}' should be a whole number above 0; found {_excerpt(value)}.")
     return value
 
 
 def strings_field(fields: Mapping[str, Any], name: str) -> list[str]:
     value = fields.get(name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UserError(f"the field '{name}' should be a list of strings; found {_shown(value)}.")
+        raise UserError(f"the field '{name}' should be a list of strings; found {_excerpt(value)}.")
     if len(set(value)) != len(value):
         raise UserError(f"the field '{name}' holds an entry twice.")
     return value
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     if value is None:
         return "nothing"
     text = repr(value)

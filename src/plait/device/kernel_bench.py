@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -49,6 +49,7 @@ class KernelCase:
     peers: Mapping[str, Callable[[], Run]]
     wide: tuple[str, ...] = ("g", "bonus", "beta")
     exact_when_long: Run | None = None  # the definition for float64 and long sequences; None: ours in its plain form
+    narrow: Mapping[int, KernelCase] = field(default_factory=dict)  # the same op with heads of so many channels
 
 
 @dataclass(frozen=True)
@@ -213,19 +214,43 @@ def _written(x: Inputs) -> Tensor:
     return x["beta"][..., None].to(x["k"].dtype) * x["k"]
 
 
+#: Widths of heads, or states per channel, at which kernels pad: tiles of a GPU's matrix units are 16 wide or wider.
+NARROW = (8, 16)
+
+
+def _with_narrow_heads(case: KernelCase, make: Callable[[int], KernelCase]) -> KernelCase:
+    return replace(case, narrow={width: make(width) for width in NARROW})
+
+
 CASES: dict[str, KernelCase] = {
     case.name: case
     for case in (
-        gla_case("gla", 4, 4, 96, 192, per_head=False),
-        gla_case("hgrn2", 6, 6, 128, 128, per_head=False),
-        gla_case("rwkv6", 12, 12, 64, 64, per_head=False, bonus=True),
-        gla_case("mamba2", 24, 1, 128, 64, per_head=True),
-        gla_case("retnet", 4, 4, 192, 384, per_head=True),
-        delta_case("deltanet", 6, 128, 128),
-        delta_case("gated-deltanet", 6, 128, 128, decay="head"),
-        delta_case("kda", 6, 128, 128, decay="channel"),
-        scan_case("mamba", 1536, 16),
-        forgetting_case("fox", 12, 64),
+        _with_narrow_heads(
+            gla_case("gla", 4, 4, 96, 192, per_head=False), lambda w: gla_case("gla", 4, 4, w, w, per_head=False)
+        ),
+        _with_narrow_heads(
+            gla_case("hgrn2", 6, 6, 128, 128, per_head=False), lambda w: gla_case("hgrn2", 4, 4, w, w, per_head=False)
+        ),
+        _with_narrow_heads(
+            gla_case("rwkv6", 12, 12, 64, 64, per_head=False, bonus=True),
+            lambda w: gla_case("rwkv6", 4, 4, w, w, per_head=False, bonus=True),
+        ),
+        _with_narrow_heads(
+            gla_case("mamba2", 24, 1, 128, 64, per_head=True), lambda w: gla_case("mamba2", 4, 1, w, w, per_head=True)
+        ),
+        _with_narrow_heads(
+            gla_case("retnet", 4, 4, 192, 384, per_head=True), lambda w: gla_case("retnet", 4, 4, w, w, per_head=True)
+        ),
+        _with_narrow_heads(delta_case("deltanet", 6, 128, 128), lambda w: delta_case("deltanet", 4, w, w)),
+        _with_narrow_heads(
+            delta_case("gated-deltanet", 6, 128, 128, decay="head"),
+            lambda w: delta_case("gated-deltanet", 4, w, w, decay="head"),
+        ),
+        _with_narrow_heads(
+            delta_case("kda", 6, 128, 128, decay="channel"), lambda w: delta_case("kda", 4, w, w, decay="channel")
+        ),
+        _with_narrow_heads(scan_case("mamba", 1536, 16), lambda w: scan_case("mamba", 40, w)),
+        _with_narrow_heads(forgetting_case("fox", 12, 64), lambda w: forgetting_case("fox", 4, w)),
     )
 }
 

@@ -3,7 +3,7 @@
 Outputs and the gradients of all inputs are compared with the definition (one token at a time in float64; long sequences
 with the chunked form in float64, which tests hold to the definition) at lengths that are no multiples of a chunk, with
 decays from none to beyond all range, with memory that nobody has written filled with NaN, and twice, for the same bits.
-Members of a fleet, stacked by vmap, are held to the same.
+Members of a fleet, stacked by vmap, and heads of 8 and 16 channels, which kernels pad, are held to the same.
 Kernels are compiled on the machine they run on, and some pairs of compiler and GPU make wrong code: what holds on one
 machine is to be shown again on the next.
 """
@@ -41,6 +41,7 @@ class Setting(NamedTuple):
     tokens: int
     decays: str  # of `DECAYS`; "" where the op has none
     members: int = 1  # models stacked by vmap
+    width: int = 0  # of narrow heads; 0: the shape of a 125M model
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Guarded:
     same: bool  # twice the same bits
     limit: float
     members: int = 1  # models stacked by vmap
+    width: int = 0  # of narrow heads; 0: the shape of a 125M model
 
     @property
     def right(self) -> bool:
@@ -78,14 +80,16 @@ def settings(case: KernelCase, *, longest: int = LONG[-1]) -> list[Setting]:
     stream = torch.Generator().manual_seed(0)
     decays = list(DECAYS) if "g" in case.draw(1, 1, stream) else [""]
     usual = "mixed" if decays[0] else ""
-    wanted = [(tokens, usual, 1) for tokens in (*SHORT, *LONG) if tokens <= longest]
-    wanted += [(65, each, 1) for each in decays if each not in ("mixed", "")]
-    wanted += [(65, usual, MEMBERS)]
+    wanted = [(tokens, usual, 1, 0) for tokens in (*SHORT, *LONG) if tokens <= longest]
+    wanted += [(65, each, 1, 0) for each in decays if each not in ("mixed", "")]
+    wanted += [(65, usual, MEMBERS, 0)]
+    wanted += [(min(200, longest), usual, 1, width) for width in case.narrow]
     return [Setting(dtype, *each) for each in wanted for dtype in DTYPES]
 
 
 def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
-    dtype, tokens, decays, members = setting
+    dtype, tokens, decays, members, width = setting
+    case = case.narrow[width] if width else case
     stream = torch.Generator(device).manual_seed(tokens)
     given = [_drawn(case, setting, stream) for _ in range(members)]
     with watched_paths() as taken, unwritten_memory_is_nan():
@@ -105,7 +109,7 @@ def guard(case: KernelCase, setting: Setting, device: torch.device) -> Guarded:
     path = ", ".join(dict.fromkeys(taken.values())) or "plain"
     kind = str(dtype).removeprefix("torch.")
     return Guarded(
-        case.name, kind, tokens, decays, path, errors[worst], worst, same, TOLERANCES[dtype], members
+        case.name, kind, tokens, decays, path, errors[worst], worst, same, TOLERANCES[dtype], members, width
     )  # fmt: skip
 
 

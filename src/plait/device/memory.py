@@ -42,7 +42,7 @@ from plait.mixers import table
 from plait.mixers.options import MixerSource
 from plait.mixers.table import MIXERS
 from plait.model.architecture import Architecture, architecture
-from plait.model.user_mixers import adopt
+from plait.model.user_mixers import register_sources
 
 #: Freed blocks of this many bytes and more go back to the system at once, so that the peak is what the model needs. By
 #: default malloc keeps some of them for later, and how many is chance (see `plait.device.latency`).
@@ -219,7 +219,7 @@ def serve() -> None:
 def _handle(request: Request) -> dict[str, Any] | Failure:
     try:
         # Here and not in the child, so that modules imported by a user's file do not count for the model.
-        adopt(MixerSource.from_dict(source) for source in request["mixers"])
+        register_sources(MixerSource.from_dict(source) for source in request["mixers"])
     except UserError as wrong:
         return {"error": str(wrong)}
     return _measure_in_child(request)

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
@@ -52,6 +52,20 @@ class Tuned:
     @property
     def score(self) -> float:
         return statistics.fmean(self.metrics.values())
+
+
+class Finetuned(TypedDict):
+    """The outcome of all seeds."""
+
+    task: str
+    metrics: dict[str, float]  # mean over the seeds, on the dev files
+    spread: dict[str, float | None]  # standard deviation from seed to seed
+    median: dict[str, float]
+    seeds: list[dict[str, float]]  # each seed's metrics
+    best_seed: int
+    plan: dict[str, Any]
+    dev: dict[str, Any]  # predictions of the best seed on the dev files
+    files: dict[str, str]  # name → content, as the benchmark takes it
 
 
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, max_len: int) -> Row:
@@ -164,7 +178,7 @@ def finetune(
     *,
     seeds: int = 1,
     progress: OnProgress | None = None,
-) -> dict[str, Any]:
+) -> Finetuned:
     """Fine-tune on a GLUE task or on `squad`, once per seed; the predictions are those of the best seed on the dev
     files."""
     require_same_vocabulary(model.arch, tokenizer)

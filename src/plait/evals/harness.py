@@ -10,10 +10,10 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import lm_eval.utils
 from jinja2.exceptions import SecurityError
@@ -46,6 +46,25 @@ FEWSHOT_SEED = 1234
 BOOTSTRAP_DRAWS = 1000
 
 
+class HarnessRow(TypedDict):
+    """One number of the harness's table."""
+
+    task: str
+    metric: str
+    filter: str
+    value: float
+    stderr: float | None  # None where the harness knows none
+    items: int
+
+
+class HarnessRun(TypedDict):
+    results: dict[str, dict[str, Any]]  # as the harness gives them
+    table: list[HarnessRow]
+    shots: dict[str, int]  # by task
+    max_length: int
+    lm_eval: str  # the harness's version
+
+
 def evaluate(
     model: LanguageModel | Encoder,
     tokenizer: Tokenizer,
@@ -57,7 +76,7 @@ def evaluate(
     max_length: int | None = None,
     progress: OnProgress | None = None,
     trust: bool = False,
-) -> dict[str, Any]:
+) -> HarnessRun:
     """The harness's results on local tasks: YAML files, folders of them, or LongBench's JSONL files.
 
     `shots=None` keeps each task's own number of examples. `table` has one row per number: task, metric, filter, value,
@@ -87,7 +106,7 @@ def evaluate(
     counts = {name: counted["effective"] for name, counted in raw["n-samples"].items()}
     return {
         "results": raw["results"],
-        "table": [{**row, "items": counts[row["task"]]} for row in _rows(raw["results"])],
+        "table": list(_rows(raw["results"], counts)),
         "shots": raw["n-shot"],
         "max_length": lm.max_length,
         "lm_eval": lm_eval.__version__,
@@ -105,7 +124,7 @@ def _load(configs: list[dict[str, Any]]) -> dict[str, Any]:
     return loaded
 
 
-def _rows(results: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _rows(results: Mapping[str, Mapping[str, Any]], items: Mapping[str, int]) -> Iterator[HarnessRow]:
     for task, numbers in results.items():
         for key, value in numbers.items():
             metric, comma, chosen = key.partition(",")
@@ -114,7 +133,7 @@ def _rows(results: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 known = isinstance(stderr, float) and not math.isnan(stderr)
                 yield {
                     "task": task, "metric": metric, "filter": chosen, "value": float(value),
-                    "stderr": stderr if known else None,
+                    "stderr": stderr if known else None, "items": items[task],
                 }  # fmt: skip
 
 

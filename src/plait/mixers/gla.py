@@ -52,7 +52,7 @@ class LinearOptions(MixerOptions):
 
 @dataclass(frozen=True)
 class GlaOptions(MixerOptions):
-    """Linear attention whose state decays by a gate from the data, one a key channel."""
+    """Linear attention whose state decays by data-dependent gates, one per key channel."""
 
     name: ClassVar[str] = "gla"
     kind: ClassVar[str] = "sequence"

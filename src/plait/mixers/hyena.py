@@ -42,7 +42,7 @@ class HyenaOptions(MixerOptions):
             flops={
                 "projections": 2 * seq * 4 * d * d,
                 SHORT_CONV: 2 * seq * 3 * d * self.short,
-                # Each mode is advanced and read once a token; the gates and the skip are elementwise.
+                # Each mode is advanced and read once per token; the gates and the skip are elementwise.
                 MIXING: 4 * seq * d * S,
             },
             fixed_state=d * S,
@@ -69,13 +69,13 @@ class MhHyenaOptions(HyenaOptions):
 
     def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
         H, S, P = self.heads, self.state, d // self.heads
-        state = d * P * S  # S matrices of P × P a head
+        state = d * P * S  # S matrices of P × P per head
         return Cost(
             params=_around(d, d, self.short) | {"filter": 2 * H * S, "output": d * d},
             flops={
                 "projections": 2 * seq * 4 * d * d,
                 SHORT_CONV: 2 * seq * 3 * d * self.short,
-                # Each mode of k vᵀ is advanced and weighed once a token; then q reads their sum.
+                # Each mode of k vᵀ is advanced and weighted once per token; then q reads their sum.
                 MIXING: 4 * seq * state + 2 * seq * d * P,
             },
             fixed_state=state,

@@ -106,7 +106,7 @@ class HyenaBase(RecurrentMixer):
 
     @property
     def modes_shape(self) -> tuple[int, ...]:
-        """The filters' state, one row of the batch: one number a mode, unless each mode holds more."""
+        """The filters' state, for one row of the batch: one number per mode, unless each mode holds more."""
         return tuple(self.filter.log_rate_CS.shape)
 
     def project(self, x_BTD: Tensor, tail: Tensor | None) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:

@@ -103,7 +103,7 @@ class Mamba(RecurrentMixer):
 
 
 class Mamba2(ConvolvedMixer):
-    """Mamba-2: a selective state space whose decay is one number a head and token (state space duality, SSD).
+    """Mamba-2: a selective state space whose decay is one number per head and token (state space duality, SSD).
 
         Δ_t = softplus(δ_t + b),   a_t = exp(−exp(A) Δ_t),   S_t = a_t S_{t−1} + B_t (Δ_t x_t)ᵀ
         y_t = S_tᵀ C_t + D x_t

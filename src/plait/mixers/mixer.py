@@ -7,7 +7,7 @@ A mixer maps (B, T, D) to (B, T, D). It may be run three ways that must agree:
     step(x_BD, state)         the next token (generation)
 
 In a model where a layer reads what an earlier one computed (its keys and values, its memory), both run by a fourth,
-`connected`, which takes what this layer reads and returns what later layers may read of it.
+`connected`, which takes what this layer reads and returns what later layers may read from it.
 
 A state is a dict of tensors, batch first, and is never changed in place: to go back, keep an earlier one. The rows of
 a batch are reordered by indexing every tensor; `merge` and `crop` do what indexing cannot. `plait check` tests all of
@@ -28,7 +28,7 @@ from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 
 State = dict[str, Tensor]
-#: What a later layer reads of an earlier one: its keys and values, the output of its state space, the embeddings.
+#: What a later layer reads from an earlier one: its keys and values, the output of its state space, the embeddings.
 Loan = dict[str, Tensor]
 #: Fills a parameter with seeded normal noise of the given standard deviation.
 Draw = Callable[[Tensor, float], None]
@@ -71,7 +71,7 @@ class Mixer(nn.Module, ABC):
     def connected(
         self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None = None
     ) -> tuple[Tensor, State, Loan]:
-        """(output, new state, what later layers may read), given `loan`, what this layer reads of an earlier one.
+        """(output, new state, what later layers may read), given `loan`, what this layer reads from an earlier one.
 
         With a state, x are its next tokens. Without one (None), x are whole sequences, and the new state is empty."""
         raise NotImplementedError(f"{self.options.name} neither reads of other layers nor lends to them")

@@ -175,7 +175,7 @@ class MixtureOfExperts(ChannelMixer):
         share_E = self._one_hot(chosen_NK).to(logits_NE.dtype).mean(dim=(0, 1))
         loss = self.balance * self.experts * (share_E * logits_NE.softmax(dim=-1).mean(dim=0)).sum()
         if self.bias_E is not None:
-            # Worth nothing, but for its gradient.
+            # Its value is 0; only its gradient matters.
             pull = (self.bias_E * (share_E - 1 / self.experts).sign()).sum()
             loss = loss + pull - pull.detach()
         return y_ND.view_as(x_BTD), loss

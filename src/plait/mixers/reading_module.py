@@ -1,4 +1,4 @@
-"""Mixers that read of an earlier layer: attention to its keys and values, a gate on its memory.
+"""Mixers that read from an earlier layer: attention to its keys and values, a gate on its memory.
 
     cross-attn   o_i = Σ_j softmax_j(q_i·k_j / √P) v_j,   y = W_o o,   q = W_q x; k and v are an earlier layer's
     gmu          y = W_o [m ∘ silu(W_g x)],   m an earlier state space's output ahead of its gate
@@ -98,8 +98,8 @@ class GatedMemory(Reader):
 
 
 class Behind(Mixer):
-    """A layer and one that reads of it as one mixer, y = lender(x) + reader(x, what that lends): so that a reader is
-    checked as any mixer is."""
+    """A layer and one that reads from it as one mixer, y = lender(x) + reader(x, what that lends), so that a reader can
+    be checked like any mixer."""
 
     def __init__(self, d: int, options: MixerOptions) -> None:
         super().__init__(d, options)
@@ -124,5 +124,5 @@ class Behind(Mixer):
 
 
 def standing_alone(options: MixerOptions, d: int) -> Mixer:
-    """The mixer, and where it reads of another, that one with it."""
+    """The mixer, together with a lender where it reads from one."""
     return make_mixer(options, d) if options.lender() is None else Behind(d, options)

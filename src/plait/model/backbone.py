@@ -21,7 +21,6 @@ from torch.utils.checkpoint import checkpoint
 from plait.core.errors import UserError
 from plait.mixers.mixer import Loan, Mixer, State, make_mixer
 from plait.mixers.options import NOT_SHARED, MixerOptions
-from plait.mixers.rotary import Rotary
 from plait.mixers.shared import make_norm
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.architecture import Architecture
@@ -119,33 +118,6 @@ class Blocks(nn.ModuleList):
         return cast("Iterator[Block]", super().__iter__())
 
 
-class Region(nn.Module):
-    """Consecutive blocks that are compiled as one graph. Regions of equal blocks share what was compiled."""
-
-    def __init__(self, blocks: Sequence[Block]) -> None:
-        super().__init__()
-        self.blocks = Blocks(blocks)
-
-    def forward(self, x_BTD: Tensor) -> tuple[Tensor, Tensor | None]:
-        own: Tensor | None = None
-        for block in self.blocks:
-            x_BTD, loss = block.forward_with_loss(x_BTD)
-            own = loss if own is None else own if loss is None else own + loss
-        return x_BTD, own
-
-
-#: Blocks of one compiled region at most: a longer one takes longer to compile and gains nothing.
-LONGEST_REGION = 8
-
-
-def repeated_pattern(layers: Sequence[MixerOptions]) -> int:
-    """How many layers repeat all through a model, as 2 in (attn swiglu)x12; 1 where nothing does."""
-    for period in range(1, min(LONGEST_REGION, len(layers) // 2) + 1):
-        if len(layers) % period == 0 and tuple(layers) == tuple(layers[:period]) * (len(layers) // period):
-            return period
-    return 1
-
-
 class Loans:
     """Who reads of whom, and during one pass over the layers what was lent."""
 
@@ -183,7 +155,8 @@ class Backbone(nn.Module):
         # Set by a training that wants them: dropout on the embeddings, and blocks that compute their activations again
         # in the backward pass instead of keeping them.
         self.dropout, self.activation_checkpointing = 0.0, False
-        self._regions: list[Region] | None = None
+        #: Set by `compile_blocks`: the blocks as compiled stretches of several.
+        self.regions: Sequence[nn.Module] = ()
         share_biases(block.mixer for block in self.blocks)
         share_weights(self.blocks)
         self._loans = Loans(arch.links)
@@ -212,7 +185,7 @@ class Backbone(nn.Module):
         """Hidden vectors, and the sum of the mixers' own losses (zero without experts)."""
         x_BTD = self.embed(tokens_BT, self._positions(tokens_BT, None, None), segments_BT)
         own = x_BTD.new_zeros(())
-        parts: Sequence[Callable[..., Any]] = self._regions or [block.forward_with_loss for block in self.blocks]
+        parts: Sequence[Callable[..., Any]] = self.regions or [block.forward_with_loss for block in self.blocks]
         loans = self._loans.before(x_BTD)
         for place, part in enumerate(parts):
             if place in loans:
@@ -222,24 +195,6 @@ class Backbone(nn.Module):
             x_BTD, loss = self._run(part, x_BTD)
             own = own if loss is None else own + loss
         return self.final_norm(x_BTD), own
-
-    def compile_blocks(self, tokens: int, dtype: torch.dtype, backend: str = "inductor") -> int:
-        """Compile the pattern of blocks that the model repeats, once for all its repetitions, for training on sequences
-        of `tokens` tokens in products of `dtype`; returns how many different patterns there are to compile."""
-        device = next(self.parameters()).device
-        for module in self.modules():
-            if isinstance(module, Rotary):  # read in the graph, not computed there for every channel
-                module.remember(tokens, dtype, device)
-        # Layers that read of each other run one by one, as they are; the others are compiled one by one.
-        period = 1 if self.arch.links else repeated_pattern(self.arch.layers)
-        blocks = list(self.blocks)
-        self._regions = [Region(blocks[i : i + period]) for i in range(0, len(blocks), period)]
-        distinct = {self.arch.layers[i : i + period] for i in range(0, len(blocks), period)}
-        limit = torch._dynamo.config.recompile_limit
-        torch._dynamo.config.recompile_limit = max(limit, 8 + 2 * len(distinct))
-        for region in self._regions:
-            region.compile(fullgraph=True, dynamic=False, backend=backend)
-        return len(distinct)
 
     def init_state(self, batch: int, *, rollback: int = 0, pad_B: Tensor | None = None) -> ModelState:
         """The state before the first token. With `pad_B`, the first `pad_B[b]` tokens of row b are padding."""

@@ -30,7 +30,7 @@ from plait.model.construct import seed_mixer
 @dataclass(frozen=True)
 class Verdict:
     check: str
-    status: str  # "pass", "fail", or "skip" where a clause does not apply
+    status: str  # "pass", "fail", or "skip" where a check does not apply
     detail: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Subject:
         return not self.options.bidirectional
 
 
-Outcome = tuple[bool | None, str]  # None: the clause does not apply
+Outcome = tuple[bool | None, str]  # None: the check does not apply
 Check = Callable[[Subject], Outcome]
 
 
@@ -295,8 +295,8 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def run_clauses(options: MixerOptions, *, d: int = 64, checks: dict[str, Check] = CHECKS) -> Iterator[Verdict]:
-    """Each clause's verdict as it is reached; an exception inside a mixer is a failed clause, not a crash."""
+def run_checks(options: MixerOptions, *, d: int = 64, checks: dict[str, Check] = CHECKS) -> Iterator[Verdict]:
+    """Each check's verdict as it is reached; an exception inside a mixer is a failed check, not a crash."""
     options.check(d)
     subject = Subject(options, d)
     before = ""
@@ -306,13 +306,13 @@ def run_clauses(options: MixerOptions, *, d: int = 64, checks: dict[str, Check] 
         except UserError as wrong:
             holds, detail = False, str(wrong)
         except (Exception, SystemExit) as wrong:  # a mixer may try to leave
-            said = _said(wrong, options)
-            holds, detail, before = False, "as above" if said == before else said, said
+            line = _error_line(wrong, options)
+            holds, detail, before = False, "as above" if line == before else line, line
         yield Verdict(name, "skip" if holds is None else "pass" if holds else "fail", detail)
 
 
-def _said(wrong: BaseException, options: MixerOptions) -> str:
-    """The exception in a line, and the line of the mixer's own file where it came up."""
+def _error_line(wrong: BaseException, options: MixerOptions) -> str:
+    """The exception in one line, with the line of the mixer's own file that raised it."""
     words = f"{type(wrong).__name__}: {str(wrong).strip().splitlines()[0] if str(wrong) else ''}"
     module = sys.modules.get(type(options).__module__)
     frames = traceback.extract_tb(wrong.__traceback__)

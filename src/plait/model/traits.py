@@ -30,7 +30,7 @@ SEQ = 256  # tokens at which a KV cache is asked whether it grows
 def traits(architecture: Architecture) -> list[float]:
     """In the order of `TRAITS`."""
     d = architecture.header.d
-    layers = [_looks(options, d) for options in architecture.layers if options.kind == "sequence"]
+    layers = [_layer_traits(options, d) for options in architecture.layers if options.kind == "sequence"]
     if not layers:
         return [0.0] * (len(TRAITS) - 1) + [math.log(len(architecture.layers))]
     full = [place for place, (whole, gated, _, _) in enumerate(layers) if whole and not gated]
@@ -48,7 +48,7 @@ def traits(architecture: Architecture) -> list[float]:
     ]
 
 
-def _looks(options: MixerOptions, d: int) -> tuple[bool, bool, bool, bool]:
+def _layer_traits(options: MixerOptions, d: int) -> tuple[bool, bool, bool, bool]:
     """(sees the whole context, has a forget gate, sees neighbours, is a recurrence that does not see neighbours)."""
     cost, longer = options.cost(d, SEQ), options.cost(d, 2 * SEQ)
     close = bool(cost.conv_state > 0)

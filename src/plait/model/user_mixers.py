@@ -51,7 +51,7 @@ def _blocks(options: MixerOptions) -> str:
 # ---- elsewhere: in worker processes, from records
 
 
-def adopt(sources: Iterable[MixerSource]) -> None:
+def register_sources(sources: Iterable[MixerSource]) -> None:
     """In a worker process: register the mixers of the process it works for, under the same names."""
     for source in sources:
         table.register(options_from(source))

@@ -82,11 +82,11 @@ class Machine:
 
 def refuse_leaks(candidates: Sequence[Candidate]) -> None:
     """Refuse mixers that see later tokens, before anything is trained: they would score high on every task."""
-    from plait.model.contract import causality, run_clauses
+    from plait.model.contract import causality, run_checks
 
     for one in candidates:
         for options in dict.fromkeys(o for o in one.arch.layers if o.kind == "sequence"):
-            for found in run_clauses(options, d=one.arch.header.d, checks={"causality": causality}):
+            for found in run_checks(options, d=one.arch.header.d, checks={"causality": causality}):
                 if found.status == "fail":
                     raise UserError(
                         f"{options.name} leaks the future ({found.detail}): its scores would mean nothing. "

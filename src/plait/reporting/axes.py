@@ -1,4 +1,4 @@
-"""What all charts share: the colours of a file and of a page, axes with round numbers, and legends that fit."""
+"""What all charts share: colour themes (for SVG files and for HTML pages), axes with round ticks, and legends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_NAME = 60  # characters in a legend
 
 @dataclass(frozen=True)
 class Theme:
-    """`series` are the colours that tell series apart."""
+    """Colours of a chart; `series` are those of its series, in order."""
 
     ink: str
     pale: str
@@ -26,7 +26,7 @@ class Theme:
     series: Sequence[str]
 
     def colour(self, number: int) -> str:
-        """Of a series; grey for what belongs to none (-1)."""
+        """The colour of series `number`; grey for -1, which means no series."""
         return self.pale if number < 0 else self.series[number % len(self.series)]
 
 
@@ -48,11 +48,11 @@ class Axis:
     ticks: Sequence[float] | None = None
 
     def keeps(self, value: float) -> bool:
-        """Whether the value has a place on this axis."""
+        """Whether the value can be drawn: finite, and above 0 on a logarithmic axis."""
         return math.isfinite(value) and (value > 0 or not self.log)
 
     def scale(self, values: Sequence[float], first: float, last: float, room: float = 0.05) -> Scale:
-        """Of these values with some room beside them; `first` and `last` are pixels."""
+        """The scale from the range of these values, plus a margin, to the pixels `first` to `last`."""
         ends = [*values, *(end for end in (self.low, self.high) if end is not None)] or [1.0]
         low, high = min(ends), max(ends)
         if self.log:
@@ -69,14 +69,16 @@ class Axis:
             return _legible_ticks([tick for tick in self.ticks if scale.low <= tick <= scale.high], scale)
         if not self.log:
             apart = 56 if scale.first < scale.last else 44  # pixels
-            return svg.round_numbers(scale.low, scale.high, about=max(3, int(abs(scale.last - scale.first) / apart)))
+            about = max(3, int(abs(scale.last - scale.first) / apart))
+            found = svg.round_numbers(scale.low, scale.high, about)
+            return found if len(found) > 2 else svg.round_numbers(scale.low, scale.high, 2 * about)
         doubled = values and all(value > 0 and math.log2(value).is_integer() for value in values)
         found = scale.ticks() if doubled else svg.decades(scale.low, scale.high)
         return _legible_ticks(found or [scale.low, scale.high], scale)
 
 
 def _legible_ticks(ticks: Sequence[float], scale: Scale, least: float = 40.0) -> list[float]:
-    """As many of the ticks as can be told apart when they are written, the last among them."""
+    """The ticks whose labels do not overlap, thinned from the largest down."""
     least = least if scale.first < scale.last else 18.0  # lines of text need less height than width
     kept: list[float] = []
     for tick in sorted(ticks, reverse=True):
@@ -89,7 +91,7 @@ def draw_axes(
     drawing: Drawing, x_of: Scale, y_of: Scale, x_label: str, y_label: str, theme: Theme,
     x_ticks: Sequence[float] | None = None, y_ticks: Sequence[float] | None = None,
 ) -> None:  # fmt: skip
-    """Grid lines, numbers and the words beside them, around the place that the scales span."""
+    """Draw grid lines, tick labels and axis labels around the area that the scales span."""
     left, right, bottom, top = x_of.first, x_of.last, y_of.first, y_of.last
     widest = 0
     for value in y_of.ticks() if y_ticks is None else y_ticks:
@@ -107,7 +109,7 @@ def draw_axes(
 
 @dataclass(frozen=True)
 class Entry:
-    """Of a legend: what it is called, a few words beside that, its number among the series, how it is drawn."""
+    """One entry of a legend: name, number of its series, an optional note, and how its symbol is drawn."""
 
     name: str
     number: int
@@ -118,7 +120,8 @@ class Entry:
 
 
 def legend_rows(entries: Sequence[Entry], width: float) -> list[list[tuple[float, Entry]]]:
-    """(offset, entry) in rows that fit the width; entries with notes have a row each. The nameless have no place."""
+    """The entries as rows of (x offset, entry) that fit the width; an entry with a note has a row of its own, one
+    without a name is left out."""
     rows: list[list[tuple[float, Entry]]] = []
     at = math.inf
     for entry in entries:

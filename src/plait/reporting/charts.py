@@ -110,7 +110,7 @@ def figure(panels: Sequence[Panel], *, title: str, below: str = "", columns: int
 
 
 def inline_panel(panel: Panel, numbers: dict[str, int]) -> Element:
-    """One panel for a page, in the page's colours; `numbers` are those of the series, as the page's legend has them."""
+    """One panel for a page, in the page's colours; `numbers` are the series numbers that the page's legend uses."""
     wide, high = SEVERAL
     drawing = Drawing(LEFT + wide + RIGHT, high + BOTTOM + 14, panel.title, background="")
     _draw(drawing, panel, numbers, (LEFT, LEFT + wide), (high + 14, 14), PAGE)
@@ -118,7 +118,7 @@ def inline_panel(panel: Panel, numbers: dict[str, int]) -> Element:
 
 
 def front_steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The corners of a staircase through points in the order of x: along at the old y, then to the new."""
+    """The corners of a step line through points sorted by x: first horizontal, then vertical."""
     steps = list(points[:1])
     for (_, before), (x, y) in pairwise(points):
         steps += [(x, before), (x, y)]
@@ -126,7 +126,8 @@ def front_steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, floa
 
 
 def series_numbers(panels: Sequence[Panel]) -> dict[str, int]:
-    """Colour and mark of each name, in the order of first sight. Nameless series count one by one."""
+    """A series number for each name, in order of first use; it decides colour and mark. Each series without a name gets
+    a number of its own."""
     names = dict.fromkeys(s.like or s.name for panel in panels for s in panel.series if s.like or not s.faint)
     grey = {s.name: -1 for panel in panels for s in panel.series if s.faint and not s.like}
     return {name: number for number, name in enumerate(names)} | grey
@@ -226,7 +227,7 @@ WIDE_CHARACTER = 8.8  # pixels of a bold letter of these; names are mostly wide 
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of 1 with its interval, if it has one."""
+    """One bar: a value between 0 and 1, with its interval if it has one."""
 
     name: str
     value: float
@@ -238,7 +239,7 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], *, title: str) -> Element:
-    """With the value behind each bar."""
+    """Horizontal bars with the value written after each."""
     wide = max((WIDE_CHARACTER * len(row.name) for row in rows), default=0.0)
     left, right, row_height = min(180.0, 16 + wide), 340.0, 26.0
     drawing = Drawing(390, 34 + row_height * len(rows), title, background="")
@@ -322,7 +323,8 @@ def heat_map(
 def matrices(
     panels: Sequence[Matrix], *, title: str, x_label: str, y_label: str, columns: int, power: float = 1.0
 ) -> str:
-    """Side by side, with one ramp. A shade is that of the value to the `power`: below 1 small values can be seen."""
+    """Matrices as images side by side, with one colour bar. Shades follow value ** `power`: a power below 1 makes small
+    values visible."""
     side, gap, left, top = 260.0, 46.0, 46.0, 72.0
     rows = math.ceil(len(panels) / columns)
     across = min(columns, len(panels))
@@ -341,7 +343,7 @@ def matrices(
 def draw_ramp(
     drawing: Drawing, x: float, y: float, height: float, low: float = 0.0, ramp: Ramp = RAMP, *, power: float = 1.0
 ) -> None:
-    """The bar that says which shade is which value."""
+    """Draw the colour bar of a heat map."""
     drawing.bitmap(x, y, 12, height, shades(np.linspace(1, 0, 64)[:, None], ramp))
     middle = (1 + low) / 2 if power == 1 else 0.5 ** (1 / power)
     for value, at in ((1, y + 4), (middle, y + height / 2 + 4), (low, y + height + 4)):

@@ -1,4 +1,4 @@
-"""How records were made, as a paragraph for a paper, and what to cite: nothing but what the records say."""
+"""A methods paragraph for a paper and the BibTeX of what was used, both from the records alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _year(author: str, paper: str) -> str:
 
 
 def references_of(records: Sequence[Record]) -> dict[str, str]:
-    """Of the mixers that the records name, each where it was published."""
+    """The publication of each mixer that the records name, by mixer."""
     from plait.mixers.table import MIXERS
 
     text = " ".join(str(record.config) + str(record.result.get("spec", "")) for record in records)

@@ -61,7 +61,7 @@ def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None
 
 
 def _against(document: Document, name: str, best: str) -> dict[str, Any]:
-    """The loss above the best one's."""
+    """How far the loss of `name` is above that of `best`, with interval and verdict."""
     if name == best:
         only = len(document["architectures"]) == 1
         return {"difference": None, "interval": None, "verdict": "alone" if only else "lowest loss"}
@@ -150,7 +150,7 @@ def _sheet(row: Mapping[str, Any], document: Document) -> ModelSheet:
 
 
 def reading(document: Document) -> str:
-    """What the numbers are."""
+    """One sentence that says how to read the table."""
     noise = document["noise"]
     seeds = "one seed: the noise between seeds is not known, and no difference is called one"
     if noise is not None:
@@ -218,7 +218,8 @@ def difference_text(row: Mapping[str, Any]) -> str:
 
 
 def learning_curve_plot(document: Document, order: Mapping[str, int], keys: Mapping[str, str] | None = None) -> Element:
-    """`order` gives each name its colour, `keys` what it is called by elsewhere on the page."""
+    """`order` gives each name its series number (so its colour), `keys` the key that links it to other parts of the
+    page."""
     return curve_plot(
         _lines(learning_curves(document), order, keys or {}), title="Learning curves", x_label=TOKENS, y_label=LOSS,
         unit=TOKENS, log=True,
@@ -228,7 +229,7 @@ def learning_curve_plot(document: Document, order: Mapping[str, int], keys: Mapp
 def chance_plot(
     document: Document, order: Mapping[str, int], longest: float, keys: Mapping[str, str] | None = None
 ) -> Element:
-    """P(best) against the tokens of a budget; `longest`: how far anything was trained."""
+    """P(best) against the training budget in tokens; `longest` is the longest training so far."""
     return curve_plot(
         _lines(_chances(document), order, keys or {}), title="P(best) against tokens", x_label=TOKENS,
         y_label=CHANCE, unit=TOKENS, log=True, until=longest, until_label="trained so far",

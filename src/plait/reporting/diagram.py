@@ -93,7 +93,7 @@ def leaves(items: Sequence[Box | Group]) -> Iterator[Box]:
 
 
 def mixer_colours(cost: ModelCost) -> dict[str, str]:
-    """By mixer; what stands around the blocks has the empty name."""
+    """By mixer; embedding, norms and output have the empty name."""
     names = dict.fromkeys(options.name for options in cost.arch.layers)
     return {"": GREY, **{name: MIXER_COLOURS[i % len(MIXER_COLOURS)] for i, name in enumerate(names)}}
 
@@ -115,7 +115,7 @@ def _counted(box: Box, count: int, times: int) -> Box:
 
 
 def embedding_boxes(cost: ModelCost) -> tuple[Box, ...]:
-    """What stands before the blocks, and what they share."""
+    """The boxes before the blocks: the embedding, and what the blocks share."""
     params = sum(number for part, number in cost.parts.items() if part not in OUTPUT_PARTS)
     first = Box("embedding", "", 1, 1, params, cost.input_flops)
     if not cost.shared:
@@ -193,7 +193,8 @@ class _Page:
         self.drawing.mark("wedge", middle, bottom - 8, 3.5, PALE)
 
     def draw(self, items: Sequence[Box | Group], y: float, room: int) -> float:
-        """From y downwards; `room` is how many frames may still be around. Returns where it ends."""
+        """Draw items from y downwards and return the y of their end; `room` is how many nested frames still fit around
+        them."""
         for number, item in enumerate(items):
             if number:
                 y += BETWEEN
@@ -258,6 +259,6 @@ def _percent(share: float) -> str:
 
 
 def tint(colour: str) -> str:
-    """The colour, mostly white: text can be read on it."""
+    """A pale tint of the colour, on which text can be read."""
     parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(255 * TINT + part * (1 - TINT)):02x}" for part in parts)

@@ -1,4 +1,4 @@
-"""Figures and numbers of records as files: SVG, PNG where something here can draw it, CSV."""
+"""Figures and numbers of records as files: SVG, CSV, and PNG where CairoSVG or a browser is installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEEDED = "PNG needs a program that draws: `pip install cairosvg`, or Chromium (`
 def write_figures(
     records: Sequence[Record], context: Context, *, svg: str | Path | None, png: str | Path | None
 ) -> list[Path]:
-    """Each figure of each record, into the folders that are given; where they are."""
+    """Write every figure of every record into the given folders; returns the paths."""
     written: list[Path] = []
     if svg is None and png is None:
         return written
@@ -44,7 +44,7 @@ def write_figures(
 
 
 def write_tables(records: Sequence[Record], context: Context, folder: str | Path | None) -> list[Path]:
-    """The numbers of each record."""
+    """Write the numbers of every record as CSV; returns the paths."""
     written: list[Path] = []
     for record in records if folder is not None else ():
         rows = view_of(record, context).rows
@@ -55,12 +55,13 @@ def write_tables(records: Sequence[Record], context: Context, folder: str | Path
 
 
 def file_name(record: Record) -> str:
-    """No name of anybody's making becomes part of a path."""
+    """The kind, with anything but letters, digits and hyphens replaced, and the key: names of users never reach a
+    path."""
     return f"{re.sub(r'[^A-Za-z0-9-]+', '-', record.kind)[:40]}-{record.key[:10]}"
 
 
 def require_png() -> None:
-    """Before anything is drawn."""
+    """Raise a `UserError` now if PNG files cannot be drawn here."""
     _drawer()
 
 
@@ -91,7 +92,7 @@ def _by_cairo(drawn: str, path: Path) -> None:
 
 
 def _by_browser(browser: str, drawn: str, path: Path) -> None:
-    """Headless, in a profile of its own that is thrown away; the drawing names nothing outside."""
+    """With a headless browser in a temporary profile; the drawing loads nothing from outside."""
     root = ElementTree.fromstring(drawn)
     width, height = (int(float(root.get(side, "800"))) + 1 for side in ("width", "height"))
     with tempfile.TemporaryDirectory() as folder:

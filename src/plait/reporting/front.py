@@ -1,4 +1,4 @@
-"""A search's Pareto front as a picture, over two axes or three; what is pointed at says its numbers.
+"""A search's Pareto front as a picture, over two axes or three; hovering over a mark shows its numbers.
 
 Over two: the first objective against latency, or against the second. Over three, as LiteTransformerSearch's Fig. 15
 (Javaheripi et al. 2022, arXiv:2203.02094): a cube seen from a corner, and beside it the three pairs of axes. Each is an
@@ -69,7 +69,7 @@ def front_picture(found: dict[str, Any]) -> str:
 
 
 def _axes(found: dict[str, Any]) -> tuple[str, str]:
-    """What goes up, and what to the right."""
+    """The quantities of the y axis and the x axis."""
     names = [objective.rpartition(":")[2] for objective in found["objectives"]]
     if len(names) < 2:
         raise UserError(f"a picture has two axes, and this search had one objective, {names[0]}.")
@@ -77,7 +77,7 @@ def _axes(found: dict[str, Any]) -> tuple[str, str]:
 
 
 def value_of(row: dict[str, Any], name: str) -> float:
-    """Of a quantity of the device what was measured, else what was predicted."""
+    """The measured value of a device quantity if there is one, else the predicted one."""
     if name not in on_device():
         return float(row[name])
     entry = row[quantity(name).column]
@@ -85,7 +85,7 @@ def value_of(row: dict[str, Any], name: str) -> float:
 
 
 def _span(row: dict[str, Any], name: str) -> tuple[float, float] | None:
-    """How far the value may reach: by its repeats where it was measured, else by the prediction."""
+    """The interval of the value: of its repeats if it was measured, else of the prediction."""
     if name not in on_device():
         return None
     entry = row[quantity(name).column]
@@ -94,7 +94,7 @@ def _span(row: dict[str, Any], name: str) -> tuple[float, float] | None:
 
 
 def axis_scale(name: str, values: list[float]) -> tuple[float, str]:
-    """By what to divide so that an axis has short numbers, and the unit then."""
+    """The divisor that makes the axis's numbers short, and the unit that results."""
     if name in on_device():
         return 1.0, f" {quantity(name).unit}"
     largest = max(map(abs, values))
@@ -150,7 +150,8 @@ ON_FRONT, BEHIND, PAIRED = 0, None, 1  # series
 
 @dataclass(frozen=True)
 class Model:
-    """One point: its three values in the order of the axes. `paired`: drawn apart, as a matched pair is."""
+    """One point: its three values in the order of the axes. `paired`: one of a matched pair, which has its own
+    colour."""
 
     values: tuple[float, float, float]
     hint: str = ""
@@ -159,7 +160,7 @@ class Model:
 
 
 def cube_picture(models: Sequence[Model], axes: Sequence[str], title: str) -> str:
-    """`axes`: what the three values are, with their units."""
+    """`axes` are the labels of the three values, with their units."""
     if len(axes) != 3 or not models:
         raise UserError(f"a picture in three dimensions has three axes; given: {', '.join(axes) or 'none'}.")
     drawing = Drawing(WIDTH, HEIGHT, title, background=PAGE.paper)
@@ -243,7 +244,7 @@ def _cube(drawing: Drawing, models: Sequence[Model], axes: Sequence[str]) -> Non
 
 
 def _edges(drawing: Drawing, corner: tuple[int, int, int]) -> None:
-    """Of one of the three faces behind: floor and two walls share the corner (0, 0, 0)."""
+    """Draw the edges of one of the three rear faces (floor and two walls), which share the corner (0, 0, 0)."""
     axes = [axis for axis in range(3) if not corner[axis]]
     points = [(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)]
     outline = []
@@ -256,7 +257,7 @@ def _edges(drawing: Drawing, corner: tuple[int, int, int]) -> None:
 
 
 def _seen(up: float, right: float, left: float) -> tuple[float, float]:
-    """Isometric: pixels of a place in the cube."""
+    """The isometric projection of a point of the unit cube to pixels."""
     centre, floor = PANEL[0] / 2, TOP + PANEL[1] / 2 + 10
     return centre + EDGE * (right - left) * COS, floor + EDGE * ((right + left) * SIN - up)
 

@@ -1,5 +1,6 @@
-"""Models from close, for a page: what each costs, its drawing, and what to do with it. A click on a mark or a row opens
-it. Drawings and the document behind the page are packed (zlib, in base64): they are alike, and there are many."""
+"""Details of single models for a page: cost, drawing and the commands to use it, in a dialog that a click on a mark or
+a row opens. Drawings and the page's JSON document are compressed (zlib, base64), since there are many and they are
+alike."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from plait.reporting.page import json_script, tag
 
 @dataclass(frozen=True)
 class ModelSheet:
-    """`key` is what it is called by wherever it is on the page, or in its part of a page of several `scope`s; `facts`
-    what is known beside its exact cost, which is for `seq` tokens; `data`: what the command trains it on."""
+    """`key` identifies the model on the page, together with `scope` where a page has several records. `facts` are shown
+    beside the exact cost for `seq` tokens; `data` is the corpus in the suggested training command."""
 
     key: str
     name: str
@@ -35,8 +36,8 @@ class ModelSheet:
 
 
 def model_sheets(sheets: Sequence[ModelSheet], document: Mapping[str, Any]) -> list[Element]:
-    """For `page`: what opens, and the document that can be saved. A spec that cannot be read here, as one with a mixer
-    of somebody else's, has no drawing."""
+    """For an offline page: the details of all models, and the document that the reader can save. A spec that cannot be
+    read here, such as one with an unknown mixer, has no drawing."""
     shown, drawings = {}, {}
     for sheet in sheets:
         key, more = sheet.scope + sheet.key, sheet_details(sheet)
@@ -49,7 +50,7 @@ def model_sheets(sheets: Sequence[ModelSheet], document: Mapping[str, Any]) -> l
 
 
 def linked_sheets(sheets: Sequence[ModelSheet], address: Callable[[int], str]) -> list[Element]:
-    """The same for a page that is served: what takes long to make is at an address, by the place of the sheet."""
+    """The same for the dashboard: cost and drawing are loaded from an address when a model is opened."""
     shown = {
         sheet.scope + sheet.key: {**_plain(sheet), "facts": list(sheet.facts), "more": address(place)}
         for place, sheet in enumerate(sheets)
@@ -64,7 +65,7 @@ def _plain(sheet: ModelSheet) -> dict[str, Any]:
 
 
 def sheet_details(sheet: ModelSheet) -> dict[str, Any]:
-    """What is known of a model with its exact cost, and its drawing."""
+    """Facts with the exact cost, and the drawing."""
     cost = cost_of(sheet.spec, sheet.seq)
     return {"facts": [*sheet.facts, *cost_facts(cost)], "drawing": drawing_of(sheet.spec, sheet.seq)}
 
@@ -79,7 +80,7 @@ def cost_of(spec: str, seq: int) -> ModelCost | None:
 
 @lru_cache(maxsize=4096)
 def drawing_of(spec: str, seq: int) -> str:
-    """Narrow; empty where the spec cannot be read here."""
+    """The narrow drawing; empty where the spec cannot be read here."""
     cost = cost_of(spec, seq)
     return "" if cost is None else diagram(cost, narrow=True)
 

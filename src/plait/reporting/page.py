@@ -106,7 +106,7 @@ def section(title: str, *children: Child) -> Element:
 
 
 def sentence(words: str) -> str:
-    """With a capital and a full stop."""
+    """Capitalised, with a full stop."""
     return f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}"
 
 
@@ -124,14 +124,14 @@ def grid(*children: Child) -> Element:
 
 
 def tiles(figures: Sequence[tuple[str, str, str]]) -> Element:
-    """Key figures: what, how much, beside what."""
+    """Key figures as (label, value, note)."""
     made = (tag("div", tag("span", what), tag("b", much), tag("span", beside), class_="card tile")
             for what, much, beside in figures)  # fmt: skip
     return tag("div", *made, class_="tiles")
 
 
 def legend(entries: Sequence[tuple[Element, str]], keys: Mapping[str, str] | None = None) -> Element:
-    """Of the series by name, which can be hidden there; `keys` link a series with what else is on the page."""
+    """A legend in which a click hides a series; `keys` link a series to other parts of the page."""
     items = [
         tag("li", swatch, name, data_series=name, **({"data_key": keys[name]} if keys and name in keys else {}))
         for swatch, name in entries
@@ -179,5 +179,5 @@ def code(text: str, name: Child = "") -> Element:
 
 
 def commands(lines: Sequence[str]) -> Element:
-    """Each can be copied."""
+    """Commands, each with a copy button."""
     return tag("div", *(tag("div", tag("pre", line, data_copy="the command"), class_="taken") for line in lines))

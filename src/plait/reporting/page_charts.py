@@ -13,7 +13,7 @@ from plait.reporting.svg import Drawing, Scale
 
 
 def colour(series: int | None) -> str:
-    """Of a series; grey for what belongs to none."""
+    """The colour of a series; grey for None, which means no series."""
     return "var(--none)" if series is None else PAGE.colour(series)
 
 
@@ -23,8 +23,8 @@ def shape(series: int | None) -> str:
 
 @dataclass(frozen=True)
 class Mark:
-    """One thing on a chart. `span`: how far its x may reach. Not `measured`: drawn hollow. `key`: what it is, wherever
-    else it is on the page; `name`: in a few words; `group`: of a legend."""
+    """One point of a scatter chart. `span` is the interval of its x; one that is not `measured` is hollow. `key` links
+    it to other parts of the page, `name` is shown, `group` is its legend entry."""
 
     x: float
     y: float
@@ -93,8 +93,8 @@ def curves(
     lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = "",
     log: bool = False, unit: str = "step", until: float | None = None, until_label: str = "",
 ) -> Element:  # fmt: skip
-    """Curves over steps, or over logarithms of what they are over; `floor` is a value that none can stay below, `until`
-    an x at which something ends."""
+    """Curves over a linear or logarithmic x axis. `floor` draws a horizontal line at a bound such as the true entropy,
+    `until` a vertical one, such as where training ended."""
     drawing = Drawing(720, 320, title, background="")
     left, right, top, bottom = 52.0, 706.0, 16.0, 272.0
     found = [[(x, y) for x, y in line.points if math.isfinite(x) and math.isfinite(y)] for line in lines]

@@ -1,4 +1,4 @@
-"""Charts that a reader can work with: the drawing, and beside it the numbers from which the page's script (`web/`)
+"""Interactive charts: the static drawing, and beside it the numbers from which the page's script (`web/`)
 draws it again, as wide as its place, zoomed, with series hidden or the limit moved. Without the script the drawing
 stays."""
 
@@ -19,7 +19,7 @@ HIGH, LOW = 340, 320  # pixels of height
 
 @dataclass(frozen=True)
 class Limit:
-    """Of what is along x; the reader can move it."""
+    """A limit on x, which the reader can move."""
 
     value: float
     name: str
@@ -30,8 +30,8 @@ def scatter_plot(
     marks: Sequence[Mark], *, title: str, x_label: str, y_label: str, limit: Limit | None = None, of: str = "",
     x_from: float = 0, y_from: float = 0, step: bool = True, select: bool = False,
 ) -> Element:  # fmt: skip
-    """Marks, with a `step` line: the most of y that so much x reaches. `of`: what is drawn, of how many; `select`: they
-    can be selected to be compared."""
+    """A scatter chart. `step` adds the line of the largest y up to each x; `of` is the caption, such as "12 of 300
+    models"; `select` lets the reader select models to compare."""
     words = f"limit {limit.value:g} {limit.unit}" if limit else ""
     drawn = scatter(
         marks, title=title, x_label=x_label, y_label=y_label, limit=limit.value if limit else None, limit_label=words,
@@ -63,7 +63,7 @@ def curve_plot(
     lines: Sequence[Line], *, title: str, x_label: str, y_label: str, floor: float | None = None, floor_label: str = "",
     log: bool = False, unit: str = "step", until: float | None = None, until_label: str = "",
 ) -> Element:  # fmt: skip
-    """As `page_charts.curves`."""
+    """Line charts; the arguments are those of `page_charts.curves`."""
     drawn = curves(
         lines, title=title, x_label=x_label, y_label=y_label, floor=floor, floor_label=floor_label, log=log, unit=unit,
         until=until, until_label=until_label,
@@ -145,7 +145,7 @@ def _digits(value: float) -> float:
 
 
 def panel_plot(panel: Panel, numbers: Mapping[str, int]) -> Element:
-    """A panel of a figure; `numbers` are those of the series, as the page's legend has them."""
+    """A panel of a figure as an interactive chart; `numbers` are the series numbers that the page's legend uses."""
     found = []
     for series in panel.series:
         name = series.like or series.name

@@ -40,8 +40,8 @@ def records_page(
     records: Sequence[Record], source: str, references: Mapping[str, str], *, named: bool = False,
     context: Context = ALONE,
 ) -> str:  # fmt: skip
-    """`references`: of the mixers that the records name, each where it was published; `named`: by their keys, so that
-    they are wanted from close."""
+    """`references` are the publications of the mixers that the records name; `named` records were asked for by their
+    keys, so each is shown in detail."""
     title = f"{len(records):,} record{'s' * (len(records) != 1)} of {source}"
     close = close_records(records, named)
     inside = Context(context.get, lambda key: f"#{key}" if any(key == one.key for one in close) else "")
@@ -82,7 +82,7 @@ def _record_article(record: Record, view: View, context: Context) -> Element:
 
 
 def _sheets(views: Mapping[str, View]) -> list[ModelSheet]:
-    """The models of all views that open from close, each in its record's scope."""
+    """The models whose details can be opened, each in the scope of its record."""
     return [replace(sheet, scope=key) for key, view in views.items() for sheet in view.sheets]
 
 
@@ -131,7 +131,7 @@ def _trainings(kind: str, records: Sequence[Record], context: Context) -> Elemen
 
 
 def _named(record: Record, context: Context) -> Element:
-    """The spec below the key, which leads to the record where it has an address."""
+    """The key, linked to its record where that has an address, above the spec."""
     return code(spec_of(record) or summary(record).name, context.linked(record.key, record.key[:8]))
 
 
@@ -227,7 +227,7 @@ TITLES = {"compare": "Comparisons", "design": "Designs", "probe-verdict": "What 
 
 
 def _others(kind: str, records: Sequence[Record], context: Context) -> Element:
-    """What has no picture of its own: numbers of the results, side by side."""
+    """Kinds without a section of their own: a table of the results' commonest numbers."""
     flats = [flat(record.result) for record in records[:LISTED]]
     common = Counter(name for one in flats for name, value in one.items() if number(value) is not None)
     wanted = [name for name, _ in common.most_common(6)]

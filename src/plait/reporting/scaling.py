@@ -23,7 +23,7 @@ POINTS = 60  # of a smooth curve
 
 
 def scaling_figure(laws: Laws) -> str:
-    """All of it: a panel of IsoFLOP curves per architecture, then the frontiers and what is lost beside them."""
+    """A panel of IsoFLOP curves per architecture, then the frontiers and the loss of sizes off the best."""
     panels = [isoflop_panel(laws, law) for law in laws.laws.values() if law.groups]
     panels += [*frontier_panels(laws), loss_panel(laws), gap_panel(laws)]
     state = state_panel(laws)

@@ -45,7 +45,7 @@ def laws_title(laws: Laws) -> str:
 
 
 def laws_parts(laws: Laws) -> list[Child]:
-    """All that is drawn and listed of laws, for a page."""
+    """All charts and tables of the laws, as parts of a page."""
     curves = [isoflop_panel(laws, law) for law in laws.laws.values() if law.groups]
     state = state_panel(laws)
     return [
@@ -112,7 +112,7 @@ def _laws(laws: Laws) -> Element:
 
 
 def _without_line_breaks(name: Child) -> Child:
-    """On one line however narrow the table's first column would be."""
+    """With spaces that do not break, so that the first column stays on one line."""
     return name.replace(" ", "\N{NO-BREAK SPACE}") if isinstance(name, str) else name
 
 

@@ -58,7 +58,7 @@ def _curves(records: Sequence[Record], names: Sequence[str]) -> list[Child]:
 
 
 def _differences(configs: Sequence[dict[str, Any]]) -> tuple[int, list[list[Child]]]:
-    """How many fields agree, and those that do not."""
+    """The number of fields that are equal in all, and a row for each that is not."""
     names = list(dict.fromkeys(name for config in configs for name in config))
     rows: list[list[Child]] = []
     for name in names:
@@ -69,7 +69,7 @@ def _differences(configs: Sequence[dict[str, Any]]) -> tuple[int, list[list[Chil
 
 
 def _numbers(records: Sequence[Record]) -> list[list[Child]]:
-    """The results' numbers, those that several have first."""
+    """A row for each number of the results, those that most records have first."""
     found = [
         {name: value for name, value in flat(record.result).items() if number(value) is not None} for record in records
     ]

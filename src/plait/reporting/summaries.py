@@ -1,4 +1,4 @@
-"""A record in a line: what it is about, and the one number that one would ask for first. Lists and headings have it.
+"""A one-line summary of a record, for lists and headings: what it is about, and its most important number.
 
 Records of any age and of anybody's making are read here: what a field should be and is not is left out.
 """
@@ -29,14 +29,14 @@ class Summary:
 
 
 def summary(record: Record) -> Summary:
-    """Of any record; one that is not as its kind should be has what could be read."""
+    """The summary of any record; of a malformed one, whatever could be read."""
     found = SUMMARIES.get(record.kind, _other)(record)
     name = " ".join(found.name.split())[:LONGEST] or record.key[:10]
     return Summary(name, found.spec[:LONGEST], found.value, found.unit, found.words[:LONGEST], found.source[:LONGEST])
 
 
 def spec_of(record: Record) -> str:
-    """The model's; empty where the record is of several or of none."""
+    """The spec of the record's model; empty where it has several or none."""
     for place in (record.result, record.config):
         for name in ("spec", "arch"):
             found = place.get(name)
@@ -48,7 +48,7 @@ def spec_of(record: Record) -> str:
 
 
 def pattern_of(spec: str) -> str:
-    """The layers without the header, as they are written."""
+    """The layers of a spec, without its header."""
     return spec.partition("|")[2].strip() or spec
 
 

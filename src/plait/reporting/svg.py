@@ -117,7 +117,7 @@ class Drawing:
         self._root.append(picture)
 
     def inline(self, css_class: str, *, hidden: bool = False) -> ElementTree.Element:
-        """The drawing as part of a page, as wide as its place there; `hidden` from those who listen to the page."""
+        """The drawing as an element of a page, scaled to its container; `hidden` from screen readers."""
         kept = {name: self._root.attrib[name] for name in ("viewBox", "role")}
         self._root.attrib = {**kept, "class": css_class, **({"aria-hidden": "true"} if hidden else {})}
         return self._root
@@ -130,7 +130,7 @@ class Drawing:
 
 
 def save(picture: str, path: Path) -> None:
-    """Into a file, whose folder is made."""
+    """Write the picture to a file; its folder is created."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as draft:  # in place of a link, not through it
@@ -140,7 +140,7 @@ def save(picture: str, path: Path) -> None:
 
 
 class Scale:
-    """Values to pixels, straight or by logarithm, with round numbers to mark."""
+    """A linear or logarithmic map from values to pixels, with round ticks."""
 
     def __init__(self, low: float, high: float, first: float, last: float, *, log: bool = False) -> None:
         if high <= low:  # one value only: it stands in the middle
@@ -157,7 +157,7 @@ class Scale:
 
 
 def round_numbers(low: float, high: float, about: int = 6) -> list[float]:
-    """1, 2 or 5 times a power of ten apart, within [low, high]."""
+    """Ticks within [low, high] whose distance is 1, 2 or 5 times a power of ten."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough * 0.999)

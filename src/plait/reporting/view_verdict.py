@@ -76,7 +76,7 @@ def verdict_view(record: Record, context: Context) -> View:
     ]  # fmt: skip
     drawn = {
         "heat-map": lambda: heat_map(
-            values, title=str(found["verdict"])[:80], x_label="task", y_label="", x_ticks=tasks, y_ticks=list(scores)
+            values, title="Test accuracy (↑ better)", x_label="task", y_label="", x_ticks=tasks, y_ticks=list(scores)
         )
     }
     lead = sentence(f"{found.get('protocol')} protocol, on {found.get('device')}")

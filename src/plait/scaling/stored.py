@@ -7,7 +7,7 @@ newest one. Otherwise all trainings of the store are taken, each architecture na
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from plait.analysis.scaling_runs import PER_BYTE
 from plait.analysis.table import Table
@@ -55,8 +55,27 @@ def _text(record: Record) -> Any:
     return record.result.get("text") or record.config["data"]
 
 
-def run_row(record: Record, name: str | None = None, per_byte: float | None = None) -> dict[str, Any]:
+class RunRow(TypedDict):
     """One training as a row of the table that a scaling fit reads."""
+
+    architecture: str
+    flops: float
+    params: int
+    active_params: int
+    tokens: int
+    loss: float
+    state: float | None
+    attention: float
+    batch: int
+    vocab: int
+    tokens_per_byte: float | None
+    lr: float
+    spec: str
+    data: str
+    key: str
+
+
+def run_row(record: Record, name: str | None = None, per_byte: float | None = None) -> RunRow:
     config, result = record.config, record.result
     arch = architecture(str(config["spec"]))
     recipe: Mapping[str, Any] = config["recipe"]
@@ -72,7 +91,7 @@ def run_row(record: Record, name: str | None = None, per_byte: float | None = No
         "attention": attention_share(arch),
         "batch": recipe["batch"] * recipe["seq_len"],
         "vocab": arch.header.vocab,
-        PER_BYTE: per_byte,
+        "tokens_per_byte": per_byte,
         "lr": recipe["lr"],
         "spec": arch.text,
         "data": result["data"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from plait.analysis.scaling_laws import Laws, fit_laws
 from plait.analysis.scaling_runs import PER_BYTE, runs_of
@@ -19,7 +18,7 @@ from plait.reporting.plots import panel_plot
 from plait.reporting.scaling import scaling_figure
 from plait.reporting.scaling_page import laws_parts, laws_title
 from plait.reporting.views import Context, View
-from plait.scaling.stored import run_row
+from plait.scaling.stored import RunRow, run_row
 
 DRAWS = 100  # of the bootstrap, so that the page appears at once; `plait scale fit` draws a thousand
 BEYOND = 10.0  # the target of the forecast is so many times the largest budget trained
@@ -51,7 +50,7 @@ def scale_view(record: Record, context: Context) -> View:
     )
 
 
-def _rows(record: Record, context: Context) -> list[dict[str, Any]]:
+def _rows(record: Record, context: Context) -> list[RunRow]:
     found = []
     for each in record.config["runs"]:
         run = context.get(str(each["key"]))
@@ -60,12 +59,12 @@ def _rows(record: Record, context: Context) -> list[dict[str, Any]]:
     return found
 
 
-def _laws(rows: Sequence[dict[str, Any]]) -> Laws:
+def _laws(rows: Sequence[RunRow]) -> Laws:
     runs = runs_of(Table.of("this study", list(rows)))
     return fit_laws(runs, BEYOND * float(runs.flops.max()), draws=DRAWS, seed=0, all_budgets=False)
 
 
-def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
+def _panel(rows: Sequence[RunRow]) -> Panel:
     series = []
     for name in dict.fromkeys(row["architecture"] for row in rows):
         mine = sorted((row for row in rows if row["architecture"] == name), key=lambda row: float(row["flops"]))
@@ -73,11 +72,11 @@ def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
     return Panel(series, Axis("FLOPs", log=True), Axis("loss, nats per token (↓ better)"), "Loss over FLOPs")
 
 
-def _figure(rows: Sequence[dict[str, Any]]) -> str:
+def _figure(rows: Sequence[RunRow]) -> str:
     return figure([_panel(rows)], title="Runs of a scaling study")
 
 
-def _drawn(rows: Sequence[dict[str, Any]]) -> list[Child]:
+def _drawn(rows: Sequence[RunRow]) -> list[Child]:
     panel = _panel(rows)
     numbers = series_numbers([panel])
     return [
@@ -86,7 +85,7 @@ def _drawn(rows: Sequence[dict[str, Any]]) -> list[Child]:
     ]
 
 
-def _table(rows: Sequence[dict[str, Any]], context: Context) -> Child:
+def _table(rows: Sequence[RunRow], context: Context) -> Child:
     made: list[list[Child]] = [
         [
             code(row["spec"], row["architecture"]),

@@ -14,7 +14,7 @@ from plait.algorithms.objectives import ProxyObjective
 from plait.analysis.pareto import pareto_front
 from plait.core.errors import UserError, did_you_mean
 from plait.core.progress import OnProgress
-from plait.core.units import said
+from plait.core.units import readable
 from plait.device.quantities import in_rows, on_device, quantity
 from plait.records import Record, Store
 from plait.searching.scoring import stored_score
@@ -109,7 +109,9 @@ def nothing_holds(rows: list[Row], limits: Limits) -> str:
     shown = in_rows(rows)
     least = {name: min((v for row in rows if (v := value_of(row, name)) is not None), default=None) for name in shown}
     asked = ", ".join(constraint.replace("_high", "") for constraint in limits.constraints())
-    there = f"the least on it are {' and '.join(f'{said(least[name])} {each.unit}' for name, each in shown.items())}"
+    there = (
+        f"the least on it are {' and '.join(f'{readable(least[name])} {each.unit}' for name, each in shown.items())}"
+    )
     return f"no model of this front holds {asked}; {there}. Search again under these limits."
 
 

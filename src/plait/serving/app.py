@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 YEAR = 31_536_000  # seconds
 #: The offline page holds its own style and script: it may run them when it is opened here, and still load nothing.
-OFFLINE = (
+OFFLINE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "sandbox allow-scripts allow-downloads"
 )
@@ -37,7 +37,8 @@ INSTALL = "`plait serve` needs starlette and uvicorn: pip install 'plait[serve]'
 
 
 def application(store: Store, runs: Path, *, hosts: tuple[str, ...] | None, token: str | None = None) -> Application:
-    """The whole dashboard as an ASGI application. `hosts`: names that it goes by; None: any, with a token."""
+    """The whole dashboard as an ASGI application. `hosts`: names that requests may address it by; None: any name,
+    but then a token is needed."""
     try:
         from starlette.applications import Starlette
         from starlette.routing import Route
@@ -46,69 +47,70 @@ def application(store: Store, runs: Path, *, hosts: tuple[str, ...] | None, toke
 
     index = RecordIndex(store)
     threading.Thread(target=_prepare, args=(index,), daemon=True, name="plait record index").start()
-    answers = Answers(Pages(store, runs, index))
+    handlers = Handlers(Pages(store, runs, index))
     routes = [
-        Route(path, answers.guarded(answer))
-        for path, answer in {
-            "/": answers.overview,
-            "/records": answers.records,
-            "/kind/{kind:path}": answers.kind,
-            "/record/{key}": answers.record,
-            "/record/{key}/record.json": answers.as_json,
-            "/record/{key}/numbers.csv": answers.as_csv,
-            "/record/{key}/report.html": answers.as_report,
-            "/record/{key}/figure/{name}.svg": answers.figure,
-            "/record/{key}/model/{place}.json": answers.model,
-            "/beside": answers.beside,
-            "/runs": answers.runs,
-            "/run/{name}": answers.run,
-            "/live/overview": answers.live_overview,
-            "/live/runs": answers.live_runs,
-            "/live/run/{name}": answers.live_run,
-            "/static/{name}": answers.static,
+        Route(path, handlers.with_error_pages(handler))
+        for path, handler in {
+            "/": handlers.overview,
+            "/records": handlers.records,
+            "/kind/{kind:path}": handlers.kind,
+            "/record/{key}": handlers.record,
+            "/record/{key}/record.json": handlers.as_json,
+            "/record/{key}/numbers.csv": handlers.as_csv,
+            "/record/{key}/report.html": handlers.as_report,
+            "/record/{key}/figure/{name}.svg": handlers.figure,
+            "/record/{key}/model/{place}.json": handlers.model,
+            "/beside": handlers.beside,
+            "/runs": handlers.runs,
+            "/run/{name}": handlers.run,
+            "/live/overview": handlers.live_overview,
+            "/live/runs": handlers.live_runs,
+            "/live/run/{name}": handlers.live_run,
+            "/static/{name}": handlers.static,
         }.items()
     ]
-    plain = Starlette(routes=routes, exception_handlers={404: answers.not_found, 405: answers.not_found})
-    return Guard(plain, hosts, token)
+    app = Starlette(routes=routes, exception_handlers={404: handlers.not_found, 405: handlers.not_found})
+    return Guard(app, hosts, token)
 
 
 def _prepare(index: RecordIndex) -> None:
-    """In the background: the code of every view is imported before its first page is asked for, then all is listed."""
+    """In the background, so that the first pages are fast: import the code of every view, then read the list of records
+    and follow what is added to it."""
     for kind in VIEWS.lines:
         with suppress(UserError, ImportError):  # a view whose packages are missing says so on its own page
             VIEWS.load(kind)
     index.follow()
 
 
-class Answers:
+class Handlers:
     """One handler per address. They are not `async`, so starlette runs each in a thread."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
 
-    def guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
-        """Errors of the store or a view become a page with the message."""
+    def with_error_pages(self, handler: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        """The handler, with errors of the store or a view as a page that shows the message."""
 
-        def answered(request: Request) -> Response:
+        def handle(request: Request) -> Response:
             try:
                 with self.pages.index.waiting():
-                    return answer(request)
+                    return handler(request)
             except UserError as wrong:
-                return self._problem(str(wrong), 404 if str(wrong).startswith("no records") else 503)
+                return self._error_page(str(wrong), 404 if str(wrong).startswith("no records") else 503)
 
-        return answered
+        return handle
 
     def _html(self, text: str, status: int = 200) -> Response:
         from starlette.responses import HTMLResponse
 
         return HTMLResponse(text, status, headers={"cache-control": "no-store"})
 
-    def _problem(self, words: str, status: int) -> Response:
+    def _error_page(self, message: str, status: int) -> Response:
         head = tag("header", tag("h1", "Nothing is here" if status == 404 else "This did not work"))
-        return self._html(self.pages.page(str(status), head, note(words)), status)
+        return self._html(self.pages.page(str(status), head, note(message)), status)
 
     def not_found(self, request: Request, wrong: Exception) -> Response:
-        return self._problem("No record, run or page has this address.", 404)
+        return self._error_page("No record, run or page has this address.", 404)
 
     def _record(self, request: Request) -> Record | None:
         return self.pages.get(request.path_params["key"])
@@ -129,7 +131,7 @@ class Answers:
 
         record = self._record(request)
         if record is None:
-            return self._problem("No record has this key, or more than one begins so.", 404)
+            return self._error_page("No record has this key, or more than one begins so.", 404)
         if record.key != request.path_params["key"]:
             return RedirectResponse(record_address(record.key), 303)
         return self._html(self.pages.record(record))
@@ -142,7 +144,7 @@ class Answers:
 
     def run(self, request: Request) -> Response:
         text = self.pages.run(request.path_params["name"])
-        return self._html(text) if text is not None else self._problem("No training goes by this name.", 404)
+        return self._html(text) if text is not None else self._error_page("No training goes by this name.", 404)
 
     def live_overview(self, request: Request) -> Response:
         return self._html(self.pages.live_overview())
@@ -157,27 +159,27 @@ class Answers:
     # ---- files
 
     def static(self, request: Request) -> Response:
-        """Two texts that are in memory: no path is made of the address."""
+        """The style and the script, which are in memory: the address never becomes a file path."""
         from starlette.responses import Response
 
         kinds = {"page.css": "text/css", "page.js": "text/javascript"}
         name = request.path_params["name"]
         if name not in kinds:
-            return self._problem("No such file.", 404)
+            return self._error_page("No such file.", 404)
         headers = {"cache-control": f"max-age={YEAR}, immutable"}
         return Response(asset(name)[0], media_type=kinds[name], headers=headers)
 
     def as_json(self, request: Request) -> Response:
         record = self._record(request)
         if record is None:
-            return self._problem("No record has this key.", 404)
-        return _file(json.dumps(record.document(), indent=1), "application/json", f"record-{record.key[:10]}.json")
+            return self._error_page("No record has this key.", 404)
+        return _download(json.dumps(record.document(), indent=1), "application/json", f"record-{record.key[:10]}.json")
 
     def as_csv(self, request: Request) -> Response:
         record = self._record(request)
         if record is None:
-            return self._problem("No record has this key.", 404)
-        return _file(_csv(self.pages.view(record).rows), "text/csv", f"record-{record.key[:10]}.csv")
+            return self._error_page("No record has this key.", 404)
+        return _download(_csv(self.pages.view(record).rows), "text/csv", f"record-{record.key[:10]}.csv")
 
     def as_report(self, request: Request) -> Response:
         from plait.reporting.citation import references_of
@@ -186,30 +188,32 @@ class Answers:
 
         record = self._record(request)
         if record is None:
-            return self._problem("No record has this key.", 404)
+            return self._error_page("No record has this key.", 404)
         context = Context(self.pages.context.get)
         text = records_page([record], self.pages.store.name, references_of([record]), named=True, context=context)
-        return _file(text, "text/html", f"report-{record.key[:10]}.html", {"content-security-policy": OFFLINE})
+        return _download(
+            text, "text/html", f"report-{record.key[:10]}.html", {"content-security-policy": OFFLINE_POLICY}
+        )
 
     def model(self, request: Request) -> Response:
-        """What opens of a model: its cost and its drawing."""
+        """Cost and drawing of one model of a page, loaded when the reader opens it."""
         from starlette.responses import JSONResponse
 
         record, place = self._record(request), request.path_params["place"]
         sheets = self.pages.view(record).sheets if record is not None else ()
         if not (place.isascii() and place.isdecimal() and len(place) < 6 and int(place) < len(sheets)):
-            return self._problem("No such model.", 404)
+            return self._error_page("No such model.", 404)
         return JSONResponse(sheet_details(sheets[int(place)]))
 
     def figure(self, request: Request) -> Response:
         record = self._record(request)
         draw = None if record is None else self.pages.view(record).figures.get(request.path_params["name"])
         if record is None or draw is None:
-            return self._problem("No such figure.", 404)
-        return _file(draw(), "image/svg+xml", f"{request.path_params['name']}-{record.key[:10]}.svg")
+            return self._error_page("No such figure.", 404)
+        return _download(draw(), "image/svg+xml", f"{request.path_params['name']}-{record.key[:10]}.svg")
 
 
-def _file(text: str, kind: str, name: str, headers: dict[str, str] | None = None) -> Response:
+def _download(text: str, kind: str, name: str, headers: dict[str, str] | None = None) -> Response:
     from starlette.responses import Response
 
     plain = "".join(c if c.isalnum() or c in "-." else "-" for c in name)

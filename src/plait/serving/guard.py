@@ -1,4 +1,4 @@
-"""Who may ask what: the outermost layer of the server, before anything of a request is looked at.
+"""Access control: the outermost layer of the server, applied before anything else of a request is read.
 
 Reading alone is allowed (GET, HEAD). On the loopback the Host header must name it, or a page of somebody else's whose
 name was made to point here could read the store through the reader's browser (DNS rebinding). Anywhere else a token is
@@ -53,18 +53,18 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._handle(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response_started = False
 
-        async def guarded(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
+        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+            nonlocal response_started
             if message["type"] == "http.response.start":
-                begun = True
+                response_started = True
                 own = {name.lower() for name, _ in message["headers"]}
                 more = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in own]
                 message = {**message, "headers": [*message["headers"], *more]}
@@ -72,20 +72,22 @@ class Guard:
 
         refused = self._refusal(scope)
         if refused is not None:
-            await _say(guarded, scope, *refused)
+            await _respond(send_with_headers, scope, *refused)
             return
         try:
-            await self.app(scope, receive, guarded)
+            await self.app(scope, receive, send_with_headers)
         except Exception as wrong:  # one request's failure is not the server's
             print(
                 f"plait serve: {scope['method']} {scope['path'][:80]!r}: {type(wrong).__name__}: {wrong}",
                 file=sys.stderr,
             )
-            if not begun:
-                await _say(guarded, scope, 500, "This page could not be made; the server's terminal says why.")
+            if not response_started:
+                await _respond(
+                    send_with_headers, scope, 500, "This page could not be made; the server's terminal says why."
+                )
 
     def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
-        """Status, words and headers; None where it may be answered."""
+        """Status, message and headers of the refusal; None where the request is allowed."""
         headers = _headers(scope)
         if scope["method"] not in ("GET", "HEAD"):
             return 405, "This server reads; it takes no other method than GET and HEAD.", {"allow": "GET, HEAD"}
@@ -97,18 +99,18 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and urlsplit_host(origin) != host.lower():
             return 403, "Pages of other origins may not ask this server.", {}
-        foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
-        followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-        if foreign and not followed:  # a link on another page may lead here; nothing else of it may
+        from_other_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        is_followed_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if from_other_site and not is_followed_link:  # a link on another page may lead here; nothing else of it may
             return 403, "Pages of other origins may not ask this server.", {}
-        return self._without_token(scope, headers)
+        return self._token_refusal(scope, headers)
 
-    def _without_token(self, scope: Scope, headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]] | None:
+    def _token_refusal(self, scope: Scope, headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]] | None:
         if self.token is None:
             return None
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         given = dict(query).get("token")
-        if given is not None and self._same(given):
+        if given is not None and self._is_token(given):
             # The token leaves the address at once, so that it stays out of bookmarks, history and screenshots.
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             path = "/" + scope["path"].lstrip("/")
@@ -116,9 +118,9 @@ class Guard:
             cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Lax; Max-Age=604800"
             return 303, "Signed in.", {"location": where, "set-cookie": cookie, "cache-control": "no-store"}
         bearer = headers.get("authorization", "")
-        if bearer.lower().startswith("bearer ") and self._same(bearer[7:].strip()):
+        if bearer.lower().startswith("bearer ") and self._is_token(bearer[7:].strip()):
             return None
-        if self._same(_cookie(headers.get("cookie", ""))):
+        if self._is_token(_cookie(headers.get("cookie", ""))):
             return None
         return (
             401,
@@ -126,7 +128,7 @@ class Guard:
             {"www-authenticate": "Bearer"},
         )
 
-    def _same(self, given: str) -> bool:
+    def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), str(self.token).encode())
 
 
@@ -146,7 +148,7 @@ def _name(host: str) -> str:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Of several of one name the first counts for nothing: they are joined, and so fit no check."""
+    """By name. A header that is sent twice is joined with a comma, so that it passes no check."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
@@ -168,8 +170,10 @@ def _ascii_path(path: str) -> str:
     return quote(path, safe="/:@!$&'()*+,;=-._~")
 
 
-async def _say(send: Send, scope: Scope, status: int, words: str, headers: Mapping[str, str] | None = None) -> None:
-    body = f"{words}\n".encode()
+async def _respond(
+    send: Send, scope: Scope, status: int, message: str, headers: Mapping[str, str] | None = None
+) -> None:
+    body = f"{message}\n".encode()
     more = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
     start = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": start})

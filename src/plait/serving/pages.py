@@ -151,7 +151,7 @@ class Pages:
         return parts
 
     def _claims(self) -> list[tuple[str, str]]:
-        """(key, owner) of what is being computed."""
+        """(key, owner) of every record that is being computed now."""
         asked = select(claims.c.key, claims.c.owner).where(claims.c.expires > time.time()).limit(1000)
         return [(row.key, row.owner) for row in self.store.raw_rows(asked)]
 
@@ -202,7 +202,7 @@ class Pages:
     # ---- records
 
     def get(self, start: str) -> Record | None:
-        """By the key, or the beginning of one."""
+        """The record of a key, or of the only key that begins so."""
         if not start or len(start) > KEY_DIGITS or not all(c in "0123456789abcdef" for c in start):
             return None
         if len(start) < KEY_DIGITS:
@@ -295,7 +295,7 @@ class Pages:
 
 
 def _download_links(record: Record, view: View) -> list[Child]:
-    """The record as files: an offline page, JSON, CSV, figures."""
+    """Download links of a record: offline page, JSON, CSV, figures."""
     address = record_address(record.key)
     made: list[Child] = [
         " · ",

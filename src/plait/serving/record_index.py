@@ -48,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Found:
-    """`total` fit, of which these are a page; `read` of `there` records have been read so far."""
+    """One page of the `total` matching lines; `read` of the `there` records of the store have been read so far."""
 
     lines: Sequence[Line]
     total: int
@@ -89,7 +89,7 @@ class RecordIndex:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Inside, nothing is read in the background."""
+        """Pause the background reading inside the block."""
         with self._lock:
             self._pages_being_made += 1
         try:
@@ -168,7 +168,7 @@ class RecordIndex:
     def find(
         self, kind: str = "", words: str = "", sort: str = "newest", down: bool = True, offset: int = 0, limit: int = 50
     ) -> Found:
-        """Those of a kind that hold all the words, sorted; empty: all."""
+        """A page of the lines of a kind (empty: all) that contain all the words, sorted."""
         self.refresh()
         told, given = _conditions(words)
         column = SORTS.get(sort, "id")
@@ -201,7 +201,7 @@ def _escaped(word: str) -> str:
 
 
 def _line(row: Any) -> tuple[Any, ...]:
-    """A damaged record is listed as well, by its key and kind."""
+    """The line of a row; a damaged record is listed by its key and kind alone."""
     try:
         parts = [json.loads(text) for text in (row.config, row.result, row.about)]
         config, result, about = (part if isinstance(part, dict) else {} for part in parts)

@@ -128,7 +128,7 @@ def run_curves(root: Path, name: str) -> tuple[Points, Points]:
 
 
 def _last(path: Path) -> dict[str, Any]:
-    """The last number of each name."""
+    """The latest value of each number in the log."""
     found: dict[str, Any] = {}
     for row in _rows(_text(path, TAIL)):
         found |= {name: value for name, value in row.items() if number(value) is not None}
@@ -146,7 +146,7 @@ def _rows(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _text(path: Path, most: int) -> str:
-    """The end of a file."""
+    """At most the last `most` bytes of a file as text; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)

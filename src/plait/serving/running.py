@@ -1,4 +1,5 @@
-"""What runs now, as parts of pages: commands by what they publish in the store, trainings by their folders."""
+"""Page parts for what runs now: commands, from the progress they publish in the store, and trainings, from their
+folders."""
 
 from __future__ import annotations
 

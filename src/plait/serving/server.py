@@ -29,7 +29,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """What to open. The token is in it: for the user's own eyes."""
+        """The address to open. It contains the token, so it is shown to the user only."""
         name = f"[{self.host}]" if ":" in self.host else self.host
         if self.host in ("0.0.0.0", "::"):
             name = socket.gethostname()

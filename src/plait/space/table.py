@@ -52,11 +52,11 @@ def read_space(text: str, name: str, folder: Path = Path()) -> Space:
     return Space(
         Declaration(
             name=given.get("name", name),
-            layers=given["layers"],
-            d=given["d"],
+            layers=_alternatives(given["layers"]),
+            d=_alternatives(given["d"]),
             slots=slots,
             header=given.get("header", ""),
-            vary={key: text for key, text in given.items() if key in varying},
+            vary={key: _alternatives(text) for key, text in given.items() if key in varying},
             alike=_truth(given.get("alike", "false"), name),
             constraints=_constraints(given.get("constraints", "")),
             seq=_number(given, "seq_len", 1024, name),
@@ -87,6 +87,11 @@ def _read_lines(text: str, name: str) -> dict[str, str]:
             raise UserError(f"{name}, line {number}: '{key}' is given twice.")
         found[key] = value.strip("\"'")
     return found
+
+
+def _alternatives(text: str) -> str:
+    """`[32, 64]`, a list as YAML writes it, means `32|64`."""
+    return "|".join(split_list(text)) if text.startswith("[") else text
 
 
 def _constraints(text: str) -> list[str]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import torch
@@ -33,7 +33,6 @@ from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, Split
 KIND = "lr-sweep"
 PROTOCOL = 1  # raised when the same settings come to give another loss
 RATES = (1e-4, 1e-3, 1e-2, 1e-1)
-PROXY = "decoder_params"
 EVALUATED = 64  # windows of validation text
 NEVER = 2.0  # an accuracy that cannot be reached, so that no replica stops early
 
@@ -63,7 +62,7 @@ class RateSweep:
 
     def run(self, store: Store, on_progress: OnProgress = ignore) -> SweepFindings:
         """Train the replicas that are not in the store yet, architecture by architecture."""
-        rows: list[dict[str, Any]] = []
+        rows: list[SweepRow] = []
         for place, arch in enumerate(self.archs):
             wanted = {key: self._config(arch, *key) for key in self._replicas}
             missing = [key for key, config in wanted.items() if store.get(record_key(KIND, config)) is None]
@@ -72,7 +71,8 @@ class RateSweep:
             for (rate, seed), config in wanted.items():
                 found = store.get(record_key(KIND, config))
                 assert found is not None
-                rows.append({"spec": arch.text, "lr": rate, "seed": seed, **found.result})
+                result: TrainedReplica = cast("TrainedReplica", found.result)
+                rows.append({"spec": arch.text, "lr": rate, "seed": seed, **result})
         on_progress("done", len(self.archs), len(self.archs))
         return SweepFindings(self, rows)
 
@@ -111,7 +111,7 @@ class RateSweep:
         took = (time.time() - started) / len(members)
         size = model_cost(arch, seq=self.seq_len).decoder_params
         for (rate, seed), found in zip(replicas, fleet.records, strict=True):
-            result = {"loss": _loss(found), "stopped": found.stopped, "steps": found.steps, PROXY: size}
+            result = {"loss": _loss(found), "stopped": found.stopped, "steps": found.steps, "decoder_params": size}
             store.put(Record.of(KIND, self._config(arch, rate, seed), result, provenance_of(started, took)))
 
     @cached_property
@@ -125,30 +125,54 @@ class RateSweep:
         return Windows(self.corpus.tokens(part), batch=count, seq=self.seq_len, seed=seed)(0)
 
 
+class TrainedReplica(TypedDict):
+    """The stored result of one replica."""
+
+    loss: float | None  # nats per token; None if it diverged
+    stopped: str
+    steps: int
+    decoder_params: int
+
+
+class SweepRow(TrainedReplica):
+    """One replica: which it is, and its result."""
+
+    spec: str
+    lr: float
+    seed: int
+
+
+class MeanRow(TypedDict):
+    """One architecture at one rate: the mean over seeds; infinite if a replica diverged."""
+
+    spec: str
+    lr: float
+    loss: float
+    decoder_params: int
+
+
 @dataclass(frozen=True)
 class SweepFindings:
-    """One row per replica: `spec`, `lr`, `seed`, `loss` (nats per token, None if it diverged), `decoder_params`."""
-
     sweep: RateSweep
-    rows: list[dict[str, Any]]
+    rows: list[SweepRow]
 
     @cached_property
-    def means(self) -> list[dict[str, Any]]:
-        """One row per architecture and rate: the mean loss over seeds; infinite if a replica diverged."""
+    def means(self) -> list[MeanRow]:
         losses: dict[tuple[str, float], list[float]] = {}
         for row in self.rows:
             loss = math.inf if row["loss"] is None else row["loss"]
             losses.setdefault((row["spec"], row["lr"]), []).append(loss)
-        sizes = {row["spec"]: row[PROXY] for row in self.rows}
+        sizes = {row["spec"]: row["decoder_params"] for row in self.rows}
         return [
-            {"spec": spec, "lr": rate, "loss": float(np.mean(found)), PROXY: sizes[spec]}
+            {"spec": spec, "lr": rate, "loss": float(np.mean(found)), "decoder_params": sizes[spec]}
             for (spec, rate), found in losses.items()
         ]
 
     @cached_property
     def study(self) -> LearningRateStudy:
-        columns = ([row[name] for row in self.means] for name in ("spec", "lr", "loss", PROXY))
-        return learning_rate_study(*columns)
+        specs, rates = [row["spec"] for row in self.means], [row["lr"] for row in self.means]
+        losses, sizes = [row["loss"] for row in self.means], [row["decoder_params"] for row in self.means]
+        return learning_rate_study(specs, rates, losses, sizes)
 
     @property
     def winner(self) -> float:

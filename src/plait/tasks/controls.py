@@ -1,4 +1,4 @@
-"""For every task of the suites beside MAD's: a small model that was seen to solve it, and at which setting.
+"""For every task of the suites beside MAD's: a small model that solves it, at which setting and after which training.
 
 A score near chance says something about a mixer only where some model of that size solves the task. Accuracies are
 means over two seeds or more of `benchmarks/controls.py` and `benchmarks/tracking.py` (results: `*-controls.md`,
@@ -16,6 +16,7 @@ SOLVED = 0.95  # of the ceiling
 class Control:
     model: str  # its sequence mixers
     setting: str
+    recipe: str  # AdamW, the learning rate falling to 0 along a cosine
     accuracy: float
     ceiling: float = 1.0
 
@@ -29,21 +30,26 @@ class Control:
         return text if self.solves else f"none ({text})"
 
 
+def _recipe(steps: int, batch: int, lr: float, more: str = "") -> str:
+    return f"{steps:,} steps of {batch} sequences, rate {lr:g}{more}"
+
+
 _LOOKING, _DEEP = "attn[canon=ab]", "attn x4"
+_SHORT_FIRST = ", short prefixes first"
 CONTROLS: dict[str, Control] = {
-    "parity": Control("rwkv7[neg_eigval]", "length=32", 1.0),
-    "word-problem": Control("deltaproduct[steps=2]", "length=16 group=S3", 1.0),
-    "modular-arithmetic": Control(_DEEP, "vocab=3 length=12", 0.996),
-    "mqar": Control("deltanet x2", "vocab=64 length=64 pairs=8", 0.983),
-    "forgetting-mqar": Control(f"{_LOOKING} x4", "vocab=64 length=64 pairs=8 updates=4", 0.993),
-    "compositional-mqar": Control(f"{_LOOKING} x4", "vocab=96 length=48 side=2", 0.999),
-    "palindrome": Control(f"{_LOOKING} x4", "vocab=8 length=24", 1.0),
-    "stack": Control(f"{_LOOKING} x2", "vocab=8 length=48 stacks=4", 0.989),
-    "phonebook": Control(f"{_LOOKING} x2", "vocab=64 length=32 digits=3", 0.992),
-    "copy": Control(f"{_LOOKING} x2", "vocab=8 length=24", 1.0),
-    "ngram-lookup": Control(f"{_LOOKING} x4", "vocab=10 length=24 n=3", 0.996),
-    "markov": Control(f"{_LOOKING} x2", "vocab=5 length=64", 0.989),
-    "regbench": Control(f"{_LOOKING} x4", "vocab=8 length=64 nodes=6 string=12", 0.858, 0.953),
-    "depo": Control(f"{_LOOKING} x4", "vocab=128 length=32 hops=2 queries=4", 0.853),
-    "mano": Control(_DEEP, "vocab=3 length=8 train_size=40000", 0.857),
+    "parity": Control("rwkv7[neg_eigval]", "length=32", _recipe(500, 32, 1e-2, _SHORT_FIRST), 1.0),
+    "word-problem": Control("deltaproduct[steps=2]", "length=16 group=S3", _recipe(700, 128, 2e-3, _SHORT_FIRST), 1.0),
+    "modular-arithmetic": Control(_DEEP, "vocab=3 length=12", _recipe(2000, 128, 2e-3), 0.996),
+    "mqar": Control("deltanet x2", "vocab=64 length=64 pairs=8", _recipe(300, 32, 5e-3), 0.983),
+    "forgetting-mqar": Control(f"{_LOOKING} x4", "vocab=64 length=64 pairs=8 updates=4", _recipe(825, 64, 3e-3), 0.993),
+    "compositional-mqar": Control(f"{_LOOKING} x4", "vocab=96 length=48 side=2", _recipe(3000, 64, 1e-3), 0.999),
+    "palindrome": Control(f"{_LOOKING} x4", "vocab=8 length=24", _recipe(1400, 64, 1e-3), 1.0),
+    "stack": Control(f"{_LOOKING} x2", "vocab=8 length=48 stacks=4", _recipe(2800, 32, 3e-3), 0.989),
+    "phonebook": Control(f"{_LOOKING} x2", "vocab=64 length=32 digits=3", _recipe(600, 32, 3e-3), 0.992),
+    "copy": Control(f"{_LOOKING} x2", "vocab=8 length=24", _recipe(100, 32, 3e-3), 1.0),
+    "ngram-lookup": Control(f"{_LOOKING} x4", "vocab=10 length=24 n=3", _recipe(3000, 64, 1e-3), 0.996),
+    "markov": Control(f"{_LOOKING} x2", "vocab=5 length=64", _recipe(2400, 32, 3e-3), 0.989),
+    "regbench": Control(f"{_LOOKING} x4", "vocab=8 length=64 nodes=6 string=12", _recipe(3000, 64, 3e-3), 0.858, 0.953),
+    "depo": Control(f"{_LOOKING} x4", "vocab=128 length=32 hops=2 queries=4", _recipe(5025, 64, 3e-3), 0.853),
+    "mano": Control(_DEEP, "vocab=3 length=8 train_size=40000", _recipe(4000, 128, 2e-3), 0.857),
 }

@@ -15,7 +15,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.model.architecture import Architecture
-from plait.model.backbone import repeated_pattern
+from plait.model.compiled_blocks import repeated_pattern
 from plait.training.distributed import Processes
 from plait.training.job import Job
 from plait.training.run import Run

@@ -19,6 +19,7 @@ from plait.core.random_streams import seed_of
 from plait.mixers.attn_module import Attention
 from plait.model import build
 from plait.model.backbone import ModelState, ResidualSum
+from plait.model.compiled_blocks import compile_blocks
 from plait.model.construct import add_next_sentence_head
 from plait.model.heads import Encoder, LanguageModel
 from plait.training.batches import Batch, Batches, Objective
@@ -111,7 +112,7 @@ class Trainer:
             self.objective.compile()
         else:
             dtype = torch.bfloat16 if self.job.precision == "bf16" else torch.float32
-            self.model.backbone.compile_blocks(self.recipe.seq_len, dtype)
+            compile_blocks(self.model.backbone, self.recipe.seq_len, dtype)
         self.compiled = True
 
     def advance(self) -> StepResult:

@@ -177,9 +177,9 @@ def _register_mixers(setup: Setup) -> None:
     """Register the users' mixers, after checking that their text is what the pool has."""
     if not setup.mixers:
         return
-    from plait.model.user_mixers import adopt
+    from plait.model.user_mixers import register_sources
 
     found = tuple(MixerSource(s.file, s.attribute, s.text, s.package).hash for s in setup.mixers)
     if found != setup.hashes:
         raise UserError("a mixer's source has changed on its way to a worker; run again.")
-    adopt(setup.mixers)
+    register_sources(setup.mixers)

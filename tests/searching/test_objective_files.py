@@ -1,0 +1,95 @@
+"""An objective of a user's own file: searched by, keyed by its text, and what is wrong with it is one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import plait
+from plait.core.errors import UserError
+from plait.space.objective_table import OBJECTIVES
+
+FILE = """
+from plait.algorithms.objectives import Objective
+
+
+class Thrift(Objective):
+    name, maximise = "thrift", True
+
+    def columns(self, batch):
+        return {"thrift": batch.columns["decoder_params"] / batch.columns["flops"]}
+"""
+SPACE = "layers: 1..3\nd: 16|32\nheader: vocab=64\nmixers: [attn[heads=2], gla[heads=2]]\nchannel: [swiglu, none]\n"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    Path("thrift.py").write_text(FILE)
+    Path("mine.space").write_text(SPACE)
+    yield
+    OBJECTIVES._registered.pop("thrift", None)
+
+
+def search(*objectives: str, **more: Any) -> plait.FrontResult:
+    given = {"method": "random", "iterations": 2, "population": 20, "validate": False, **more}
+    return plait.search("mine.space", objectives=objectives or ("thrift.py", "flops"), **given)
+
+
+def test_the_front_is_that_of_the_files_objective() -> None:
+    found = search("thrift.py:Thrift", "flops", front=0)
+    rows = found.front
+    assert found.objectives == ("max:thrift", "min:flops")
+    values = np.array([row["thrift"] for row in rows])
+    assert values == pytest.approx([row["decoder_params"] / row["flops"] for row in rows])
+    flops = np.array([row["flops"] for row in rows])
+    for value, cost in zip(values, flops, strict=True):
+        assert not ((values >= value) & (flops <= cost) & ((values > value) | (flops < cost))).any()
+
+
+def test_a_constraint_may_name_it_and_an_edited_file_is_another_search() -> None:
+    first, again = search(), search()
+    assert first.key == again.key
+    Path("thrift.py").write_text(FILE.replace('/ batch.columns["flops"]', "+ 0.5"))
+    edited = search(constraints=["thrift >= 4000"])
+    assert edited.key != first.key
+    assert all(row["thrift"] >= 4000 for row in edited.front)
+
+
+def test_infinities_are_stored() -> None:
+    Path("thrift.py").write_text(FILE.replace('batch.columns["flops"]', "0.0"))
+    with np.errstate(divide="ignore"):
+        assert {row["thrift"] for row in search(front=0).front} == {1e300}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"thrift", True', '"flops", True', "the name 'flops' is taken by a built-in objective"),
+        ("name, maximise = ", "title, maximise = ", r"thrift\.py: Thrift has no `name`"),
+        ('name, maximise = "thrift", True', 'name = "thrift"', r"thrift\.py: Thrift has no `maximise`"),
+        ("def columns(", "def column(", r"thrift\.py: a search cannot make the objective Thrift\(\)"),
+        ("class Thrift(Objective)", "class Thrift", "should hold one subclass of Objective, found: none"),
+        ('"decoder_params"', '"decoder_parms"', "the objective thrift fails: KeyError: 'decoder_parms'"),
+        ('{"thrift"', '{"thift"', "should give a column 'thrift' with one number per candidate"),
+        ('batch.columns["decoder_params"] /', 'batch.columns["flops"].sum() / 1 if len(batch) else 0 *', "one number"),
+        ('batch.columns["flops"]', 'batch.columns["flops"] * float("nan")', "thrift is not a number for d="),
+    ],
+)
+def test_what_is_wrong_with_the_file_is_told(old: str, new: str, message: str) -> None:
+    assert old in FILE
+    Path("thrift.py").write_text(FILE.replace(old, new))
+    with pytest.raises(UserError, match=message):
+        search()
+
+
+def test_the_direction_is_the_files_own() -> None:
+    assert search("max:thrift.py", "flops").key == search().key
+    with pytest.raises(UserError, match="of thrift there is only max:thrift"):
+        search("min:thrift.py", "flops")
+    with pytest.raises(UserError, match=r"there is no file nowhere\.py"):
+        search("nowhere.py")
