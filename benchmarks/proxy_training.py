@@ -309,8 +309,7 @@ def work(queue: Any, options: argparse.Namespace, ends: float) -> None:
             train(*item, options, ends)
         except Exception:
             print(f"{item[0]} {item[2].name} failed:\n{traceback.format_exc()[-2500:]}", flush=True)
-            if "CUDA" in traceback.format_exc():
-                return  # nothing works in this process any more
+            return  # after a failed capture nothing works in this process
 
 
 def faulty(arch: Any, setup: Setup) -> bool:

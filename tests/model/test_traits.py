@@ -17,12 +17,12 @@ def of(layers: str) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("layers", "expected"),
     [
-        ("(attn[heads=4] mlp)x4", {"full": 1, "can copy": 1, "near": 0, "full after near": 0}),
-        ("(attn[heads=4,kv_shift] mlp)x4", {"full": 1, "near": 1, "full after near": 1, "can copy": 1}),
-        ("(attn[heads=4,window=32] mlp)x4", {"full": 0, "can copy": 0}),
-        ("(fox[heads=4] mlp)x2", {"full": 0, "forgetting": 1, "can copy": 0}),
-        ("(mamba2[head_dim=32])x3 attn[heads=4]", {"full": 0.25, "near": 0.75, "full after near": 1, "can copy": 1}),
-        ("attn[heads=4] (mamba2[head_dim=32])x3", {"full": 0.25, "near": 0.75, "full after near": 0, "can copy": 0}),
+        ("(attn[heads=4] mlp)x4", {"full": 1, "any full": 1, "near": 0, "full after near": 0, "full first": 1}),
+        ("(attn[heads=4,kv_shift] mlp)x4", {"full": 1, "near": 1, "full after near": 1, "full first": 0}),
+        ("(attn[heads=4,window=32] mlp)x4", {"full": 0, "any full": 0, "full first": 0}),
+        ("(fox[heads=4] mlp)x2", {"full": 0, "forgetting": 1, "any full": 0}),
+        ("(mamba2[head_dim=32])x3 attn[heads=4]", {"full": 0.25, "near": 0.75, "full after near": 1, "full first": 0}),
+        ("attn[heads=4] (mamba2[head_dim=32])x3", {"full": 0.25, "near": 0.75, "full after near": 0, "full first": 1}),
         ("(gla mlp)x4", {"blind": 1, "near": 0}),
         ("(gated-deltanet[head_dim=32] mlp)x2", {"blind": 0, "near": 1}),
         ("(gated-deltanet[head_dim=32,conv=1] mlp)x2", {"blind": 1, "near": 0}),

@@ -1,10 +1,9 @@
 """How an architecture is built, in a few numbers that decide how its learning curve runs; no torch.
 
 They are derived from the cost that every mixer states, so users' mixers have them, too. They describe what copying from
-the context needs: a layer that sees the whole context (its KV cache grows with the sequence) and knows which token came
-before each position. It must see neighbouring tokens itself (a short convolution or token shift) or follow another
-mixer; a single attention layer at the start cannot copy (Olsson et al. 2022, arXiv:2209.11895).
-`analysis.curve_library` learns from complete trainings what each trait is worth at which budget.
+the context needs: a layer that sees the whole context (its KV cache grows with the sequence) after one that sees
+neighbouring tokens (a short convolution or token shift). `analysis.curve_library` learns from complete trainings what
+each trait is worth at which budget.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ TRAITS = (
     "full",  # share of sequence mixers that see the whole context and do not forget
     "forgetting",  # share of those that see all of it through a forget gate
     "near",  # share with a short convolution or shift
-    "can copy",  # whether one of the full ones is near itself or comes after another sequence mixer
+    "any full",
     "full after near",  # share of the full ones that have a near one at or before them
+    "full first",  # the first sees the whole context, and no neighbours
     "blind",  # share of recurrences without a short convolution or shift
     "state",  # ln(1 + numbers of recurrent state per channel of the model)
     "depth",  # ln of the number of mixers
@@ -36,12 +36,14 @@ def traits(architecture: Architecture) -> list[float]:
     full = [place for place, (whole, gated, _, _) in enumerate(layers) if whole and not gated]
     near = [place for place, (_, _, close, _) in enumerate(layers) if close]
     after = [place for place in full if near and near[0] <= place]
+    first_whole, _, first_close, _ = layers[0]
     return [
         len(full) / len(layers),
         sum(whole and gated for whole, gated, _, _ in layers) / len(layers),
         len(near) / len(layers),
-        float(any(place > 0 or place in near for place in full)),
+        float(bool(full)),
         len(after) / len(full) if full else 0.0,
+        float(first_whole and not first_close),
         sum(blind for *_, blind in layers) / len(layers),
         math.log1p(sum(float(options.cost(d, SEQ).fixed_state) for options in architecture.layers) / d),
         math.log(len(architecture.layers)),
