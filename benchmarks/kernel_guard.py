@@ -42,8 +42,8 @@ def main() -> None:
             print(
                 f"{name} {dtype} {path}: {len(group)} settings, lengths to {max(each.tokens for each in group)}, "
                 f"{sum(x.width > 0 for x in group)} with narrow heads, up to {most} stacked members, "
-                f"worst {worst.error:.1e} ({worst.worst}, {worst.tokens} tokens, "
-                f"{worst.decays}), {'right' if all(x.right for x in group) else 'WRONG'} "
+                f"worst {worst.error:.1e} ({worst.worst}, {worst.setting}), "
+                f"{'right' if all(x.right for x in group) else 'WRONG'} "
                 f"[{time.perf_counter() - begun:.0f} s]",
                 flush=True,
             )

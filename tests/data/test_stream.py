@@ -181,3 +181,11 @@ def test_every_row_has_a_token_to_predict(length: int) -> None:
     assert np.array_equal(np.concatenate([inputs for inputs, _ in half]), whole)
     _, targets = mask_tokens(np.full((2, length), 4), vocab=9, mask_id=9, seed=1, step=2, special=[4])
     assert (targets == -100).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_text_of_one_window_has_room_for_few_offsets(seed: int) -> None:
+    """Fifteen tokens hold a window of ten, its targets one place on, at one of five places."""
+    windows = Windows(np.arange(15), 10, 1, seed)
+    starts = [int(windows.starts(epoch)[0]) for epoch in range(60)]
+    assert set(starts) == set(range(5))

@@ -9,8 +9,9 @@ import pytest
 
 from plait.algorithms.front import Front
 from plait.core.errors import UserError
+from plait.designing import finding
 from plait.designing.config import DesignConfig
-from plait.designing.finding import _measured
+from plait.designing.finding import Found, _measured
 from plait.device import latency, memory
 from plait.device.latency import Timing
 from plait.device.memory import Memory
@@ -83,3 +84,32 @@ def test_none_that_could_be_measured(
 ) -> None:
     with pytest.raises(UserError, match=said):
         measured_on(Machine(too_wide), tmp_path, monkeypatch)
+
+
+def test_candidates_come_largest_first_and_once_per_pattern() -> None:
+    rows = [
+        {"spec": f"d={d} vocab=16 | {mixer}[heads=2] swiglu", "decoder_params": size}
+        for mixer, d, size in (("gla", 16, 10), ("attn", 16, 30), ("fox", 16, 20), ("gla", 32, 40))
+    ]
+    plain = {"spec": "d=64 vocab=16 | attn[heads=2] swiglu", "decoder_params": 35}
+    nothing: Any = None
+    found = Found(nothing, nothing, "decoder_params", [], nothing, rows, plain).candidates()
+    assert [(name, row["decoder_params"]) for name, row in found.items()] == [
+        ("gla", 40), ("attn", 35), ("fox", 20),
+    ]  # fmt: skip
+
+
+def test_transformers_obey_the_users_constraints(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def search_front(request: Any, *_: Any) -> Any:
+        asked.append(request)
+        raise UserError("none")
+
+    monkeypatch.setattr(finding, "search_front", search_front)
+    nothing: Any = None
+    config = DesignConfig(
+        load_space("small-hybrid"), Setting(seq=64), Limits(), "builtin:language", 600, constraints=("layers <= 3",)
+    )
+    assert finding._transformers(config, ["decoder_params", "flops"], nothing, nothing) == []
+    assert list(asked[0].constraints) == ["layers <= 3", "count(attn) == 1 * layers"]

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from plait.core.errors import UserError
+from plait.interop import llama_family
 from plait.interop.hf import export_hf
 from plait.interop.import_hf import import_hf
 from plait.model.generation import Generation
@@ -229,3 +230,17 @@ def test_damage_is_said(damage, tmp_path):
     folder = tmp_path / "none" if damage == "nothing there" else tmp_path
     with pytest.raises(UserError, match=r"cannot be read|no config\.json"):
         import_hf(folder)
+
+
+def test_windows_begin_at_the_layer_that_is_named() -> None:
+    config = {"model_type": "qwen2", "num_hidden_layers": 4, "use_sliding_window": True, "sliding_window": 16}
+    assert llama_family._windows({**config, "max_window_layers": 2}) == [[], [], ["window=16"], ["window=16"]]
+
+
+def test_the_length_before_scaling_is_looked_for_at_the_top_first() -> None:
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+    config = {"rope_scaling": scaling, "max_position_embeddings": 4096}
+    assert "rope_len=1024" in llama_family._rotary(config)
+    assert "rope_len=512" in llama_family._rotary({**config, "original_max_position_embeddings": 512})
+    del scaling["original_max_position_embeddings"]
+    assert "rope_len=4096" in llama_family._rotary(config)

@@ -205,3 +205,16 @@ def test_progress_reaches_the_store_and_the_caller(store: Store) -> None:
         (job,) = read_jobs(store)
         assert (job.state.stage, job.state.detail, job.state.share) == (now[0], detail, share)
     assert len(heard) == 4
+
+
+def test_the_time_left_is_that_of_the_stage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(jobs_module.time, "monotonic", lambda: now)
+    publisher = Publisher(store, "search", "mine")
+    publisher.update("profile", 0.5)
+    now += 100
+    publisher.update("search", 0.2)
+    assert publisher._seconds_left(publisher._state, now) is None  # nothing gained yet
+    now += 12
+    publisher.update("search", 0.6)
+    assert publisher._seconds_left(publisher._state, now) == pytest.approx(12.0)  # 0.4 took 12 s, 0.4 are left

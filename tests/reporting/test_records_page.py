@@ -72,6 +72,16 @@ def test_methods_say_what_the_records_say() -> None:
     )
 
 
+def test_methods_count_the_seeds_that_a_comparison_states_and_not_those_of_a_search() -> None:
+    config, about = {"protocol": 1, "seed": 0}, {"plait": "0.1"}
+    search = Record.of("search", config, {"front": []}, about)
+    compare = Record.of("compare", {"protocol": 1}, {"architectures": [{"name": "a", "seeds": 5}]}, about)
+    probed = {"architectures": [{"name": "a", "tasks": {"recall": {"accuracy": 0.5, "seeds": 3}}}]}
+    assert "seed" not in methods([search])
+    assert methods([search, compare]).endswith("5 seeds were used.")
+    assert methods([Record.of("probe-verdict", {"protocol": 1}, probed, about)]).endswith("3 seeds were used.")
+
+
 def test_a_paper_is_cited_once() -> None:
     found = bibtex({"hyena": "Poli et al. 2023, arXiv:2302.10866; Massaroli et al. 2023, arXiv:2310.18780",
                     "mh-hyena": "Massaroli et al. 2023, arXiv:2310.18780", "mine": ""})  # fmt: skip

@@ -186,3 +186,18 @@ def test_searched_from_a_file(
         assert "gmu" in row["spec"]
         assert (row["flops"], row["decoder_params"]) == (cost.flops, cost.decoder_params)
         assert cost.state_bytes() <= 400e3
+
+
+def test_a_layer_that_asks_in_vain_stays_the_same_mixer_where_it_can() -> None:
+    s, rng = space("sambay", layers="2"), np.random.default_rng(5)
+    places = {s.spec(row).partition(" | ")[2]: row for row in everything(s)}
+    lender, readers = "attn[heads=2]", {"cross-attn[heads=2]", "cross-attn[heads=4]"}
+    fitting = {reader for reader in readers if f"{lender} {reader}" in places}
+    assert len(fitting) == 1
+    (fits,) = fitting
+    (wrong,) = readers - fitting
+    other = next(text for text in places if text.endswith(wrong))  # behind a lender that it fits
+    row = places[f"{lender} {fits}"].copy()
+    row[-1] = places[other][-1]
+    repaired = s.repair(rng, np.repeat(row[None], 50, axis=0))
+    assert {s.spec(each).partition(" | ")[2] for each in repaired} == {f"{lender} {fits}"}

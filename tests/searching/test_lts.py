@@ -45,3 +45,14 @@ def test_memory_is_predicted_like_latency(small: Space, stopwatch: Any) -> None:
         iterations=2,
     ).run()
     assert {"latency", "latency_high", "memory", "memory_high"} <= set(front.rows[0])
+
+
+def test_counts_stay_with_their_candidates(small: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = LtsSearch(small, exact(["decoder_params", "flops"]), iterations=1)
+    search.step(np.random.default_rng(0))
+    search.iteration = 1
+    search.times_parent_N = counts = np.arange(10, 10 + len(search.archive))
+    monkeypatch.setattr(search, "_choose_parents", lambda rng: np.arange(3))
+    monkeypatch.setattr(search, "collect", lambda propose, want: search.evaluator.nothing())
+    search.step(np.random.default_rng(1))
+    assert search.times_parent_N.tolist() == counts.tolist()

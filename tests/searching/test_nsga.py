@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plait.algorithms.nsga import Nsga2, Nsga3
+from plait.algorithms.nsga import Nsga2, Nsga3, fill_by_niches
 from plait.algorithms.objectives import exact
 from plait.space.space import Space
 
@@ -49,3 +49,13 @@ def test_children_fit_their_width(small: Space) -> None:
     n = len(search.genes_PG)
     children = search._children(np.random.default_rng(0), 300, np.zeros(n, dtype=np.int64), np.zeros(n))
     assert small.passed(children, small.columns(children))["every layer fits its width"].all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_niches_are_filled_evenly(seed: int) -> None:
+    """Two directions with four candidates each: of four places each direction gets two, whatever is drawn."""
+    side = np.array([[0.0, 1.0], [0.01, 1.01], [0.02, 1.02], [0.03, 1.03]])
+    costs, last = np.concatenate([side, side[:, ::-1]]), np.arange(8)
+    none_taken = np.zeros(0, dtype=np.int64)
+    chosen = fill_by_niches(np.random.default_rng(seed), costs, none_taken, last, 4, np.eye(2))
+    assert sorted(place // 4 for place in chosen.tolist()) == [0, 0, 1, 1]

@@ -219,3 +219,21 @@ def test_constraints_on_predictions_cost_few_more_proposals(make: Make, stopwatc
     assert len(search.seen) <= len(stopwatch.asked)
     more = search.collect(lambda n: search.space.sample(np.random.default_rng(2), n), 40)
     assert not set(map(bytes, more.genes_NG)) & set(map(bytes, found.genes_NG))
+
+
+def test_what_lies_beyond_the_last_one_needed_was_never_met(small: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round in which everything is refused makes the next one larger; what that has too many stays to be found."""
+    search = LtsSearch(small, exact(["decoder_params", "flops"]))
+    every, rounds = everything(small)[:40], []
+    whole, nothing = search.evaluator.further, search.evaluator.nothing()
+
+    def refusing_at_first(genes: Any, columns: Any) -> Any:
+        found, fine = whole(genes, columns)
+        rounds.append(len(genes))
+        return found, fine & (len(rounds) > 1)
+
+    monkeypatch.setattr(search.evaluator, "further", refusing_at_first)
+    monkeypatch.setattr(search.evaluator, "nothing", lambda: nothing)
+    assert len(search.collect(lambda n: every, 2)) == 2
+    assert rounds == [2, 6]
+    assert len(search.seen) == 2 + 2

@@ -88,6 +88,7 @@ def every_record() -> list[Record]:
         {"key": one.key, "architecture": NASTY if n % 2 else "gla", "budget": 1e9} for n, one in enumerate(trained)
     ]
     matrix = [[1.0, 0.0], [0.5, 0.5]]
+    asked = [{"length": 16 * n, "score": 0.9 / n, "interval": [0.3, 0.95], "chance": 0.1} for n in (1, 2, 4)]
     return [
         *trained,
         record("track", {"spec": ATTN, "seed": 0, "recipe": {"lr": 0.1}}, loss=3.0, tokens=64, windows=[3.0]),
@@ -102,6 +103,9 @@ def every_record() -> list[Record]:
                maps=[{"layer": 0, "head": 0, "sharp": 0.5, "distance": 1.0, "memory": 2.0, "attention": matrix,
                       "forget": matrix}]),
         record("eval", {"spec": ATTN, "evaluation": "per-token"}, lengths=[1, 2, 4], perplexity=[9.0, 8.0, 7.5]),
+        record("eval", {"spec": ATTN, "evaluation": "ruler", "trained_length": 16}, threshold=0.856, trained_length=16,
+               mean={"points": asked, "effective_length": 16, "certain_length": 0},
+               tasks={NASTY: {"points": asked, "shortest": 8}, "vt": {"points": asked}, f"{NASTY}2": {"points": []}}),
         record("measure", {"spec": ATTN, "device": "cpu"}, latency={"seconds": 0.004}),
         record(f"{NASTY}", {"mixer": NASTY}, **{NASTY: 3.5, "text": NASTY}),
     ]  # fmt: skip

@@ -258,5 +258,5 @@ def _objectives(
 
 
 def _values(columns: list[str], point: Floats) -> dict[str, float | int]:
-    """By name; whole numbers as such."""
+    """A row's values by name, whole numbers as integers."""
     return {name: int(v) if v.is_integer() else v for name, v in zip(columns, point.tolist(), strict=True)}

@@ -54,7 +54,7 @@ def layers(
 
 
 def _found(key: str, store: str | Store | None) -> tuple[str, Mapping[str, Any]]:
-    """What it is called, and the result of the search."""
+    """The name of a search, and its result."""
     if key.endswith(".json"):
         return key, _read(Path(key))
     with opened_store(store) as opened:
@@ -63,7 +63,7 @@ def _found(key: str, store: str | Store | None) -> tuple[str, Mapping[str, Any]]
 
 
 def _together(searches: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, Mapping[str, Any], list[dict[str, Any]]]:
-    """What they are called, the first of them, and the seeds of all."""
+    """Several searches as one: their names, the first one's result, and the seeds of all."""
     twice = [called for called, times in Counter(called for called, _ in searches).items() if times > 1]
     if twice:
         raise UserError(f"{twice[0]} is given twice; its seeds would count double.")

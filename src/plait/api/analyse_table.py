@@ -93,7 +93,7 @@ class Analysis(Result):
 
 
 def analysis(document: dict[str, Any], *tables: str, notes: Sequence[str] = ()) -> Analysis:
-    """Of a document whose entries of these names are lists of rows."""
+    """The analysis of a document; the entries with these names are lists of rows."""
     return Analysis(document, {name: document[name] for name in tables}, tuple(note for note in notes if note))
 
 

@@ -22,7 +22,7 @@ ANSWER = 64  # tokens, where mode both does not say
 
 @contextmanager
 def opened_store(store: str | Store | None) -> Iterator[Store]:
-    """Of a URL (None: $PLAIT_STORE, else runs/plait.db); one that is open already stays open."""
+    """The store at a URL (None: $PLAIT_STORE, else runs/plait.db), closed at the end; an open store stays open."""
     if isinstance(store, Store):
         yield store
         return
@@ -61,7 +61,7 @@ def read_specs(specs: str | Architecture | Sequence[str | Architecture]) -> list
 
 
 def seconds_of(time: str | float) -> float:
-    """Of 90s, 10m, 1h30m, or a number of seconds."""
+    """A length of time in seconds: 90s, 10m, 1h30m, or a number."""
     return parse_duration(time) if isinstance(time, str) else float(time)
 
 
@@ -77,12 +77,12 @@ def training_place(
 
 
 def cores() -> int:
-    """Of the processor, as many as this process may use."""
+    """How many processor cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_setting(mode: str, answer: int | None, **others: Any) -> Setting:
-    """`answer` goes with mode both."""
+    """The setting of a measurement or prediction; `answer`, the tokens of an answer, goes with mode both."""
     from plait.device.setting import BOTH, Setting
 
     return Setting(mode, **others, answer=answer or (ANSWER if mode == BOTH else 0))

@@ -140,7 +140,7 @@ def compare(
 
 
 def _question(found: Comparison) -> dict[str, Any]:
-    """What decides the answer: its trainings, and what is equal among them."""
+    """What identifies the answer in the store: its trainings, and what is equal among them."""
     keys = {row.contender.name: [[record.key for record in at] for at in row.records] for row in found.rows}
     return {"trainings": keys, "equal": found.terms.equal, "data": found.course.data}
 
@@ -173,7 +173,7 @@ def _terms(
 
 
 def _require_text(corpus: Corpus, batch: int, seq_len: int) -> None:
-    """Too short a text is found before processes start."""
+    """Refuse a text that is too short, before worker processes start."""
     from plait.data.stream import Windows
     from plait.training.track import Text
 
@@ -190,7 +190,7 @@ def _result(found: Comparison, corpus: Corpus, started: float) -> CompareResult:
 
 
 def _notes(found: Comparison, corpus: Corpus) -> list[str]:
-    """What was treated in a way that a reader should know of."""
+    """Notes on how the comparison was made that a reader should know."""
     length = len(corpus.tokens("train"))
     longest = max(row.tokens for row in found.rows)
     notes = [f"{row.contender.name}: {row.contender.note}" for row in found.rows if row.contender.note]

@@ -138,6 +138,6 @@ def design(
 
 
 def _question(config: dict[str, Any], document: DesignDocument) -> dict[str, Any]:
-    """What decides a design: users' mixers are in the identities, the data in the training's key."""
+    """What identifies a design in the store: the identities include users' mixers, the training's key the data."""
     raced = [architecture(row["spec"]).identity() for row in document["candidates"]]
     return {**config, "candidates": raced, "training": document["train"]["run"]}

@@ -216,7 +216,7 @@ def _store(store: str | Store | None) -> Iterator[Finding]:
 
 
 def _speed() -> dict[str, float]:
-    """Of the default device: products of matrices in fp32 (bf16 on a GPU) and copies."""
+    """Speed of the default device: matrix products in fp32 (bf16 on a GPU) and copies."""
     import torch
 
     gpu = torch.cuda.is_available()
@@ -231,7 +231,7 @@ def _speed() -> dict[str, float]:
 
 
 def _seconds(work: Callable[[], object], repeats: int = 7) -> float:
-    """The median of a few."""
+    """Median seconds of a few calls."""
     import torch
 
     taken = []

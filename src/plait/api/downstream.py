@@ -112,7 +112,7 @@ PROTOCOL = 1  # raised when the same settings come to mean another evaluation
 class HarnessResult(Result):
     run: str
     results: dict[str, dict[str, Any]]  # as the harness gives them
-    table: tuple[HarnessRow, ...]
+    table: tuple[HarnessRow, ...]  # a row per number: task, metric, filter, value, stderr, items
     shots: dict[str, int]  # by task
     max_length: int
     lm_eval: str  # the harness's version
@@ -189,7 +189,7 @@ def harness(
 
 
 def _keep(found: HarnessResult, spec: str, limit: int | None, store: str | Store | None) -> None:
-    """As a record, in place of an earlier one of the same run and tasks."""
+    """Store the result as a record that replaces an earlier one of the same run and tasks."""
     from plait.records import Record, open_store, provenance_of
 
     config = {

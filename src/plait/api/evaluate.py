@@ -135,7 +135,7 @@ def evaluate(
 
 
 def _run(given: str | Path | OpenRun, root: Path) -> Run:
-    """A run, or what a Hugging Face folder becomes."""
+    """A run; a Hugging Face folder is imported as one."""
     from plait.api.export import imported_run
     from plait.training.run import ABOUT
 
@@ -150,7 +150,7 @@ def _conditions(text: EvaluatedText, settings: Mapping[str, Any]) -> dict[str, s
 
 
 def _chosen(on: Sequence[str], settings: Mapping[str, Any]) -> list[Evaluation]:
-    """The evaluations named, each with those of the settings that it has; one that none has is an error."""
+    """The evaluations named, each with the settings that apply to it; a setting that applies to none is an error."""
     found = [evaluations.load_evaluation(name.strip()) for names in on for name in names.split(",")]
     spare = {name: value for name, value in settings.items() if not any(name in e.settings() for e in found)}
     return [
@@ -185,7 +185,7 @@ def _subject(run: Run, data: str, split: str, device: str, *, text: bool) -> tup
 
 
 def _corpus(data: str, tokenizer: Path) -> Corpus:
-    """The corpus as the run's tokenizer writes it; one that comes as tokens has its own."""
+    """The corpus tokenised by the run's tokenizer; a corpus of tokens keeps its own."""
     from plait.data import open_corpus
     from plait.data.corpora import open_source
     from plait.data.corpus import TokenSource

@@ -124,7 +124,7 @@ def imported_run(folder: Path, runs: Path) -> Path:
 
 
 def _digest(folder: Path) -> str:
-    """Of the config, the weights and the tokenizer."""
+    """Hash of the config, the weights and the tokenizer."""
     from plait.interop.import_hf import read_config
 
     read_config(folder)  # what is no such folder is said here

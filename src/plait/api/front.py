@@ -150,7 +150,7 @@ class Candidates(Result):
         return written.getvalue()
 
     def save(self, path: str | Path) -> None:
-        """As .csv or .jsonl."""
+        """Write them as .csv or .jsonl."""
         from plait.reporting.svg import save
 
         target = check_ending(Path(path))
@@ -292,7 +292,7 @@ def _opened(key: str, store: str | Store | None) -> Iterator[tuple[Record, Measu
 
 
 def _looked_up(record: Record, known: Measurements, count: int) -> Validated:
-    """As `plait search` chose and measured, from what is stored."""
+    """The rows that `plait search` chose, with their stored measurements; nothing is measured."""
     from plait.algorithms.front import Front
     from plait.searching.validation import validate
     from plait.space.constraints import Limits
@@ -322,7 +322,7 @@ def shapes(specs: Sequence[str]) -> list[Row]:
 
 
 def _heads_and_inner(layers: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:
-    """Of attention and feed-forward in turn; None for any other architecture."""
+    """Heads and inner widths of alternating attention and feed-forward layers; None for any other architecture."""
     pairs = list(zip(layers[::2], layers[1::2], strict=False))
     if len(layers) % 2 or any(a.name not in ATTENTION or f.name != FEED_FORWARD for a, f in pairs):
         return None

@@ -86,7 +86,7 @@ def score(
 
 
 def _columns(row: Row) -> Row:
-    """Its size, what it takes of the device, its spec."""
+    """A row's columns: size, device quantities, spec."""
     taken = {each.column: value_of(row, name) for name, each in in_rows([row]).items()}
     return {"decoder_params": row["decoder_params"], **taken, "spec": row["spec"]}
 
@@ -95,7 +95,7 @@ def _compared(
     specs: Sequence[str], data: str, tokenizer: str | None, time: str | float | None, runs: str | Path, store: Store,
     told: OnProgress,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """In the order of the specs; one that diverged has the lowest score there is."""
+    """Scores in the order of the specs; a diverged training has the lowest possible score."""
     from plait.api.compare import compare
 
     if len(specs) < 2:

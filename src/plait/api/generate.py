@@ -145,5 +145,5 @@ def _room(header: Any, encoded: Sequence[Sequence[int]]) -> int:
 
 
 def _text(ids: Sequence[int], tokenizer: Tokenizer) -> str:
-    """A model may have more ids than its tokenizer (rounded up for speed); those say nothing."""
+    """The text of these ids; ids beyond the tokenizer's (vocabularies are rounded up for speed) are left out."""
     return tokenizer.decode([token for token in ids if token < tokenizer.vocab])

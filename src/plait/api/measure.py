@@ -197,7 +197,7 @@ def _exponents(one: BlockScaling) -> str:
 
 @dataclass(frozen=True)
 class Estimate:
-    """With its 95 % interval."""
+    """A predicted value with its 95 % interval."""
 
     mean: float
     interval: tuple[float, float]
@@ -262,7 +262,7 @@ def predict(
 
 
 def _kept_profile(runs: Path) -> Path:
-    """That of this machine, on one thread, which a search or a design has made."""
+    """This machine's profile on one thread, which a search or a design has kept."""
     from plait.searching.local_profile import profile_path
 
     path = profile_path(runs, Setting(seq=1))

@@ -40,7 +40,7 @@ class OpenRun(Result):
 
     @property
     def architecture(self) -> Architecture:
-        """With users' mixers as they were when it was trained, whatever their files say by now."""
+        """The architecture, with users' mixers as they were when it was trained, even if their files have changed."""
         return self._run.arch
 
     @property

@@ -34,7 +34,7 @@ class PlannedArchitecture:
 
 @dataclass(frozen=True)
 class ProbePlan(Result):
-    """At most: trainings that have solved their task stop early."""
+    """What a probe would run. These are upper bounds: a training that has solved its task stops early."""
 
     protocol: str
     budget_seconds: float | None
@@ -192,7 +192,7 @@ def _prepared(
     match: bool,
     place: Place,
 ) -> tuple[Protocol, list[Candidate], Machine]:
-    """Everything checked before anything is trained."""
+    """Check all arguments before anything is trained; returns the protocol, the candidates and the machine."""
     from plait.probing import protocol as protocols
     from plait.probing.candidates import BASELINES, candidates
     from plait.probing.run import Machine

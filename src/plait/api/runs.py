@@ -179,7 +179,7 @@ def _find(store: Store, kind: str | None, where: Mapping[str, Any] | None, limit
 
 
 def _each(store: Store, kind: str | None, where: Mapping[str, Any] | None, limit: int | None) -> Iterator[Record]:
-    """As they come; a kind that is not there is told of."""
+    """Records one by one; an unknown kind is an error that lists the known ones."""
     record = None
     for record in store.each(kind, _texts(where), limit):
         yield record

@@ -44,7 +44,7 @@ class ProbeScale(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Both in words."""
+        """The two trends in words."""
         notes = []
         if self.state is not None:
             ends = "" if self.state.interval is None else " ({:.2f} … {:.2f})".format(*self.state.interval)

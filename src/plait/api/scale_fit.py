@@ -109,7 +109,7 @@ def read_runs(file: str | Path | None) -> Table:
 
 
 def flops_of(given: str | float, option: str) -> float:
-    """Of 1e20 or a number."""
+    """FLOPs given as text (1e20) or as a number."""
     try:
         flops = float(given)
     except ValueError:

@@ -139,7 +139,7 @@ def search(
 def _scoring(
     request: Request, cluster: str, workers: int | None, data: str | None, tokenizer: str | None
 ) -> Scoring | None:
-    """None where this process computes all objectives."""
+    """How workers score candidates; None if this process computes all objectives."""
     if not cluster and workers is None:
         return None
     from plait.searching.scoring import Scoring, require_proxies
@@ -162,7 +162,7 @@ def _corpus(data: str | None, tokenizer: str | None) -> Corpus | None:
 def _supernet_job(
     asked: Supernets, corpus: Corpus | None, device: str, method: str, tokenizer: str | None
 ) -> SupernetJob | None:
-    """None where the method trains nothing."""
+    """What a differentiable search trains; None for other methods."""
     from plait.papers.recipes import recipe
     from plait.supernet.settings import PAR, Settings, SupernetJob
     from plait.training.distributed import precision_on
@@ -191,7 +191,7 @@ def _supernet_job(
 
 
 def adapted(space: Space, fix: Mapping[str, str], corpus: Corpus | None) -> Space:
-    """The space as far as it was left open, over the data's vocabulary where there are data."""
+    """The space with the choices in `fix` made, and with the data's vocabulary if data are given."""
     declared = space.declared.narrowed(dict(fix))
     if corpus is not None:
         masked = any(header is not None and header.kind == "encoder" for header in space.headers.all)
@@ -221,7 +221,7 @@ def _given_profile(
 def _predictor(
     request: Request, profile: Profile | None, store: Store, runs: Path, on_progress: OnProgress
 ) -> DevicePredictor | None:
-    """From the profile given, else this machine's, which is made where it is not there yet; None where all is exact."""
+    """From the given profile, else this machine's, which is made if there is none; None if all objectives are exact."""
     from plait.algorithms.predicted import DevicePredictor
     from plait.device.answer import predictor_of
     from plait.searching.attainable import check_attainable

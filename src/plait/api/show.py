@@ -251,7 +251,7 @@ def _mixer_rows(cost: ModelCost) -> tuple[MixerRow, ...]:
 
 
 def _printed(spec: str, cost: ModelCost) -> Printed | None:
-    """Where the paper prints other parameter counts for a preset than it has: the counts, by how much, and why."""
+    """For a preset whose paper prints other parameter counts than it has: the counts, the differences, and why."""
     from plait.spec.presets import describe, lookup
 
     # A text with layers in it is no preset's name, and need not load the papers' tables.

@@ -177,7 +177,7 @@ def _result(found: Trained, key: str) -> TrainResult:
 
 
 def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | None]:
-    """The recipe with what was asked for, and the published number of steps."""
+    """The recipe with the given values, and its published number of steps."""
     from plait.papers.recipes import recipe
     from plait.training.recipe import Recipe
 
@@ -188,7 +188,7 @@ def _recipe(named: str | Recipe, values: dict[str, Any]) -> tuple[Recipe, int | 
 
 
 def _scaled(arch: Architecture, flops: float | None, values: dict[str, Any]) -> Recipe:
-    """MAD's recipe at this size and budget; what was asked for goes before it."""
+    """MAD's recipe at this size and budget, with the given values."""
     from plait.model import model_cost
     from plait.papers.recipes import mad_recipe
 
@@ -223,7 +223,7 @@ def _architecture(spec: str | Architecture | None, corpus: Corpus, source: Run |
 
 
 def _started_from(given: str | Path, root: Path) -> str:
-    """A run as it was named; of a Hugging Face folder the run that it is imported as."""
+    """The run to start from; a Hugging Face folder is imported as one."""
     from plait.api.export import imported_run
 
     folder = Path(given)
@@ -232,7 +232,7 @@ def _started_from(given: str | Path, root: Path) -> str:
 
 
 def _first_then_others(make: Callable[[], T], dist: Processes) -> T:
-    """Data are prepared by the first process; the others find them ready."""
+    """Run `make` in the first process before the others, which then find the data prepared."""
     if dist.first:
         made = make()
         dist.barrier()

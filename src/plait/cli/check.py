@@ -100,15 +100,14 @@ def _print_kernels(found: CheckResult) -> None:
     made = table(dtype="left", path="left", settings="right", largest_error="right", of="left", same_bits="left")
     for (dtype, path), rows in groups.items():
         worst = max(rows, key=lambda each: each.error / each.limit)
-        where = f"{worst.worst}, {worst.tokens:,} tokens" + (f", {worst.decays} decays" if worst.decays else "")
+        where = f"{worst.worst}, {worst.setting}"
         style = "green" if all(each.right for each in rows) else "bold red"
         same = "yes" if all(each.same for each in rows) else "no"
         made.add_row(dtype, path, str(len(rows)), f"[{style}]{worst.error:.1e}[/] of {worst.limit:.0e}", where, same)
     out.print(made)
     for each in found.kernels:
         if not each.right:
-            where = f"{each.dtype}, {each.tokens:,} tokens, {each.decays or 'no'} decays"
-            text = f"{where}: {each.worst} is off by {each.error:.1e}"
+            text = f"{each.dtype}, {each.setting}: {each.worst} is off by {each.error:.1e}"
             out.print(text + ("" if each.same else ", other bits the second time"), style="red")
 
 

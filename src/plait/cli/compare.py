@@ -105,7 +105,7 @@ def command(
 
 
 def _check_files(svg: Path | None, out: Path | None, csv: Path | None, parquet: Path | None) -> None:
-    """Before minutes are spent on what is to be written there."""
+    """Check before the training that the output files can be written."""
     from plait.core.errors import UserError
     from plait.reporting.page import check_writable
 
@@ -136,7 +136,7 @@ def _write_files(
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[OnProgress]:
-    """A bar, and what is said when the comparison is interrupted."""
+    """A progress bar, and the message of an interrupted comparison."""
     try:
         with progress_bar(quiet=quiet) as bar:
             yield bar
@@ -165,7 +165,7 @@ def print_comparison(found: CompareResult) -> None:
 
 
 def curves_of_characters(curves: Sequence[Series]) -> str:
-    """A letter for each; where curves are one over the other, their letters alternate."""
+    """Learning curves in characters, a letter per architecture; where curves overlap, their letters alternate."""
     from plait.cli.output import WIDE, character_plot
 
     letters = dict(zip((curve.name for curve in curves), string.ascii_letters, strict=False))

@@ -70,6 +70,6 @@ def import_command(
 
 
 def _busy(what: str, quiet: bool) -> Any:
-    """A sign of life: exporters report no progress."""
+    """Show that something is running: exporters report no progress."""
     out = console(stderr=True)
     return nullcontext() if quiet or not out.is_terminal else out.status(what)

@@ -75,9 +75,10 @@ def pick(
         print_json(best.as_dict())
         return
     words = [f"{best.by} {readable(value_of(best.row, best.by))}"]
-    shown = ((each, value_of(best.row, of)) for of, each in in_rows([best.row]).items())
-    words += [f"{readable(value)} {each.unit}" for each, value in shown if value is not None]
-    basis = "measured" if best.is_measured else "predicted, not measured"
+    quantities = [(each, value_of(best.row, of)) for of, each in in_rows([best.row]).items()]
+    words += [f"{readable(value)} {each.unit}" for each, value in quantities if value is not None]
+    exact = all(value is None for _, value in quantities)  # the search asked for counts alone
+    basis = "measured" if best.is_measured else "exact" if exact else "predicted, not measured"
     note = f"{', '.join(words)} ({basis}); the best of {best.among} that hold the limits"
     console(stderr=True).print(note, style="dim")
     print(best.spec)
@@ -222,7 +223,7 @@ def print_front(found: dict[str, Any], spent: Mapping[str, float] | None = None)
 
 
 def _units(found: dict[str, Any]) -> str:
-    """Of columns whose names do not say it."""
+    """Units of the columns whose names do not state them."""
     shown = {*found["limits"], *(objective.partition(":")[2] for objective in found["objectives"])}
     units = {"loss": "nats per token", "state": "bytes", "fixed_state": "bytes", "kv_cache": "bytes"}
     return "".join(f"; {name.replace('_', '-')} in {unit}" for name, unit in units.items() if name in shown)
@@ -277,7 +278,7 @@ def _shapes_of(found: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def cell(value: Any) -> str:
-    """Brackets are markup to the terminal's tables."""
+    """Text with its brackets escaped, which the terminal's tables would read as markup."""
     text = ("[" + ", ".join(map(str, value)) + "]") if isinstance(value, list) else str(value)
     return plain(text)
 

@@ -54,7 +54,7 @@ def command(
 
 
 def _write(text: str) -> None:
-    """Written plainly: what a model says is no markup."""
+    """Print without reading markup: a model's text may contain brackets."""
     sys.stdout.write(text)
     sys.stdout.flush()
 

@@ -49,7 +49,7 @@ VERBS: Table[Callable[..., Any]] = Table("verb", {}, group="plait.verbs")
 
 
 class Verbs(TyperGroup):
-    """plait's own verbs, then packages': those are looked for when the help is shown or a verb is not known."""
+    """plait's own verbs, then those of installed packages, which are looked up only for the help or an unknown verb."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         VERBS.discover()
@@ -57,7 +57,7 @@ class Verbs(TyperGroup):
         return [*own, *(name for name in VERBS if name not in own)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """An experiment file among the arguments stands for what it says."""
+        """Replace an experiment file among the arguments by the options it holds."""
         if any(argument.endswith(experiment.ENDINGS) for argument in args):
             args = experiment.expanded(self, ctx, args)
         return super().parse_args(ctx, args)

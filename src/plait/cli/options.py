@@ -26,7 +26,7 @@ def _mixer_file(file: str) -> str:
 
 
 def _former_length(context: typer.Context, value: int | None) -> int | None:
-    """`--length` as it was called before, for commands written down long ago."""
+    """`--length` is the former name of `--seq-len`, kept for old scripts."""
     if value is not None:
         context.default_map = {**(context.default_map or {}), "seq_len": value}
     return value
@@ -115,7 +115,8 @@ def _limit_help(each: Quantity, otherwise: str) -> str:
 def _in_place_of(
     argument: str, options: Mapping[str, tuple[str, Any]], kind: type, gather: Callable[..., object]
 ) -> Callable[[Command], Command]:
-    """A command whose `argument` is gathered from options by name, each with its help and default."""
+    """Replace a command's parameter `argument` by one option per entry of `options` (name → help and default); `gather`
+    combines their values into the argument."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)

@@ -27,7 +27,7 @@ def print_json(document: Any) -> None:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no nan and no infinity: null stands for them."""
+    """The value with NaN and infinities replaced by None, since JSON has neither."""
     if isinstance(value, dict):
         return {name: finite(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -40,7 +40,7 @@ OVERRUN = 1.02  # of the time given: beyond it a command says so
 
 @contextmanager
 def within_time(given: str | None) -> Iterator[None]:
-    """Around what a command does in a given time (`--time`, None where there is none): an overrun is told."""
+    """Around the work of a command with `--time` (None: no limit): prints by how much it was exceeded."""
     began = time.perf_counter()
     yield
     took = time.perf_counter() - began
@@ -58,7 +58,7 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")  # what help in colours is made of
 
 
 def without_control(text: str) -> str:
-    """Text that moves no cursor and sets no title: a sign stands for each control character."""
+    """Text with control characters replaced, so that it can neither move the cursor nor set the terminal's title."""
     return CONTROL.sub("\ufffd", text)
 
 
@@ -102,7 +102,7 @@ class GuardedStream:
 
 
 def guard_streams() -> None:
-    """Of this process, from now on."""
+    """Guard standard output and error of this process from now on."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, GuardedStream):
@@ -133,7 +133,7 @@ def count(number: float) -> str:
 
 
 def plain(text: str) -> str:
-    """Text whose brackets rich shows instead of reading them."""
+    """Text with its brackets escaped, which rich would read as markup."""
     return text.replace("[", r"\[")
 
 
@@ -146,7 +146,7 @@ class ProgressLines:
         self._next = self._began + self._wait
 
     def tell(self, what: str, share: float | None = None, more: str = "") -> None:
-        """What is being done, how much of it is (0 to 1), and what else there is to say."""
+        """Print what is being done, the share of it that is done (0 to 1) and `more`, if a line is due."""
         now = self._clock()
         if now < self._next:
             return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def study_progress(*, quiet: bool) -> Iterator[OnProgress]:
-    """A bar over the models, and what is said when the study is interrupted."""
+    """A progress bar over the models, and the message of an interrupted study."""
     from plait.training.fit import Interrupted
 
     try:

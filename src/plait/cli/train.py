@@ -168,7 +168,7 @@ def command(
 
 
 def _allowed(budget: str, rates: int, seeds: int) -> str | None:
-    """Of all trainings together."""
+    """The time budget of all trainings together."""
     return f"{parse_duration(budget) * max(1, rates) * seeds:g}s" if budget else None
 
 

@@ -193,7 +193,7 @@ def dna_chain() -> Chain:
 
 
 def bases(size: int, stream: np.random.Generator) -> np.ndarray:
-    """So many bases, uint8."""
+    """A sequence of `size` bases, uint8."""
     found = dna_chain().sample(size, stream).astype(np.uint8)
     words = [np.array([BASES.index(base) for base in motif], dtype=np.uint8) for motif in MOTIFS]
     for at in np.flatnonzero(stream.random(size) < 1 / MOTIF_EVERY):

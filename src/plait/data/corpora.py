@@ -89,7 +89,7 @@ FOLDER = CorpusEntry(
 
 
 def entry_of(name: str, table: Table[Opener] = NAMED) -> CorpusEntry:
-    """The line of a corpus. A package's own says nothing more than its name."""
+    """The table's entry of a corpus; an empty one for a corpus of an installed package."""
     found = table.entry(name) if name in table.lines else CorpusEntry("")
     assert isinstance(found, CorpusEntry)
     return found

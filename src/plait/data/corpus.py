@@ -46,7 +46,7 @@ class Corpus:
         return self._tokens[_require_split(split)]
 
     def training_on(self, tokens: np.ndarray) -> Corpus:
-        """The same corpus with these as its training tokens: a part of its own, say."""
+        """The same corpus with other training tokens, such as a part of its own."""
         return replace(self, _tokens={**{split: self._tokens[split] for split in SPLITS}, "train": tokens})
 
     def characters(self, split: str) -> int:
@@ -163,7 +163,7 @@ def _by_position(documents: Documents, among: Sequence[str]) -> Iterator[Documen
 
 
 class TextSource(ABC):
-    """Documents in files."""
+    """A corpus of text files."""
 
     #: What tokenises it unless the user says otherwise.
     tokenizer: str = "bytes"
@@ -181,7 +181,7 @@ class TextSource(ABC):
         """All documents in a fixed order; `digests` holds the hash of every file."""
 
     def identity(self) -> dict[str, Any]:
-        """What else decides the documents beside the files' contents."""
+        """What decides the documents besides the files' contents."""
         return {}
 
     def length(self, piece: str) -> int:
@@ -192,7 +192,7 @@ class TextSource(ABC):
 @final
 @dataclass(frozen=True)
 class TokenSource:
-    """Tokens that are there already, or made on the spot."""
+    """Tokens that exist already or are generated."""
 
     tokenizer: Tokenizer
     tokens: Mapping[str, np.ndarray]

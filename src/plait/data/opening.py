@@ -212,7 +212,7 @@ def file_digests(files: Mapping[str, Path], memory: Path, progress: OnProgress |
 
 
 def token_digests(source: TokenSource, memory: Path) -> dict[str, str]:
-    """SHA-256 of each split's tokens; of large files it is remembered."""
+    """SHA-256 of each split's tokens; those of large files are remembered."""
     if source.digests:
         return dict(source.digests)
     marks: list[Any] = [list(mark) for mark in sorted(_mark(path) for path in source.files.values())]
@@ -228,7 +228,7 @@ def token_digests(source: TokenSource, memory: Path) -> dict[str, str]:
 
 
 def _mark(path: Path) -> tuple[str, int, int]:
-    """What changes when a file does: where it is, its size, when it was written."""
+    """What changes when a file does: its path, its size, its modification time."""
     stat = path.stat()
     return str(path.resolve()), stat.st_size, stat.st_mtime_ns
 

@@ -161,7 +161,7 @@ class Words(OwnTokenizer):
         return "".join([*lines, " ".join(words)])
 
     def keeps_text(self, ids: np.ndarray) -> bool:
-        """Which whitespace stood between two words is not known, nor what a rare word was."""
+        """False: the whitespace between words is lost, and so are rare words."""
         return False
 
     def content(self) -> dict[str, Any]:

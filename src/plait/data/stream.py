@@ -109,7 +109,7 @@ class Segments:
         return _cut(self.tokens, segment_B * self.length, self.length)
 
     def fresh(self, step: int, rank: int = 0, world: int = 1) -> np.ndarray:
-        """(B,): True where a row begins its stretch, so that its memory is of something else."""
+        """(B,): True where a row starts its stretch of text, so that its memory belongs to another text."""
         return np.full(len(_share(self.batch, rank, world)), step % self.steps == 0)
 
 

@@ -79,7 +79,7 @@ def _end_of_part(block: bytes) -> int:
 
 
 def _continues(byte: int) -> bool:
-    """Whether this byte of UTF-8 is one of those behind a character's first."""
+    """Whether this byte of UTF-8 continues a character."""
     return byte & 0xC0 == 0x80
 
 

@@ -57,7 +57,7 @@ class Tokenizer(ABC):
         return True
 
     def checked(self, ids: Iterable[int] | np.ndarray) -> np.ndarray:
-        """The ids as a flat int64 array, every one of them known."""
+        """The ids as a flat int64 array; an id outside the vocabulary is an error."""
         array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), dtype=np.int64).reshape(-1)
         if array.size and not 0 <= array.min() <= array.max() < self.vocab:
             wrong = array[(array < 0) | (array >= self.vocab)][0]
@@ -187,7 +187,7 @@ FROM_FILE = "hf"  # hf:PATH opens what was learned elsewhere
 
 @dataclass(frozen=True)
 class TokenizerRecipe:
-    """How a tokenizer comes about: everything but the texts."""
+    """How to make a tokenizer, given the texts to learn from."""
 
     identity: dict[str, Any]  # decides, with the texts, the tokenizer; plain JSON
     learn: Callable[[Iterable[str]], Tokenizer]

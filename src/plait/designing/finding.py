@@ -48,9 +48,10 @@ class Found:
     def candidates(self) -> dict[str, dict[str, Any]]:
         """The few and the Transformer by the name of their pattern, the largest first. Of several models with one
         pattern only the largest is kept."""
-        rows = sorted([*self.few, *([self.plain] if self.plain else [])], key=lambda row: row[self.size])
-        found = {pattern_name(row["spec"]): row for row in rows}
-        return dict(reversed(found.items()))
+        found: dict[str, dict[str, Any]] = {}
+        for row in sorted([*self.few, *([self.plain] if self.plain else [])], key=lambda row: -row[self.size]):
+            found.setdefault(pattern_name(row["spec"]), row)
+        return found
 
     def document(self) -> dict[str, Any]:
         return document(self.record, self.measured)

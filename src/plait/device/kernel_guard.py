@@ -65,6 +65,15 @@ class Guarded:
     def right(self) -> bool:
         return self.same and self.error <= self.limit
 
+    @property
+    def setting(self) -> str:
+        """In words: 65 tokens, mixed decays, heads of 8 channels."""
+        parts = [f"{self.tokens:,} tokens"]
+        parts += [f"{self.decays} decays"] if self.decays else []
+        parts += [f"heads of {self.width} channels"] if self.width else []
+        parts += [f"{self.members} members stacked"] if self.members > 1 else []
+        return ", ".join(parts)
+
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "right": self.right}
 

@@ -75,7 +75,7 @@ PEERS: dict[str, tuple[str, str, Callable[[Any, int], Sizes]]] = {
 
 
 def peer_config(arch: Architecture) -> Any:
-    """Its configuration; a `UserError` where it has no such model or is not installed."""
+    """flash-linear-attention's configuration; a `UserError` if it has no such model or is not installed."""
     header = arch.header
     sequence = {options for options in arch.layers if options.kind == "sequence"}
     channel = [options for options in arch.layers if options.kind == "channel"]

@@ -1,4 +1,4 @@
-"""Models as one GGUF file, which llama.cpp and its kin run: Llama, Qwen2 and Qwen3, where the model is one exactly.
+"""Models as one GGUF file, for llama.cpp: Llama, Qwen2 and Qwen3, where the model is one exactly.
 
 Weights stay in float32 (or what they are in, for 16 bits); quantise the file with llama.cpp's own tools. That program
 turns neighbouring numbers of a Llama's queries and keys by one angle where Hugging Face's class turns halves, so their
@@ -50,7 +50,7 @@ NORMAL, CONTROL, UNUSED = 1, 3, 5  # kinds of tokens
 def export_gguf(
     model: LanguageModel | Encoder, tokenizer: Tokenizer | None, path: Path, *, name: str = "", force: bool = False
 ) -> bool:
-    """Write the file; whether the tokenizer is in it."""
+    """Write the file; returns whether it includes the tokenizer."""
     if find_spec("gguf") is None:
         raise UserError("this needs the `gguf` package: pip install 'plait[gguf]'.")
     from gguf import GGUFWriter
@@ -180,13 +180,13 @@ def _tensors(model: LanguageModel | Encoder, config: Config) -> Weights:
 
 
 def _interleaved(rows: Tensor, heads: int) -> Tensor:
-    """Of each head: row i of the first half, then row i of the second."""
+    """Interleave the two halves of each head's rows: row i of the first half, then row i of the second."""
     turned: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2)
     return turned.flatten(0, 2).contiguous()
 
 
 def _halved(rows: Tensor, heads: int) -> Tensor:
-    """The other way."""
+    """Undo the interleaving."""
     turned: Tensor = rows.unflatten(0, (heads, -1, 2)).transpose(1, 2)
     return turned.flatten(0, 2).contiguous()
 

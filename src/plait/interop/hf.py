@@ -181,7 +181,7 @@ def weights_of(model: torch.nn.Module) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Check:
-    """A written folder, read again as a user would."""
+    """The folder loaded with the Auto classes, as a user would."""
 
     logits_gap: float  # the largest difference in float64, over the standard deviation of the logits
     text_tokens_compared: int  # ids of a sample text from both tokenizers, all equal; 0 without a tokenizer
@@ -223,7 +223,7 @@ def logits_gap(model: LanguageModel | Encoder, other: Any) -> float:
 
 @torch.no_grad()
 def _logits(model: Any, header: Header) -> Tensor:
-    """Of one fixed batch, in float64: two ways to compute the same then agree to its rounding, whatever their size."""
+    """The logits of one fixed batch in float64, so that two implementations of the same model agree to rounding."""
     length = min(64, header.max_len) if header.pos == "learned" else 64
     tokens_BT = torch.randint(header.vocab, (2, length), generator=torch.Generator().manual_seed(0))
     found = model.cpu().double().eval()(tokens_BT)

@@ -1,4 +1,4 @@
-"""Attention masks, read as what plait knows: how many padded places each row starts with.
+"""Attention masks translated to what plait's models take: the number of padding tokens at the start of each row.
 
 Letters: B batch, T time.
 
@@ -38,7 +38,7 @@ def left_padding(mask_BT: Tensor | None, tokens_BT: Tensor, seen: int) -> tuple[
 
 @dataclass(frozen=True)
 class Moved:
-    """Rows turned so that their padding stands in front."""
+    """Rows rotated so that all their padding is at the start."""
 
     tokens_BT: Tensor
     segments_BT: Tensor | None
@@ -46,12 +46,12 @@ class Moved:
     back_BT: Tensor | None  # where each original place went
 
     def back(self, x_BTV: Tensor) -> Tensor:
-        """What was computed, in the order the rows came in."""
+        """Undo the rotation of an output."""
         return x_BTV if self.back_BT is None else x_BTV.gather(1, self.back_BT[..., None].expand_as(x_BTV))
 
 
 def padding_to_the_left(mask_BT: Tensor | None, tokens_BT: Tensor, segments_BT: Tensor | None) -> Moved:
-    """A model that looks both ways must see no padding: move it where our mixers mask it."""
+    """For bidirectional models: move all padding to the start of the row, where plait's mixers mask it."""
     pad_B, behind = left_padding(mask_BT, tokens_BT, 0)
     if mask_BT is None or not behind:
         return Moved(tokens_BT, segments_BT, pad_B, None)
@@ -66,7 +66,7 @@ def padding_to_the_left(mask_BT: Tensor | None, tokens_BT: Tensor, segments_BT: 
 
 
 def _ends(real_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """Padded places before the first real one, and behind the last."""
+    """The numbers of padding tokens before the first real token and after the last."""
     if not bool(real_BT.any(1).all()):
         raise UserError("a row of the attention mask is all padding.")
     number_BT = real_BT.long()
@@ -107,7 +107,7 @@ class StateCache(Cache):
             self.reorder_cache(torch.arange(len(self.state.pos_B)).repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Take tokens back, where every mixer can; it says so where it cannot."""
+        """Drop the last tokens, if every mixer can; else an error that says which cannot."""
         if self.state is not None and tokens_to_remove:
             self.state = self.backbone.crop(self.state, abs(tokens_to_remove))
             self.seen -= abs(tokens_to_remove)

@@ -26,7 +26,7 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Family:
-    """One model_type: how its config and weights become ours."""
+    """One Hugging Face model_type: how its config and weights are converted to plait's."""
 
     spec: Callable[[Config], str]
     weights: Callable[[Config, Weights], Weights]  # takes what it uses out of theirs
@@ -36,7 +36,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Native:
-    """One of their classes: its config and weights from ours."""
+    """One Hugging Face class: how its config and weights are made from plait's."""
 
     class_name: str
     config: Callable[[Architecture], Config]  # raises UserError or KeyError for what it has no words for
@@ -49,7 +49,7 @@ def require(config: Config, key: str, value: object) -> None:
 
 
 def require_absent(config: Config, key: str) -> None:
-    """A field that changes what is computed, whatever it says."""
+    """Refuse a field that changes what the model computes, whatever its value."""
     if config.get(key):
         raise UserError(f"{key}={config[key]!r} in the config: no such model can be imported.")
 
@@ -62,7 +62,7 @@ def activation(config: Config, key: str, default: str) -> str:
 
 
 def number(value: Any) -> float:
-    """Of a file that may write infinity as JSON has no word for it."""
+    """A number of a config, which may spell infinity in a way that JSON does not define."""
     return float(value["__float__"] if isinstance(value, dict) and "__float__" in value else value)
 
 
@@ -71,7 +71,7 @@ def tie(config: Config, default: bool) -> str:
 
 
 def in_runs(layers: Iterable[str]) -> str:
-    """Layer texts one after the other, equal neighbours as groups."""
+    """The layers as spec text, with runs of equal layers written as groups."""
     runs = [(text, len(list(equal))) for text, equal in groupby(layers)]
     return " ".join(f"({text})x{count}" for text, count in runs)
 

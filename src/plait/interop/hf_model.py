@@ -37,7 +37,7 @@ from plait.model.user_mixers import index_copies, read_copies, write_copies
 
 
 class PlaitConfig(PreTrainedConfig):
-    """The architecture's text says everything; the other fields are what programs expect to find."""
+    """The spec defines the model; the other fields are there because other programs read them."""
 
     model_type = "plait"
     keys_to_ignore_at_inference = ("past_key_values",)
@@ -71,7 +71,7 @@ class PlaitConfig(PreTrainedConfig):
 
 
 class PlaitModel(PreTrainedModel):
-    """What both kinds share: the parts of one of our models under their own names, so that weights keep theirs."""
+    """Shared by both classes: a plait model's modules under their own names, so that weight names stay the same."""
 
     config_class = PlaitConfig
     main_input_name = "input_ids"
@@ -104,7 +104,7 @@ class PlaitModel(PreTrainedModel):
     def from_pretrained(  # type: ignore[override]
         cls, folder: Any, *given: Any, config: Any = None, **options: Any
     ) -> Any:
-        """As theirs. Mixers that came with the weights are run under `trust_remote_code=True` alone."""
+        """Like the parent's. Mixers that came with the weights are run only with `trust_remote_code=True`."""
         if config is None:
             config = PlaitConfig.from_pretrained(folder)
         if options.get("trust_remote_code"):
@@ -114,12 +114,12 @@ class PlaitModel(PreTrainedModel):
         return super().from_pretrained(folder, *given, config=config, **options)
 
     def save_pretrained(self, folder: Any, *given: Any, **options: Any) -> Any:  # type: ignore[override]
-        """As theirs, with the user's own mixers."""
+        """Like the parent's, and writes the files of the user's own mixers."""
         super().save_pretrained(folder, *given, **options)
         write_mixers(self.arch, Path(folder))
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Called for what no file held: buffers. Weights are drawn by `plait.model.construct`, or loaded."""
+        """Initialise the buffers, which no file contains; weights come from `plait.model.construct` or a file."""
         for name, value in self._fixed_buffers.get(module, {}).items():
             getattr(module, name).copy_(value)
 
@@ -248,7 +248,7 @@ def _skeleton(arch: Architecture, device: str) -> LanguageModel | Encoder:
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
-    """Every name of a parameter beyond its first → the first."""
+    """For each further name of a shared parameter, its first name."""
     first: dict[int, str] = {}
     names = [(name, first.setdefault(id(p), name)) for name, p in model.named_parameters(remove_duplicate=False)]
     return {name: owner for name, owner in names if name != owner}

@@ -41,7 +41,7 @@ def import_hf(folder: Path) -> tuple[LanguageModel, Tokenizer | None]:
 
 
 def _own_spec(config: Config) -> str:
-    """Of a folder that `plait export --to hf` wrote; the user's mixers in it are not run."""
+    """The model of a folder that `plait export --to hf` wrote; mixer files in it are not run."""
     if not isinstance(config.get("spec"), str):
         raise UserError("the config lacks 'spec', the architecture's text.")
     return str(config["spec"])
@@ -56,13 +56,13 @@ def spec_text(config: Config) -> str:
 
 
 def trained_length(config: Config) -> int:
-    """The longest sequence that the model has met."""
+    """The longest sequence that the model was trained for."""
     return int(config.get("n_positions") or config.get("max_position_embeddings") or 1024)
 
 
 @torch.no_grad()
 def copy_weights(model: LanguageModel, config: Config, theirs: Weights) -> None:
-    """Every weight of theirs into one of ours; anything missing, left over or misshapen is an error."""
+    """Load every tensor into the plait model; one that is missing, unused or of another shape is an error."""
     family = _family(config)
     left = {name.removeprefix(family.prefix): value for name, value in theirs.items()}
     left = {name: value for name, value in left.items() if not name.endswith(family.ignored)}

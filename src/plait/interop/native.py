@@ -38,7 +38,7 @@ THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items
 
 
 def native_class(arch: Architecture) -> tuple[Native, Config] | None:
-    """The class and config that mean exactly this architecture, if there is one."""
+    """The Hugging Face class and config that compute exactly this architecture, if there are such."""
     for native in NATIVE.values():
         with suppress(UserError, KeyError):  # one that the class has no words for
             config = native.config(arch)
@@ -48,7 +48,7 @@ def native_class(arch: Architecture) -> tuple[Native, Config] | None:
 
 
 def _explicit(arch: Architecture) -> tuple[Header, list[MixerOptions]]:
-    """With the numbers that stand for "as the model's" filled in."""
+    """With options that default to a value of the model filled in."""
     d = arch.header.d
     layers: list[MixerOptions] = []
     for layer in arch.layers:
@@ -67,7 +67,7 @@ def _explicit(arch: Architecture) -> tuple[Header, list[MixerOptions]]:
 def export_native(
     model: LanguageModel | Encoder, tokenizer: Tokenizer | None, folder: Path, *, force: bool = False
 ) -> str:
-    """Write the folder; the name of the class that loads it."""
+    """Write the folder; returns the name of the class that loads it."""
     found = native_class(model.arch)
     if found is None:
         raise UserError(

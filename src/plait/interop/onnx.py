@@ -51,7 +51,7 @@ class Filled(nn.Module):
 
 
 class Exact(nn.Module):
-    """A model that takes its one length."""
+    """A model for one fixed length."""
 
     def __init__(self, model: Encoder) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ def _solve_unit_lower(a: Any, b: Any, upper: bool, left: bool = True, unitriangu
 
 
 def _culprit(arch: Architecture, wrong: Exception) -> str:
-    """Which layers are to blame: each kind is tried alone."""
+    """Find out which kinds of layer cannot be exported, by exporting each alone."""
     header = parse(f"d={arch.header.d} vocab=8 kind={arch.header.kind} | identity").header
     refused = []
     for options in dict.fromkeys(arch.layers):

@@ -65,7 +65,7 @@ def spec_of(model: str, size: str) -> str:
 def train_timings(
     model: str, spec: str, *, batch: int, seq_len: int, vocab: int, steps: int, device: str, compiled: bool, peers: bool
 ) -> list[TrainTiming]:
-    """Of one model: plait eager, compiled where asked for, and the peer on a GPU."""
+    """The rows of one model: plait eager, plait compiled if asked for, and on a GPU the peer."""
     sizes: dict[str, Any] = {"batch": batch, "seq_len": seq_len, "vocab": vocab, "steps": steps}
     rows: list[TrainTiming] = []
     first = 0.0
@@ -109,7 +109,7 @@ PEER = "flash-linear-attention"
 
 
 def _tried(run: Callable[[], TrainTiming], empty: TrainTiming) -> TrainTiming:
-    """What a model needs is free again afterwards; one that fails leaves the others their turn."""
+    """Run one benchmark, free its memory afterwards, and turn its failure into a row, so that the others still run."""
     try:
         return run()
     except UserError as wrong:

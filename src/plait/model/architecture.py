@@ -74,7 +74,7 @@ class Architecture:
 
     @property
     def mixer_sources(self) -> dict[str, MixerSource]:
-        """Of the mixers that are not plait's own, by name."""
+        """The source texts of mixers that are not plait's own, by mixer name."""
         parts = [part for options in self.layers for part in options.parts]
         return {part.name: part.source for part in parts if part.source is not None}
 
@@ -133,7 +133,7 @@ def architecture(
 ) -> Architecture:
     """Read spec text, a preset's name, a spec file's path, or a parsed spec; check it whole.
 
-    Names in `mixers` mean what they do there: a run folder has its own copies of users' mixers.
+    `mixers` (name → options class) goes before the registered mixers: a run folder has its own copies of users' mixers.
     """
     if isinstance(given, Architecture):
         return given
@@ -155,7 +155,7 @@ def architecture(
 
 
 def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = None) -> MixerOptions:
-    """The typed options of a parsed layer. Names in `mixers` mean what they do there."""
+    """The typed options of a parsed layer; a name in `mixers` goes before the registered mixer of that name."""
     if layer.branches:
         from plait.mixers.parallel import ParallelOptions  # not needed by most
 
@@ -175,7 +175,7 @@ def options_of(layer: Layer, mixers: Mapping[str, type[MixerOptions]] | None = N
 
 
 def _check_links(spec: Spec, made: Architecture) -> None:
-    """Every layer that reads of another has one before it that it can read of."""
+    """Check that every layer that reads another layer's tensors has a suitable one before it."""
     layers = made.layers
     readers = [place for place, options in enumerate(layers) if options.reads]
     try:
@@ -192,7 +192,7 @@ def _check_links(spec: Spec, made: Architecture) -> None:
 
 
 def _check_owner(options: MixerOptions, owners: dict[tuple[str, str], MixerOptions]) -> None:
-    """Layers that hold their weights once are alike."""
+    """Layers that share their weights must have the same options."""
     if options.share == NOT_SHARED:
         return
     first = owners.setdefault((options.name, options.share), options)
@@ -217,7 +217,7 @@ def _check_sharing(wanted: dict[str, tuple[int, ...]], shared: dict[str, tuple[i
 
 
 def _pointing(spec: Spec, layer: Layer, wrong: UserError) -> SpecError:
-    """The same error, with the place in the text it is about."""
+    """The same error with its place in the spec's text."""
     for branch in layer.branches:  # mixers name themselves first
         if re.match(rf"{re.escape(branch.name)}\b", str(wrong)):
             layer = branch

@@ -90,12 +90,12 @@ class Block(nn.Module):
     def connected(
         self, x_BTD: Tensor, state: State | None, loan: Loan, pad_B: Tensor | None
     ) -> tuple[Tensor, State, Loan]:
-        """`extend`, or without a state `forward`, of a layer that reads of others or lends to them."""
+        """`extend` (without a state: `forward`) for a layer that reads other layers' tensors or lends its own."""
         mixed, new, lent = self.mixer.connected(self.norm(x_BTD), state, loan, pad_B)
         return self.residual(x_BTD, mixed), new, lent
 
     def init_memory(self, batch: int, tokens: int) -> State:
-        """Segment memory: the layer's last `tokens` inputs, where it is one that looks at them."""
+        """Segment memory: the layer's last `tokens` inputs, if it attends to them."""
         if isinstance(self.mixer, RelativeAttention):
             return self.mixer.init_memory(batch, tokens)
         if self.mixer.options.kind != "channel" or self.mixer.options.canon != "none":
@@ -119,14 +119,14 @@ class Blocks(nn.ModuleList):
 
 
 class Loans:
-    """Who reads of whom, and during one pass over the layers what was lent."""
+    """Which layer reads which other layer's tensors, and what has been lent so far during one pass over the layers."""
 
     def __init__(self, links: dict[int, int]) -> None:
         self.links, self.lent = links, dict[int, Loan]()
         self._taking_part = {*links, *links.values()}
 
     def before(self, x_BTD: Tensor) -> Loans:
-        """For a pass that begins with these embeddings."""
+        """A fresh instance for a pass that starts with these embeddings."""
         fresh = Loans(self.links)
         fresh.lent[-1] = {"embedding": x_BTD}
         return fresh
@@ -249,7 +249,7 @@ class Backbone(nn.Module):
         return ModelState(layers, state.pos_B - tokens, state.pad_B)
 
     def merge(self, states: Sequence[ModelState]) -> ModelState:
-        """One batch out of several states' rows, whatever their lengths."""
+        """One batch from the rows of several states, which may have different lengths."""
         layers = tuple(
             block.mixer.merge([state.layers[i] for state in states]) if states[0].layers[i] else {}
             for i, block in enumerate(self.blocks)
@@ -283,7 +283,7 @@ class Backbone(nn.Module):
         return part(*args)
 
     def _positions(self, tokens_BT: Tensor, start_B: Tensor | None, pad_B: Tensor | None) -> Tensor | None:
-        """Where every token stands, counted from the row's first real token."""
+        """The position of every token, counted from the row's first real token."""
         if self.pos == "none":
             return None
         positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand(tokens_BT.shape)

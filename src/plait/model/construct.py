@@ -48,7 +48,7 @@ def build(
 
 
 def require_weights_fit(arch: Architecture, bytes_per_weight: int) -> None:
-    """Said before anything is allocated."""
+    """Refuse a model whose weights do not fit into memory, before anything is allocated."""
     from plait.model.cost import model_cost
 
     params = model_cost(arch, seq=1).total_params
@@ -58,7 +58,7 @@ def require_weights_fit(arch: Architecture, bytes_per_weight: int) -> None:
 
 
 def init_weights(model: Model, seed: int) -> None:
-    """Fill every parameter of a model anew from a seed."""
+    """Set every parameter of a model from a seed."""
     header = model.arch.header
     shrink = 1 / math.sqrt(max(1, len(model.backbone.blocks))) if header.depth_scale else 1.0
     _seed_modules(model, seed, header.init, shrink)
@@ -74,7 +74,7 @@ def add_next_sentence_head(model: Encoder, seed: int = 0) -> None:
 
 
 def seed_mixer(mixer: Mixer, seed: int, std: float = 0.02) -> None:
-    """The same for one mixer outside a model."""
+    """The same for a mixer without a model."""
     _seed_modules(mixer, seed, std, shrink=1.0)
 
 

@@ -51,7 +51,7 @@ class Subject:
         return mixer.to(dtype)
 
     def costs(self, seq: int) -> list[Cost]:
-        """Of the mixer and, where it reads of another, of that one before it."""
+        """The cost of the mixer and, if it reads another layer's tensors, of that layer."""
         lender = self.options.lender()
         return [one.cost(self.d, seq) for one in (self.options, lender) if one is not None]
 
@@ -110,7 +110,7 @@ def forward_equals_steps(subject: Subject) -> Outcome:
 
 
 def chunked_prefill(subject: Subject) -> Outcome:
-    """Reading in chunks of any size is reading at once, and leaves the state where steps would."""
+    """Prefill in chunks of any size gives the same outputs and the same state as single steps."""
     if not subject.steps:
         return None, "has no state"
     mixer = subject.build()
@@ -124,7 +124,7 @@ def chunked_prefill(subject: Subject) -> Outcome:
 
 
 def states_are_values(subject: Subject) -> Outcome:
-    """A call leaves the state it was given as it was, so that keeping one is how to go back."""
+    """A call does not change the state it is given, so a kept state can be used again."""
     if not subject.steps:
         return None, "has no state"
     mixer = subject.build()

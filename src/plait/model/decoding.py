@@ -65,7 +65,7 @@ class Decoder:
         return sum(value.numel() * value.element_size() for layer in self.layers for value in layer.values())
 
     def _move(self, layers: list[State], tokens: int) -> None:
-        """Into buffers with room for so many tokens."""
+        """Copy the state into buffers with room for so many tokens."""
         self.capacity = rounded(max(SMALLEST, tokens, 1 + (self.held or 0)))
         every = zip(self._mixers, layers, self._growing, strict=True)
         self.layers = [_roomy(mixer, layer, keys, self.capacity) for mixer, layer, keys in every]
@@ -116,7 +116,7 @@ def decodes(model: LanguageModel) -> bool:
 
 @torch.no_grad()
 def growing(mixer: Mixer, layer: State) -> list[str]:
-    """What of a state becomes longer with the next token."""
+    """The entries of a state that grow with every token."""
     if not layer:
         return []
     rows = len(next(iter(layer.values())))
@@ -125,7 +125,7 @@ def growing(mixer: Mixer, layer: State) -> list[str]:
 
 
 def rounded(tokens: int) -> int:
-    """Up to a power of two or half as much again: few graphs, little to look at in vain."""
+    """Round up to a power of two or 1.5 times one: few different graphs, and little padding to attend to."""
     size = SMALLEST
     while size < tokens:
         size = size * 3 // 2 if size & (size - 1) == 0 else size // 3 * 4

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from plait.records.record import Record
 from plait.reporting.page import folded, section, tag
-from plait.reporting.summaries import number, time_text
+from plait.reporting.summaries import mapping, number, sequence, time_text
 
 ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 
@@ -18,7 +18,7 @@ def methods(records: Sequence[Record]) -> str:
     kinds = Counter(record.kind for record in records)
     what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     texts = sorted({str(record.result["data"]) for record in records if isinstance(record.result.get("data"), str)})
-    seeds = {str(seed) for record in records if (seed := record.config.get("seed")) is not None}
+    seeds = seeds_used(records)
     where = distinct(records, "gpu") or distinct(records, "cpu")
     code_hashes = distinct(records, "code")
     return " ".join([
@@ -26,8 +26,22 @@ def methods(records: Sequence[Record]) -> str:
         f" with torch {', '.join(distinct(records, 'torch'))} on {', '.join(where) or 'an unknown machine'}:"
         f" {what}, {time_text(seconds_of(records))} of computing in all.",
         f"Models were trained on {', '.join(texts)}." if texts else "",
-        f"{len(seeds)} seeds were used." if len(seeds) > 1 else "One seed was used." if seeds else "",
+        f"{seeds} seeds were used." if seeds > 1 else "One seed was used." if seeds else "",
     ]).strip()  # fmt: skip
+
+
+def seeds_used(records: Sequence[Record]) -> int:
+    """The largest number of seeds that any result rests on: distinct ones of single trainings, or what a comparison or
+    a probe states for its architectures. 0: the records do not say. The seed of a search is none of a training."""
+    single = {
+        str(seed) for record in records if record.kind != "search" and (seed := record.config.get("seed")) is not None
+    }
+    stated = [len(sequence(record.result.get("seeds"))) for record in records if record.kind == "probe"]
+    for record in records:
+        for row in map(mapping, sequence(record.result.get("architectures"))):
+            scores = [row, *map(mapping, mapping(row.get("tasks")).values())]
+            stated += [int(count) for score in scores if (count := number(score.get("seeds"))) is not None]
+    return max([len(single), *stated])
 
 
 def bibtex(references: Mapping[str, str]) -> str:
