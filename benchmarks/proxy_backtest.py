@@ -1,0 +1,264 @@
+"""Do cheaper trainings (`proxy_training.py`) tell who will win? Alone, beside the library of curves, and in a race.
+
+    python benchmarks/proxy_backtest.py benchmarks/results/DATE-h200-proxy-training.json [--race] [--out FILE.md]
+
+Alone: candidates ranked by one number of the proxy. Library: the number is one more column beside the library's budgets
+(`ScreenedLibrary`), learnt without the candidates asked about, and forecasts are its conditional given the candidates'
+own; nothing else is trained. Race (`--race`): a race that has paid for the proxy of every candidate, and goes on with
+what is left of the limit; beside it the same race without the proxy. Sets of 8 candidates are drawn and judged as in
+`verdict.py`, of the architectures that the proxy was trained with.
+
+Letters: A architectures, B budgets, P proxies, K = B + P columns, C candidates, T texts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from verdict import NEAR, RESULTS, Asked, Backtest, Replayed, _without, section, summary
+
+from plait.analysis.curve_covariance import Covariances, alike, inverted, learn_covariances
+from plait.analysis.curve_library import Known, Library, library
+from plait.analysis.curve_table import CurveTable, read_tables
+from plait.analysis.pareto import Floats
+from plait.analysis.race_replay import replay
+from plait.analysis.rank import spearman
+from plait.model.architecture import architecture
+from plait.model.traits import traits as traits_of
+
+WORTH = 1.5  # tokens of the table's training that are about worth one of a proxy's
+LEVEL = 4.0  # the variance of what all candidates have in common on a text, in ln loss: unknown
+LIMIT = 0.1
+Column = tuple[str, str, float, float, str]  # setup, kind of text, factor of the rate, tokens, part of the loss
+
+
+@dataclass(frozen=True)
+class ScreenedLibrary(Library):
+    """A library with further columns: ln losses of a proxy, less each text's mean, of one seed."""
+
+    proxy_TAP: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    proxy_tokens: tuple[float, ...] = ()
+
+    @cached_property
+    def columns_TAK(self) -> Floats:
+        return np.concatenate([self.deviation_TAB, self.proxy_TAP], axis=2)
+
+    @cached_property
+    def x_K(self) -> Floats:
+        return np.concatenate([self.x_B, np.log(WORTH * np.array(self.proxy_tokens))])
+
+    @cached_property
+    def seeds_KK(self) -> Floats:
+        """A proxy has one seed, while all is divided by `runs`, and its luck is its own."""
+        budgets, columns = len(self.x_B), len(self.x_K)
+        at_PB = self.between(self.x_K[budgets:])
+        seeds_KK = np.zeros((columns, columns))
+        seeds_KK[:budgets, :budgets] = self.seeds_BB
+        seeds_KK[budgets:, budgets:] = self.runs * np.diag(np.diag(at_PB @ self.seeds_BB @ at_PB.T))
+        return seeds_KK
+
+    def without(self, names: Any, same_covariances: bool = False) -> ScreenedLibrary:
+        keep = [i for i, name in enumerate(self.names) if name not in set(names)]
+        kept = self.proxy_TAP[:, keep]
+        rest = super().without(names, same_covariances)
+        assert isinstance(rest, ScreenedLibrary)
+        return replace(rest, proxy_TAP=kept - kept.mean(axis=1, keepdims=True))
+
+    @cached_property
+    def covariances(self) -> Covariances:
+        if self.fitted is not None:
+            return self.fitted
+        return learn_covariances(self.columns_TAK, self.standard(self.traits_AF), self.seeds_KK, self.runs, self.x_K)
+
+    @cached_property
+    def inverse_NN(self) -> Floats:
+        found, standard_AF = self.covariances, self.standard(self.traits_AF)
+        rest_KK = (found.text_BB + self.seeds_KK / self.runs) / len(self.deviation_TAB)
+        return inverted(alike(standard_AF, standard_AF), found.alike_BB, 1 / found.weight_A, found.own_BB, rest_KK)
+
+    @cached_property
+    def slopes(self) -> tuple[float, float]:
+        found, budgets = self.covariances, len(self.x_B)
+        cut = {name: getattr(found, name)[:budgets, :budgets] for name in ("alike_BB", "own_BB", "text_BB")}
+        fields = {name: getattr(self, name) for name in Library.__dataclass_fields__}
+        return Library(**{**fields, "fitted": replace(found, **cut)}).slopes
+
+
+@dataclass(frozen=True)
+class ScreenedKnown(Known):
+    """`proxies`: ln losses of every candidate, (P,)."""
+
+    proxies: dict[str, Floats] = field(default_factory=dict)
+
+    def _conditional(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """At the library's budgets, given the candidates' proxies, whose level on this text is unknown."""
+        if names not in self._kept:
+            lib = self.library
+            assert isinstance(lib, ScreenedLibrary)
+            found, count, budgets, columns = lib.covariances, len(names), len(lib.x_B), len(lib.x_K)
+            phi_AF, phi_CF = lib.standard(lib.traits_AF), lib.standard(np.array([self.traits[n] for n in names]))
+            same_CA = np.array([[float(self.same.get(n) == other) for other in lib.names] for n in names])
+            wide_C = np.where(same_CA.any(axis=1), same_CA @ (1 / found.weight_A), 1.0)
+            across = np.kron(alike(phi_CF, phi_AF), found.alike_BB) + np.kron(same_CA / found.weight_A, found.own_BB)
+            cov = np.kron(alike(phi_CF, phi_CF), found.alike_BB) + np.kron(np.diag(wide_C), found.own_BB)
+            cov += np.kron(np.eye(count), found.text_BB) - across @ lib.inverse_NN @ across.T
+            mean = across @ lib.inverse_NN @ lib.columns_TAK.mean(axis=0).reshape(-1)
+            seen = np.array([c * columns + k for c in range(count) for k in range(budgets, columns)])
+            seen_CP = np.stack([self.proxies[n] for n in names])
+            noise_PP = lib.seeds_KK[budgets:, budgets:] / lib.runs
+            level = np.kron(np.ones((count, count)), LEVEL * np.eye(columns - budgets))
+            inverse = np.linalg.inv(cov[np.ix_(seen, seen)] + np.kron(np.eye(count), noise_PP) + level)
+            gain = cov[:, seen] @ inverse
+            mean = mean + gain @ ((seen_CP - seen_CP.mean(axis=0)).reshape(-1) - mean[seen])
+            cov = cov - gain @ cov[seen]
+            mean_CK, cov_CKCK = mean.reshape(count, columns), cov.reshape(count, columns, count, columns)
+            self._kept[names] = mean_CK[:, :budgets], cov_CKCK[:, :budgets, :, :budgets]
+        return self._kept[names]
+
+
+class Proxies:
+    """The losses of a file of proxies by column, text and architecture."""
+
+    def __init__(self, path: Path) -> None:
+        self.found: dict[Column, dict[tuple[str, str], float]] = {}
+        self.flops: dict[tuple[str, str], float] = {}
+        for row in json.loads(path.read_text(encoding="utf-8"))["setups"]:
+            self.flops[row["setup"], row["architecture"]] = row["flops_per_token"]
+            for run in row["runs"]:
+                for tokens, parts in run["annealed"]:
+                    for part, loss in parts.items():
+                        key = (row["setup"], run["kind"], round(run["factor"], 3), float(tokens), part)
+                        self.found.setdefault(key, {})[run["text"], row["architecture"]] = loss
+
+    def names(self, column: Column, tables: list[CurveTable]) -> list[str]:
+        there = self.found[column]
+        return [name for name in tables[0].names if all((table.text, name) in there for table in tables)]
+
+    def losses(self, column: Column, text: str, names: list[str]) -> Floats:
+        return np.log([self.found[column][text, name] for name in names])
+
+
+class ProxyBacktest(Backtest):
+    """Sets of candidates whose library holds the proxy, and which have one of their own."""
+
+    def __init__(self, proxies: Proxies, columns: list[Column], *given: Any) -> None:
+        super().__init__(*given)
+        self.proxies, self.columns = proxies, columns
+
+    def _known(self, tables: Any, asked: CurveTable, without: Any, calibration: Any) -> Known | None:
+        assert self.traits is not None
+        plain = library(tables, self.traits)
+        if not self.columns:
+            return Known(plain.without(without), self.traits, {name: name for name in asked.names})
+        losses = [[self.proxies.losses(c, t.text, plain.names) for c in self.columns] for t in tables]
+        proxy_TAP = np.array(losses).swapaxes(1, 2)
+        fields = {name: getattr(plain, name) for name in Library.__dataclass_fields__}
+        centred = proxy_TAP - proxy_TAP.mean(axis=1, keepdims=True)
+        curves = ScreenedLibrary(**fields, proxy_TAP=centred, proxy_tokens=tuple(c[3] for c in self.columns))
+        own = {n: np.array([self.proxies.losses(c, asked.text, [n])[0] for c in self.columns]) for n in asked.names}
+        return ScreenedKnown(curves.without(without), self.traits, {name: name for name in asked.names}, own)
+
+
+def judged(asked: list[Asked], scores: list[list[float]]) -> dict[str, float]:
+    """Of numbers of which the least is to be the best."""
+    correlations, shares, near = [], [], []
+    for a, values in zip(asked, scores, strict=True):
+        regret = float(a.table.truth[int(np.argmin(values))] - a.table.truth.min())
+        correlations.append(spearman(values, a.table.truth))
+        shares.append(regret / float(a.table.truth.min()))
+        near.append(regret / a.noise <= NEAR)
+    return {
+        "spearman": float(np.nanmean(correlations)),
+        "near": float(np.mean(near)),
+        "mean_regret": float(np.mean(shares)),
+    }
+
+
+def forecasts(asked: list[Asked]) -> list[list[float]]:
+    """By the library and the proxy alone: nothing of a candidate's own training is seen."""
+    found = []
+    for a in asked:
+        assert a.known is not None
+        mean_CU, _ = a.known.prior(a.table.names, np.log(a.table.budgets[-1:]))
+        found.append(mean_CU[:, 0].tolist())
+    return found
+
+
+def raced(asked: list[Asked], cost: float) -> list[Replayed]:
+    """With what the proxies leave of the limit."""
+    found = [
+        replay(
+            a.table, "knowledge-gradient", "library", LIMIT - cost, a.calibration, a.seed, 0.2, 1, 800, a.noise, a.known
+        )
+        for a in asked
+    ]
+    return [replace(each, cost=each.cost + cost) for each in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("proxies", type=Path)
+    parser.add_argument("--truth", type=Path, default=RESULTS / "2026-11-16-h200-truth.json")
+    parser.add_argument("--sets", type=int, default=100, help="of candidates, per text")
+    parser.add_argument("--size", type=int, default=8)
+    parser.add_argument("--draw", type=int, default=0)
+    parser.add_argument("--least", type=int, default=12, help="architectures that a column must have")
+    parser.add_argument("--columns", nargs="*", default=[], help="only those that contain one of these words")
+    parser.add_argument("--race", action="store_true")
+    parser.add_argument("--keep", type=Path, help="a JSON file of fitted constants, read and added to")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    tables = read_tables(given.truth)
+    rows = json.loads(given.truth.read_text(encoding="utf-8"))["architectures"]
+    traits = {row["name"]: traits_of(architecture(row["spec"])) for row in rows}
+    cost_of = {row["name"]: row["flops_per_token"] for row in rows}
+    proxies = Proxies(given.proxies)
+    found: list[list[str]] = []
+    for column in sorted(proxies.found):
+        setup, kind, _, tokens, part = column
+        title = f"{setup}, {kind} text, {tokens / 1e6:.2f} M tokens, {part}"
+        names = proxies.names(column, tables)
+        if len(names) < given.least or (given.columns and not all(word in title for word in given.columns)):
+            continue
+        shares = [proxies.flops[setup, n] * tokens / (cost_of[n] * tables[0].budgets[-1]) for n in names]
+        cost, begun = float(np.mean(shares)), time.perf_counter()
+        some = [_without(table, set(table.names) - set(names)) for table in tables]
+
+        def say(text: str) -> None:
+            print(f"    {text}", flush=True)
+
+        keep = given.keep and given.keep.with_suffix(f".{len(names)}.json")
+        test = ProxyBacktest(proxies, [column], some, traits, given.sets, given.size, say, keep, given.draw)
+        asked = test.by_architecture()
+        alone = judged(asked, [proxies.losses(column, a.table.text, a.table.names).tolist() for a in asked])
+        told = judged(asked, forecasts(asked))
+        test.columns = []
+        without = judged(asked, forecasts(test.by_architecture()))
+        cells = [title, str(len(names)), f"{100 * cost:.1f}"]
+        for each in (alone, without, told):
+            cells += [f"{each['spearman']:.2f}", f"{100 * each['near']:.0f}", f"{100 * each['mean_regret']:.2f}"]
+        if given.race:
+            for sets, paid in ((asked, cost), (test.by_architecture(), 0.0)):
+                each = summary(raced(sets, paid))
+                cells += [f"{each['spearman']:.2f}", f"{100 * each['near']:.0f}", f"{100 * each['mean_regret']:.2f}"]
+        found.append(cells)
+        print(" | ".join(cells), f"({time.perf_counter() - begun:.0f} s)", flush=True)
+    ways = ["alone", "library alone", "library and proxy", *(["race and proxy", "race alone"] if given.race else [])]
+    head = ["proxy", "architectures", "cost, %"]
+    head += [f"{way}: {what}" for way in ways for what in ("Spearman", "near, %", "mean regret, %")]
+    if given.out:
+        given.out.write_text("\n".join(section("Proxies, nothing known of the architectures", head, found)[1:]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
