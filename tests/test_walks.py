@@ -20,7 +20,7 @@ from plait.cli.main import main
 SOURCE = str(Path(plait.__file__).parent) + "/"
 SMALL = "d=16 | attn[heads=2] swiglu"
 WALKS = {
-    "show": (("show", "attn"), 17),
+    "show": (("show", "attn"), 18),
     "search": (
         ("search", "--space", "small-hybrid", "--objectives", "max:decoder_params,min:flops", "--method", "random",
          "--iterations", "2", "--population", "8", "--no-confirm"),

@@ -85,7 +85,7 @@ def test_accuracy_by_difficulty(here: Path) -> None:
         ("length", 256, 0.9),
         ("length", 512, 0.5),
     ]
-    assert {"length", "test accuracy"} <= words("figures/selective-copying.svg")
+    assert {"length", "test accuracy (↑ better)"} <= words("figures/selective-copying.svg")
 
 
 def test_accuracy_against_latency(here: Path) -> None:
@@ -105,7 +105,7 @@ def test_accuracy_against_latency(here: Path) -> None:
         ("train-1", 10.0, 50.0),
         ("train-2", 30.0, 60.0),
     ]
-    assert {"piqa", "boolq", "average", "train-1", "latency, ms"} <= words("l32.svg")
+    assert {"piqa", "boolq", "average", "train-1", "latency, ms (↓ better)"} <= words("l32.svg")
 
 
 def test_losses_of_two_runs(here: Path) -> None:
@@ -118,7 +118,7 @@ def test_losses_of_two_runs(here: Path) -> None:
         logged = [*rows, {"step": 3, "validation": 4.0}]
         Path(name, "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in logged))
     assert "3.0000" in run(runs.group, "curves", "bert", "par", "--svg", "fig6.svg")
-    assert {"optimizer step", "loss, nats per token"} <= words("fig6.svg")
+    assert {"optimizer step", "loss, nats per token (↓ better)"} <= words("fig6.svg")
     with pytest.raises(UserError, match="bert is given twice"):
         run(runs.group, "curves", "bert", "bert")
     Path("par", "log.jsonl").write_text("")

@@ -17,12 +17,13 @@ from plait.device.quantities import Quantity, quantities
 from plait.model.user_mixers import load_mixer
 
 
-def _mixer_file(file: str) -> str:
-    """Load a file given by `--mixers` while the options are read: whatever the command reads may name its mixer."""
-    if split_path(file) is None:
-        raise UserError(f"--mixers {file}: give a Python file, my_mixer.py or my_mixer.py:Class.")
-    load_mixer(file)
-    return file
+def _load_mixers(files: list[str] | None) -> list[str]:
+    """Load the files given by `--mixers` before the command runs: whatever it reads may name their mixers."""
+    for file in files or []:
+        if split_path(file) is None:
+            raise UserError(f"--mixers {file}: give a Python file, my_mixer.py or my_mixer.py:Class.")
+        load_mixer(file)
+    return files or []
 
 
 def _former_length(context: typer.Context, value: int | None) -> int | None:
@@ -56,7 +57,7 @@ Mixers = Annotated[
         "--mixers",
         help="A file with a mixer of your own, my_mixer.py; any number. Specs may then name it.",
         metavar="FILE",
-        parser=_mixer_file,
+        callback=_load_mixers,
         show_default=False,
     ),
 ]
