@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from plait.analysis.distributions import beta_quantile, binomial_cdf, f_tail, student_cdf, student_quantile
 
@@ -49,3 +51,8 @@ def test_a_share_of_less_than_one_item() -> None:
 def test_what_cannot_happen_and_what_must() -> None:
     assert (binomial_cdf(-1, 5, 0.5), binomial_cdf(5, 5, 0.5)) == (0.0, 1.0)
     assert f_tail(3, 400, 1e300) < 1e-280
+
+
+@pytest.mark.parametrize(("freedom", "p"), [(0, 0.9), (-1, 0.9), (5, 0.0), (5, 1.0), (1e15, 0.975), (math.inf, 0.975)])
+def test_ends_of_students_quantiles(freedom: float, p: float) -> None:
+    assert student_quantile(freedom, p) == pytest.approx(stats.t.ppf(p, freedom), rel=1e-6, nan_ok=True)

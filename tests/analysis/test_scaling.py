@@ -397,6 +397,22 @@ def test_bad_tables_get_one_clear_message(message: str) -> None:
         fit_laws(runs_of(Table.of("runs.csv", BAD[message])), 1e22, draws=20)
 
 
+@pytest.mark.parametrize("budgets", [(1e18, 1e18, 1e18, 1e19, 1e19, 1e19, 1e19, 1e19), (1e18,) * 4 + (1e19,) * 4])
+def test_most_runs_may_be_at_the_largest_budget(budgets: tuple[float, ...]) -> None:
+    rows = []
+    for at, flops in enumerate(budgets):
+        params = np.sqrt(flops / 120) * 2.0 ** (at % 5 - 2)
+        tokens = flops / (6 * params)
+        loss = 1.8 + 480 / params**0.35 + 2085 / tokens**0.37
+        rows.append({"flops": flops * (1 + 0.01 * (-1) ** at), "params": params, "tokens": tokens, "loss": loss})
+    fit_laws(runs_of(Table.of("runs.csv", rows)), 1e20, draws=20)
+
+
+def test_two_columns_cannot_be_one() -> None:
+    with pytest.raises(UserError, match="flops, params cannot be read from the same column"):
+        rename_columns(Table.of("runs.csv", [{"C": 1.0}]), {"flops": "C", "params": "C"})
+
+
 def test_columns_of_another_trainer() -> None:
     named = Table.of("runs.csv", [{**row, "loss": 9.9} for row in _named(params="N", loss="val_loss")])
     found = runs_of(rename_columns(named, {"params": "N", "loss": "val_loss"}))

@@ -114,3 +114,8 @@ def test_what_was_spent_has_its_unit() -> None:
     words = text_of(making(record))
     for told in ("7.36 min", "1,664", "4.856e+12", "12.3%"):
         assert told in words, told
+
+
+def test_a_long_length_is_written_out() -> None:
+    found = summary(evaluated("ruler", mean={"effective_length": 16384}))
+    assert (found.words, found.unit) == ("effective length 16,384 tokens", "effective length tokens")

@@ -139,6 +139,14 @@ def test_rows_that_differ_in_share_names_alone_are_one_row() -> None:
     assert s.spec(found[0]) != s.spec(found[4])
 
 
+def test_many_names_are_found_again() -> None:
+    """One name for each of ten layers: trying all combinations would take hours."""
+    names = "abcdefghij"
+    s = space("names", slots=[["attn[heads=2,share=" + "|".join(names) + "]"]], layers="10")
+    text = "d=32 vocab=13 | " + " ".join(f"attn[heads=2,share={name}]" for name in names)
+    assert s.spec(s.from_spec(text)).count("attn") == 10
+
+
 def test_too_many_ways_to_share_are_bounded_from_above(monkeypatch: pytest.MonkeyPatch) -> None:
     named = [f"attn[heads=2|4|8,share={name}]" for name in "abcdef"]
     # Any heads first; then the same layer again, or any heads under another name.

@@ -93,3 +93,42 @@ def test_the_direction_is_the_files_own() -> None:
         search("min:thrift.py", "flops")
     with pytest.raises(UserError, match=r"there is no file nowhere\.py"):
         search("nowhere.py")
+
+
+def write(body: str, name: str = "thrift") -> None:
+    Path("thrift.py").write_text(
+        "import numpy as np\nfrom plait.algorithms.objectives import Objective\n\n\nclass Thrift(Objective):\n"
+        f'    name, maximise = "{name}", True\n\n    def columns(self, batch):\n        {body}\n'
+    )
+
+
+def test_infinities_of_a_narrow_type_are_stored() -> None:
+    write('return {"thrift": np.where(np.arange(len(batch)) == 0, np.inf, 1.0).astype(np.float32)}')
+    assert max(row["thrift"] for row in search().front) == 1e300
+
+
+def test_two_objectives_of_one_name_in_a_file_are_two_searches() -> None:
+    Path("thrift.py").write_text(FILE + FILE.replace("class Thrift", "class Waste").replace(" / ", " * "))
+    assert search("thrift.py:Thrift", "flops").key != search("thrift.py:Waste", "flops").key
+
+
+def test_a_column_every_candidate_has_cannot_be_overwritten() -> None:
+    write('return {"state": np.ones(len(batch))}', name="state")
+    with pytest.raises(UserError, match="'state' is a column that every candidate has"):
+        search()
+
+
+def test_what_is_no_number_is_one_message() -> None:
+    write('return {"thrift": [None] * len(batch)}')
+    with pytest.raises(UserError, match="thrift gives object, not numbers"):
+        search()
+
+
+def test_an_objective_need_not_know_an_empty_batch() -> None:
+    write('flops = batch.columns["flops"]; return {"thrift": flops / flops.max()}')
+    assert max(row["thrift"] for row in search().front) == 1.0
+
+
+def test_a_space_file_may_constrain_it() -> None:
+    Path("mine.space").write_text(SPACE + "constraints: [thrift >= 0]\n")
+    assert search().front

@@ -105,6 +105,8 @@ def _columns(objective: Objective, batch: Batch) -> Columns:
     except UserError:
         raise
     except Exception as wrong:
+        if not len(batch):  # a search asks for its columns before it has candidates
+            return {objective.name: np.zeros(0)}
         raise UserError(f"the objective {objective.name} fails: {type(wrong).__name__}: {wrong}.") from wrong
     shapes = {name: column.shape for name, column in found.items()}
     if objective.name not in found or any(shape != (len(batch),) for shape in shapes.values()):
@@ -112,8 +114,13 @@ def _columns(objective: Objective, batch: Batch) -> Columns:
             f"the objective {objective.name} should give a column '{objective.name}' with one number per candidate "
             f"({len(batch)}); it gives {shapes}."
         )
-    # JSON has no infinities.
-    return {name: np.clip(each, -BEYOND, BEYOND) if each.dtype.kind == "f" else each for name, each in found.items()}
+    if found[objective.name].dtype.kind not in "biuf":
+        raise UserError(f"the objective {objective.name} gives {found[objective.name].dtype}, not numbers.")
+    # JSON has no infinities. In float64: a narrower type cannot hold the bounds.
+    return {
+        name: np.clip(each.astype(np.float64), -BEYOND, BEYOND) if each.dtype.kind == "f" else each
+        for name, each in found.items()
+    }
 
 
 class Evaluator:

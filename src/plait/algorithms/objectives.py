@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from plait.core.errors import UserError
 from plait.core.user_files import class_from_file, split_path
 from plait.space.objective_table import OBJECTIVES, load
-from plait.space.space import Genes, Space
+from plait.space.space import COLUMNS, Genes, Space
 
 BEYOND = 1e300  # in place of infinity, which JSON does not have
 
@@ -155,11 +155,14 @@ def register_file(given: str) -> str:
     for wanted, kind in (("name", str), ("maximise", bool)):
         if not isinstance(getattr(mine, wanted, None), kind):
             raise UserError(f"{path}: {mine.__name__} has no `{wanted}`; add it as a class attribute.")
+    if mine.name in COLUMNS and mine.name not in OBJECTIVES:  # of the others the table says that it has them
+        raise UserError(f"{path}: '{mine.name}' is a column that every candidate has; choose another name.")
     try:
         mine()
-    except TypeError as wrong:
-        raise UserError(f"{path}: a search cannot make the objective {mine.__name__}(): {wrong}.") from None
-    mine.source = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except Exception as wrong:
+        raise UserError(f"{path}: a search cannot make the objective {mine.__name__}(): {wrong}.") from wrong
+    # A file may hold several objectives of one name.
+    mine.source = hashlib.sha256(f"{mine.__qualname__}\n".encode() + path.read_bytes()).hexdigest()[:16]
     OBJECTIVES.register(mine.name, mine)
     return f"{direction}{mine.name}"
 

@@ -38,6 +38,11 @@ def student_cdf(freedom: float, t: float) -> float:
 @lru_cache(maxsize=4096)
 def student_quantile(freedom: float, p: float) -> float:
     """The t below which a share p lies."""
+    if not freedom > 0:
+        return math.nan
+    if not 0 < p < 1:
+        return math.copysign(math.inf, p - 0.5)
+    freedom = min(freedom, 1e9)  # from there on it is the normal distribution
     x, one_less_x = _beta_quantile(freedom / 2, 0.5, 2 * min(p, 1 - p))
     return math.copysign(math.sqrt(freedom * one_less_x / x), p - 0.5)
 

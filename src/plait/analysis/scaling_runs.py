@@ -103,6 +103,8 @@ def rename_columns(table: Table, columns: Mapping[str, str]) -> Table:
     for theirs in columns.values():
         table.column(theirs)  # a clear message where there is none
     ours = {theirs: name for name, theirs in columns.items()}
+    if len(ours) < len(columns):
+        raise UserError(f"--column: {', '.join(columns)} cannot be read from the same column.")
     kept = {name: values for name, values in table.columns.items() if name in ours or name not in columns}
     return Table(table.name, {ours.get(name, name): values for name, values in kept.items()})
 
@@ -211,8 +213,11 @@ def _check(runs: Runs, name: str) -> None:
             f"{whose}sizes and tokens go together in all runs, so what each is worth cannot be told apart; give runs "
             "of several sizes at several budgets."
         )
-    large = runs.flops[own] > np.median(runs.flops[own])
-    best_small, best_large = float(runs.loss[own][~large].min()), float(runs.loss[own][large].min())
+    flops, loss = runs.flops[own], runs.loss[own]
+    if flops.max() < 2 * flops.min():  # one budget
+        return
+    large = flops > np.sqrt(flops.min() * flops.max())
+    best_small, best_large = float(loss[~large].min()), float(loss[large].min())
     if best_large >= best_small:
         raise UserError(
             f"{whose}the lowest loss of the larger budgets is {best_large:.4g}, that of the smaller ones "

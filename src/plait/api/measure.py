@@ -144,7 +144,7 @@ def measure(
     require_measurable(needed, setting)
     archs = read_specs(specs)  # all of them are checked before the first is measured
     models = []
-    title = f"{len(archs)} models" if len(archs) > 1 else archs[0].text
+    title = archs[0].text if len(archs) == 1 else f"{len(archs)} models"
     with (
         published_store(store, "measure", title, on_progress) as (opened, report),
         Measurements(opened, setting, archai=archai) as known,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -85,9 +86,12 @@ def profile(
     component_sets = [components for name in spaces for components in Components.of(load_space(str(name)))]
     begun = _begun(path, settings[0])
     # A profile is a file and needs no store; where there is one, `plait serve` shows how far the profile is.
-    with opened_store(None) as store, published(store, "profile", str(path)) as job:
-        there = store.file is None or store.file.exists()
-        report = job.alongside(on_progress) if there else on_progress
+    with ExitStack() as stack:
+        report = on_progress
+        with suppress(UserError, OSError):
+            store = stack.enter_context(opened_store(None))
+            if store.file is None or store.file.exists():
+                report = stack.enter_context(published(store, "profile", str(path))).alongside(on_progress)
         _extend(begun, component_sets, settings, started + seconds, path, report)
     return ProfileResult(str(path), begun)
 

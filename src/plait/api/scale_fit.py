@@ -75,7 +75,7 @@ def fit(
     flops = flops_of(target, "--target")
     if draws < 20:
         raise UserError(f"--draws {draws}: a bootstrap needs 20 draws or more; 1000 give steady intervals.")
-    table = rename_columns(read_runs(file).where(where or []), columns or {})
+    table = rename_columns(read_runs(file), columns or {}).where(where or [])
     if not len(table):
         raise UserError(f"no row of {file} meets {' and '.join(where or [])}.")
     if page is not None:

@@ -97,6 +97,7 @@ def search(
     from plait.training.distributed import usable
 
     load_mixers(mixers)
+    objectives = [register_file(each) for each in objectives]  # first: constraints of the space may name them
     whole, asked = load_space(str(space)), supernets or Supernets()
     setting_on = partial(read_setting, mode, answer, seq=seq_len or whole.seq, batch=batch)
     read, setting = _given_profile(profile, anywhere, setting_on, device, threads)
@@ -109,7 +110,7 @@ def search(
     request = Request(
         adapted(whole, fix or {}, corpus),
         setting,
-        [register_file(each) for each in objectives],
+        objectives,
         read_limits(tokens_per_second, **limits),
         list(constraints),
         method,

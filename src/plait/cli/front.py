@@ -65,6 +65,7 @@ def pick(
     It is measured first, and gives way to the next best where it does not hold them after all."""
     from plait.api.front import pick as best_of
     from plait.searching.picking import value_of
+    from plait.space.space import COLUMNS
 
     with progress_bar(quiet=as_json) as on_progress:
         best = best_of(
@@ -77,7 +78,8 @@ def pick(
     words = [f"{best.by} {readable(value_of(best.row, best.by))}"]
     quantities = [(each, value_of(best.row, of)) for of, each in in_rows([best.row]).items()]
     words += [f"{readable(value)} {each.unit}" for each, value in quantities if value is not None]
-    exact = all(value is None for _, value in quantities)  # the search asked for counts alone
+    counted = best.by in COLUMNS or best.by.endswith("decoder_params")
+    exact = counted and all(value is None for _, value in quantities)  # the search asked for counts alone
     basis = "measured" if best.is_measured else "exact" if exact else "predicted, not measured"
     note = f"{', '.join(words)} ({basis}); the best of {best.among} that hold the limits"
     console(stderr=True).print(note, style="dim")

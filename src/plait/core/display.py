@@ -53,7 +53,7 @@ def _telling(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sequenc
         return names
     texts = {name: {_text(row.get(name)) for row in rows} for name in names}
     short = [name for name in names if max(map(len, texts[name])) < LONGEST]
-    return [name for name in short if len(texts[name]) > 1][:WIDEST] or short[:WIDEST]
+    return [name for name in short if len(texts[name]) > 1][:WIDEST] or short[:WIDEST] or names[:WIDEST]
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -15,15 +15,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import lm_eval.utils
-from jinja2.exceptions import SecurityError
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress
-from plait.evals.harness_lm import PlaitLM
-from plait.evals.local_tasks import task_configs
 from plait.model.heads import Encoder, LanguageModel
 
 if TYPE_CHECKING:
@@ -34,8 +27,15 @@ try:
     import datasets
     import jinja2
     import lm_eval
+    import lm_eval.utils
+    from jinja2.exceptions import SecurityError
+    from jinja2.runtime import Context
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
     from lm_eval.evaluator import evaluate as run_harness
     from lm_eval.tasks import TaskManager
+
+    from plait.evals.harness_lm import PlaitLM
+    from plait.evals.local_tasks import task_configs
 except ImportError as missing:
     raise UserError(f"this needs lm-evaluation-harness ({missing}): install plait[eval].") from None
 

@@ -158,8 +158,9 @@ def _eval(record: Record) -> Summary:
     for name, told in EVALUATED.items():
         found = fields.get(name)
         if isinstance(found, str) or number(found) is not None:
-            value, unit = number(found), told.replace("{}", "").strip()
-            words = told.format(found if isinstance(found, str) else number_text(found))
+            value, unit = number(found), " ".join(told.replace("{}", "").split())
+            shown = whole_text if name in ("mean.effective_length", "maps") else number_text
+            words = told.format(found if isinstance(found, str) else shown(found))
             break
     return Summary(pattern_of(spec), spec, value, unit, words, str(record.config.get("evaluation", "")))
 

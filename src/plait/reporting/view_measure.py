@@ -34,10 +34,11 @@ def measure_view(record: Record, context: Context) -> View:
     parts.append(folded("All numbers, in seconds, bytes and joules", field_table(fields, "result")))
     seq = int(number(config.get("seq")) or 1024)
     batch = int(number(config.get("batch")) or 1)
-    lead = (
-        f"{str(config.get('mode') or 'prefill').capitalize()} of {seq:,} tokens, batch {batch}, "
-        f"{config.get('dtype') or 'float32'}, on {config.get('device') or 'cpu'}."
-    )
+    what = {
+        "decode": f"Decode of one token after {seq:,}",
+        "both": f"A prompt of {seq:,} tokens and an answer of {int(number(config.get('answer')) or 0):,}",
+    }.get(str(config.get("mode")), f"Prefill of {seq:,} tokens")
+    lead = f"{what}, batch {batch}, {config.get('dtype') or 'float32'}, on {config.get('device') or 'cpu'}."
     return View(pattern_of(spec) or "A measurement", lead, parts, rows=[fields], spec=spec, seq=seq)
 
 
@@ -45,8 +46,9 @@ def _timing(timing: Mapping[str, Any]) -> tuple[str, str, str]:
     seconds, low, high = (number(timing.get(name)) for name in ("seconds", "low", "high"))
     if seconds is None:
         return "latency", "", ""
-    ends = f"95 % interval {1e3 * low:.3g} to {1e3 * high:.3g} ms, " if low is not None and high is not None else ""
-    return "latency", quantity("latency").shown(seconds), f"{ends}{whole_text(timing.get('repeats'))} repeats"
+    ends = f"95 % interval {1e3 * low:.3g} to {1e3 * high:.3g} ms" if low is not None and high is not None else ""
+    repeats = f"{whole_text(timing['repeats'])} repeats" if timing.get("repeats") else ""
+    return "latency", quantity("latency").shown(seconds), ", ".join(part for part in (ends, repeats) if part)
 
 
 def _memory(memory: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -111,10 +110,19 @@ def _with_names_of(space: Space, layers: list[MixerOptions]) -> Iterator[list[Mi
     same = [
         [one for one in known if dataclasses.replace(one, share=group.share) == group] or [group] for group in groups
     ]
-    for names in itertools.product(*same):
-        if len({(option.name, option.share) for option in names}) == len(names):
-            named = dict(zip(groups, names, strict=True))
-            yield [named.get(option, option) for option in layers]
+
+    def distinct(taken: tuple[MixerOptions, ...]) -> Iterator[tuple[MixerOptions, ...]]:
+        if len(taken) == len(same):
+            yield taken
+            return
+        used = {(option.name, option.share) for option in taken}
+        for option in same[len(taken)]:
+            if (option.name, option.share) not in used:
+                yield from distinct((*taken, option))
+
+    for names in distinct(()):
+        named = dict(zip(groups, names, strict=True))
+        yield [named.get(option, option) for option in layers]
 
 
 def _blocks(space: Space, layers: list[MixerOptions]) -> list[list[int]]:
