@@ -11,7 +11,8 @@ from benchmark_modules import load_benchmark
 
 from plait.analysis.curve_library import library
 from plait.analysis.curve_table import simulate_table
-from plait.analysis.learning_curve import CALIBRATION, Calibration, extrapolate, sharpened
+from plait.analysis.forecast import sharpened
+from plait.analysis.learning_curve import CALIBRATION, Calibration, extrapolate
 from plait.core.errors import UserError
 
 curve_calibration = load_benchmark("curve_calibration")

@@ -12,16 +12,9 @@ import numpy as np
 import pytest
 
 from plait.analysis.curve_table import simulate_table
+from plait.analysis.forecast import Forecast
 from plait.analysis.foresight import foresee
-from plait.analysis.learning_curve import (
-    CALIBRATION,
-    WAYS,
-    Calibration,
-    Forecast,
-    extrapolate,
-    pooled_noise,
-    read_curves,
-)
+from plait.analysis.learning_curve import CALIBRATION, WAYS, Calibration, extrapolate, pooled_noise, read_curves
 from plait.core.errors import UserError
 
 if TYPE_CHECKING:

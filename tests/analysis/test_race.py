@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from plait.analysis.curve_table import CurveTable, read_tables, simulate_table
-from plait.analysis.learning_curve import Calibration, Forecast
+from plait.analysis.forecast import Forecast
+from plait.analysis.learning_curve import Calibration
 from plait.analysis.race_policy import POLICIES, RaceState, _gain, decide
 from plait.analysis.race_replay import replay
 from plait.core.errors import UserError

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
@@ -25,7 +24,7 @@ from plait.workers.task import Setup, Task, WorkerHome
 
 sys.path.insert(0, str(Path(__file__).parent))
 import workers_tasks
-from workers_tasks import record, square_task
+from workers_tasks import asked_once_begun, record, square_task
 
 
 @pytest.fixture
@@ -104,14 +103,7 @@ def test_what_another_process_computes_may_be_left_to_it(pool: Pool, store: Stor
 
 
 def test_asked_to_stop_everything_is_saved(store: Store, tmp_path: Path) -> None:
-    asked = threading.Event()
-
-    def stop() -> None:
-        while not (tmp_path / "begun").exists():
-            time.sleep(0.05)
-        asked.set()
-
-    threading.Thread(target=stop, daemon=True).start()
+    asked = asked_once_begun(tmp_path)
     with Pool(Place(), setup_of(store), store, local_workers=2) as pool, pytest.raises(KeyboardInterrupt):
         pool.run([Task("wait", "workers_tasks:wait", (str(tmp_path),), keys=("wait",))], asked=asked)
     assert (tmp_path / "saved").exists()
@@ -120,14 +112,7 @@ def test_asked_to_stop_everything_is_saved(store: Store, tmp_path: Path) -> None
 
 def test_what_stores_nothing_is_not_waited_for(store: Store, tmp_path: Path) -> None:
     """A timing has no result to keep, and its steps may be long: its worker is killed, not waited for."""
-    asked = threading.Event()
-
-    def stop() -> None:
-        while not (tmp_path / "begun").exists():
-            time.sleep(0.05)
-        asked.set()
-
-    threading.Thread(target=stop, daemon=True).start()
+    asked = asked_once_begun(tmp_path)
     with Pool(Place(), setup_of(store), store, local_workers=2) as pool, pytest.raises(KeyboardInterrupt):
         pool.run([Task("time", "workers_tasks:wait", (str(tmp_path),))], asked=asked)
     assert not (tmp_path / "saved").exists()

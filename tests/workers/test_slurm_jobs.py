@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from plait.workers.slurm_jobs import SlurmJobs, _key, _parameters
 from plait.workers.task import Setup, Task
 
 sys.path.insert(0, str(Path(__file__).parent))
-from workers_tasks import record, square_task
+from workers_tasks import asked_once_begun, record, square_task
 
 
 def test_parameters() -> None:
@@ -71,14 +70,7 @@ def test_whoever_is_started_again_finds_its_jobs(here: tuple[Store, Place], tmp_
 @pytest.mark.slow
 def test_jobs_that_are_asked_to_stop_save(here: tuple[Store, Place], tmp_path: Path) -> None:
     store, place = here
-    asked = threading.Event()
-
-    def stop() -> None:
-        while not (tmp_path / "begun").exists():
-            time.sleep(0.05)
-        asked.set()
-
-    threading.Thread(target=stop, daemon=True).start()
+    asked = asked_once_begun(tmp_path)
     with (
         Pool(place, Setup.of(store, preload=()), store, local_workers=1) as pool,
         pytest.raises(KeyboardInterrupt),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +18,19 @@ from plait.workers.task import Task, Worker
 def record(number: int) -> Record:
     config = {"protocol": 1, "number": number}
     return Record.of("number", config, {"square": number**2}, {"started": "2026-01-02T03:04:05+00:00"})
+
+
+def asked_once_begun(folder: Path) -> threading.Event:
+    """The user's wish to stop, which comes as soon as `wait` has begun in this folder."""
+    asked = threading.Event()
+
+    def stop() -> None:
+        while not (folder / "begun").exists():
+            time.sleep(0.05)
+        asked.set()
+
+    threading.Thread(target=stop, daemon=True).start()
+    return asked
 
 
 def square(worker: Worker, number: int, folder: str = "", deaths: int = 0) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plait.analysis.learning_curve import Forecast
+from plait.analysis.forecast import Forecast
 from plait.core.errors import UserError
 from plait.core.units import COUNTS
 

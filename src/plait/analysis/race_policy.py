@@ -28,7 +28,8 @@ from statistics import NormalDist
 import numpy as np
 
 from plait.analysis.curve_library import Known
-from plait.analysis.learning_curve import CALIBRATION, WAY, Calibration, Forecast, Observations, Prediction, extrapolate
+from plait.analysis.forecast import Forecast, Prediction
+from plait.analysis.learning_curve import CALIBRATION, WAY, Calibration, Observations, extrapolate
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
 

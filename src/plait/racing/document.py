@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from plait.analysis.forecast import Prediction
 from plait.analysis.foresight import Foresight
-from plait.analysis.learning_curve import Prediction
 from plait.analysis.paired import NOT_DISTINGUISHABLE
 from plait.racing.comparison import Comparison
 from plait.racing.race import Raced

@@ -20,8 +20,9 @@ from functools import cached_property
 from pathlib import Path
 
 from plait.analysis.curve_library import Known
+from plait.analysis.forecast import Forecast, Prediction
 from plait.analysis.foresight import Foresight, foresee
-from plait.analysis.learning_curve import CALIBRATION, WAY, Forecast, Prediction, extrapolate
+from plait.analysis.learning_curve import CALIBRATION, WAY, extrapolate
 from plait.analysis.race_policy import POLICY, Decision, RaceState, decide
 from plait.core.errors import UserError
 from plait.model.reference_curves import reference_known
