@@ -13,6 +13,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.ops.delta import delta, delta_reference, delta_step
+from plait.ops.delta_operator import padded_width
 
 Op = Callable[..., tuple[Tensor, Tensor]]
 
@@ -177,3 +178,9 @@ def test_against_flash_linear_attention_gated(fla_naive: Callable[[str], ModuleT
     )
     o, state = delta(i["q"], i["k"], i["v"], i["beta"], i["g"], scale=0.3, state=i["state"])
     assert_close({"o": o, "state": state}, {"o": want, "state": want_state})
+
+
+@pytest.mark.parametrize(("head", "padded"), [(1, 32), (8, 32), (16, 32), (32, 32), (33, 64), (96, 128)])
+def test_narrow_heads_are_padded_on_a_gpu(head: int, padded: int) -> None:
+    """Tiles of 16 channels are compiled for Hopper to accesses beyond their shared memory."""
+    assert padded_width(head) == padded

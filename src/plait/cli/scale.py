@@ -142,7 +142,8 @@ def fit(
     *,
     target: Annotated[str, typer.Option(help="FLOPs at which the best size is asked for, such as 1e20.")],
     where: Annotated[
-        list[str] | None, typer.Option(help="Only these rows: column=value, or with != < <= > >=.")
+        list[str] | None,
+        typer.Option(help="Only these rows: column=value, or with != < <= > >=; columns as --column names them."),
     ] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="A column that has another name in the file: loss=val_loss; any number.")
