@@ -81,37 +81,56 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("show")(show.command)
-app.command("list")(list_things.command)
-app.command("check")(check.command)
-app.command("new")(check.new_command)
-app.command("verify")(check.verify_command)
-app.command("doctor")(check.doctor_command)
-app.command("probe")(probe.command)
-app.command("compare")(compare.command)
-app.command("measure")(measure.command)
-app.command("predict")(measure.predict_command)
-app.command("design")(design.command)
-app.command("search")(search.command)
-app.command("train")(train.command)
-app.command("eval")(eval.command)
-app.command("generate")(generate.command)
-app.command("export")(export.command)
-app.command("import")(export.import_command)
-app.command("finetune")(eval.finetune_command)
-app.command("harness")(eval.harness_command)
-app.command("report")(serve.report_command)
-app.command("serve")(serve.command)
-app.add_typer(runs.group, name="runs")
-app.add_typer(experiment.group, name=experiment.GROUP)
-app.add_typer(task.group, name="task")
-app.add_typer(data.group, name="data")
-app.add_typer(analyse.group, name="analyse")
-app.add_typer(profile.group, name="profile")
-app.add_typer(bench.group, name="bench")
-app.add_typer(front.group, name="front")
-app.add_typer(study.group, name="study")
-app.add_typer(scale.group, name="scale")
+#: The verbs by what they are for, in the order of the help: a function is a command, a group has commands of its own.
+PANELS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
+    "Describe": {
+        "show": show.command,
+        "list": list_things.command,
+        "check": check.command,
+        "new": check.new_command,
+        "task": task.group,
+        "data": data.group,
+        experiment.GROUP: experiment.group,
+    },
+    "Decide": {
+        "design": design.command,
+        "compare": compare.command,
+        "probe": probe.command,
+        "search": search.command,
+        "front": front.group,
+        "scale": scale.group,
+        "study": study.group,
+    },
+    "This machine": {
+        "measure": measure.command,
+        "profile": profile.group,
+        "predict": measure.predict_command,
+        "bench": bench.group,
+        "doctor": check.doctor_command,
+    },
+    "Train and use": {
+        "train": train.command,
+        "eval": eval.command,
+        "generate": generate.command,
+        "finetune": eval.finetune_command,
+        "harness": eval.harness_command,
+        "export": export.command,
+        "import": export.import_command,
+    },
+    "Results": {
+        "report": serve.report_command,
+        "serve": serve.command,
+        "runs": runs.group,
+        "analyse": analyse.group,
+        "verify": check.verify_command,
+    },
+}
+for panel, verbs in PANELS.items():
+    for name, verb in verbs.items():
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(verb)
 
 
 def _version(asked: bool) -> None:
