@@ -122,10 +122,13 @@ def canonical_share_names(layers: Sequence[MixerOptions]) -> tuple[MixerOptions,
 def load_mixers(files: Sequence[str | Path]) -> None:
     """Run users' files so that specs may name their mixers."""
     if files:
+        from plait.core.user_files import split_path
         from plait.model.user_mixers import load_mixer
 
         for file in files:
-            load_mixer(str(file))
+            if split_path(str(file)) is None:
+                raise UserError(f"--mixers {file}: give a Python file, my_mixer.py or my_mixer.py:Class.")
+            load_mixer(file)
 
 
 def architecture(

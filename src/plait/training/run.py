@@ -72,11 +72,12 @@ class Run:
     def arch(self) -> Architecture:
         """The architecture, with users' mixers from the copies in the folder, whatever their files contain now."""
         with understood(str(self.folder / "run.json")):
-            return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
+            copies = self.about.get("mixers")
+            return architecture(self.config["spec"], read_copies(copies, self.folder / MIXERS) if copies else None)
 
     def keep_mixers(self, arch: Architecture) -> dict[str, dict[str, str]]:
         """Copy the user's mixers; returns what `mixers` in run.json is."""
-        return write_copies(arch, self.folder / MIXERS)
+        return write_copies(arch, self.folder / MIXERS) if arch.mixer_sources else {}
 
     @property
     def seq_len(self) -> int | None:
