@@ -13,7 +13,6 @@ import typer
 
 from plait.device.quantities import Quantity, quantities
 
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
 Log = Annotated[

@@ -19,9 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import loads
+from plait.core.files import atomic_write, loads
 from plait.core.progress import OnProgress
 from plait.data.corpora import open_source
 from plait.data.corpus import SPLITS, Corpus, Document, TextSource, TokenSource, divided

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.data.corpus import SPLITS, Document, TokenSource, bounds, split_named
 from plait.data.simple_tokenizers import Ids
 from plait.data.tokenizers import OWN_FILE, Tokenizer, load_tokenizer, utf8

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import loads, sealed, understood, unsealed
+from plait.core.files import atomic_write, loads, sealed, understood, unsealed
 from plait.device.setting import Setting
 from plait.records import provenance_of
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.core.atomic_write import atomic_write, check_free
 from plait.core.errors import UserError
+from plait.core.files import atomic_write, check_free
 from plait.data import Tokenizer
 from plait.data.simple_tokenizers import Bytes
 from plait.data.trained_tokenizers import FILE, HuggingFace

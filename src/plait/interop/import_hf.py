@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.data import Tokenizer, load_tokenizer
 from plait.data.trained_tokenizers import FILE, open_file
 from plait.interop import llama_family, mamba_family

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from plait.core.atomic_write import filled_folder
 from plait.core.errors import UserError
+from plait.core.files import filled_folder
 from plait.data import Tokenizer
 from plait.interop import llama_family, mamba_family
 from plait.interop.hf import weights_of, write_tokenizer

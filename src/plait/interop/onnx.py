@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.core.atomic_write import filled_file
 from plait.core.errors import UserError
+from plait.core.files import filled_file
 from plait.model import build
 from plait.model.architecture import Architecture
 from plait.model.heads import Encoder, LanguageModel

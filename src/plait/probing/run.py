@@ -85,7 +85,9 @@ def refuse_leaks(candidates: Sequence[Candidate]) -> None:
     """Refuse mixers that see later tokens, before anything is trained: they would score high on every task. Those of
     others are tried; plait's own hold the contract by its tests."""
     for one in candidates:
-        others = [options for options in one.arch.layers if any(part.name not in MIXERS.lines for part in options.parts)]
+        others = [
+            options for options in one.arch.layers if any(part.name not in MIXERS.lines for part in options.parts)
+        ]
         for options in dict.fromkeys(o for o in others if o.kind == "sequence"):
             from plait.model.contract import causality, run_checks
 

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError, did_you_mean
+from plait.core.files import atomic_write
 from plait.records.record import Record, flat
 
 AT_ONCE = 500

@@ -32,7 +32,7 @@ from typing import Any
 
 import plait
 from plait.core.errors import UserError
-from plait.core.json_files import CHECKSUM, checksum
+from plait.core.files import CHECKSUM, checksum
 
 
 def provenance_of(started: float, seconds: float) -> dict[str, Any]:

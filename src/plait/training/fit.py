@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from plait.core.errors import UserError
-from plait.core.json_files import understood
+from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
 from plait.records import Store
 from plait.training.batches import Batches

@@ -29,9 +29,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import parse_json, read_object, read_text, sealed, understood, unsealed
+from plait.core.files import atomic_write, parse_json, read_object, read_text, sealed, understood, unsealed
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
