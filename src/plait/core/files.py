@@ -7,7 +7,8 @@ JSON may be damaged or hostile: whatever is wrong becomes one `UserError` that n
 `read_json` refuse text that is not JSON, is nested too deeply, or holds numbers that a computer number cannot represent
 (NaN, infinities, hundreds of digits). `understood` wraps the code that interprets a document: a field that is missing
 or of the wrong type becomes the same kind of message instead of a traceback. A document may carry its own checksum in
-the field `checksum`: `sealed` adds it, `unsealed` checks and removes it; older documents have none."""
+the field `checksum`: `sealed` adds it, `unsealed` checks and removes it; older documents have none.
+"""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from plait.core.errors import UserError
 from plait.core.files import atomic_write, loads
 from plait.core.progress import OnProgress
 from plait.data.corpora import open_source
-from plait.data.corpus import SPLITS, Corpus, Document, TextSource, TokenSource, divided
-from plait.data.token_files import is_whole, read_meta, read_tokens, token_digest, write_tokens, written_digests
+from plait.data.corpus import SPLITS, Corpus, Document, TextSource, TokenSource, divided, token_digest
+from plait.data.token_files import is_whole, read_meta, read_tokens, write_tokens, written_digests
 from plait.data.tokenizers import TokenizerRecipe, load_tokenizer, tokenizer_recipe
 
 VERSION = 2  # raised by hand when the same source comes to give other tokens

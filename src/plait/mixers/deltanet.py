@@ -2,7 +2,8 @@
 steps per token DeltaProduct (`deltaproduct`).
 
 Letters: d model width, H heads, K width of a head's keys, V of its values, n steps per token, W width of the short
-convolutions."""
+convolutions.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, SHORT_CONV, Cost, Number, linear
 from plait.mixers.gla import fraction
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import MIXING, SHORT_CONV, Cost, MixerOptions, Number, linear, option
 
 
 @dataclass(frozen=True)

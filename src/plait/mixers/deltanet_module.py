@@ -2,7 +2,8 @@
 
 One K × V matrix per head is corrected towards v_t at the key k_t. `step` computes the recurrence token by token;
 `extend` and `forward` compute the same in chunks (`plait.ops.delta`). Per token and head this takes 6 K V FLOPs: the
-old value is read, the new one written, and the output read."""
+old value is read, the new one written, and the output read.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +13,7 @@ from torch import Tensor, nn
 
 from plait.mixers.deltanet import DeltaNetOptions, DeltaProductOptions, GatedDeltaNetOptions
 from plait.mixers.mamba_module import init_decay
-from plait.mixers.mixer import Draw, State
-from plait.mixers.shared import ConvolvedMixer, HeadNorm, gated
+from plait.mixers.mixer import ConvolvedMixer, Draw, HeadNorm, State, gated
 from plait.ops.delta import delta, delta_step
 
 

@@ -1,6 +1,7 @@
 """Options and cost of RWKV's time mixing: version 6, Finch (`rwkv6`), and version 7, Goose (`rwkv7`).
 
-Letters: d model width, H heads, K width of a head's keys and of its values."""
+Letters: d model width, H heads, K width of a head's keys and of its values.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, option
 
 #: What the token shift feeds: decay, key, value, receptance (the query) and output gate.
 RWKV6_INPUTS = 5

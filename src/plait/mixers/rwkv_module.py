@@ -3,7 +3,8 @@
 The authors start the token shift, decays and bonuses from ramps over the channels that vary with depth; a mixer here
 does not know its depth and takes those of the first layer.
 
-Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, N shifted inputs."""
+Letters: B batch, T new tokens, D model width, H heads, K width of a head's keys and of its values, N shifted inputs.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.mixers.deltanet_module import unit_length
-from plait.mixers.mixer import Draw, State
+from plait.mixers.mixer import Draw, RecurrentMixer, State
 from plait.mixers.rwkv import RWKV6_INPUTS, RWKV7_INPUTS, Rwkv6Options, Rwkv7Options
-from plait.mixers.shared import RecurrentMixer
 from plait.ops.dplr import Dplr, dplr, dplr_step
 from plait.ops.gla import gla, gla_step
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from plait.core.errors import UserError
 from plait.core.registry import Table
-from plait.mixers.options import MixerOptions, MixerSource
+from plait.core.user_files import MixerSource
+from plait.mixers.options import MixerOptions
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -13,7 +13,8 @@ from typing import Any
 
 from plait.core.display import card
 from plait.core.errors import UserError, did_you_mean
-from plait.mixers.options import NOT_SHARED, MixerOptions, MixerSource, OptionError
+from plait.core.user_files import MixerSource
+from plait.mixers.options import NOT_SHARED, MixerOptions, OptionError
 from plait.mixers.table import MIXERS
 from plait.spec import Header, Layer, Spec, SpecError, load
 

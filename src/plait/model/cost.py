@@ -19,8 +19,7 @@ from itertools import pairwise
 
 from plait.core.display import card
 from plait.core.registry import load_attribute
-from plait.mixers.cost import Cost, Number, linear
-from plait.mixers.options import MixerOptions
+from plait.mixers.options import Cost, MixerOptions, Number, linear
 from plait.model.architecture import Architecture, architecture
 from plait.spec import Header, Spec
 
@@ -33,7 +32,7 @@ def norm_params(header: Header) -> int:
 
 
 def params(h: Header) -> dict[str, int]:
-    """Parameters outside the layers, part by part, as `plait.model.embedding` and `plait.model.heads` build them."""
+    """Parameters outside the layers, part by part, as `model.embedding` and `model.language_model` build them."""
     parts = {"final norm": norm_params(h) if h.final_norm else 0, "token embedding": _embedding_params(h)}
     if h.pos == "learned":
         parts["positions"] = h.max_len * h.d

@@ -16,12 +16,12 @@ from typing import Any, TypedDict, cast
 from plait.core.errors import UserError
 from plait.records import Record, Store, provenance_of
 from plait.records.claims import held
+from plait.training.batches import perplexity_of
 from plait.training.job import KIND, Job
 from plait.training.run import Run
 from plait.training.sinks import Logged, Sinks, open_sinks
 from plait.training.speed import mfu
 from plait.training.trainer import StepResult, Trainer
-from plait.training.validation import perplexity_of
 
 Curve = list[list[float]]  # of [step, loss]
 

@@ -34,7 +34,7 @@ from plait.core.files import atomic_write, parse_json, read_object, read_text, s
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 from plait.model.user_mixers import read_copies, write_copies
 from plait.records.claims import Busy
 from plait.training.checkpoint import load_tensors, newest_checkpoint, save_tensors
