@@ -11,8 +11,8 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from plait.core.display import card
 from plait.core.errors import UserError, did_you_mean
+from plait.core.result import card
 from plait.core.user_files import MixerSource
 from plait.mixers.options import NOT_SHARED, MixerOptions, OptionError
 from plait.mixers.table import MIXERS
