@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ class Profile:
     @classmethod
     def here(cls, setting: Setting) -> Profile:
         """An empty profile for this machine."""
-        surroundings = provenance_of(0.0, 0.0)
+        surroundings: Mapping[str, Any] = provenance_of(0.0, 0.0)
         common = {name: getattr(setting, name) for name in ("device", "dtype", "threads")}
         return cls({name: surroundings[name] for name in (*SAME, "python", "plait")}, common)
 
