@@ -25,7 +25,7 @@ import torch
 from tracking import split
 
 from plait.model.architecture import architecture
-from plait.model.resize import decoder_params
+from plait.model.cost import decoder_params
 from plait.probing.protocol import curriculum
 from plait.records import provenance_of
 from plait.tasks import baseline, chance, make_data

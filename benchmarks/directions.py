@@ -24,7 +24,7 @@ import torch
 import plait
 from plait.data import open_corpus
 from plait.model import model_cost
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 from plait.training.distributed import Processes
 from plait.training.job import Budget, Job, fitted
 from plait.training.recipe import Recipe

@@ -32,8 +32,8 @@ from rich.table import Table
 from plait import __version__
 from plait.mixers.mixer import make_mixer
 from plait.model import build
-from plait.model.construct import seed_mixer
 from plait.model.contract import Subject, forward_equals_steps
+from plait.model.language_model import seed_mixer
 from plait.model.user_mixers import load_mixer
 
 # Optimizer steps per core-second of mad-lab (facts measured with its public code, fp32).

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from plait.device.latency import keep_freed_memory
 from plait.model import build, model_cost
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 from plait.papers.par.presets import ROWS, SIZES
 from plait.records import provenance_of
 

@@ -42,7 +42,7 @@ def data_sets() -> tuple[list[Any], int]:
     """Splits that hold every task and seed, (tasks · seeds, examples, length), and their vocabulary."""
     import torch
 
-    from plait.model.heads import IGNORE
+    from plait.model.language_model import IGNORE
     from plait.probing.protocol import QUICK
     from plait.tasks import make_data
     from plait.tasks.task import load_task

@@ -90,7 +90,8 @@ def architectures(names: list[str], factor: int) -> dict[str, Any]:
 
     from plait.core.errors import UserError
     from plait.model.architecture import architecture
-    from plait.model.resize import decoder_params, match
+    from plait.model.cost import decoder_params
+    from plait.model.resize import match
 
     target = decoder_params(architecture(shrunk(truth.WIDE[truth.SIZE], truth.HEADERS["wide"], factor)))
     found = {}

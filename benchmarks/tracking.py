@@ -31,7 +31,7 @@ import torch
 
 from plait.analysis.intervals import estimate
 from plait.model.architecture import architecture
-from plait.model.resize import decoder_params, total_state
+from plait.model.cost import decoder_params, total_state
 from plait.probing.protocol import curriculum
 from plait.records import provenance_of
 from plait.tasks import Examples, baseline, chance, draw, make_data

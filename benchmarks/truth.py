@@ -79,7 +79,8 @@ def architectures(only: list[str]) -> dict[str, tuple[str, Any]]:
     """Shape and architecture by name, all with the same number of parameters in their layers as near as can be."""
     from plait.core.errors import UserError
     from plait.model.architecture import architecture
-    from plait.model.resize import decoder_params, match
+    from plait.model.cost import decoder_params
+    from plait.model.resize import match
 
     target = decoder_params(architecture(f"{HEADERS['wide']} | {WIDE[SIZE]}"))
     bodies = [("deep", name, body) for name, body in DEEP.items()] + [("wide", n, body) for n, body in WIDE.items()]

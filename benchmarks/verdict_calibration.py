@@ -28,7 +28,7 @@ from plait.analysis.curve_table import CurveTable, read_tables
 from plait.analysis.learning_curve import CALIBRATION
 from plait.analysis.pareto import Floats
 from plait.analysis.race_replay import Replayed, replay
-from plait.core.json_files import read_json
+from plait.core.files import read_json
 from plait.model.architecture import architecture
 from plait.model.traits import traits as traits_of
 

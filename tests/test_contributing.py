@@ -24,7 +24,7 @@ from plait.device.setting import Setting
 from plait.evals.evaluation import EVALUATIONS, Subject, load_evaluation
 from plait.mixers.table import MIXERS
 from plait.model import build
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 from plait.records import open_store
 from plait.searching.job import METHODS, Request, search_front
 from plait.space.declaration import Declaration

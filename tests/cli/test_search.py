@@ -347,3 +347,17 @@ def test_a_small_space_is_compared_whole_and_that_is_said() -> None:
     asked = run(*given, "--method", "nsga2", "--iterations", "2", "--population", "10", "--json")
     assert json.loads(asked.stdout)["method"] == "nsga2"
     assert "in place of" not in asked.stderr
+
+
+def test_models_of_a_differentiable_search_are_trained_from_scratch_and_shown() -> None:
+    Path("choices.space").write_text("layers: 2\nd: 16\nmixers: [attn[heads=2], mlp[inner=32], none]\nseq: 16\n")
+    asked = [
+        "search", "--space", "choices.space", "--method", "gumbel", "--data", "builtin:language", "--steps", "6",
+        "--retrain", "2", "--set", "batch=4", "--set", "seq_len=16", "--no-validate",
+    ]  # fmt: skip
+    shown = CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert "retrained once each: the noise between seeds is not known" in shown.output
+    found = json.loads(CliRunner().invoke(app, [*asked, "--json"], catch_exceptions=False).stdout)
+    assert found["retrained"]["statement"] in " ".join(shown.output.split())
+    assert all(row["retrained_loss"] > 0 for row in found["front"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plait.core.errors import UserError
-from plait.core.json_files import parse_json, read_object, sealed, understood, unsealed
+from plait.core.files import parse_json, read_object, sealed, understood, unsealed
 
 
 @pytest.mark.parametrize(

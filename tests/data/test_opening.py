@@ -111,7 +111,7 @@ def test_a_saved_tokenizer_gives_the_same_fingerprint(text: Path, opened, tmp_pa
 def test_tokens_are_as_small_as_their_vocabulary_allows(text: Path, opened) -> None:
     assert opened(text, "bytes").tokens("train").dtype == np.uint8
     assert opened(text, "words").tokens("train").dtype == np.uint16
-    from plait.data.token_files import smallest_dtype
+    from plait.data.corpus import smallest_dtype
 
     assert [smallest_dtype(vocab).itemsize for vocab in (1, 256, 257, 65536, 65537, 1 << 32)] == [1, 1, 2, 2, 4, 4]
 

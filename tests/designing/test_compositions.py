@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.designing.compositions import compositions, few_of, mixers_of, pattern_name, probe_candidate
-from plait.model.resize import decoder_params
+from plait.model.cost import decoder_params
 from plait.probing.candidates import TOLERANCE
 from plait.probing.protocol import quick
 

@@ -8,7 +8,7 @@ import torch
 
 from plait.evals.evaluation import Subject
 from plait.model import build
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 
 FOX = "d=16 vocab=31 | (attn[heads=2 forget=full pos=none] swiglu[inner=16])x2"
 

@@ -11,7 +11,7 @@ from plait.core.errors import UserError
 from plait.evals.evaluation import Subject
 from plait.evals.maps import MapsEvaluation, _input_of, attention_map, forget_matrix, pooled
 from plait.model import build
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 
 from .conftest import language_model, text_of
 

@@ -15,7 +15,7 @@ from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.evals.evaluation import Subject
 from plait.evals.perplexity import PerplexityEvaluation, clamped, perplexity, perplexity_with_memory, spans
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 
 from .conftest import Letters, language_model, text_of
 

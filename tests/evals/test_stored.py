@@ -13,7 +13,7 @@ from plait.evals import evaluation as table
 from plait.evals.evaluation import Evaluation, Subject, evaluated, weights_hash
 from plait.evals.perplexity import PerplexityEvaluation
 from plait.model import build
-from plait.model.heads import Encoder
+from plait.model.language_model import Encoder
 from plait.records import open_store
 from plait.records.record import json_text
 

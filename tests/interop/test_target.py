@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from plait.core.atomic_write import filled_file, filled_folder
 from plait.core.errors import UserError
+from plait.core.files import filled_file, filled_folder
 
 
 @pytest.mark.parametrize("fill", [filled_folder, filled_file])

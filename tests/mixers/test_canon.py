@@ -10,8 +10,8 @@ from plait.mixers.options import OptionError
 from plait.mixers.table import load
 from plait.model import build
 from plait.model.architecture import options_of
-from plait.model.construct import seed_mixer
 from plait.model.cost import model_cost
+from plait.model.language_model import seed_mixer
 from plait.spec import parse
 
 

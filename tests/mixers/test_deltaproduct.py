@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from plait.core.errors import UserError
-from plait.mixers.deltaproduct import DeltaProductOptions
-from plait.mixers.deltaproduct_module import DeltaProduct
+from plait.mixers.deltanet import DeltaProductOptions
+from plait.mixers.deltanet_module import DeltaProduct
 from plait.ops.delta import delta
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from plait.mixers.attn import AttnOptions
-from plait.mixers.cost import Cost, linear
 from plait.mixers.mlp import MlpOptions, MoeOptions, SwigluOptions
-from plait.mixers.options import MixerOptions
+from plait.mixers.options import Cost, MixerOptions, linear
 from plait.mixers.sparse_attn import SparseAttnOptions
 from plait.mixers.table import MIXERS, load
 from plait.mixers.xl_attn import XlAttnOptions

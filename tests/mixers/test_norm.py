@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.mixers.shared import HeadNorm, make_norm
+from plait.mixers.mixer import HeadNorm, make_norm
 
 X = torch.randn(3, 5, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from plait.core.errors import UserError
-from plait.mixers.rwkv6 import Rwkv6Options
-from plait.mixers.rwkv6_module import Rwkv6
+from plait.mixers.rwkv import Rwkv6Options
+from plait.mixers.rwkv_module import Rwkv6
 from plait.model import build
 
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from plait.core.errors import UserError
-from plait.mixers.rwkv7 import Rwkv7Options
-from plait.mixers.rwkv7_module import Rwkv7
+from plait.mixers.rwkv import Rwkv7Options
+from plait.mixers.rwkv_module import Rwkv7
 from plait.model import build
 
 

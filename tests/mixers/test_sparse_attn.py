@@ -10,7 +10,7 @@ import torch
 from plait.core.errors import UserError
 from plait.mixers.mixer import make_mixer
 from plait.model.architecture import options_of
-from plait.model.construct import seed_mixer
+from plait.model.language_model import seed_mixer
 from plait.ops.sparse_attention import best
 from plait.spec import parse
 

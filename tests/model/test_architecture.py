@@ -12,8 +12,7 @@ import yaml
 
 from plait.core.errors import UserError
 from plait.mixers import table as arch
-from plait.mixers.cost import Cost
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import Cost, MixerOptions, option
 from plait.model.architecture import architecture
 from plait.spec import SpecError, parse, to_json, to_yaml
 

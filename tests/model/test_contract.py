@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from plait.mixers.cost import MIXING, Cost
 from plait.mixers.mixer import Mixer
-from plait.mixers.options import MixerOptions
+from plait.mixers.options import MIXING, Cost, MixerOptions
 from plait.mixers.table import names
 from plait.model.contract import CHECKS, run_checks
 from plait.model.mixer_runs import fitting_width, timings

@@ -9,7 +9,7 @@ from plait.mixers.table import MIXERS
 from plait.model import build, decoding
 from plait.model.decoding import Decoder, decodes, rounded
 from plait.model.generation import prefill
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 
 SMALL = {"hgrn2": "head_dim=8", "deltanet": "head_dim=8", "kda": "head_dim=8", "gated-deltanet": "head_dim=8",
          "rwkv6": "head_dim=8", "rwkv7": "head_dim=8", "mamba2": "state=4,head_dim=8", "deltaproduct": "head_dim=8",

@@ -6,8 +6,8 @@ import pytest
 
 from plait.core.errors import UserError
 from plait.model.architecture import architecture
-from plait.model.cost import model_cost
-from plait.model.resize import decoder_params, match, total_state
+from plait.model.cost import decoder_params, model_cost, total_state
+from plait.model.resize import match
 
 MAD = [
     ("(gla swiglu)x2", "(gla[heads=8] swiglu)x2"),

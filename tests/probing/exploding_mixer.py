@@ -8,9 +8,8 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from plait.mixers.cost import MIXING, Cost
 from plait.mixers.mixer import Mixer
-from plait.mixers.options import MixerOptions
+from plait.mixers.options import MIXING, Cost, MixerOptions
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def test_specs_stay_as_they_are_but_for_the_vocabulary() -> None:
 
 
 def test_state_can_be_matched() -> None:
-    from plait.model.resize import total_state
+    from plait.model.cost import total_state
 
     one, other = read_contenders(["gla", "hgrn2"], 100, "state")
     assert other.note or abs(total_state(other.arch) / total_state(one.arch) - 1) < 0.03

@@ -22,7 +22,7 @@ from plait.algorithms.proxies import (
 )
 from plait.core.errors import UserError
 from plait.mixers.table import names
-from plait.model.construct import Model, build
+from plait.model.language_model import Model, build
 
 TOKENS = np.random.default_rng(0).integers(0, 20, 400)
 TINY = "d=8 vocab=20 | attn[heads=2] mlp[inner=6,act=silu]"

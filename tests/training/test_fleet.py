@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from plait.model import build
-from plait.model.heads import IGNORE
+from plait.model.language_model import IGNORE
 from plait.training.ensemble import Fleet, Member, MemberRecord, Plan, data_order
 from plait.training.optimizer import decayed_parameters
 

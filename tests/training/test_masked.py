@@ -10,7 +10,7 @@ import torch
 
 from plait.data import open_corpus
 from plait.model.architecture import architecture
-from plait.model.heads import Encoder
+from plait.model.language_model import Encoder
 from plait.papers.par.presets import ROWS
 from plait.papers.recipes import recipe
 from plait.records import open_store

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from plait.mixers.attn import AttnOptions
-from plait.mixers.cost import seen_pairs
+from plait.mixers.options import seen_pairs
 from plait.mixers.table import MIXERS
 from plait.model import build, model_cost
 from plait.ops.paths import plain_ops

@@ -15,7 +15,7 @@ from plait.core.errors import UserError
 from plait.data import open_corpus
 from plait.data.pairs import Pairs, segments, with_boundaries
 from plait.data.tokenizers import boundary_token
-from plait.model.heads import IGNORE
+from plait.model.language_model import IGNORE
 from plait.records import open_store
 from plait.training.distributed import Processes
 from plait.training.fit import Options, fit

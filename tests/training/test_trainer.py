@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from plait.core.errors import UserError
-from plait.training import checkpoint, validation
+from plait.training import batches, checkpoint
 from plait.training.distributed import Processes
 from plait.training.recipe import OPTIMIZERS
 from plait.training.trainer import MOST_SKIPPED, Trainer
@@ -165,7 +165,7 @@ def test_a_small_batch_is_validated_in_few_passes(monkeypatch):
     trainer.objective.register_forward_pre_hook(lambda _, inputs: passes.append(inputs[0].shape[0]))
     together = trainer.validation_loss()
     assert passes == [42, 42, 6]  # of 24 tokens each
-    monkeypatch.setattr(validation, "TOKENS_AT_ONCE", 1)
+    monkeypatch.setattr(batches, "TOKENS_AT_ONCE", 1)
     assert trainer.validation_loss() == pytest.approx(together, abs=1e-6)
     assert passes[3:] == [2] * 45
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from plait.core.errors import UserError
+from plait.core.user_files import MixerSource
 from plait.mixers import table
-from plait.mixers.options import MixerSource
 from plait.model.user_mixers import load_mixer
 from plait.records import Store, open_store
 from plait.workers import task as tasks_module

@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 
 from plait.algorithms.objectives import Predicted
 from plait.algorithms.predicted import DevicePredictor
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import loads
+from plait.core.files import atomic_write, loads
 from plait.device.setting import Setting
 from plait.records import Record, Store, provenance_of
 from plait.space.constraints import Limits

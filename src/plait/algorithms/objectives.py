@@ -223,7 +223,7 @@ class ProxyObjective(Objective):
     def score(self, spec: str) -> float:
         """JSON has no infinities: such a score is beyond any other. What is not a number stays an error."""
         from plait.model.architecture import architecture
-        from plait.model.construct import build
+        from plait.model.language_model import build
 
         arch = architecture(spec)
         if self.largest >= arch.header.vocab:

@@ -21,8 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from plait.core.errors import UserError
 from plait.core.registry import Entry, Table
-from plait.model.construct import Model
-from plait.model.heads import IGNORE, LanguageModel
+from plait.model.language_model import IGNORE, LanguageModel, Model
 from plait.ops.paths import plain_ops
 
 #: Step → (tokens_BT, targets_BT). Proxies of an untrained model look at step 0 alone.

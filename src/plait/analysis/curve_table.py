@@ -20,7 +20,7 @@ import numpy as np
 
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError
-from plait.core.json_files import loads
+from plait.core.files import loads
 
 BUDGETS = tuple(0.2621e6 * 2.0**k for k in range(8))
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from plait.analysis.pareto import Floats
 from plait.core.errors import UserError, did_you_mean
-from plait.core.json_files import loads
+from plait.core.files import loads
 
 SET = "set"  # the column that tells which of several lists in one file a row comes from
 

@@ -11,7 +11,7 @@ from plait.api.analyse_table import Analysis
 from plait.api.arguments import opened_store
 from plait.api.front import LATEST, restored_search
 from plait.core.errors import UserError, did_you_mean
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.records import Store
 
 if TYPE_CHECKING:

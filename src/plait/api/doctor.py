@@ -180,7 +180,7 @@ def _wrong_kernels() -> list[str]:
 
     from plait.mixers.table import MIXERS
     from plait.model.architecture import architecture
-    from plait.model.construct import build
+    from plait.model.language_model import build
     from plait.ops.paths import plain_ops
 
     wrong = []

@@ -62,7 +62,7 @@ def export(
     force   overwrite what is there
     runs    where trained models are kept
     """
-    from plait.core.atomic_write import check_free
+    from plait.core.files import check_free
 
     if to not in FORMATS:
         raise UserError(f"--to {to}: known are {', '.join(FORMATS)}.{did_you_mean(to, FORMATS)}")
@@ -140,7 +140,7 @@ def _digest(folder: Path) -> str:
 def import_weights(folder: str | Path, output: str | Path, *, force: bool = False) -> ImportResult:
     """Make a run, `output`, of a GPT-2, OPT, Llama (SmolLM2), Mistral, Qwen2, Qwen3, Mamba or Mamba-2 model
     that lies in a local Hugging Face folder."""
-    from plait.core.atomic_write import check_free, filled_folder
+    from plait.core.files import check_free, filled_folder
     from plait.interop.hf import weights_of
     from plait.interop.import_hf import import_hf, read_config, trained_length
     from plait.records import record_key

@@ -56,6 +56,7 @@ class FrontResult(Result):
     cost: dict[str, float]  # seconds
     choices: list[list[str]] | None = None  # of gumbel: what each layer could be, and
     seeds: list[Row] | None = None  # what every supernet came to
+    retrained: Row | None = None  # what its models came to from scratch: a comparison, and a `statement`
     store: str | Store | None = field(default=None, repr=False)
     spent: dict[str, float] = field(default_factory=dict, repr=False)  # seconds of this call
 
@@ -97,7 +98,7 @@ class FrontResult(Result):
         return {
             name: value
             for name, value in super().as_dict().items()
-            if name != "spent" and (name not in ("choices", "seeds") or value is not None)
+            if name != "spent" and (name not in ("choices", "seeds", "retrained") or value is not None)
         }
 
 

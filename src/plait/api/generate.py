@@ -74,7 +74,7 @@ def generate(
     on_text   called with the prompt and then each piece of text as it comes, where there is one prompt
     """
     from plait.model.generation import Generation
-    from plait.model.heads import LanguageModel
+    from plait.model.language_model import LanguageModel
     from plait.model.sampling import GREEDY, Sampling
     from plait.training.distributed import usable
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plait.api.evaluate import EvaluateResult
     from plait.api.generate import GenerateResult
     from plait.data import Tokenizer
-    from plait.model.heads import Encoder, LanguageModel
+    from plait.model.language_model import Encoder, LanguageModel
     from plait.training.run import Run
 
 

@@ -35,7 +35,7 @@ class RecordsResult(Result):
 
     def _repr_html_(self) -> str:
         """A line per record, as the dashboard lists them; `rows` have a hundred columns."""
-        from plait.core.display import card
+        from plait.core.result import card
         from plait.reporting.summaries import started_text, summary
 
         lines = [(record, summary(record)) for record in self.records]

@@ -18,7 +18,7 @@ from plait.model.architecture import architecture as read
 from plait.model.cost import ModelCost, model_cost
 
 if TYPE_CHECKING:
-    from plait.model.construct import Model
+    from plait.model.language_model import Model
     from plait.model.mixer_runs import MixerPaths
 
 
@@ -65,7 +65,7 @@ def build(spec: str | Architecture, *, seed: int = 0, mixers: Sequence[str | Pat
     >>> model(torch.zeros(1, 8, dtype=torch.long)).shape  # logits: batch, time, vocabulary
     torch.Size([1, 8, 99])
     """
-    from plait.model.construct import build as construct
+    from plait.model.language_model import build as construct
 
     return construct(architecture(spec, mixers=mixers), seed=seed)
 

@@ -132,7 +132,7 @@ def train(
     from plait.training.warm_start import require_same_tokens, start_of
 
     load_mixers(mixers)
-    sinks = sink_names(log)
+    sinks = sink_names(log) if log else ()
     given = {"batch": batch, "seq_len": seq_len, "lr": lr}
     values = {**{key: value for key, value in given.items() if value is not None}, **(recipe_values or {})}
     chosen, published = _recipe(recipe, values)

@@ -54,7 +54,7 @@ def command(
     from plait.api.check import check
 
     with progress_bar(quiet=as_json) as on_progress:
-        found = check(mixer, d=d, speed=timing, device=device, on_progress=on_progress)
+        found = check(mixer, d=d, speed=timing, device=device, mixers=mixers or (), on_progress=on_progress)
     if as_json:
         print_json(found.as_dict())
     else:

@@ -88,7 +88,7 @@ def command(
             search_rates=not no_rate_search,
             lr=lr,
             batch=batch,
-            seq_len=seq_len,
+            seq_len=length or seq_len,
             held_out=held_out,
             workers=workers,
             device=device,

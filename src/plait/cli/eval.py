@@ -45,7 +45,7 @@ def command(
     with progress_bar(quiet=as_json) as on_progress:
         found = evaluate(
             runs, on=on, settings={**own, **pairs(settings or [], "--set")}, data=data, split=split, out=out,
-            device=device, root=root, store=store, on_progress=on_progress,
+            device=device, mixers=mixers or (), root=root, store=store, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
         print_json(found.as_dict())
@@ -97,7 +97,7 @@ def finetune_command(
     with progress_bar(quiet=as_json) as on_progress:
         found = finetune(
             run, task, data, epochs=epochs, lr=lr, batch=batch, max_len=max_len, seeds=seeds, out=out, device=device,
-            on_progress=on_progress,
+            mixers=mixers or (), on_progress=on_progress,
         )  # fmt: skip
     if as_json:
         print_json(found.as_dict())
@@ -151,8 +151,8 @@ def harness_command(
     with progress_bar(quiet=as_json) as on_progress:
         on_progress("reading tasks", 0, None)
         found = harness(
-            run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device, store=store,
-            on_progress=on_progress,
+            run, tasks, shots=shots, limit=limit, max_length=max_length, trust=trust, device=device,
+            mixers=mixers or (), store=store, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
         print_json(found.as_dict())

@@ -36,7 +36,7 @@ def command(
     from plait.api.export import export
 
     with _busy("exporting", as_json):
-        found = export(run, to, output, length=length, force=force, runs=runs)
+        found = export(run, to, output, length=length, force=force, mixers=mixers or (), runs=runs)
     if as_json:
         print_json(found.as_dict())
         return

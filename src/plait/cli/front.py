@@ -5,7 +5,7 @@ A front in the terminal: one row per model, predicted beside measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,8 @@ from plait.device.quantities import in_rows, on_device
 from plait.device.setting import Setting
 
 if TYPE_CHECKING:
+    from plait.api.front import FrontResult
+    from plait.searching.picking import Row
     from plait.space.constraints import Limits
 
 
@@ -44,8 +46,8 @@ def show(
     """Show the front of a search, predicted beside measured."""
     from plait.api.front import show as show_front
 
-    found = show_front(key, front=front, svg=svg, cube=cube, mixers=mixers or (), store=store).as_dict()
-    print_json(found) if as_json else print_front(found)
+    found = show_front(key, front=front, svg=svg, cube=cube, mixers=mixers or (), store=store)
+    print_json(found.as_dict()) if as_json else print_front(found)
 
 
 @group.command()
@@ -191,11 +193,10 @@ LONG = ("n-head", "d-inner", "layers")
 COSTS = {"profile": "profile", "search": "search", "measuring": "measure"}
 
 
-def print_front(found: dict[str, Any], spent: Mapping[str, float] | None = None) -> None:
-    """`found` is the document of `plait search --json`; `spent` the seconds that this command took, without which those
-    of all commands before it are shown."""
+def print_front(found: FrontResult) -> None:
+    """With the seconds that this command took or, where it only looks a search up, those of all commands before it."""
     out = console()
-    rows = [{**_costs(row, found), **shape} for row, shape in zip(found["front"], _shapes_of(found), strict=True)]
+    rows = [{**_costs(row, found), **shape} for row, shape in zip(found.front, _shapes_of(found), strict=True)]
     filled = [name for name in rows[0] if any(row[name] for row in rows)]
     if all(row["active"] == row["params"] for row in rows):
         filled.remove("active")
@@ -205,43 +206,43 @@ def print_front(found: dict[str, Any], spent: Mapping[str, float] | None = None)
     for row in rows:
         made.add_row(*(row[name] for name in filled))
     out.print(made)
-    setting, cost = found["setting"], found["cost"]
+    setting, cost, spent = found.setting, found.cost, found.spent
     where = f"{setting['device']}, {setting['threads']} thread{'s' * (setting['threads'] > 1)}"
     out.print(
-        f"{found['space']} by {found['method']}: {count(found['evaluated'])} candidates compared, "
-        f"{count(found['on_front'])} on the front, {len(found['front'])} shown; "
+        f"{found.space} by {found.method}: {count(found.evaluated)} candidates compared, "
+        f"{count(found.on_front)} on the front, {len(found.front)} shown; "
         f"{Setting(**setting).words}, batch {setting['batch']}; {where}{_units(found)}",
         style="dim",
     )
     seconds_by_stage = spent or {name: cost[f"{of}_seconds"] for name, of in COSTS.items()}
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in seconds_by_stage.items())
-    out.print(f"{found['measured']} measured; {'' if spent else 'in all: '}{took}", style="dim")
-    if found["over_limit"]:
-        each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found["over_limit"]]
+    out.print(f"{found.measured} measured; {'' if spent else 'in all: '}{took}", style="dim")
+    if found.over_limit:
+        each = [f"{short(row['decoder_params'])} ({'; '.join(row['exceeded'])})" for row in found.over_limit]
         out.print(f"measured above a limit, so left out: {cell(', '.join(each))}", style="yellow")
-    if "seeds" in found:
-        _print_seeds(found)
-    out.print(f"key {found['key'][:10]}; one to train: plait front pick {found['key'][:10]}", style="dim")
+    if found.seeds is not None:
+        _print_seeds(found, found.seeds)
+    out.print(f"key {found.key[:10]}; one to train: plait front pick {found.key[:10]}", style="dim")
 
 
-def _units(found: dict[str, Any]) -> str:
+def _units(found: FrontResult) -> str:
     """Units of the columns whose names do not state them."""
-    shown = {*found["limits"], *(objective.partition(":")[2] for objective in found["objectives"])}
+    shown = {*found.limits, *(objective.partition(":")[2] for objective in found.objectives)}
     units = {"loss": "nats per token", "state": "bytes", "fixed_state": "bytes", "kv_cache": "bytes"}
     return "".join(f"; {name.replace('_', '-')} in {unit}" for name, unit in units.items() if name in shown)
 
 
-def _print_seeds(found: dict[str, Any]) -> None:
+def _print_seeds(found: FrontResult, seeds: Sequence[Row]) -> None:
     """What every supernet of a differentiable search came to."""
     from plait.analysis.placement import letters_of
     from plait.mixers import table as arch
 
     channel = {name for name in arch.names() if arch.load(name).kind == "channel"}
-    letters = letters_of([seed["layers"] for seed in found["seeds"]], channel)
-    retrained = any("retrained_loss" in seed for seed in found["seeds"])
+    letters = letters_of([seed["layers"] for seed in seeds], channel)
+    retrained = any("retrained_loss" in seed for seed in seeds)
     anew = {"retrained": "right"} if retrained else {}
     made = table(seed="right", loss="right", **anew, steps="right", layers="left")
-    for seed in found["seeds"]:
+    for seed in seeds:
         losses = [seed["loss"], *([seed.get("retrained_loss")] if retrained else [])]
         layers = "".join(letters[name] for name in seed["layers"])
         cells = [short(loss) if loss is not None else "–" for loss in losses]
@@ -250,32 +251,32 @@ def _print_seeds(found: dict[str, Any]) -> None:
     out.print()
     out.print(made)
     legend = ", ".join(f"{letter} {name}" for name, letter in letters.items() if name != "identity")
-    out.print(f"{legend}; what they have in common: plait analyse layers {found['key'][:10]}", style="dim")
-    if retrained:
-        out.print(found["retrained"]["statement"], style="dim")
+    out.print(f"{legend}; what they have in common: plait analyse layers {found.key[:10]}", style="dim")
+    if found.retrained is not None:
+        out.print(found.retrained["statement"], style="dim")
 
 
-def _costs(row: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:
+def _costs(row: Row, found: FrontResult) -> dict[str, str]:
     """A model's columns as text; what is empty in all of them is not shown."""
     active = row["active_params"] - row["total_params"] + row["decoder_params"]
     cells = {"params": short(row["decoder_params"]), "active": short(active)}
-    for name in (objective.partition(":")[2] for objective in found["objectives"]):
+    for name in (objective.partition(":")[2] for objective in found.objectives):
         if name in row and name not in ("decoder_params", "active_decoder_params"):
             cells[name.replace("_", "-")] = short(row[name])
     if "retrained_loss" in row:
         cells["retrained"] = short(row["retrained_loss"])
-    for each in in_rows(found["front"]).values():
+    for each in in_rows(found.front).values():
         cells[each.heading], cells[f"predicted_{each.heading}"] = _measured_and_predicted(row.get(each.column))
-    state = {"state": short(row["state"])} if "state" in found["limits"] else {}
+    state = {"state": short(row["state"])} if "state" in found.limits else {}
     return {**cells, **state, "limits": verdict(row)}
 
 
-def _shapes_of(found: dict[str, Any]) -> list[dict[str, str]]:
+def _shapes_of(found: FrontResult) -> list[dict[str, str]]:
     from plait.api.front import shapes
 
     return [
         {name.replace("_", "-"): cell(value) for name, value in shape.items() if name != "n_layer"}
-        for shape in shapes([row["spec"] for row in found["front"]])
+        for shape in shapes([row["spec"] for row in found.front])
     ]
 
 
@@ -285,7 +286,7 @@ def cell(value: Any) -> str:
     return plain(text)
 
 
-def verdict(row: dict[str, Any]) -> str:
+def verdict(row: Row) -> str:
     if row["within"] is None:
         return "not measured"
     if not row["within"]:
@@ -294,7 +295,7 @@ def verdict(row: dict[str, Any]) -> str:
     return "[yellow]within, noisy[/]" if noisy else "within"
 
 
-def _measured_and_predicted(entry: dict[str, Any] | None) -> tuple[str, str]:
+def _measured_and_predicted(entry: Row | None) -> tuple[str, str]:
     """The measured value, and the predicted one with the reach of its interval."""
     if entry is None:
         return "", ""

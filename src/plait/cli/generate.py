@@ -43,8 +43,8 @@ def command(
     with progress_bar(quiet=as_json or streamed) as on_progress:
         found = generate(
             run, texts, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy, seed=seed,
-            stop=stop, forget=forget, device=device, runs=runs, on_text=_write if streamed else None,
-            on_progress=on_progress,
+            stop=stop, forget=forget, device=device, mixers=mixers or (), runs=runs,
+            on_text=_write if streamed else None, on_progress=on_progress,
         )  # fmt: skip
     if as_json:
         print_json(found.as_dict())

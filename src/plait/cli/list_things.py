@@ -19,7 +19,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
     """List what there is of a kind, or one mixer's options."""
-    found = listing(kind, match=match, describe=not names)
+    found = listing(kind, match=match, describe=not names, mixers=own or ())
     if as_json:
         print_json(found.names if names else found.rows())
     elif names:

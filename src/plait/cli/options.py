@@ -11,27 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from plait.core.errors import UserError
-from plait.core.user_files import split_path
 from plait.device.quantities import Quantity, quantities
-from plait.model.user_mixers import load_mixer
-
-
-def _load_mixers(files: list[str] | None) -> list[str]:
-    """Load the files given by `--mixers` before the command runs: whatever it reads may name their mixers."""
-    for file in files or []:
-        if split_path(file) is None:
-            raise UserError(f"--mixers {file}: give a Python file, my_mixer.py or my_mixer.py:Class.")
-        load_mixer(file)
-    return files or []
-
-
-def _former_length(context: typer.Context, value: int | None) -> int | None:
-    """`--length` is the former name of `--seq-len`, kept for old scripts."""
-    if value is not None:
-        context.default_map = {**(context.default_map or {}), "seq_len": value}
-    return value
-
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 StoreUrl = Annotated[str | None, typer.Option("--store", help="URL; else $PLAIT_STORE, else sqlite:///runs/plait.db.")]
@@ -57,12 +37,11 @@ Mixers = Annotated[
         "--mixers",
         help="A file with a mixer of your own, my_mixer.py; any number. Specs may then name it.",
         metavar="FILE",
-        callback=_load_mixers,
         show_default=False,
     ),
 ]
-#: Goes with an option `seq_len`, which it sets.
-FormerLength = Annotated[int | None, typer.Option("--length", hidden=True, is_eager=True, callback=_former_length)]
+#: The former name of `--seq-len`, for old scripts.
+FormerLength = Annotated[int | None, typer.Option("--length", hidden=True, min=1)]
 Text = Annotated[str, typer.Option("--data", help="Corpus, folder or file; `plait data list` shows them.")]
 Tokenizer = Annotated[str | None, typer.Option(help="Of the data: bytes, chars, words, bpe:SIZE …")]
 #: How a model is run where it is measured, predicted or searched for.

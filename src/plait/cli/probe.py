@@ -64,7 +64,7 @@ def command(
             found = (plan_probe if plan else probe)(
                 architectures or [], suite=suite, full=full, time=budget, seeds=seeds, tasks=named, variant=variant,
                 baselines=baselines, match=match, device=device, workers=workers, cluster=cluster,
-                gpus_per_training=gpus_per_training, store=store, on_progress=display.update,
+                gpus_per_training=gpus_per_training, mixers=mixers or (), store=store, on_progress=display.update,
             )  # fmt: skip
         except KeyboardInterrupt:
             display.stop()

@@ -91,6 +91,7 @@ def plan(
         priced=priced,
         speed=speed,
         devices=devices,
+        mixers=mixers or (),
         out=out,
     )
     print_json(found.as_dict()) if as_json else print_plan(found, out, mixers or ())
@@ -178,6 +179,7 @@ def fit(
         draws=draws,
         seed=seed,
         all_budgets=all_budgets,
+        mixers=mixers or (),
         svg=svg,
         page=out,
     )
@@ -218,7 +220,7 @@ def probe(
     from plait.api.scale import probe as verb
     from plait.cli.scale_display import print_probe
 
-    found = verb(file, target=target, scores=scores, svg=svg, store=store)
+    found = verb(file, target=target, scores=scores, svg=svg, mixers=mixers or (), store=store)
     print_json(found.as_dict()) if as_json else print_probe(found)
 
 

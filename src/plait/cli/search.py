@@ -152,7 +152,7 @@ def command(
         where = f": {stopped}" if isinstance(stopped, Interrupted) else ""
         console(stderr=True).print(f"interrupted{where}. All is saved; the same command resumes from there.")
         raise typer.Exit(130) from None
-    print_json(found.as_dict()) if as_json else print_front(found.as_dict(), found.spent)
+    print_json(found.as_dict()) if as_json else print_front(found)
     if method is not None and found.method != method:
         message = (
             f"the space is small: all of it was compared, in place of {method}; --iterations asks for {method} itself"

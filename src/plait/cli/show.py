@@ -37,14 +37,16 @@ def command(
     """Show an architecture: mixers, parameters, FLOPs, state, and a drawing."""
     from plait.api.show import architecture, show
 
+    own = mixers or ()
     if notation:
         from plait.spec.notations import written
 
-        print(written([options.to_layer() for options in architecture(spec).layers], notation))
+        print(written([options.to_layer() for options in architecture(spec, mixers=own).layers], notation))
         return
     if device and not paths:
         raise UserError("--device says where the paths are looked for: give --paths, too.")
-    found = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg, paths=(device or True) if paths else False)
+    where = (device or True) if paths else False
+    found = show(spec, seq_len=seq, memory=memory, vocab=vocab, svg=svg, paths=where, mixers=own)
     if as_json:
         print_json(found.as_dict())
     else:

@@ -136,7 +136,7 @@ def command(
                 "flops": flops,
                 "recipe": recipe,
                 "batch": batch,
-                "seq_len": seq_len,
+                "seq_len": length or seq_len,
                 "recipe_values": read_pairs(set_ or [], "--set", Recipe),
                 "device": device,
                 "precision": precision,

@@ -1,16 +1,97 @@
-"""The base class of what the functions of `plait` return: a frozen dataclass.
+"""What the functions of `plait` return: frozen dataclasses, and how they look in a notebook.
 
 `as_dict()` is what `--json` prints, `rows()` the table that a person would look at, `to_frame()` that table as a pandas
-DataFrame; a notebook displays a result by itself.
+DataFrame. A notebook displays a result by itself, as a `card`: a headline, a picture and a table. All text is escaped;
+a picture is an SVG inside an image of its own, so that neither its style nor a name in it can reach the page.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from html import escape
 from typing import Any
 
-from plait.core.display import card
 from plait.core.errors import UserError
+
+MOST_ROWS = 100
+MOST_COLUMNS = 8  # of a single row, which is shown as a column beyond that
+WIDEST = 12  # columns of a table
+LONGEST = 120  # characters of a cell
+CELL = "padding: 2px 12px 2px 0; vertical-align: top; text-align:"
+
+
+def card(rows: Sequence[Mapping[str, Any]], *, headline: str = "", picture: str = "") -> str:
+    """HTML of these parts. Of a long or wide table only a part is shown, with a line that says how much there is."""
+    parts = [f"<p><b>{escape(headline)}</b></p>"] if headline else []
+    if picture:
+        image = b64encode(picture.encode()).decode()
+        style = "width: 100%; max-width: 760px"
+        parts.append(
+            f'<img style="{style}" alt="{escape(headline or "picture")}" src="data:image/svg+xml;base64,{image}">'
+        )
+    names = _columns(rows)
+    shown = names if len(rows) == 1 else _telling(names, rows)
+    if rows:
+        parts.append(table([{name: row.get(name) for name in shown} for row in rows[:MOST_ROWS]]))
+    left_out = [f"{MOST_ROWS} of {len(rows):,} rows"] if len(rows) > MOST_ROWS else []
+    left_out += [f"{len(shown)} of {len(names)} columns"] if len(shown) < len(names) else []
+    if left_out:
+        parts.append(f"<p>{', '.join(left_out)}; to_frame() has all.</p>")
+    return "".join(parts)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Those that have a value in any row."""
+    return [
+        name
+        for name in dict.fromkeys(name for row in rows for name in row)
+        if any(row.get(name) is not None for row in rows)
+    ]
+
+
+def _telling(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Of a table that is too wide, the columns of short values in which the rows differ."""
+    if len(names) <= WIDEST:
+        return names
+    texts = {name: {_text(row.get(name)) for row in rows} for name in names}
+    short = [name for name in names if max(map(len, texts[name])) < LONGEST]
+    return [name for name in short if len(texts[name]) > 1][:WIDEST] or short[:WIDEST] or names[:WIDEST]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """An HTML table. Columns without any value are left out; a single row of many columns is shown as two columns, the
+    names and the values."""
+    names = _columns(rows)
+    if len(rows) == 1 and len(names) > MOST_COLUMNS:
+        rows = [{"": name, " ": rows[0][name]} for name in names]
+        names = ["", " "]
+    numeric = {name for name in names if all(row.get(name) is None or _is_number(row[name]) for row in rows)}
+    head = "".join(
+        f'<th style="{CELL} {"right" if name in numeric else "left"}">{escape(str(name))}</th>' for name in names
+    )
+    body = "".join(f"<tr>{''.join(_cell(row.get(name)) for name in names)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    side, text = "right" if _is_number(value) else "left", _text(value)
+    if len(text) <= LONGEST:
+        return f'<td style="{CELL} {side}">{escape(text)}</td>'
+    return f'<td style="{CELL} {side}" title="{escape(text[: 10 * LONGEST])}">{escape(text[:LONGEST])} …</td>'
+
+
+def _text(value: Any) -> str:
+    if _is_number(value):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_text, value))
+    return "" if value is None else str(value)
 
 
 @dataclass(frozen=True)

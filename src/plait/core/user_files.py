@@ -1,12 +1,20 @@
-"""Loading a user's own mixer or task: its Python file is executed and the class in it returned."""
+"""Users' own mixers and tasks: a Python file is executed and the class in it returned.
+
+`MixerSource` is the source text of a user's mixer. Results are keyed by the hash of that text and not by the mixer's
+name. It is plain data, so that it travels to worker processes, records and run folders, and a file that is edited later
+changes nothing that was made before.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from plait.core.errors import UserError, did_you_mean
 
@@ -14,6 +22,32 @@ Found = TypeVar("Found")
 
 _announcing = True
 _announced: set[Path] = set()
+
+
+@dataclass(frozen=True)
+class MixerSource:
+    """Where a mixer is from, as it was when it was run."""
+
+    file: str  # the path it was read from
+    attribute: str  # the class, where the file has several; else ""
+    text: str
+    package: str = ""  # "name version" of the installed package that has it; its file cannot run alone
+
+    @classmethod
+    def read(cls, path: Path, attribute: str = "", package: str = "") -> MixerSource:
+        return cls(str(path.resolve()), attribute, _read(path), package)
+
+    @cached_property
+    def hash(self) -> str:
+        what = f"{self.text}\n:{self.attribute}" if self.attribute else self.text
+        return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> MixerSource:
+        return cls(given["file"], given["attribute"], given["text"], given.get("package", ""))
 
 
 def split_path(given: str) -> tuple[Path, str] | None:

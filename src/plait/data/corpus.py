@@ -19,6 +19,8 @@ from plait.core.errors import UserError, did_you_mean
 from plait.data.tokenizers import Tokenizer, utf8
 
 SPLITS = ("train", "validation", "test")
+DTYPES = ("uint8", "uint16", "uint32")
+BLOCK = 1 << 24  # bytes read at a time to check them
 
 
 @final
@@ -201,3 +203,16 @@ class TokenSource:
     entropy: float | None = None
     files: Mapping[str, Path] = field(default_factory=dict)  # that it was read from
     digests: Mapping[str, str] = field(default_factory=dict)  # `token_digest` of each split, where it is known
+
+
+def smallest_dtype(vocab: int) -> np.dtype[Any]:
+    """The smallest unsigned integers that hold ids below `vocab`."""
+    return next(np.dtype(name) for name in DTYPES if vocab - 1 <= np.iinfo(name).max)
+
+
+def token_digest(tokens: np.ndarray, vocab: int) -> str:
+    """SHA-256 of the ids as the smallest integers that hold the vocabulary, whatever they are kept as."""
+    dtype, digest = smallest_dtype(vocab).newbyteorder("<"), hashlib.sha256()
+    for start in range(0, len(tokens), BLOCK):
+        digest.update(np.ascontiguousarray(tokens[start : start + BLOCK], dtype=dtype).data)
+    return digest.hexdigest()

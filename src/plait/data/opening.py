@@ -19,13 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import loads
+from plait.core.files import atomic_write, loads
 from plait.core.progress import OnProgress
 from plait.data.corpora import open_source
-from plait.data.corpus import SPLITS, Corpus, Document, TextSource, TokenSource, divided
-from plait.data.token_files import is_whole, read_meta, read_tokens, token_digest, write_tokens, written_digests
+from plait.data.corpus import SPLITS, Corpus, Document, TextSource, TokenSource, divided, token_digest
+from plait.data.token_files import is_whole, read_meta, read_tokens, write_tokens, written_digests
 from plait.data.tokenizers import TokenizerRecipe, load_tokenizer, tokenizer_recipe
 
 VERSION = 2  # raised by hand when the same source comes to give other tokens

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, final
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.data import token_files as memmap
 from plait.data.corpus import SPLITS, Document, TextSource, TokenSource, bounds, split_named
 

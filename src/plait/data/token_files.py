@@ -21,20 +21,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.json_files import loads
-from plait.data.corpus import SPLITS, Document, TokenSource, bounds, split_named
+from plait.core.files import loads
+from plait.data.corpus import BLOCK, DTYPES, SPLITS, Document, TokenSource, bounds, smallest_dtype, split_named
 from plait.data.simple_tokenizers import Ids
 from plait.data.tokenizers import OWN_FILE, Tokenizer, load_tokenizer, utf8
 from plait.data.trained_tokenizers import FILE as HF_FILE
 
 META = "meta.json"
-DTYPES = ("uint8", "uint16", "uint32")
-BLOCK = 1 << 24  # bytes read at a time to check them
-
-
-def smallest_dtype(vocab: int) -> np.dtype[Any]:
-    """The smallest unsigned integers that hold ids below `vocab`."""
-    return next(np.dtype(name) for name in DTYPES if vocab - 1 <= np.iinfo(name).max)
 
 
 def write_tokens(
@@ -66,14 +59,6 @@ def write_tokens(
         file.flush()
         os.fsync(file.fileno())
     return {split: writer.tokens for split, writer in writers.items()}
-
-
-def token_digest(tokens: np.ndarray, vocab: int) -> str:
-    """SHA-256 of the ids as the smallest integers that hold the vocabulary, whatever they are kept as."""
-    dtype, digest = smallest_dtype(vocab).newbyteorder("<"), hashlib.sha256()
-    for start in range(0, len(tokens), BLOCK):
-        digest.update(np.ascontiguousarray(tokens[start : start + BLOCK], dtype=dtype).data)
-    return digest.hexdigest()
 
 
 class _Writer:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.core.registry import Entry, Table, load_attribute
 from plait.core.settings import require_known
 

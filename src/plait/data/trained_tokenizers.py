@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.data.tokenizers import Tokenizer, utf8
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from plait.algorithms.front import Row
 from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture
-from plait.model.resize import decoder_params, match
+from plait.model.cost import decoder_params
+from plait.model.resize import match
 from plait.probing.candidates import TOLERANCE, Candidate, candidates
 from plait.probing.protocol import Protocol
 from plait.space.compositions import shortest

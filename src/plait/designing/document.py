@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from plait.records.record import Provenance
+
 #: A JSON object: an architecture with its quantities by name, or another part of the document.
 Row = dict[str, Any]
 
@@ -18,7 +20,7 @@ class _Summary(TypedDict, total=False):
 
 class DesignDocument(_Summary):
     config: Row
-    machine: Row  # provenance
+    machine: Provenance
     profile: Row
     search: Row
     predicted_front: list[Row]

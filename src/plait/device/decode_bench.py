@@ -22,7 +22,7 @@ from plait.mixers.mlp import SwigluOptions
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
 from plait.model.decoding import Decoder, decodes
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 
 CHUNK = 4096  # tokens read at once
 WARM_UP = 4

@@ -18,8 +18,7 @@ import numpy as np
 
 from plait.core.errors import UserError
 from plait.device.setting import Setting
-from plait.mixers.cost import MIXING
-from plait.mixers.options import NOT_SHARED, MixerOptions
+from plait.mixers.options import MIXING, NOT_SHARED, MixerOptions
 from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.spec import Header

@@ -23,8 +23,7 @@ from plait.core.errors import UserError
 from plait.device.latency import Stopwatch, Timing, keep_freed_memory
 from plait.device.setting import Setting
 from plait.device.workload import Layers, threads
-from plait.mixers.cost import MIXING
-from plait.mixers.options import MixerOptions
+from plait.mixers.options import MIXING, MixerOptions
 from plait.model.architecture import Architecture
 
 

@@ -34,12 +34,11 @@ import torch
 
 from plait.core.child_process import SAFE, python_command
 from plait.core.errors import UserError
-from plait.core.user_files import announce_nothing
+from plait.core.user_files import MixerSource, announce_nothing
 from plait.device.latency import give_back
 from plait.device.setting import Setting
 from plait.device.workload import Workload
 from plait.mixers import table
-from plait.mixers.options import MixerSource
 from plait.mixers.table import MIXERS
 from plait.model.architecture import Architecture, architecture
 from plait.model.user_mixers import register_sources

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import plait
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import loads, sealed, understood, unsealed
+from plait.core.files import atomic_write, loads, sealed, understood, unsealed
 from plait.device.setting import Setting
 from plait.records import provenance_of
 
@@ -107,7 +106,7 @@ class Profile:
     @classmethod
     def here(cls, setting: Setting) -> Profile:
         """An empty profile for this machine."""
-        surroundings = provenance_of(0.0, 0.0)
+        surroundings: Mapping[str, Any] = provenance_of(0.0, 0.0)
         common = {name: getattr(setting, name) for name in ("device", "dtype", "threads")}
         return cls({name: surroundings[name] for name in (*SAME, "python", "plait")}, common)
 

@@ -19,7 +19,7 @@ from plait.mixers.options import MixerOptions
 from plait.model import Model, build
 from plait.model.architecture import Architecture
 from plait.model.backbone import Block, ModelState
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 from plait.spec import Header
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from plait.data import Tokenizer
-    from plait.model.heads import Encoder, LanguageModel
+    from plait.model.language_model import Encoder, LanguageModel
 
 #: The result of each run, by the run's name.
 Results = Mapping[str, Mapping[str, Any]]
@@ -53,7 +53,7 @@ class Subject:
     @property
     def language_model(self) -> LanguageModel:
         """The model, of those that predict the next token."""
-        from plait.model.heads import LanguageModel
+        from plait.model.language_model import LanguageModel
 
         if not isinstance(self.model, LanguageModel):
             raise UserError("this evaluation is for language models; an encoder does not predict the next token.")

@@ -32,7 +32,7 @@ from plait.evals.squad import (
     score,
     windows_of,
 )
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.core.progress import OnCount
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 from plait.training.optimizer import make_optimizer, set_rate, update
 from plait.training.recipe import Recipe, rate
 

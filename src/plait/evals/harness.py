@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from plait.core.errors import UserError
 from plait.core.progress import OnProgress
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer

@@ -23,7 +23,7 @@ from plait.core.progress import OnProgress, ignore
 from plait.data.tokenizers import boundary_token
 from plait.evals.losses import require_same_vocabulary
 from plait.model.generation import Generation
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer

@@ -23,7 +23,7 @@ from lm_eval.api.registry import metric_registry
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.evals.published import BY_NAME
 
 #: Loaders of `datasets` that read files from a disk.

@@ -20,7 +20,7 @@ from torch import Tensor
 from plait.core.errors import UserError
 from plait.model.backbone import ModelState
 from plait.model.embedding import AdaptiveSoftmax
-from plait.model.heads import IGNORE, Encoder, LanguageModel
+from plait.model.language_model import IGNORE, Encoder, LanguageModel
 
 if TYPE_CHECKING:
     from plait.data import Tokenizer

@@ -26,7 +26,7 @@ from plait.evals.losses import check_length
 from plait.mixers.attn_module import Attention
 from plait.mixers.mixer import Mixer
 from plait.mixers.xl_attn_module import RelativeAttention
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 from plait.ops.attention import attention_reference
 from plait.ops.relative import relative_attention_reference, sinusoid
 from plait.ops.sinks import sink_attention

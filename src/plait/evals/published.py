@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.json_files import loads
+from plait.core.files import loads
 
 ENDINGS = (".parquet", ".jsonl", ".json", ".arrow")
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plait.core.errors import UserError
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.data.tokenizers import boundary_token
 from plait.evals.finetune_loop import Row
 

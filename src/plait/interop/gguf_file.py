@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.core.atomic_write import atomic_write, check_free
 from plait.core.errors import UserError
+from plait.core.files import atomic_write, check_free
 from plait.data import Tokenizer
 from plait.data.simple_tokenizers import Bytes
 from plait.data.trained_tokenizers import FILE, HuggingFace
@@ -27,7 +27,7 @@ from plait.interop.hf_config import Config, Weights
 from plait.interop.import_hf import copy_weights, spec_text
 from plait.interop.native import native_class
 from plait.model import build
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 
 KINDS = ("llama", "qwen2", "qwen3")
 TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}

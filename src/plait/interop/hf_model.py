@@ -30,9 +30,8 @@ from plait.mixers.options import MixerOptions
 from plait.mixers.table import version
 from plait.model.architecture import Architecture, architecture
 from plait.model.backbone import Backbone
-from plait.model.construct import init_weights
 from plait.model.generation import prefill
-from plait.model.heads import IGNORE, Encoder, LanguageModel
+from plait.model.language_model import IGNORE, Encoder, LanguageModel, init_weights
 from plait.model.user_mixers import index_copies, read_copies, write_copies
 
 
@@ -119,7 +118,7 @@ class PlaitModel(PreTrainedModel):
         write_mixers(self.arch, Path(folder))
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialise the buffers, which no file contains; weights come from `plait.model.construct` or a file."""
+        """Initialise the buffers, which no file contains; weights come from `plait.model.language_model` or a file."""
         for name, value in self._fixed_buffers.get(module, {}).items():
             getattr(module, name).copy_(value)
 

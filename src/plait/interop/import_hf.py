@@ -14,13 +14,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from plait.core.errors import UserError, did_you_mean
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.data import Tokenizer, load_tokenizer
 from plait.data.trained_tokenizers import FILE, open_file
 from plait.interop import llama_family, mamba_family
 from plait.interop.hf_config import Config, Family, Weights, activation, require, tie
 from plait.model import build
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 from plait.training.run import fill
 
 OWN = "plait"  # the model_type of what plait itself exports

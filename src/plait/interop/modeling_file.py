@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import plait
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 
 NAME = "modeling_plait.py"
 START = "plait.interop.hf_model"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from plait.core.atomic_write import filled_folder
 from plait.core.errors import UserError
+from plait.core.files import filled_folder
 from plait.data import Tokenizer
 from plait.interop import llama_family, mamba_family
 from plait.interop.hf import weights_of, write_tokenizer
@@ -28,7 +28,7 @@ from plait.mixers.mamba import MambaOptions
 from plait.mixers.mlp import MlpOptions, SwigluOptions
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 from plait.spec import Header
 
 #: As `hf.TOLERANCE`, for classes that compute norms and rotary angles in float32 whatever the weights are.

@@ -23,11 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.core.atomic_write import filled_file
 from plait.core.errors import UserError
+from plait.core.files import filled_file
 from plait.model import build
 from plait.model.architecture import Architecture
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 from plait.spec import parse
 
 #: The largest difference that ONNX Runtime, in float32, may show to the model in float64, over the standard deviation

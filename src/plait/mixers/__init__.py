@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plait.mixers.cost import MIXING, SHORT_CONV, Cost
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import MIXING, SHORT_CONV, Cost, MixerOptions, option
 
 if TYPE_CHECKING:
     from plait.mixers.mixer import Mixer

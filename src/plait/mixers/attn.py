@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear, seen_pairs
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, option, seen_pairs
 
 
 @dataclass(frozen=True)

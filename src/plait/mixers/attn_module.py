@@ -30,9 +30,8 @@ from torch import Tensor, nn
 from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
 from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail
-from plait.mixers.mixer import Draw, Loan, State
+from plait.mixers.mixer import CachedMixer, Draw, HeadNorm, Loan, State, appended, cannot_crop, trimmed
 from plait.mixers.rotary import RopeScaling, Rotary
-from plait.mixers.shared import CachedMixer, HeadNorm, appended, cannot_crop, trimmed
 from plait.ops.attention import alibi_slopes, attention, attention_reference
 from plait.ops.sinks import sink_attention
 

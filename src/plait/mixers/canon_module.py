@@ -16,9 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from plait.mixers.mixer import Draw, Loan, Mixer, State
+from plait.mixers.mixer import Draw, Loan, Mixer, State, cannot_crop, trimmed
 from plait.mixers.options import CANON_WIDTH
-from plait.mixers.shared import cannot_crop, trimmed
 from plait.ops.shortconv import short_conv
 
 TAPS_STD = (3 * CANON_WIDTH) ** -0.5  # that of torch's own convolutions, U(±1/√W)

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from plait.mixers.canon_module import INNER_TAIL, Canon, inner_canon
 from plait.mixers.gla import GlaOptions, Hgrn2Options, LinearOptions
-from plait.mixers.mixer import Draw, State
-from plait.mixers.shared import ConvolvedMixer, HeadNorm, RecurrentMixer, gated
+from plait.mixers.mixer import ConvolvedMixer, Draw, HeadNorm, RecurrentMixer, State, gated
 from plait.ops.gla import gla, gla_step
 from plait.ops.linear import feature_map, linear_attention, linear_attention_step
 

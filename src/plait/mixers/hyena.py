@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, SHORT_CONV, Cost, Number, linear
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import MIXING, SHORT_CONV, Cost, MixerOptions, Number, linear, option
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,8 @@ import torch
 from torch import Tensor, nn
 
 from plait.mixers.hyena import HyenaExpertsOptions, HyenaOptions, MhHyenaOptions
-from plait.mixers.mixer import Draw, State
+from plait.mixers.mixer import Draw, RecurrentMixer, State
 from plait.mixers.options import MixerOptions
-from plait.mixers.shared import RecurrentMixer
 from plait.ops.longconv import modal_conv, modal_conv_step, multihead_conv, multihead_conv_step
 from plait.ops.shortconv import short_conv, short_conv_step
 

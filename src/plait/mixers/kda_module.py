@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from plait.mixers.deltanet_module import unit_length
 from plait.mixers.kda import KdaOptions
 from plait.mixers.mamba_module import init_decay
-from plait.mixers.mixer import Draw, State
-from plait.mixers.shared import ConvolvedMixer, HeadNorm, gated
+from plait.mixers.mixer import ConvolvedMixer, Draw, HeadNorm, State, gated
 from plait.ops.channel_delta import channel_delta
 from plait.ops.dplr import dplr_step
 

@@ -34,8 +34,7 @@ from torch import Tensor, nn
 
 from plait.mixers.mamba3 import Mamba3Options
 from plait.mixers.mamba_module import init_steps
-from plait.mixers.mixer import Draw, State
-from plait.mixers.shared import RecurrentMixer, RmsNorm
+from plait.mixers.mixer import Draw, RecurrentMixer, RmsNorm, State
 from plait.ops.gla import gla, gla_step
 
 WEAKEST_RATE = 1e-4  # of −log a per unit of Δ

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.mixers.mamba import Mamba2Options, MambaOptions
-from plait.mixers.mixer import Draw, Loan, State
-from plait.mixers.shared import ConvolvedMixer, HeadNorm, RecurrentMixer
+from plait.mixers.mixer import ConvolvedMixer, Draw, HeadNorm, Loan, RecurrentMixer, State
 from plait.ops.gla import gla, gla_step
 from plait.ops.scan import selective_scan, selective_scan_step
 from plait.ops.shortconv import short_conv, short_conv_step

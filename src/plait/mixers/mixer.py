@@ -1,4 +1,4 @@
-"""The contract every mixer keeps, on the torch side.
+"""The contract every mixer keeps, on the torch side; its base classes, and the norms and gates that mixers share.
 
 A mixer maps (B, T, D) to (B, T, D). It may be run three ways that must agree:
 
@@ -12,6 +12,13 @@ In a model where a layer reads what an earlier one computed (its keys and values
 A state is a dict of tensors, batch first, and is never changed in place: to go back, keep an earlier one. The rows of
 a batch are reordered by indexing every tensor; `merge` and `crop` do what indexing cannot. `plait check` tests all of
 it, for the mixers here and for yours.
+
+A mixer with a recurrent state (`RecurrentMixer`) needs no second path for training: a whole sequence is `extend` from
+no state at all, `{}`, which its ops read as zeros. Many of them pass their projections through a short convolution
+first (`ConvolvedMixer`). Attention keeps every token's keys and values (`CachedMixer`).
+
+Letters: B batch, T new tokens, N tokens in the cache, D model width, H heads, K key width and V value width of a head,
+C convolved channels, W width of the convolution.
 """
 
 from __future__ import annotations
@@ -22,10 +29,13 @@ from importlib import import_module
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
+from plait.ops.elementwise import rms_norm
+from plait.ops.shortconv import short_conv, short_conv_step
 
 State = dict[str, Tensor]
 #: What a later layer reads from an earlier one: its keys and values, the output of its state space, the embeddings.
@@ -137,3 +147,174 @@ def make_mixer(options: MixerOptions, d: int) -> Mixer:
 
         return CanonMixer(made)
     return made
+
+
+class RmsNorm(nn.Module):
+    """x / √(mean(x²) + ε) ∘ w over the last dimension (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+
+class HeadNorm(nn.Module):
+    """RMS norm over each head's channels, (…, H, D). `shared`: one weight vector (D) for all heads, else (H, D)."""
+
+    def __init__(self, heads: int, head_dim: int, *, eps: float, shared: bool = False) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(head_dim) if shared else torch.ones(heads, head_dim))
+
+    def forward(self, x_BTHD: Tensor) -> Tensor:
+        if self.weight.dim() == 1:
+            return rms_norm(x_BTHD, self.weight, self.eps)
+        normed = rms_norm(x_BTHD, torch.ones_like(self.weight[0]), self.eps)
+        return normed * (self.weight.to(normed.dtype) if normed.is_cuda else self.weight)
+
+
+def make_norm(kind: str, width: int, eps: float) -> nn.Module:
+    """The model's norm: 'rms' (one weight per channel) or 'layer' (weight and bias)."""
+    return RmsNorm(width, eps) if kind == "rms" else nn.LayerNorm(width, eps=eps)
+
+
+def gated(x: Tensor, gate: Tensor, kind: str) -> Tensor:
+    """x ∘ act(gate), with the nonlinearity that a mixer's `out_gate` option names ("none": x alone)."""
+    if kind == "none":
+        return x
+    return x * (F.silu(gate) if kind == "silu" else gate.sigmoid())
+
+
+class RecurrentMixer(Mixer):
+    """A mixer with a state of fixed size that ends in the linear map `output`.
+
+    A subclass implements `init_state` and `extend`, which takes `{}` for the state before the first token, and `step`
+    where one token can be computed more cheaply than as a sequence of length 1.
+    """
+
+    output: nn.Linear
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.extend(x_BTD, {})[0]
+
+    @abstractmethod
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        y_BTD, state = self.extend(x_BD[:, None], state)
+        return y_BTD[:, 0], state
+
+    def residual_weights(self) -> list[Tensor]:
+        return [self.output.weight]
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        """Decays multiply and states add up over the whole sequence: never below fp32."""
+        return torch.promote_types(self.output.weight.dtype, torch.float32)
+
+
+class ConvolvedMixer(RecurrentMixer):
+    """A recurrent mixer whose queries, keys and values (C channels) first pass a short causal convolution with silu.
+
+    Its state is one K × V matrix per head, "S", and the convolution's last W − 1 inputs, "conv". A subclass calls
+    `add_convolution` and sets `state_shape`.
+    """
+
+    taps_CW: nn.Parameter | None
+    taps_bias_C: nn.Parameter | None
+    state_shape: tuple[int, int, int]  # H, K, V
+
+    def add_convolution(self, channels: int, width: int, *, bias: bool = False) -> None:
+        """Of width W; 0 is no convolution, and no nonlinearity."""
+        self.taps_std = (3 * max(1, width)) ** -0.5  # the standard deviation of torch's own convolutions, U(±1/√W)
+        taps_CW = nn.Parameter(self.taps_std * torch.randn(channels, width)) if width else None
+        self.register_parameter("taps_CW", taps_CW)
+        self.register_parameter("taps_bias_C", nn.Parameter(torch.zeros(channels)) if bias else None)
+
+    def init_weights(self, draw: Draw) -> None:
+        if self.taps_CW is not None:
+            draw(self.taps_CW, self.taps_std)
+
+    def init_state(self, batch: int, *, rollback: int = 0) -> State:
+        state = {"S": self.zeros(batch, *self.state_shape, dtype=self.state_dtype)}
+        if self.taps_CW is not None:
+            channels, width = self.taps_CW.shape
+            state["conv"] = self.zeros(batch, width - 1, channels)
+        return state
+
+    def convolve(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """silu(conv(x)) of a sequence, (B, T, C), or of one token, (B, C), and the state's new "conv"."""
+        if self.taps_CW is None:
+            return x, {}
+        if x.dim() == 2:
+            y, tail = short_conv_step(x, self.taps_CW, self.taps_bias_C, state["conv"], activation="silu")
+        else:
+            y, tail = short_conv(x, self.taps_CW, self.taps_bias_C, state_BHC=state.get("conv"), activation="silu")
+        return y, {"conv": tail}
+
+
+class CachedMixer(Mixer):
+    """A mixer whose state holds something of every token, (B, N, …), under the names in `cache` ("k", "v"), and that
+    ends in the linear map `output`. A step is an extension by one token."""
+
+    cache: ClassVar[tuple[str, ...]] = ("k", "v")
+    output: nn.Linear
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        y_BTD, state = self.extend(x_BD[:, None], state)
+        return y_BTD[:, 0], state
+
+    @abstractmethod
+    def extend(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+    def merge(self, states: Sequence[State]) -> State:
+        """Rows of different lengths side by side: shorter caches are padded on the left, and `pad` counts by how
+        much."""
+        longest = max(state[self.cache[0]].shape[1] for state in states)
+        return super().merge([self._padded(state, longest) for state in states])
+
+    def residual_weights(self) -> list[Tensor]:
+        return [self.output.weight]
+
+    def _padded(self, state: State, tokens: int) -> State:
+        first = state[self.cache[0]]
+        missing = tokens - first.shape[1]
+        pad_B = state.get("pad", torch.zeros(len(first), dtype=torch.long, device=first.device))
+        caches = {key: state[key] for key in self.cache if key in state}
+        padded = {key: F.pad(x, (0, 0) * (x.dim() - 2) + (missing, 0)) for key, x in caches.items()}
+        return {**state, **padded, "pad": pad_B + missing}
+
+    def with_room(self, state: State, tokens: int) -> State:
+        """The state with zeros behind what its caches hold, for `tokens` tokens in all; `held` counts those in use."""
+        caches = {key: state[key] for key in self.cache if key in state}
+        held = next(iter(caches.values())).shape[1]
+        roomy = {key: F.pad(x, (0, 0) * (x.dim() - 2) + (0, tokens - held)) for key, x in caches.items()}
+        return {**state, **roomy, "held": torch.full((1,), held, device=state["pos"].device)}
+
+
+def appended(state: State, key: str, new: Tensor) -> Tensor:
+    """A cache with the newest entries behind the others: in place where it has room for them (`with_room`)."""
+    if "held" not in state:
+        return torch.cat([state[key], new], dim=1)
+    return state[key].index_copy_(1, state["held"], new)
+
+
+def trimmed(states: Sequence[State], keys: Sequence[str]) -> list[State]:
+    """The states with these tensors cut to the shortest one's last entries: some rows may have been cropped."""
+    trimmed_states = [dict(state) for state in states]
+    for key in keys:
+        if key in states[0]:
+            least = min(state[key].shape[1] for state in states)
+            for state in trimmed_states:
+                state[key] = state[key][:, state[key].shape[1] - least :]
+    return trimmed_states
+
+
+def cannot_crop(name: str, tokens: int) -> UserError:
+    return UserError(
+        f"cannot take back {tokens} tokens: {name} did not keep them; "
+        f"start with init_state(..., rollback={tokens}) or more."
+    )

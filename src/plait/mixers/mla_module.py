@@ -21,10 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import State
+from plait.mixers.mixer import CachedMixer, RmsNorm, State, appended
 from plait.mixers.mla import MlaOptions
 from plait.mixers.rotary import Rotary
-from plait.mixers.shared import CachedMixer, RmsNorm, appended
 from plait.ops.attention import attention
 
 

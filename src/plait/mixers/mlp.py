@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import Cost, Number, linear
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import Cost, MixerOptions, Number, linear, option
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.mixers.canon_module import INNER_TAIL, Canon, crop_tail, inner_canon
-from plait.mixers.mixer import ChannelMixer, Draw, State
+from plait.mixers.mixer import ChannelMixer, Draw, State, trimmed
 from plait.mixers.mlp import IdentityOptions, MlpOptions, MoeOptions, SwigluOptions
-from plait.mixers.shared import trimmed
 from plait.ops.elementwise import swiglu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
-from plait.mixers.cost import MIXING, SHORT_CONV, Cost, Number
 from plait.mixers.mamba import Mamba2Options
-from plait.mixers.options import NOT_SHARED, MixerOptions, option
+from plait.mixers.options import MIXING, NOT_SHARED, SHORT_CONV, Cost, MixerOptions, Number, option
 from plait.spec import Layer
 
 

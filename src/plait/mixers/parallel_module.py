@@ -18,9 +18,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from plait.mixers.mixer import Mixer, State, make_mixer
+from plait.mixers.mixer import Mixer, RmsNorm, State, make_mixer
 from plait.mixers.parallel import ParallelOptions
-from plait.mixers.shared import RmsNorm
 
 PAD = "pad"
 

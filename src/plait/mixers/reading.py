@@ -10,9 +10,8 @@ from typing import ClassVar
 
 from plait.core.errors import UserError
 from plait.mixers.attn import AttnOptions
-from plait.mixers.cost import MIXING, Cost, Number, linear, seen_pairs
 from plait.mixers.mamba import MambaOptions
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, option, seen_pairs
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import Loan, Mixer, State, make_mixer
+from plait.mixers.mixer import Loan, Mixer, RmsNorm, State, make_mixer
 from plait.mixers.options import MixerOptions
 from plait.mixers.reading import CrossAttnOptions, GmuOptions
 from plait.mixers.rotary import Rotary
-from plait.mixers.shared import RmsNorm
 from plait.ops.attention import attention
 
 

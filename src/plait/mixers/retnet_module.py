@@ -18,10 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plait.mixers.mixer import State
+from plait.mixers.mixer import HeadNorm, RecurrentMixer, State, gated
 from plait.mixers.retnet import RetNetOptions
 from plait.mixers.rotary import Rotary
-from plait.mixers.shared import HeadNorm, RecurrentMixer, gated
 from plait.ops.attention import alibi_slopes
 from plait.ops.gla import gla
 

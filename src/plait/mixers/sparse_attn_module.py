@@ -27,9 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import Mixer, State
+from plait.mixers.mixer import CachedMixer, Mixer, State
 from plait.mixers.rotary import Rotary
-from plait.mixers.shared import CachedMixer
 from plait.mixers.sparse_attn import SparseAttnOptions
 from plait.ops.attention import attention
 from plait.ops.sparse_attention import (

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from plait.core.errors import UserError
 from plait.core.registry import Table
-from plait.mixers.options import MixerOptions, MixerSource
+from plait.core.user_files import MixerSource
+from plait.mixers.options import MixerOptions
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -27,15 +28,15 @@ MIXERS: Table[type[MixerOptions]] = Table(
         "linear": "plait.mixers.gla:LinearOptions",
         "gla": "plait.mixers.gla:GlaOptions",
         "hgrn2": "plait.mixers.gla:Hgrn2Options",
-        "rwkv6": "plait.mixers.rwkv6:Rwkv6Options",
+        "rwkv6": "plait.mixers.rwkv:Rwkv6Options",
         "deltanet": "plait.mixers.deltanet:DeltaNetOptions",
         "gated-deltanet": "plait.mixers.deltanet:GatedDeltaNetOptions",
         "mamba2": "plait.mixers.mamba:Mamba2Options",
         "mla": "plait.mixers.mla:MlaOptions",
         "retnet": "plait.mixers.retnet:RetNetOptions",
-        "deltaproduct": "plait.mixers.deltaproduct:DeltaProductOptions",
+        "deltaproduct": "plait.mixers.deltanet:DeltaProductOptions",
         "kda": "plait.mixers.kda:KdaOptions",
-        "rwkv7": "plait.mixers.rwkv7:Rwkv7Options",
+        "rwkv7": "plait.mixers.rwkv:Rwkv7Options",
         "mamba3": "plait.mixers.mamba3:Mamba3Options",
         "sparse-attn": "plait.mixers.sparse_attn:SparseAttnOptions",
         "parallel": "plait.mixers.parallel:ParallelOptions",

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, seen_pairs
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import MIXING, Cost, MixerOptions, Number, option, seen_pairs
 
 BIASES = "content and position biases"
 

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from plait.mixers.mixer import Draw, Mixer, State
-from plait.mixers.shared import CachedMixer, cannot_crop, trimmed
+from plait.mixers.mixer import CachedMixer, Draw, Mixer, State, cannot_crop, trimmed
 from plait.mixers.xl_attn import XlAttnOptions
 from plait.ops.relative import relative_attention, sinusoid
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear, seen_pairs
 from plait.mixers.mamba import Mamba2Options
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, option, seen_pairs
 
 #: What all calls of a `zamba2` block share.
 _BLOCK = ("query, key, value", "attention output", "gate, up", "down", "block norms")

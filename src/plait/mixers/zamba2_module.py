@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from plait.mixers.attn import AttnOptions
 from plait.mixers.attn_module import Attention
 from plait.mixers.mamba_module import Mamba2
-from plait.mixers.mixer import Draw, Loan, Mixer, State
-from plait.mixers.shared import RmsNorm
+from plait.mixers.mixer import Draw, Loan, Mixer, RmsNorm, State
 from plait.mixers.zamba2 import Zamba2Options
 
 EPS = 1e-5

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from plait.core.registry import lazy
 
 if TYPE_CHECKING:
-    from plait.model.construct import Model as Model
-    from plait.model.construct import build as build
     from plait.model.cost import ModelCost as ModelCost
     from plait.model.cost import model_cost as model_cost
+    from plait.model.language_model import Model as Model
+    from plait.model.language_model import build as build
 
 HOMES = {
-    "Model": "construct",
-    "build": "construct",
+    "Model": "language_model",
+    "build": "language_model",
     "ModelCost": "cost",
     "decoder_costs": "cost",
     "model_cost": "cost",

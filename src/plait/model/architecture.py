@@ -11,9 +11,10 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from plait.core.display import card
 from plait.core.errors import UserError, did_you_mean
-from plait.mixers.options import NOT_SHARED, MixerOptions, MixerSource, OptionError
+from plait.core.result import card
+from plait.core.user_files import MixerSource
+from plait.mixers.options import NOT_SHARED, MixerOptions, OptionError
 from plait.mixers.table import MIXERS
 from plait.spec import Header, Layer, Spec, SpecError, load
 
@@ -122,10 +123,13 @@ def canonical_share_names(layers: Sequence[MixerOptions]) -> tuple[MixerOptions,
 def load_mixers(files: Sequence[str | Path]) -> None:
     """Run users' files so that specs may name their mixers."""
     if files:
+        from plait.core.user_files import split_path
         from plait.model.user_mixers import load_mixer
 
         for file in files:
-            load_mixer(str(file))
+            if split_path(str(file)) is None:
+                raise UserError(f"--mixers {file}: give a Python file, my_mixer.py or my_mixer.py:Class.")
+            load_mixer(file)
 
 
 def architecture(

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import Loan, Mixer, State, make_mixer
+from plait.mixers.mixer import Loan, Mixer, State, make_mixer, make_norm
 from plait.mixers.options import NOT_SHARED, MixerOptions
-from plait.mixers.shared import make_norm
 from plait.mixers.xl_attn_module import RelativeAttention
 from plait.model.architecture import Architecture
 from plait.model.embedding import AdaptiveEmbedding

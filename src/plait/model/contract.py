@@ -20,11 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, SHORT_CONV, Cost
 from plait.mixers.mixer import Mixer
-from plait.mixers.options import MixerOptions
+from plait.mixers.options import MIXING, SHORT_CONV, Cost, MixerOptions
 from plait.mixers.reading_module import standing_alone
-from plait.model.construct import seed_mixer
+from plait.model.language_model import seed_mixer
 
 
 @dataclass(frozen=True)

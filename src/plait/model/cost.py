@@ -12,15 +12,15 @@ rank r with probability ∝ 1 / r among the first 7873, ∝ 1 / r^1.77 beyond, w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
 
-from plait.core.display import card
 from plait.core.registry import load_attribute
-from plait.mixers.cost import Cost, Number, linear
-from plait.mixers.options import MixerOptions
+from plait.core.result import card
+from plait.mixers.options import Cost, MixerOptions, Number, linear
 from plait.model.architecture import Architecture, architecture
 from plait.spec import Header, Spec
 
@@ -33,7 +33,7 @@ def norm_params(header: Header) -> int:
 
 
 def params(h: Header) -> dict[str, int]:
-    """Parameters outside the layers, part by part, as `plait.model.embedding` and `plait.model.heads` build them."""
+    """Parameters outside the layers, part by part, as `model.embedding` and `model.language_model` build them."""
     parts = {"final norm": norm_params(h) if h.final_norm else 0, "token embedding": _embedding_params(h)}
     if h.pos == "learned":
         parts["positions"] = h.max_len * h.d
@@ -285,3 +285,14 @@ def decoder_costs(
     for name in ("params", "active_params"):
         totals[name] = totals[name] + sum(shared.values())
     return totals
+
+
+def total_state(arch: Architecture) -> int:
+    """The fixed state of all layers."""
+    counted = Counter(arch.layers)
+    return int(sum(count * options.cost(arch.header.d, 1).fixed_state for options, count in counted.items()))
+
+
+def decoder_params(arch: Architecture) -> int:
+    """Parameters of the layers, their norms and the final norm."""
+    return model_cost(arch, seq=1).decoder_params

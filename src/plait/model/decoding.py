@@ -18,7 +18,7 @@ from torch import Tensor
 
 from plait.mixers.mixer import Mixer, State
 from plait.model.backbone import ModelState
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 
 #: Tokens that caches have room for, at least.
 SMALLEST = 1024

@@ -38,10 +38,9 @@ from torch import Tensor, nn
 
 from plait.core.errors import UserError
 from plait.mixers.attn_module import Attention
-from plait.mixers.mixer import State
-from plait.mixers.shared import RmsNorm
+from plait.mixers.mixer import RmsNorm, State
 from plait.model.backbone import Block, ModelState
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 
 PER_ENTRY = ("k", "v", "log_f")
 

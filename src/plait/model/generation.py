@@ -28,7 +28,7 @@ from plait.core.errors import UserError
 from plait.model.backbone import Backbone, ModelState
 from plait.model.decoding import Decoder, decodes
 from plait.model.forgetting_cache import Dropped, check_forget, drop_forgotten
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 from plait.model.sampling import GREEDY, Sampling, choose
 
 #: Tokens from which on recording a graph repays.

@@ -14,7 +14,7 @@ from plait.mixers.mixer import make_mixer
 from plait.mixers.options import MixerOptions
 from plait.mixers.reading_module import standing_alone
 from plait.model.architecture import Architecture
-from plait.model.construct import seed_mixer
+from plait.model.language_model import seed_mixer
 from plait.ops.paths import watched_paths
 
 WIDTHS = (64, 128, 192, 256, 512, 1024)

@@ -18,7 +18,7 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture
-from plait.model.cost import model_cost
+from plait.model.cost import decoder_params, total_state
 from plait.spec import Spec
 
 #: Options of sequence mixers that change their parameters; used where no channel mixer can.
@@ -51,16 +51,6 @@ def match(
             arch = _match_state(arch, state, tolerance)
         return arch if params is None else _match_inner(arch, params, tolerance)
     return _match_expansion(arch, params, state, tolerance)
-
-
-def total_state(arch: Architecture) -> int:
-    """The fixed state of all layers."""
-    return int(sum(count * _state(options, arch.header.d) for options, count in Counter(arch.layers).items()))
-
-
-def decoder_params(arch: Architecture) -> int:
-    """Parameters of the layers, their norms and the final norm."""
-    return model_cost(arch, seq=1).decoder_params
 
 
 def _match_state(arch: Architecture, target: int, tolerance: float, without: tuple[str, ...] = ()) -> Architecture:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from plait.core.errors import UserError
-from plait.core.user_files import class_from_file, split_options, split_path
+from plait.core.user_files import MixerSource, class_from_file, split_options, split_path
 from plait.mixers import table
-from plait.mixers.options import MixerOptions, MixerSource
+from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture, options_of
 from plait.spec import parse
 

@@ -16,7 +16,7 @@ from plait.training.recipe import Recipe, rate
 if TYPE_CHECKING:
     import torch
 
-    from plait.model.heads import Encoder
+    from plait.model.language_model import Encoder
     from plait.training.job import Job, Start
 
 facts = FactTable()

@@ -18,8 +18,8 @@ from plait.core.errors import UserError
 from plait.core.user_files import split_options, split_path
 from plait.mixers.options import MixerOptions
 from plait.model.architecture import Architecture, architecture, options_of
-from plait.model.cost import model_cost
-from plait.model.resize import decoder_params, match, total_state
+from plait.model.cost import decoder_params, model_cost, total_state
+from plait.model.resize import match
 from plait.model.user_mixers import load_mixer
 from plait.probing.protocol import Protocol
 from plait.spec import Header, Layer, Spec, has_header, parse, presets

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from plait.core.errors import UserError
 from plait.probing.candidates import Candidate
@@ -65,10 +65,24 @@ def with_seeds(candidates: Sequence[Candidate], protocol: Protocol, seeds: Seque
     return Work(tuple(candidates), protocol, tuple(trials))
 
 
+class PlanConfig(TypedDict):
+    """Everything a plan depends on except the machine's speed; its record's key is the hash of this."""
+
+    format: int
+    protocol: int
+    name: str
+    specs: list[str]
+    mixers: list[str]
+    settings: list[dict[str, Any]]
+    budget_seconds: float
+    workers: int
+    seeds: int | None  # None: as many as fit
+    device: str
+
+
 def plan_config(
     candidates: Sequence[Candidate], protocol: Protocol, budget: float, workers: int, seeds: int | None, device: str
-) -> dict[str, Any]:
-    """Everything a plan depends on except the machine's speed; its record's key is the hash of this."""
+) -> PlanConfig:
     return {
         "format": FORMAT,
         "protocol": VERSION,
@@ -88,7 +102,7 @@ class Plan:
     """Seeds and steps of every setting, and what is needed to decide on them again."""
 
     key: str
-    config: dict[str, Any]
+    config: PlanConfig
     candidates: tuple[Candidate, ...]
     protocol: Protocol  # with all its steps
     seeds: tuple[int, ...]
@@ -104,7 +118,7 @@ class Plan:
         return replace(work, expected_seconds=self.expected_seconds, scale=min(self.scales))
 
 
-def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate], protocol: Protocol) -> Plan | None:
+def stored(store: Store, config: PlanConfig, candidates: Sequence[Candidate], protocol: Protocol) -> Plan | None:
     """The plan made before under the same config."""
     found = store.get(record_key(KIND, config))
     if found is None:
@@ -121,7 +135,7 @@ def stored(store: Store, config: dict[str, Any], candidates: Sequence[Candidate]
 
 def fitting(
     store: Store,
-    config: dict[str, Any],
+    config: PlanConfig,
     candidates: Sequence[Candidate],
     protocol: Protocol,
     speed: Speed,
@@ -142,7 +156,7 @@ def fitting(
 
     one_each = [1] * number
     if not overrun and (shortest := seconds(one_each, SHORTEST)) > room:
-        given: float = config["budget_seconds"]
+        given = config["budget_seconds"]
         raise UserError(_too_short(given, given + shortest - room, len(candidates)))
     seeds, scale = fit(seconds, room, one_each, config["seeds"])
     result = {

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from plait.probing.plan import FINISH_SECONDS, Plan, fit, makespan
 from plait.probing.protocol import VERSION
@@ -35,6 +35,14 @@ class Spent:
     expected: float
     share: float  # of its steps that are done
     seconds: float
+
+
+class Decision(TypedDict):
+    """What is stored before a task begins: seeds of each remaining setting, the scale of their steps."""
+
+    seeds: list[int]
+    scale: float
+    slowdown: float
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class Scheduler:
         return self.begun[len(before) :]
 
     @property
-    def _next(self) -> dict[str, Any]:
+    def _next(self) -> dict[str, int | str]:
         return {"protocol": VERSION, "plan": self.plan.key, "first": len(self.replans) + 1}
 
     def _apply(self, found: Record) -> None:
@@ -111,7 +119,7 @@ class Scheduler:
         return found
 
 
-def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> dict[str, Any]:
+def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> Decision:
     """Seeds and scale of the settings from `first` on, given what the trials before them took so far."""
     workers, seeds, scale = plan.config["workers"], list(plan.seeds[first:]), plan.scales[first]
     room = plan.left - FINISH_SECONDS - sum(one.seconds for one in spent) / workers
@@ -128,7 +136,7 @@ def decide(plan: Plan, first: int, spent: Sequence[Spent]) -> dict[str, Any]:
 
     if abs(seconds(seeds, scale) - room) > TOLERANCE * length:
         # Seeds that were asked for are kept: only lengths change.
-        limit: int | None = plan.config["seeds"]
+        limit = plan.config["seeds"]
         seeds, scale = fit(seconds, room, seeds if limit else [1] * len(seeds), limit)
     return {"seeds": seeds, "scale": scale, "slowdown": slowdown}
 

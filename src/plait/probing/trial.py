@@ -63,6 +63,27 @@ class SeedResult(LongerScores):
     chosen: int | None  # which replica; None: every one diverged
 
 
+class ReplicaResult(TypedDict):
+    """What is stored of one run of the grid: its curves, null where a number is not finite."""
+
+    seed: int
+    lr: float
+    weight_decay: float
+    steps: int
+    stopped: str
+    losses: list[list[float | None]]  # of [step, loss]
+    validation: list[list[float | None]]  # of [step, accuracy, loss]
+    test: list[float | None] | None  # [accuracy, loss]
+
+
+class TrialResult(TypedDict):
+    """What is stored of a trained trial."""
+
+    accuracy: float
+    seeds: list[SeedResult]
+    replicas: list[ReplicaResult]
+
+
 @dataclass(frozen=True)
 class Trial:
     candidate: str  # the architecture's name, for display; not part of the result's identity
@@ -94,7 +115,7 @@ class Trial:
         return load_task(self.task_given).with_settings({name: str(value) for name, value in self.settings})
 
     @cached_property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Mapping[str, Any]:
         """Everything that decides the result. fp32 and bf16 differ in the third digit, so the precision is in."""
         return {
             "protocol": VERSION,
@@ -163,7 +184,7 @@ def _stacked(examples: Sequence[Examples]) -> Split:
 _PARTS = ("inputs_NT", "targets_NT", "allowed_NTK")
 
 
-def result(trial: Trial, records: Sequence[MemberRecord]) -> dict[str, Any]:
+def result(trial: Trial, records: Sequence[MemberRecord]) -> TrialResult:
     """What is stored of a trained trial: plain JSON, in which a number that is not finite is null."""
     seeds: list[SeedResult] = []
     for data, seed in enumerate(trial.seeds):
@@ -201,7 +222,7 @@ def _selected(records: Sequence[MemberRecord], replicas: Sequence[int]) -> tuple
     return accuracy, _finite(loss), replicas[place]
 
 
-def _described(record: MemberRecord, seeds: Sequence[int]) -> dict[str, Any]:
+def _described(record: MemberRecord, seeds: Sequence[int]) -> ReplicaResult:
     return {
         "seed": seeds[record.member.data],
         "lr": record.member.lr,

@@ -16,8 +16,8 @@ from plait.core.errors import UserError, did_you_mean
 from plait.core.user_files import split_path
 from plait.mixers.table import names
 from plait.model.architecture import Architecture, architecture
-from plait.model.cost import model_cost
-from plait.model.resize import decoder_params, match, total_state
+from plait.model.cost import decoder_params, model_cost, total_state
+from plait.model.resize import match
 from plait.model.user_mixers import load_mixer
 from plait.spec import has_header, parse
 from plait.training.run import RUNS, open_run

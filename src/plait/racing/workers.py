@@ -19,8 +19,8 @@ from typing import Any
 
 from plait.core.errors import UserError
 from plait.core.progress import stop_signals
+from plait.core.user_files import MixerSource
 from plait.data import open_corpus
-from plait.mixers.options import MixerSource
 from plait.model.architecture import Architecture, architecture
 from plait.probing.plan import makespan
 from plait.racing.leg import Course, Leg

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from plait.core.atomic_write import process_has_ended
 from plait.core.errors import UserError
+from plait.core.files import process_has_ended
 from plait.records.store import Store
 
 TTL = 60.0

@@ -9,13 +9,13 @@ from __future__ import annotations
 import csv
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError, did_you_mean
+from plait.core.files import atomic_write
 from plait.records.record import Record, flat
 
 AT_ONCE = 500
@@ -36,7 +36,7 @@ def require_format(path: Path) -> None:
         raise UserError(f"cannot export to '{path.name}'.{did_you_mean(path.suffix, FORMATS)} Known endings: {known}.")
 
 
-def write_rows(rows: Iterable[dict[str, Any]], path: Path) -> int:
+def write_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
     """Write rows in the format of the file's ending, overwriting the file, and return how many there were."""
     require_format(path)
     try:
@@ -57,12 +57,12 @@ def write_json_list(documents: Iterable[Any], file: TextIO) -> int:
     return number
 
 
-def _write_json(documents: Iterable[dict[str, Any]], path: Path) -> int:
+def _write_json(documents: Iterable[Mapping[str, Any]], path: Path) -> int:
     with path.open("w", encoding="utf-8") as file:
         return write_json_list(documents, file)
 
 
-def _write_csv(documents: Iterable[dict[str, Any]], path: Path) -> int:
+def _write_csv(documents: Iterable[Mapping[str, Any]], path: Path) -> int:
     with _Rows(documents, path.parent) as rows, path.open("w", newline="", encoding="utf-8") as file:
         names = _ordered(rows.kinds)
         writer = csv.writer(file)
@@ -71,7 +71,7 @@ def _write_csv(documents: Iterable[dict[str, Any]], path: Path) -> int:
         return rows.number
 
 
-def _write_parquet(documents: Iterable[dict[str, Any]], path: Path) -> int:
+def _write_parquet(documents: Iterable[Mapping[str, Any]], path: Path) -> int:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -99,7 +99,7 @@ def _write_parquet(documents: Iterable[dict[str, Any]], path: Path) -> int:
         return rows.number
 
 
-FORMATS: dict[str, Callable[[Iterable[dict[str, Any]], Path], int]] = {
+FORMATS: dict[str, Callable[[Iterable[Mapping[str, Any]], Path], int]] = {
     ".csv": _write_csv,
     ".parquet": _write_parquet,
     ".json": _write_json,
@@ -109,7 +109,7 @@ FORMATS: dict[str, Callable[[Iterable[dict[str, Any]], Path], int]] = {
 class _Rows:
     """Flat rows in a temporary file, and the type of the values of each column."""
 
-    def __init__(self, documents: Iterable[dict[str, Any]], folder: Path) -> None:
+    def __init__(self, documents: Iterable[Mapping[str, Any]], folder: Path) -> None:
         self.kinds: dict[str, str] = {}
         self.number = 0
         self._file: IO[str] = tempfile.TemporaryFile("w+", dir=folder, encoding="utf-8")  # noqa: SIM115

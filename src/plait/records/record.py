@@ -28,14 +28,30 @@ from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import plait
 from plait.core.errors import UserError
-from plait.core.json_files import CHECKSUM, checksum
+from plait.core.files import CHECKSUM, checksum
 
 
-def provenance_of(started: float, seconds: float) -> dict[str, Any]:
+class Provenance(TypedDict):
+    """What surrounded a computation."""
+
+    started: str  # ISO 8601, UTC
+    seconds: float
+    plait: str
+    code: str  # `code_hash`
+    python: str
+    torch: str | None
+    system: str
+    cpu: str
+    threads: int | None
+    cores: int | None
+    gpu: str | None
+
+
+def provenance_of(started: float, seconds: float) -> Provenance:
     """The provenance of a result whose computation began at `started` (`time.time()`) and took so many seconds."""
     return {
         "started": datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds"),
@@ -103,20 +119,32 @@ def _gpu() -> str | None:
 PROTOCOL = "protocol"  # the field of every config that holds the producer's protocol version
 
 
+class Document(TypedDict):
+    """A record as one JSON document."""
+
+    key: str
+    kind: str
+    config: Mapping[str, Any]
+    result: Mapping[str, Any]
+    about: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Record:
     key: str  # record_key(kind, config)
     kind: str  # what produced it, such as "probe"
     config: dict[str, Any]  # all that decides the result, resolved
     result: dict[str, Any]  # plain JSON: numbers, curves
-    provenance: dict[str, Any]  # what surrounded it: see `provenance_of`; stored and exported as `about`
+    provenance: dict[str, Any]  # a `Provenance`, of which older records lack fields; stored and exported as `about`
 
     @classmethod
-    def of(cls, kind: str, config: dict[str, Any], result: dict[str, Any], provenance: dict[str, Any]) -> Record:
+    def of(
+        cls, kind: str, config: Mapping[str, Any], result: Mapping[str, Any], provenance: Mapping[str, Any]
+    ) -> Record:
         """A new record, whose key is computed from its kind and config."""
-        return cls(record_key(kind, config), kind, config, result, provenance)
+        return cls(record_key(kind, config), kind, dict(config), dict(result), dict(provenance))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """As one JSON document."""
         return {
             "key": self.key,
@@ -127,7 +155,7 @@ class Record:
         }
 
 
-def record_key(kind: str, config: dict[str, Any]) -> str:
+def record_key(kind: str, config: Mapping[str, Any]) -> str:
     """The key (32 hex digits) of a kind and a config; the order of the config's fields does not matter."""
     if not kind:
         raise UserError("a record needs a kind, such as 'probe'.")

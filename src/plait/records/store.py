@@ -37,7 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from plait.core.errors import UserError
-from plait.core.json_files import parse_json
+from plait.core.files import parse_json
 from plait.records import database as schema
 from plait.records.database import (
     claims,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.files import atomic_write
 from plait.records.export import write_rows
 from plait.records.record import Record
 from plait.reporting.svg import save

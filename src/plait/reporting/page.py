@@ -17,8 +17,8 @@ from tempfile import TemporaryFile
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.files import atomic_write
 
 Child = Element | str
 

@@ -17,8 +17,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.files import atomic_write
 from plait.core.units import PREFIXES
 
 INK, PALE, GRID = "#24292f", "#6b7280", "#e5e7eb"

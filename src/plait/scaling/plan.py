@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
+from plait.core.files import atomic_write
 from plait.data import Corpus
 from plait.model.architecture import Architecture
 from plait.model.cost import model_cost

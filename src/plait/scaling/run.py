@@ -16,8 +16,8 @@ from typing import Any
 
 from plait.analysis.scaling_runs import PER_BYTE
 from plait.core.progress import stop_signals
+from plait.core.user_files import MixerSource
 from plait.data import Corpus
-from plait.mixers.options import MixerSource
 from plait.model.architecture import architecture
 from plait.records import Record, Store, provenance_of
 from plait.scaling.plan import Plan, PlannedRun, tokens_per_byte

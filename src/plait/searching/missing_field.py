@@ -20,7 +20,7 @@ from typing import Any
 
 from plait.analysis.table import Table
 from plait.core.errors import UserError, did_you_mean
-from plait.core.json_files import loads
+from plait.core.files import loads
 from plait.model.architecture import architecture
 from plait.model.cost import ModelCost, model_cost
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.core.errors import UserError
-from plait.mixers.options import MixerSource
+from plait.core.user_files import MixerSource
 from plait.space import coding, costs
 from plait.space.allowed import Allowed
 from plait.space.constraints import Constraint, Mask, as_constraint, check_names

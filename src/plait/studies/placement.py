@@ -31,11 +31,11 @@ from plait.model.architecture import Architecture, architecture
 from plait.model.cost import model_cost
 from plait.records import Store
 from plait.supernet.settings import SupernetJob
+from plait.training.batches import MOST_NATS, perplexity_of
 from plait.training.fit import fit_alone
 from plait.training.job import Budget, Job, fitted
 from plait.training.recipe import Recipe
 from plait.training.result import Result
-from plait.training.validation import MOST_NATS, perplexity_of
 
 INTERLEAVED = "interleaved"
 PS = (2.0, 3.0, 4.0, 6.0, 8.0)

@@ -26,8 +26,8 @@ from plait.core.errors import UserError
 from plait.core.progress import OnProgress, ignore
 from plait.data import Corpus
 from plait.model.architecture import architecture
-from plait.model.construct import build
 from plait.model.cost import model_cost
+from plait.model.language_model import build
 from plait.records import Record, Store, provenance_of, record_key
 from plait.space.constraints import failures
 from plait.space.space import Genes, Space

@@ -23,8 +23,7 @@ from plait.mixers.options import MixerOptions
 from plait.model import build
 from plait.model.architecture import Architecture
 from plait.model.backbone import share_biases, share_weights
-from plait.model.construct import KINDS, init_weights
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import KINDS, Encoder, LanguageModel, init_weights
 from plait.spec import Header
 from plait.supernet.mixture import Mixture
 from plait.supernet.settings import refuse_readers

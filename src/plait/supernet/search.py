@@ -32,10 +32,9 @@ from plait.supernet.loss import Path, SupernetLoss, cost_shares, likeliest
 from plait.supernet.network import Supernet
 from plait.supernet.settings import WEIGHTS, SupernetJob, layer_choices
 from plait.supernet.training import SupernetTraining
-from plait.training.batches import Batches
+from plait.training.batches import Batches, Validation
 from plait.training.batches import Objective as TrainingLoss
 from plait.training.distributed import Processes
-from plait.training.validation import Validation
 
 AT_ONCE = 10  # training steps per iteration
 VALIDATION = 2**14  # tokens on which architectures are compared

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from plait.core.errors import UserError
 from plait.model.backbone import ModelState
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 from plait.supernet.mixture import EvenDescent, layers_in_turn, mixture, noise, swap_gradient
 from plait.supernet.network import Supernet
 from plait.supernet.settings import ARCHITECTURE, SWAP, WEIGHTS, Settings, Turns

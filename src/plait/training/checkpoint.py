@@ -33,9 +33,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import CHECKSUM, parse_json, read_object, sealed, unsealed
+from plait.core.files import CHECKSUM, atomic_write, parse_json, read_object, sealed, unsealed
 from plait.training.distributed import Processes, is_sharded
 
 _PLAIN = "state"  # the field of a header for everything that is no tensor

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from plait.model import build
 from plait.model.architecture import Architecture
-from plait.model.heads import IGNORE
+from plait.model.language_model import IGNORE
 from plait.training.ensemble_step import AdamW, Stepper, Tensors, WithLoss, precision, zeros_like
 from plait.training.optimizer import decayed_parameters
 

@@ -1,7 +1,7 @@
 """One training from beginning to end: its folder, the loop over its steps, checkpoints, log, and its result.
 
 settings    `recipe`: how to train;  `job`: what, on which data, how long
-data        `batches`: what the model sees at a step;  `validation`: the held-out loss
+data        `batches`: what the model sees at a step, and the held-out loss
 a step      `trainer`: model, loss, gradients, one update by `optimizer`
 the loop    here: take steps; log, evaluate and save on the way
 on disk     `run`: the folder;  `checkpoint`: to resume from;  `result`: the log and the record;  `sinks`
@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from plait.core.errors import UserError
-from plait.core.json_files import understood
+from plait.core.files import understood
 from plait.core.progress import Stopped, stop_signals
 from plait.records import Store
 from plait.training.batches import Batches

@@ -23,13 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from plait.core.errors import UserError
-from plait.mixers.mixer import make_mixer
+from plait.mixers.mixer import make_mixer, make_norm
 from plait.mixers.options import NOT_SHARED, MixerOptions
-from plait.mixers.shared import make_norm
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
 from plait.model.backbone import Block
-from plait.model.heads import LanguageModel
+from plait.model.language_model import LanguageModel
 
 
 class Slice(NamedTuple):

@@ -8,7 +8,7 @@ starts, claimed while it runs, computed and stored at its end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, cast
@@ -16,12 +16,12 @@ from typing import Any, TypedDict, cast
 from plait.core.errors import UserError
 from plait.records import Record, Store, provenance_of
 from plait.records.claims import held
+from plait.training.batches import perplexity_of
 from plait.training.job import KIND, Job
-from plait.training.run import Run
+from plait.training.run import LogRow, Run
 from plait.training.sinks import Logged, Sinks, open_sinks
 from plait.training.speed import mfu
 from plait.training.trainer import StepResult, Trainer
-from plait.training.validation import perplexity_of
 
 Curve = list[list[float]]  # of [step, loss]
 
@@ -46,7 +46,7 @@ class TrainingLog:
     sinks: Sinks | None = None
     opened: bool = False
 
-    def open(self, names: tuple[str, ...], config: dict[str, Any]) -> None:
+    def open(self, names: tuple[str, ...], config: Mapping[str, Any]) -> None:
         self.opened = True
         if names:
             folder = self.run.folder
@@ -83,7 +83,7 @@ class TrainingLog:
         if self.sinks is not None:
             self.sinks.log(step, {"loss/validation": loss})
 
-    def _write(self, row: dict[str, float | None]) -> None:
+    def _write(self, row: LogRow) -> None:
         if not self.opened:
             return
         try:

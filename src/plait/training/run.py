@@ -23,19 +23,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, cast
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import parse_json, read_object, read_text, sealed, understood, unsealed
+from plait.core.files import atomic_write, parse_json, read_object, read_text, sealed, understood, unsealed
 from plait.data import Corpus, Tokenizer, load_tokenizer, open_corpus
 from plait.model import build
 from plait.model.architecture import Architecture, architecture
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 from plait.model.user_mixers import read_copies, write_copies
 from plait.records.claims import Busy
 from plait.training.checkpoint import load_tensors, newest_checkpoint, save_tensors
@@ -49,6 +48,35 @@ _PREFIX = "train-"
 _SHORT_KEY = 10
 
 
+class _Identity(TypedDict):
+    key: str
+    config: dict[str, Any]  # of the job
+
+
+class About(_Identity, total=False):
+    """run.json. A model that was imported has a key and a config only."""
+
+    data: str | None  # as the user gave it; so is the tokenizer
+    tokenizer: str | None
+    mixers: dict[str, dict[str, str]]  # the copies
+    steps: int | None  # once that is known
+    compiled: bool
+
+
+class _Step(TypedDict):
+    step: int
+
+
+class LogRow(_Step, total=False):
+    """A line of log.jsonl: of a logged step, or a point of the validation curve."""
+
+    loss: float | None
+    lr: float
+    norm: float | None
+    tokens_per_second: int
+    validation: float | None
+
+
 @dataclass(frozen=True)
 class Run:
     folder: Path
@@ -58,25 +86,24 @@ class Run:
         return self.folder.name
 
     @cached_property
-    def about(self) -> dict[str, Any]:
-        """run.json: `key`, `config`, `data` and `tokenizer` (as the user gave them), `mixers` (the copies) and, once
-        known, `steps` and `compiled`."""
+    def about(self) -> About:
+        """run.json."""
         return _checked(_read_json(self.folder / ABOUT), self.folder / ABOUT)
 
     @property
     def config(self) -> dict[str, Any]:
-        config: dict[str, Any] = self.about["config"]
-        return config
+        return self.about["config"]
 
     @cached_property
     def arch(self) -> Architecture:
         """The architecture, with users' mixers from the copies in the folder, whatever their files contain now."""
         with understood(str(self.folder / "run.json")):
-            return architecture(self.config["spec"], read_copies(self.about.get("mixers", {}), self.folder / MIXERS))
+            copies = self.about.get("mixers")
+            return architecture(self.config["spec"], read_copies(copies, self.folder / MIXERS) if copies else None)
 
     def keep_mixers(self, arch: Architecture) -> dict[str, dict[str, str]]:
         """Copy the user's mixers; returns what `mixers` in run.json is."""
-        return write_copies(arch, self.folder / MIXERS)
+        return write_copies(arch, self.folder / MIXERS) if arch.mixer_sources else {}
 
     @property
     def seq_len(self) -> int | None:
@@ -144,15 +171,20 @@ class Run:
             mixers = self.keep_mixers(job.arch)
         except OSError as wrong:
             raise UserError(f"cannot write into {self.folder}: {wrong.strerror}.") from wrong
-        about = {"key": job.key, "config": job.config(), "data": job.corpus.name, "tokenizer": tokenizer}
-        self.write_about({**about, "mixers": mixers} if mixers else about)
+        about: About = {"key": job.key, "config": job.config(), "data": job.corpus.name, "tokenizer": tokenizer}
+        if mixers:
+            about["mixers"] = mixers
+        self.write_about(about)
 
-    def write_about(self, about: dict[str, Any]) -> None:
+    def write_about(self, about: About) -> None:
         write_json(self.folder / ABOUT, about)
         self.__dict__.pop("about", None)
 
-    def add_to_about(self, **values: int | bool) -> None:
-        self.write_about({**self.about, **values})
+    def set_steps(self, steps: int) -> None:
+        self.write_about({**self.about, "steps": steps})
+
+    def set_compiled(self, compiled: bool) -> None:
+        self.write_about({**self.about, "compiled": compiled})
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         with _atomic_write(self.folder / "weights.safetensors") as draft:
@@ -179,7 +211,7 @@ class Run:
         with _atomic_write(path) as draft:
             draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
-    def log(self, row: Mapping[str, float | None]) -> None:
+    def log(self, row: LogRow) -> None:
         path = self.folder / "log.jsonl"
         try:
             with open(path, "a", encoding="utf-8") as opened:
@@ -187,10 +219,10 @@ class Run:
         except OSError as wrong:
             raise UserError(f"cannot write {path}: {wrong.strerror}.") from wrong
 
-    def losses(self, of: str = "loss") -> list[tuple[int, float]]:
+    def losses(self, of: Literal["loss", "validation"] = "loss") -> list[tuple[int, float]]:
         """(step, training loss in nats per token) as logged; with `of="validation"` the validation loss."""
-        rows = _log_rows(self.folder / "log.jsonl")
-        return [(row["step"], row[of]) for row in rows if row.get(of) is not None]
+        points = ((row["step"], row.get(of)) for row in _log_rows(self.folder / "log.jsonl"))
+        return [(step, loss) for step, loss in points if loss is not None]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -263,7 +295,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return unsealed(read_object(path, constants=True), str(path))
 
 
-def _checked(about: dict[str, Any], path: Path) -> dict[str, Any]:
+def _checked(about: dict[str, Any], path: Path) -> About:
     """run.json, if every field that others rely on is there and of its type; else a `UserError`."""
     kinds = {
         "key": str,
@@ -286,10 +318,10 @@ def _checked(about: dict[str, Any], path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged: its config has no spec.")
     if not all(isinstance(config.get(part, {}), dict | None) for part in ("data", "recipe")):
         raise UserError(f"{path} is damaged: its config says neither data nor recipe.")
-    return about
+    return cast("About", about)
 
 
-def _log_rows(path: Path) -> Iterator[dict[str, Any]]:
+def _log_rows(path: Path) -> Iterator[LogRow]:
     if not path.exists():
         return
     for line in read_text(path).splitlines():

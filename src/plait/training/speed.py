@@ -94,7 +94,7 @@ def planned_steps(
     if steps is None:
         steps = steps_that_fit(job, left, dist, activation_checkpointing=activation_checkpointing, compiled=compiled)
     if dist.first and "steps" not in run.about:
-        run.add_to_about(steps=steps)
+        run.set_steps(steps)
     return int(steps)
 
 
@@ -169,5 +169,5 @@ class CompileDecision:
         """Store the decision of the first process, for all processes and for a resumed run."""
         worth = bool(self._dist.broadcast(worth))
         if self._dist.first:
-            self._run.add_to_about(compiled=worth)
+            self._run.set_compiled(worth)
         return worth

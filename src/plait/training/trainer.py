@@ -20,9 +20,8 @@ from plait.mixers.attn_module import Attention
 from plait.model import build
 from plait.model.backbone import ModelState, ResidualSum
 from plait.model.compiled_blocks import compile_blocks
-from plait.model.construct import add_next_sentence_head
-from plait.model.heads import Encoder, LanguageModel
-from plait.training.batches import Batch, Batches, Objective
+from plait.model.language_model import Encoder, LanguageModel, add_next_sentence_head
+from plait.training.batches import Batch, Batches, Objective, Validation
 from plait.training.checkpoint import Checkpoint, Piece, piece_of, read_into, save_checkpoint
 from plait.training.distributed import Processes, is_sharded, whole
 from plait.training.job import Job
@@ -35,7 +34,6 @@ from plait.training.optimizer import (
     update_on_device,
 )
 from plait.training.recipe import Recipe, rate
-from plait.training.validation import Validation
 from plait.training.warm_start import load_start
 
 #: After so many steps in a row whose loss or gradient is infinite or NaN, a training has diverged.

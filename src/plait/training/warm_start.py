@@ -6,7 +6,7 @@ import torch
 
 from plait.core.errors import UserError
 from plait.data import Corpus
-from plait.model.heads import Encoder, LanguageModel
+from plait.model.language_model import Encoder, LanguageModel
 from plait.training.job import Start
 from plait.training.run import NEXT_SENTENCE, Run, fill
 

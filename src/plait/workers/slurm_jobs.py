@@ -20,9 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from plait.core.atomic_write import atomic_write
 from plait.core.errors import UserError
-from plait.core.json_files import parse_json
+from plait.core.files import atomic_write, parse_json
 from plait.workers.pool import Backend, OnEvent, Place
 from plait.workers.task import Event, Setup, Task, WorkerHome
 

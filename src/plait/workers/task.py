@@ -28,8 +28,7 @@ from typing import Any
 from plait.core.errors import UserError
 from plait.core.progress import Stopped
 from plait.core.registry import load_attribute
-from plait.core.user_files import announce_nothing
-from plait.mixers.options import MixerSource
+from plait.core.user_files import MixerSource, announce_nothing
 from plait.records import Record, Store, open_store
 from plait.records.claims import Busy, this_machine
 

@@ -243,7 +243,7 @@ def routing() -> tuple[str, str, bool]:
     import torch
 
     from plait.mixers.mixer import make_mixer
-    from plait.model.construct import seed_mixer
+    from plait.model.language_model import seed_mixer
     from plait.model.user_mixers import load_mixer
 
     def made(text: str) -> Any:
@@ -279,7 +279,7 @@ def stepwise(*names: str) -> tuple[str, str, bool]:
     import torch
 
     from plait.mixers.mixer import make_mixer
-    from plait.model.construct import seed_mixer
+    from plait.model.language_model import seed_mixer
     from plait.model.user_mixers import load_mixer
 
     worst = 0.0

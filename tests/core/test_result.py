@@ -13,9 +13,8 @@ import pytest
 import plait
 from plait.api.front import FrontResult
 from plait.api.train import TrainResult
-from plait.core.display import MOST_ROWS, card
 from plait.core.errors import UserError
-from plait.core.result import Result
+from plait.core.result import MOST_ROWS, Result, card
 
 EVIL = "<script>alert(1)</script>"
 

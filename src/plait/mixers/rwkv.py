@@ -1,4 +1,4 @@
-"""Options and cost of RWKV-7's time mixing (`rwkv7`).
+"""Options and cost of RWKV's time mixing: version 6, Finch (`rwkv6`), and version 7, Goose (`rwkv7`).
 
 Letters: d model width, H heads, K width of a head's keys and of its values.
 """
@@ -9,11 +9,54 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.core.errors import UserError
-from plait.mixers.cost import MIXING, Cost, Number, linear
-from plait.mixers.options import MixerOptions, option
+from plait.mixers.options import MIXING, Cost, MixerOptions, Number, linear, option
+
+#: What the token shift feeds: decay, key, value, receptance (the query) and output gate.
+RWKV6_INPUTS = 5
+
+
+@dataclass(frozen=True)
+class Rwkv6Options(MixerOptions):
+    """Linear attention with a decay per channel, a bonus for the current token and shifted inputs (Finch)."""
+
+    name: ClassVar[str] = "rwkv6"
+    kind: ClassVar[str] = "sequence"
+    module: ClassVar[str] = "plait.mixers.rwkv_module:Rwkv6"
+    state_knobs: ClassVar[tuple[str, ...]] = ("head_dim",)
+    reference: ClassVar[str] = "Peng et al. 2024, arXiv:2404.05892"
+
+    head_dim: int = option(64, "width of a head", minimum=1, choices=(32, 64, 128))
+    decay_rank: int = option(64, "rank of the map to the decays", minimum=1)
+    mix_rank: int = option(32, "rank of each map to the weights of the token shift", minimum=1)
+
+    def check(self, d: int) -> None:
+        if d % self.head_dim:
+            raise UserError(f"rwkv6: d={d} is not a multiple of head_dim={self.head_dim}.")
+
+    def cost(self, d: Number, seq: Number, memory: Number = 0) -> Cost:
+        shift, decay = 2 * RWKV6_INPUTS * d * self.mix_rank, 2 * d * self.decay_rank
+        state = d * self.head_dim
+        return Cost(
+            params={
+                "token shift": shift + (1 + RWKV6_INPUTS) * d,
+                "decay": decay + d,
+                "bonus": d,
+                "receptance, key, value, gate": 4 * linear(d, d),
+                "output norm": 2 * d,
+                "output": linear(d, d),
+            },
+            flops={
+                "token shift": 2 * seq * shift,
+                "projections": 2 * seq * (5 * d * d + decay),
+                MIXING: 4 * seq * state,
+            },
+            fixed_state=state,
+            conv_state=d,
+        )
+
 
 #: What the token shift feeds: receptance (the query), decay, key, value, in-context learning rate and output gate.
-SHIFTED = 6
+RWKV7_INPUTS = 6
 
 
 @dataclass(frozen=True)
@@ -22,7 +65,7 @@ class Rwkv7Options(MixerOptions):
 
     name: ClassVar[str] = "rwkv7"
     kind: ClassVar[str] = "sequence"
-    module: ClassVar[str] = "plait.mixers.rwkv7_module:Rwkv7"
+    module: ClassVar[str] = "plait.mixers.rwkv_module:Rwkv7"
     state_knobs: ClassVar[tuple[str, ...]] = ("head_dim",)
     reference: ClassVar[str] = "Peng et al. 2025, arXiv:2503.14456"
 
@@ -45,7 +88,7 @@ class Rwkv7Options(MixerOptions):
         state = d * self.head_dim
         return Cost(
             params={
-                "token shift": SHIFTED * d,
+                "token shift": RWKV7_INPUTS * d,
                 "receptance, key, value": 3 * linear(d, d),
                 "decay": low["decay"] + d,
                 "learning rate": low["learning rate"] + d,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.core.atomic_write import atomic_write
+from plait.core.files import atomic_write
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def test_an_interrupted_folder_leaves_nothing_and_its_leftovers_go(tmp_path: Pat
     program = """
 import os, sys
 from pathlib import Path
-from plait.core.atomic_write import filled_folder
+from plait.core.files import filled_folder
 real, calls = os.replace, 0
 def dying(*given):
     global calls
