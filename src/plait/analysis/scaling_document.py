@@ -12,7 +12,7 @@ from plait.analysis.scaling_bootstrap import CONFIDENCE
 from plait.analysis.scaling_findings import findings
 from plait.analysis.scaling_frontier import OFFSETS
 from plait.analysis.scaling_laws import CANNOT_SAY, SHARED_LEVEL, Estimate, Law, Laws
-from plait.analysis.scaling_range import LEVEL
+from plait.analysis.scaling_range import LEVEL, contradiction
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import chances_of_least
 
@@ -162,6 +162,7 @@ def notes(laws: Laws) -> list[str]:
         if outside:
             budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
             told.append(f"{whose}no optimum between the sizes trained at {budgets} FLOPs; left out of the parabolas")
+        told += _alone(laws.runs, law.name, whose)
         if len(law.groups) == 2:
             told.append(f"{whose}two budgets: intervals were only checked with three and more; train a third")
         if law.cost.spread > ODD_COST:
@@ -187,6 +188,23 @@ def notes(laws: Laws) -> list[str]:
             "On one text the entropy is one; look for runs that are not trained alike"
         )
     return told + _batches(laws)
+
+
+def _alone(runs: Runs, name: str, whose: str) -> list[str]:
+    """Runs of a budget of their own, and whether the law of the others foretells each."""
+    alone = runs.alone(name)
+    if not len(alone):
+        return []
+    budgets = ", ".join(f"{flops:.3g}" for flops in sorted(runs.flops[alone].tolist())[:4])
+    told = [f"{whose}one run alone at {budgets} FLOPs: the surface is fitted to it as well, no parabola is"]
+    for run in alone.tolist():
+        p = contradiction(runs, np.array([run]), np.setdiff1d(runs.of(name), alone))
+        if p < LEVEL:
+            told.append(
+                f"{whose}the run alone at {runs.flops[run]:.3g} FLOPs lies off the law of the others (p = {p:.2g}): "
+                f"look at it, or leave it out: --where 'flops!={float(runs.flops[run])!r}'"
+            )
+    return told
 
 
 def _units(runs: Runs) -> list[str]:
