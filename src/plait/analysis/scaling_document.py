@@ -16,27 +16,31 @@ from plait.analysis.scaling_range import LEVEL, contradiction
 from plait.analysis.scaling_runs import ALL, Runs
 from plait.analysis.scaling_state import chances_of_least
 
+LETTERS = {"alpha": "α", "beta": "β", "N_star": "N*", "D_star": "D*"}
 ODD_COST = 0.1  # runs' FLOPs per token further off κ N^p than this are told
 ODD_UNITS = 30.0  # times 6 N D
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 4) -> str:
+    """With units from ten thousand on, three digits of them."""
     if not math.isfinite(value):
         return "∞" if value > 0 else "–"
     if abs(value) >= 1e4:
         for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")):
             if 1e15 > abs(value) >= size:
                 return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}" if abs(value) >= 1e4 or abs(value) < 1e-3 else f"{value:.4g}"
+    if 1e3 <= abs(value) < 1e4:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) >= 1e4 or abs(value) < 1e-3 else f"{value:.{digits}g}"
 
 
-def ends(one: Estimate) -> str:
-    return f"{number(one.low)} … {number(one.high)}"
+def ends(one: Estimate, digits: int = 4) -> str:
+    return f"{number(one.low, digits)} … {number(one.high, digits)}"
 
 
-def shown(one: Estimate) -> str:
+def shown(one: Estimate, digits: int = 4) -> str:
     """A value and its interval; in brackets where the data cannot say."""
-    told = f"{number(one.value)} ({ends(one)})"
+    told = f"{number(one.value, digits)} ({ends(one, digits)})"
     return f"[{told}]" if one.wide else told
 
 
@@ -157,7 +161,8 @@ def notes(laws: Laws) -> list[str]:
         whose = "" if law.name == ALL else f"{law.name}: "
         wide = [name for name, one in {**law.surface_estimates(), **law.frontier_estimates()}.items() if one.wide]
         if wide:
-            told.append(f"{whose}{CANNOT_SAY}: {', '.join(wide)}; more budgets, wider apart, would")
+            letters = ", ".join(LETTERS.get(name, name) for name in wide)
+            told.append(f"{whose}{CANNOT_SAY}: {letters}; more budgets, wider apart, would")
         outside = [one for one in law.groups if not one.bracketed]
         if outside:
             budgets = ", ".join(f"{one.flops:.3g}" for one in outside)
