@@ -76,7 +76,7 @@ ARCHITECTURES = {
     "Transformer++": ("(attn[heads={heads}] swiglu)x4", 1e-3, 10),
 }
 COLUMNS = ("architecture", "flops", "params", "tokens", "loss", "state", "attention", "batch", "steps", "lr", "budget",
-           "vocab", "data", "train_seconds", "spec")  # fmt: skip
+           "vocab", "data", "train_seconds", "spec", "date")  # fmt: skip
 Row = tuple[str, ...]
 ABOUT = """\
 `python benchmarks/scaling_runs.py`, one H200 (torch 2.11, Triton 3.6, bf16), several processes at a time
@@ -276,7 +276,7 @@ def row_of(job: Job, loss: float, lr: float, steps: int, tokens_per_step: int, s
     values = (
         job.name, tokens * job.token_flops, cost.active_params, tokens, loss, cost.fixed_state + cost.kv_cache,
         attention_share(arch), tokens_per_step, steps, lr, budget, 256, "python sources",
-        round(seconds, 2), job.spec,
+        round(seconds, 2), job.spec, time.strftime("%Y-%m-%d", time.gmtime()),
     )  # fmt: skip
     return tuple(str(value) for value in values)
 
